@@ -1,0 +1,184 @@
+"""The decision on a job, as a value: admitted, needs approval, or refused with the reason.
+
+Pure: the ledger calls it inside the transaction that holds the account's row, and again whoever wants
+to show beforehand what it would say.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, exact, to_decimal
+from accountant.core.events import Event, releases
+from accountant.core.filters import ZERO, Amount, Costs, Filter, Kind, price_on
+
+
+@dataclass(frozen=True)
+class FilterAccount:
+    """One filter with its balances. `closed` counts live steps that it could not price."""
+
+    filter: Filter
+    limit: Amount
+    spent: Amount = ZERO
+    reserved: Amount = ZERO
+    closed: int = 0
+
+    @property
+    def used(self) -> Amount:
+        return self.spent + self.reserved
+
+    @property
+    def left(self) -> Amount:
+        return self.limit - self.used
+
+    @property
+    def holds(self) -> bool:
+        """Whether the filter's statement stands for everything so far."""
+        return self.closed == 0 and self.used.fits(self.limit)
+
+    def admits(self, cost: Amount | None) -> bool:
+        """Whether the filter would still hold with `cost` on top."""
+        return self.closed == 0 and cost is not None and (self.used + cost).fits(self.limit)
+
+
+@dataclass(frozen=True)
+class Account:
+    """The `dp` account of a dataset: its allowance, in units, and the portfolio of filters."""
+
+    epsilon: int
+    delta: int
+    filters: tuple[FilterAccount, ...]
+
+    def costs(self, event: Event) -> Costs:
+        """What `event` costs on each filter of this account."""
+        return price_on(tuple(each.filter for each in self.filters), event)
+
+    def admitting(self, costs: Costs) -> tuple[Kind, ...]:
+        """The filters that would hold with these costs on top."""
+        return tuple(e.filter.kind for e in self.filters if e.admits(costs[e.filter.kind]))
+
+    def fits(self, event: Event) -> bool:
+        """Whether a job with this event would be admitted, all policy aside."""
+        return not releases(event) or bool(self.admitting(self.costs(event)))
+
+
+class Policy(BaseModel):
+    """What a steward decided about a dataset's jobs. An empty list allows everybody, or everything."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    auto_approve_epsilon: str = Field("0", description="jobs whose epsilon alone is at most this run at once")
+    solo: bool = Field(False, description="a steward may approve a job of their own; shown on the page")
+    mechanisms: tuple[str, ...] = Field((), description="mechanisms that may be asked for")
+    analysts: tuple[str, ...] = Field((), description="people who may ask")
+    models: tuple[str, ...] = Field((), description="models that may be used")
+
+    def approves(self, epsilon_alone: float) -> bool:
+        """Whether a job of this epsilon needs nobody's approval."""
+        return Fraction(epsilon_alone) <= exact(self.auto_approve_epsilon, "auto_approve_epsilon")
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """The job may be reserved now; `filters` are those that hold with it."""
+
+    costs: Costs
+    filters: tuple[Kind, ...]
+
+
+@dataclass(frozen=True)
+class NeedsApproval:
+    """It fits, and a steward must say yes first."""
+
+    costs: Costs
+    why: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """It doesn't fit. `cap` names what binds; `left` and `asked` are decimals in the cap's unit.
+
+    `largest` is the largest value of the mechanism's size field that would fit, where there is one.
+    """
+
+    cap: str
+    left: str
+    asked: str
+    why: str
+    size_field: str | None = None
+    largest: int | float | None = None
+
+    def with_largest(self, size_field: str, largest: int | float | None) -> "Refused":
+        return replace(self, size_field=size_field, largest=largest)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "cap": self.cap,
+            "left": self.left,
+            "asked": self.asked,
+            "why": self.why,
+            "size_field": self.size_field,
+            "largest": self.largest,
+        }
+
+
+Decision = Admitted | NeedsApproval | Refused
+
+
+def decide(
+    account: Account | None, event: Event, epsilon_alone: float, policy: Policy, approved: bool
+) -> Decision:
+    """Decide on a job whose whole cost is `event`. `approved`: a steward has said yes.
+
+    A job without any release is free: admitted even where nothing is left.
+    """
+    free = not releases(event)
+    if account is None:
+        if free:
+            return Admitted({}, ())
+        return Refused("allowance", "0", f"{epsilon_alone:.6g}", "the dataset has no (ε, δ) allowance")
+    costs = account.costs(event)
+    admitting = account.admitting(costs)
+    if not free and not admitting:
+        return _refusal(account, costs, epsilon_alone)
+    if free or approved or policy.approves(epsilon_alone):
+        return Admitted(costs, admitting)
+    limit = policy.auto_approve_epsilon
+    why = "every job needs a steward's approval" if exact(limit) == 0 else f"more than ε {limit} by itself"
+    return NeedsApproval(costs, why)
+
+
+UNIT_NAMES: Mapping[Kind, str] = {
+    Kind.RENYI: "Rényi divergence",
+    Kind.GAUSSIAN: "μ²",
+    Kind.RENYI_TWICE: "Rényi divergence",
+    Kind.BASIC: "ε",
+}
+
+
+def _refusal(account: Account, costs: Costs, epsilon_alone: float) -> Refused:
+    """Names the filter that comes nearest to admitting: the one that binds."""
+
+    def shortfall(each: FilterAccount) -> Fraction:
+        cost = costs[each.filter.kind]
+        if each.closed or cost is None:
+            return Fraction(10**30)
+        asked = max(cost.main, 1)
+        return Fraction(asked - min(each.left.main, asked), asked)
+
+    nearest = min(account.filters, key=shortfall)
+    cost = costs[nearest.filter.kind]
+    kind = nearest.filter.kind
+    allowance = f"({to_decimal(account.epsilon, EPSILON_UNITS)}, {to_decimal(account.delta, DELTA_UNITS)})"
+    if cost is None or nearest.closed:
+        return Refused(str(kind), "0", f"{epsilon_alone:.6g}", f"every filter of {allowance} is closed")
+    left = to_decimal(max(nearest.left.main, 0), EPSILON_UNITS)
+    asked = to_decimal(cost.main, EPSILON_UNITS)
+    why = (
+        f"the job costs {asked} of {UNIT_NAMES[kind]} on the {kind} filter, {left} is left of "
+        f"{to_decimal(nearest.limit.main, EPSILON_UNITS)}; no other filter of {allowance} comes nearer"
+    )
+    return Refused(str(kind), left, asked, why)

@@ -1,0 +1,90 @@
+"""Exact amounts. Balances are integers, so the order of addition can't matter.
+
+Units: 10^-9 for epsilon, Rényi divergence and mu^2 (`EPSILON_UNITS` in one); 10^-21 for delta
+(`DELTA_UNITS` in one). Prices round up and allowances round down, always against the spender.
+"""
+
+import math
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from accountant.core.errors import invalid
+
+EPSILON_UNITS = 10**9
+DELTA_UNITS = 10**21
+
+#: Float arithmetic behind a price (logarithms, quantiles) is trusted to this relative error. Such
+#: figures are moved outward by it before they are rounded; sums and ratios are exact and are not.
+FLOAT_SLACK = Fraction(1, 10**12)
+
+Number = int | float | str | Decimal | Fraction
+
+
+def exact(value: Number, field: str = "amount") -> Fraction:
+    """The exact rational that `value` denotes: a float is read as its shortest decimal.
+
+    Raises InvalidRequest for NaN, infinities, negatives and whatever is no number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
+        raise invalid(field, f"{value!r} is not a number", "a number of at least 0")
+    try:
+        # repr of a float is the decimal that a person wrote; "0.3" must mean 3/10 in an allowance.
+        decimal = Decimal(0) if isinstance(value, Fraction) else Decimal(str(value))
+        if abs(decimal.adjusted()) > 400:  # 1e999999999 as a fraction would fill the memory
+            raise OverflowError
+        number = value if isinstance(value, Fraction) else Fraction(decimal)
+    except (InvalidOperation, ValueError, OverflowError):
+        raise invalid(field, f"{value!r} is not a finite number", "a finite number >= 0") from None
+    if number < 0:
+        raise invalid(field, f"{value!r} is negative", "a finite number >= 0")
+    return number
+
+
+def round_price(value: Fraction, units: int) -> int:
+    """Units charged for `value`: rounded up, so a positive price is never 0."""
+    if value < 0:
+        raise ValueError("a price can't be negative")
+    return math.ceil(value * units)
+
+
+def round_allowance(value: Number, units: int, field: str = "allowance") -> int:
+    """Units granted for `value`: rounded down. A positive amount that would vanish is an error."""
+    number = exact(value, field)
+    granted = math.floor(number * units)
+    if number > 0 and granted == 0:
+        raise invalid(field, f"{value!r} is less than one unit", f"0 or at least {1 / units:g}")
+    return granted
+
+
+def measured_up(value: float) -> Fraction:
+    """A float that came out of inexact arithmetic, as a rational that is certainly not below it."""
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"a measured cost must be finite and not negative, not {value!r}")
+    return Fraction(value) * (1 + FLOAT_SLACK)
+
+
+def measured_down(value: float) -> Fraction:
+    """The same for a limit: a rational that is certainly not above it (and not below 0)."""
+    if not math.isfinite(value):
+        raise ValueError(f"a limit must be finite, not {value!r}")
+    return max(Fraction(value) * (1 - FLOAT_SLACK), Fraction(0))
+
+
+def float_up(value: Fraction) -> float:
+    """The smallest float that is not below `value`; event parameters are stored as floats."""
+    nearest = value.numerator / value.denominator
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+def float_down(value: Fraction) -> float:
+    """The largest float that is not above `value`."""
+    nearest = value.numerator / value.denominator
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
+
+
+def to_decimal(amount: int, units: int) -> str:
+    """Units as an exact decimal text without trailing zeros, such as '2.5' or '0.0000029053'."""
+    digits = len(str(units)) - 1
+    whole, part = divmod(abs(amount), units)
+    text = f"{whole}.{part:0{digits}d}".rstrip("0").rstrip(".")
+    return f"-{text}" if amount < 0 else text

@@ -1,0 +1,109 @@
+"""The hash chain: one per dataset, gapless, over a versioned canonical encoding (RFC 8785).
+
+An entry's hash covers every field and the hash before it. Amounts are decimal strings of integers:
+canonical JSON numbers are doubles and would lose digits.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import rfc8785
+
+from accountant.core.errors import VerificationFailed
+
+VERSION = 1
+GENESIS = "0" * 64
+
+
+class EntryKind(StrEnum):
+    """What an entry does to the books (DESIGN section 4)."""
+
+    ALLOW = "ALLOW"
+    RESERVE = "RESERVE"
+    COMMIT = "COMMIT"
+    VOID = "VOID"
+
+
+FIELDS = ("version", "dataset", "seq", "kind", "at", "actor", "job", "body", "previous")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a dataset's ledger. `at` is UTC; `job` names the reservation it belongs to."""
+
+    dataset: str
+    seq: int
+    kind: EntryKind
+    at: datetime
+    actor: str
+    job: str | None
+    body: Mapping[str, Any]
+    previous: str
+
+    def document(self) -> dict[str, Any]:
+        """The object that is hashed."""
+        return {
+            "version": VERSION,
+            "dataset": self.dataset,
+            "seq": self.seq,
+            "kind": str(self.kind),
+            "at": format_time(self.at),
+            "actor": self.actor,
+            "job": self.job,
+            "body": dict(self.body),
+            "previous": self.previous,
+        }
+
+    def hash(self) -> str:
+        """SHA-256, in hex, of the canonical encoding."""
+        return digest(self.document())
+
+
+def digest(document: Mapping[str, Any]) -> str:
+    """SHA-256, in hex, of the canonical encoding of `document`."""
+    return hashlib.sha256(canonical(document)).hexdigest()
+
+
+def canonical(document: Mapping[str, Any]) -> bytes:
+    """RFC 8785 bytes."""
+    return rfc8785.dumps(dict(document))
+
+
+def format_time(moment: datetime) -> str:
+    """UTC with microseconds, always the same length."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def read_time(text: str) -> datetime:
+    """The inverse of `format_time`."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+
+
+def read_entry(document: Mapping[str, Any], seq: int) -> Entry:
+    """An entry from an exported object, expected at place `seq`. Raises VerificationFailed."""
+    if not isinstance(document, dict) or set(document) != set(FIELDS):
+        raise VerificationFailed(f"its fields are not {', '.join(FIELDS)}", seq)
+    if document["version"] != VERSION:
+        raise VerificationFailed(f"unknown version {document['version']!r}", seq)
+    if document["seq"] != seq:
+        raise VerificationFailed(f"its number is {document['seq']!r}, an entry is missing or moved", seq)
+    try:
+        entry = Entry(
+            document["dataset"],
+            seq,
+            EntryKind(document["kind"]),
+            read_time(document["at"]),
+            document["actor"],
+            document["job"],
+            document["body"],
+            document["previous"],
+        )
+    except (ValueError, TypeError) as error:
+        raise VerificationFailed(f"it can't be read: {error}", seq) from None
+    if not isinstance(entry.body, dict):
+        raise VerificationFailed("its body is not an object", seq)
+    return entry

@@ -1,0 +1,100 @@
+"""From events to (epsilon, delta): the figure of one job alone.
+
+Inside one job the parameters are fixed before it starts, so ordinary composition theorems apply and
+the tightest accountant serves. Across jobs only the filters of `filters.py` decide.
+"""
+
+import math
+from fractions import Fraction
+
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import log_ndtr
+
+from accountant.core import curves
+from accountant.core.errors import invalid
+from accountant.core.events import Event, Gaussian, releases
+
+#: ln(order - 1) is searched between these: orders from 1 + 5e-5 to 1 + 9e13.
+_LOG_ORDER_RANGE = (-10.0, 32.0)
+
+
+def conversion(order: float, delta: float) -> float:
+    """What (order, rho)-RDP adds to rho to give epsilon at `delta`.
+
+    Canonne, Kamath and Steinke 2020, Proposition 12. `order` > 1, 0 < `delta` < 1.
+    """
+    return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """delta of mu-GDP at `epsilon`: Balle and Wang 2018, Theorem 8; Dong et al. 2022, Corollary 1."""
+    if mu == 0:
+        return 0.0
+    upper = log_ndtr(-epsilon / mu + mu / 2)
+    lower = epsilon + log_ndtr(-epsilon / mu - mu / 2)
+    return float(math.exp(upper) * -math.expm1(min(lower - upper, 0.0)))
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest mu that is (`epsilon`, `delta`)-DP; the root is bracketed, not approximated."""
+    high = 1.0
+    while gaussian_delta(high, epsilon) < delta:
+        high *= 2
+    low = high / 2
+    while gaussian_delta(low, epsilon) > delta:
+        low /= 2
+    return float(brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, low, high, xtol=1e-15))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The smallest epsilon >= 0 at which mu-GDP has `delta`."""
+    if gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    high = 1.0
+    while gaussian_delta(mu, high) > delta:
+        high *= 2
+    return float(brentq(lambda eps: gaussian_delta(mu, eps) - delta, 0.0, high, xtol=1e-13))
+
+
+def renyi_epsilon(event: Event, delta: float) -> float | None:
+    """epsilon at `delta` by Rényi divergence at the best real order."""
+    if curves.renyi(event, Fraction(2)) is None:
+        return None
+
+    def at(log_order: float) -> float:
+        order = 1 + math.exp(log_order)
+        cost = curves.renyi(event, Fraction(order))
+        assert cost is not None  # whether there is a bound does not depend on the order
+        return float(cost) + conversion(order, delta)
+
+    # A grid finds the valley, a bounded search its floor: any order gives a valid epsilon.
+    grid = [_LOG_ORDER_RANGE[0] + 0.5 * step for step in range(85)]
+    best = min(grid, key=at)
+    found = minimize_scalar(at, bounds=(best - 0.5, best + 0.5), method="bounded", options={"xatol": 1e-10})
+    return float(max(0.0, min(found.fun, at(best))))
+
+
+def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
+    """The tightest epsilon of one job at `delta`, and the accountant that gives it.
+
+    Raises InvalidRequest for a `delta` outside (0, 1).
+    """
+    if not 0 < delta < 1:
+        raise invalid("delta", f"{delta!r} is out of range", "0 < delta < 1")
+    counts = releases(event)
+    if not counts:
+        return 0.0, "no release"
+    found: list[tuple[float, str]] = []
+    if all(isinstance(leaf, Gaussian) for leaf in counts):
+        mu_squared = curves.gaussian_mu_squared(event)
+        assert mu_squared is not None
+        return gaussian_epsilon(math.sqrt(mu_squared), delta), "exact Gaussian"
+    renyi = renyi_epsilon(event, delta)
+    if renyi is not None:
+        found.append((renyi, "Rényi"))
+    pure = curves.pure_epsilon(event)
+    if pure is not None:
+        found.append((float(pure), "sum of pure epsilon"))
+    if not found:
+        raise invalid("event", "no accountant can price this composition")
+    return min(found)

@@ -1,0 +1,115 @@
+"""Every error that the service raises on purpose.
+
+    ExchequerError
+    ├── InvalidRequest       fields with what was wrong and what is allowed
+    ├── NotFound             no such thing, or not for you
+    ├── NotPermitted         the role or the policy forbids it
+    ├── Conflict             the state of the thing, or of the idempotency key, forbids it
+    ├── MeterExceeded        a mechanism asked for noise that its reservation does not cover
+    ├── LeaseLost            another attempt owns the job, or nobody does
+    ├── Cancelled            a person asked for the job to stop
+    ├── DataError            a dataset can't be read as declared (shown to its steward only)
+    └── VerificationFailed   an exported ledger does not hold
+
+Errors carry facts as attributes; texts are made from them, in one place.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+class ExchequerError(Exception):
+    """Base of the tree above. `code` is stable and names the kind of problem to programs."""
+
+    code = "error"
+
+    def facts(self) -> dict[str, Any]:
+        """What a program may want to know beyond the text."""
+        return {}
+
+
+@dataclass(frozen=True)
+class FieldProblem:
+    """One field: what was wrong and what is allowed."""
+
+    field: str
+    problem: str
+    allowed: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem}" + (f" (allowed: {self.allowed})" if self.allowed else "")
+
+
+class InvalidRequest(ExchequerError):
+    """Input that can't be accepted; nothing was changed."""
+
+    code = "invalid"
+
+    def __init__(self, problems: Iterable[FieldProblem]):
+        self.problems = tuple(problems)
+        super().__init__("; ".join(str(problem) for problem in self.problems))
+
+    def facts(self) -> dict[str, Any]:
+        return {"problems": [asdict(problem) for problem in self.problems]}
+
+
+def invalid(field: str, problem: str, allowed: str = "") -> InvalidRequest:
+    """The error for one field."""
+    return InvalidRequest([FieldProblem(field, problem, allowed)])
+
+
+class NotFound(ExchequerError):
+    """There is no such thing, or it isn't visible to whoever asked: the two answer alike."""
+
+    code = "not-found"
+
+    def __init__(self, kind: str, name: str):
+        self.kind, self.name = kind, name
+        super().__init__(f"there is no {kind} {name!r}, or it is not yours to see")
+
+
+class NotPermitted(ExchequerError):
+    """The role or the dataset's policy forbids it."""
+
+    code = "not-permitted"
+
+
+class Conflict(ExchequerError):
+    """The current state forbids it; reading the state again tells why."""
+
+    code = "conflict"
+
+
+class MeterExceeded(ExchequerError):
+    """A release was refused because the reservation does not cover it. No noise was drawn."""
+
+    code = "meter-exceeded"
+
+
+class LeaseLost(ExchequerError):
+    """The worker's claim ended; whatever it made must not be published."""
+
+    code = "lease-lost"
+
+
+class Cancelled(ExchequerError):
+    """A person asked for the job to stop."""
+
+    code = "cancelled"
+
+
+class DataError(ExchequerError):
+    """A dataset can't be read as declared. The text may quote positions, never contents."""
+
+    code = "data"
+
+
+class VerificationFailed(ExchequerError):
+    """An exported ledger does not hold. `seq` names the entry, where one is at fault."""
+
+    code = "verification-failed"
+
+    def __init__(self, message: str, seq: int | None = None):
+        self.seq = seq
+        super().__init__(f"entry {seq}: {message}" if seq is not None else message)

@@ -1,0 +1,220 @@
+"""Privacy events: what a mechanism did, in the one form in which it is stored, priced and verified.
+
+Normal form: parameters are relative to the sensitivity *under the dataset's neighbouring relation*,
+so an event never needs to know the relation and is always composed as dp-accounting's
+ADD_OR_REMOVE_ONE (DESIGN, trap 1). An event's meaning never changes; a new meaning is a new event.
+
+JSON is decoded through a fixed dictionary of types with checked numbers: no module is ever imported
+because a stored text names it (trap 2).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from accountant.core.errors import invalid
+
+MAX_DEPTH = 8
+MAX_PARTS = 64
+MAX_COUNT = 10**12
+
+
+def _positive(value: object, field: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise invalid(field, f"{value!r} is not a number", "a finite number > 0")
+    if not math.isfinite(value) or value <= 0:
+        raise invalid(field, f"{value!r} is out of range", "a finite number > 0")
+
+
+def _check_parts(events: object, least: int) -> None:
+    if not isinstance(events, tuple) or not all(isinstance(event, Event) for event in events):
+        raise invalid("events", "not a tuple of events")
+    if not least <= len(events) <= MAX_PARTS:
+        raise invalid("events", f"{len(events)} parts", f"{least} to {MAX_PARTS}")
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """One Gaussian release; `noise_multiplier` = sigma / L2 sensitivity. It is 1/multiplier-GDP."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _positive(self.noise_multiplier, "noise_multiplier")
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """One Laplace release; `noise_multiplier` = scale / L1 sensitivity. Pure, epsilon 1/multiplier."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _positive(self.noise_multiplier, "noise_multiplier")
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """One draw from softmax(score), each score moving by at most `shift` between neighbours.
+
+    The exponential mechanism with both signs of change: pure epsilon 2 * shift, range-bounded by
+    2 * shift, hence zCDP shift^2 / 2 (Cesar and Rogers 2021, paper 001 Theorem 1), and mu-GDP with
+    mu = -2 Phi^-1(1 / (1 + e^shift)) (DESIGN section 2).
+    """
+
+    shift: float
+
+    def __post_init__(self) -> None:
+        _positive(self.shift, "shift")
+
+
+@dataclass(frozen=True)
+class ZCDp:
+    """Anything known only to be `rho`-zCDP, such as a discrete Gaussian."""
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        _positive(self.rho, "rho")
+
+
+@dataclass(frozen=True)
+class EpsilonDelta:
+    """Anything known only to be (`epsilon`, `delta`)-DP."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _positive(self.epsilon, "epsilon")
+        if self.delta != 0:
+            _positive(self.delta, "delta")
+        if self.delta >= 1:
+            raise invalid("delta", f"{self.delta!r} is out of range", "0 <= delta < 1")
+
+
+@dataclass(frozen=True)
+class SelfComposed:
+    """`event`, `count` times in a row, each allowed to depend on the results of the ones before."""
+
+    event: "Event"
+    count: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int):
+            raise invalid("count", f"{self.count!r} is not a whole number", "1 to 10^12")
+        if not 1 <= self.count <= MAX_COUNT:
+            raise invalid("count", f"{self.count!r} is out of range", "1 to 10^12")
+
+
+@dataclass(frozen=True)
+class Composed:
+    """All of `events`, one after the other. No events at all cost nothing."""
+
+    events: tuple["Event", ...]
+
+    def __post_init__(self) -> None:
+        _check_parts(self.events, least=0)
+
+
+@dataclass(frozen=True)
+class WorstOf:
+    """Exactly one of `events` happens between any two neighbours; nobody knows which.
+
+    A replaced record either stays in its batch (one batch moves twice as far) or changes it (two
+    batches move): each filter charges its own worst case.
+    """
+
+    events: tuple["Event", ...]
+
+    def __post_init__(self) -> None:
+        _check_parts(self.events, least=1)
+
+
+Event = Gaussian | Laplace | Exponential | ZCDp | EpsilonDelta | SelfComposed | Composed | WorstOf
+
+FREE = Composed(())
+
+
+# --- counting releases -------------------------------------------------------------------------
+
+
+def releases(event: Event) -> Counter[Event]:
+    """How often each basic release occurs. Compositions are opened; a WorstOf counts as one release."""
+    if isinstance(event, SelfComposed):
+        inner = releases(event.event)
+        return Counter({leaf: count * event.count for leaf, count in inner.items()})
+    if isinstance(event, Composed):
+        total: Counter[Event] = Counter()
+        for part in event.events:
+            total.update(releases(part))
+        return total
+    return Counter({event: 1})
+
+
+def from_releases(counts: Counter[Event]) -> Event:
+    """The event of these releases, in the order in which they were first counted."""
+    parts = [SelfComposed(leaf, n) if n > 1 else leaf for leaf, n in counts.items() if n]
+    return parts[0] if len(parts) == 1 else Composed(tuple(parts))
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """A JSON object that `from_json` reads back as an equal event."""
+    match event:
+        case Gaussian(multiplier):
+            return {"type": "gaussian", "noise_multiplier": float(multiplier)}
+        case Laplace(multiplier):
+            return {"type": "laplace", "noise_multiplier": float(multiplier)}
+        case Exponential(shift):
+            return {"type": "exponential", "shift": float(shift)}
+        case ZCDp(rho):
+            return {"type": "zcdp", "rho": float(rho)}
+        case EpsilonDelta(epsilon, delta):
+            return {"type": "epsilon_delta", "epsilon": float(epsilon), "delta": float(delta)}
+        case SelfComposed(inner, count):
+            return {"type": "self_composed", "event": to_json(inner), "count": count}
+        case Composed(events):
+            return {"type": "composed", "events": [to_json(part) for part in events]}
+        case WorstOf(events):
+            return {"type": "worst_of", "events": [to_json(part) for part in events]}
+
+
+_FIELDS: dict[str, tuple[Callable[..., Event], tuple[str, ...]]] = {
+    "gaussian": (Gaussian, ("noise_multiplier",)),
+    "laplace": (Laplace, ("noise_multiplier",)),
+    "exponential": (Exponential, ("shift",)),
+    "zcdp": (ZCDp, ("rho",)),
+    "epsilon_delta": (EpsilonDelta, ("epsilon", "delta")),
+    "self_composed": (SelfComposed, ("event", "count")),
+    "composed": (Composed, ("events",)),
+    "worst_of": (WorstOf, ("events",)),
+}
+
+
+def from_json(value: object, depth: int = 0) -> Event:
+    """Decode an event. Raises InvalidRequest for unknown types, fields, numbers or depth."""
+    if depth > MAX_DEPTH:
+        raise invalid("event", "nested too deeply", f"at most {MAX_DEPTH} levels")
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+        raise invalid("event", "not an object with a type", ", ".join(_FIELDS))
+    if value["type"] not in _FIELDS:
+        raise invalid("event.type", f"unknown type {value['type']!r}", ", ".join(_FIELDS))
+    build, fields = _FIELDS[value["type"]]
+    if set(value) != {"type", *fields}:
+        raise invalid("event", f"fields {sorted(value)}", f"type, {', '.join(fields)}")
+    arguments: dict[str, Any] = {name: value[name] for name in fields}
+    if "event" in arguments:
+        arguments["event"] = from_json(arguments["event"], depth + 1)
+    if "events" in arguments:
+        if not isinstance(arguments["events"], list):
+            raise invalid("event.events", "not a list")
+        arguments["events"] = tuple(from_json(part, depth + 1) for part in arguments["events"])
+    for name in ("noise_multiplier", "shift", "rho", "epsilon", "delta"):
+        if isinstance(arguments.get(name), int) and not isinstance(arguments[name], bool):
+            arguments[name] = float(arguments[name])  # JSON writes 2.0 as 2
+    return build(**arguments)

@@ -1,0 +1,167 @@
+"""The portfolio of privacy filters that a dataset's `dp` account holds (DESIGN section 2).
+
+An analyst chooses each job after seeing the last result, so the parameters are adaptive. Each filter
+bounds the loss of such a sequence while its own sum fits its limit, except with probability its share
+of delta; outcomes are partitioned by which filter is the first to hold, so the shares add up to delta.
+A job is admitted while at least one filter fits everything so far and the job.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from scipy.optimize import minimize_scalar
+
+from accountant.core import curves
+from accountant.core.budget import (
+    DELTA_UNITS,
+    EPSILON_UNITS,
+    measured_down,
+    round_allowance,
+    round_price,
+)
+from accountant.core.composition import conversion, gaussian_mu
+from accountant.core.errors import invalid
+from accountant.core.events import Event
+
+
+class Kind(StrEnum):
+    """The four filters. The names are stored; they never change their meaning."""
+
+    RENYI = "renyi"
+    GAUSSIAN = "gaussian"
+    RENYI_TWICE = "renyi2"
+    BASIC = "basic"
+
+
+DEFAULT_SHARES: dict[Kind, Fraction] = {
+    Kind.RENYI: Fraction(5, 10),
+    Kind.GAUSSIAN: Fraction(3, 10),
+    Kind.RENYI_TWICE: Fraction(1, 10),
+    Kind.BASIC: Fraction(1, 10),
+}
+
+SOURCES: dict[Kind, str] = {
+    Kind.RENYI: "Feldman and Zrnic 2021",
+    Kind.GAUSSIAN: "Smith and Thakurta 2022",
+    Kind.RENYI_TWICE: "Feldman and Zrnic 2021",
+    Kind.BASIC: "Rogers et al. 2016",
+}
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What a step costs on one filter, or what the filter allows.
+
+    `main` is in 10^-9 (Rényi divergence, mu^2 or epsilon, as the filter counts), `delta` in 10^-21
+    and used by the basic filter alone.
+    """
+
+    main: int
+    delta: int = 0
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(self.main + other.main, self.delta + other.delta)
+
+    def __sub__(self, other: "Amount") -> "Amount":
+        return Amount(self.main - other.main, self.delta - other.delta)
+
+    def fits(self, limit: "Amount") -> bool:
+        """Whether both parts are within `limit`."""
+        return self.main <= limit.main and self.delta <= limit.delta
+
+
+ZERO = Amount(0)
+
+#: Cost of an event per filter; None: this filter can't price it and closes.
+Costs = dict[Kind, Amount | None]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One filter of one dataset: kind, share of delta, and Rényi order where it has one.
+
+    Fixed when the first allowance is given; a raised allowance keeps them.
+    """
+
+    kind: Kind
+    share: Fraction
+    order: Fraction | None = None
+
+    def limit(self, epsilon: int, delta: int) -> Amount:
+        """What the filter allows in total under (`epsilon`, `delta`), in units."""
+        eps, own_delta = epsilon / EPSILON_UNITS, float(self.share * delta / DELTA_UNITS)
+        if self.kind is Kind.BASIC:
+            return Amount(epsilon, math.floor(self.share * delta))
+        if own_delta == 0 or eps == 0:
+            return ZERO
+        if self.order is not None:
+            allowed = measured_down(max(eps - conversion(float(self.order), own_delta), 0.0))
+        else:
+            allowed = measured_down(gaussian_mu(eps, own_delta) ** 2)
+        return Amount(math.floor(allowed * EPSILON_UNITS))
+
+    def cost(self, event: Event) -> Amount | None:
+        """What `event` costs here, rounded up; None if this filter can't price it. An event
+        that is not pure closes the basic filter.
+        """
+        match self.kind:
+            case Kind.RENYI | Kind.RENYI_TWICE:
+                assert self.order is not None
+                price = curves.renyi(event, self.order)
+            case Kind.GAUSSIAN:
+                price = curves.gaussian_mu_squared(event)
+            case Kind.BASIC:
+                price = curves.pure_epsilon(event)
+        return None if price is None else Amount(round_price(price, EPSILON_UNITS))
+
+
+def portfolio(epsilon: int, delta: int, shares: dict[Kind, Fraction] | None = None) -> tuple[Filter, ...]:
+    """The filters of a new account with (`epsilon`, `delta`) in units.
+
+    Raises InvalidRequest where a share is missing, not positive, or the shares exceed 1 together.
+    """
+    shares = DEFAULT_SHARES if shares is None else shares
+    if set(shares) != set(Kind):
+        raise invalid("shares", f"{sorted(shares)}", "one share for each of " + ", ".join(Kind))
+    for kind, share in shares.items():
+        if not 0 <= share <= 1:
+            raise invalid(f"shares.{kind}", f"{share} is out of range", "0 to 1")
+    if sum(shares.values()) > 1:
+        raise invalid("shares", f"they add up to {float(sum(shares.values()))}", "at most 1 together")
+    order = best_order(epsilon, delta, shares[Kind.RENYI])
+    orders = {Kind.RENYI: order, Kind.RENYI_TWICE: 2 * order}
+    return tuple(Filter(kind, shares[kind], orders.get(kind)) for kind in Kind)
+
+
+def best_order(epsilon: int, delta: int, share: Fraction) -> Fraction:
+    """alpha*: the order that maximises B(alpha)/alpha, to six decimals (any order is sound)."""
+    eps, own_delta = epsilon / EPSILON_UNITS, float(share * delta / DELTA_UNITS)
+    if eps == 0 or own_delta == 0:
+        return Fraction(2)
+
+    def negated(log_order: float) -> float:
+        order = 1 + math.exp(log_order)
+        return -(eps - conversion(order, own_delta)) / order
+
+    grid = [-6 + 0.25 * step for step in range(97)]
+    start = min(grid, key=negated)
+    found = minimize_scalar(negated, bounds=(start - 0.25, start + 0.25), method="bounded")
+    return Fraction(round((1 + math.exp(found.x)) * 10**6), 10**6)
+
+
+def price_on(filters: tuple[Filter, ...], event: Event) -> Costs:
+    """What `event` costs on each filter."""
+    return {each.kind: each.cost(event) for each in filters}
+
+
+def granted(epsilon: object, delta: object) -> tuple[int, int]:
+    """(epsilon, delta) of an allowance in units, checked and rounded down."""
+    eps_units = round_allowance(epsilon, EPSILON_UNITS, "epsilon")  # type: ignore[arg-type]
+    delta_units = round_allowance(delta, DELTA_UNITS, "delta")  # type: ignore[arg-type]
+    if eps_units > 10**6 * EPSILON_UNITS:
+        raise invalid("epsilon", f"{epsilon!r} is out of range", "0 to 1,000,000")
+    if delta_units >= DELTA_UNITS:
+        raise invalid("delta", f"{delta!r} is out of range", "0 <= delta < 1")
+    return eps_units, delta_units

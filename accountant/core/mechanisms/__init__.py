@@ -1,0 +1,17 @@
+"""The registry: every mechanism that has a price. One file each, named as its runner is."""
+
+from typing import Any
+
+from accountant.core.errors import invalid
+from accountant.core.mechanisms import private_prediction
+from accountant.core.pricing import Mechanism
+
+MECHANISMS: dict[str, Mechanism[Any]] = {each.id: each for each in (private_prediction.MECHANISM,)}
+
+
+def get(mechanism_id: object) -> Mechanism[Any]:
+    """The mechanism called `mechanism_id`. Raises InvalidRequest naming those that exist."""
+    found = MECHANISMS.get(mechanism_id) if isinstance(mechanism_id, str) else None
+    if found is None:
+        raise invalid("mechanism", f"unknown mechanism {mechanism_id!r}", ", ".join(MECHANISMS))
+    return found

@@ -1,0 +1,281 @@
+"""What every mechanism's price has in common: parameters, terms, prices and fitting.
+
+A price is a pure function of the parameters and of the dataset's public terms. It lives here, not in
+the workers, because the web must price without torch and a runner must not price itself.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from accountant.core.composition import epsilon_alone
+from accountant.core.curves import renyi
+from accountant.core.errors import FieldProblem, InvalidRequest, invalid
+from accountant.core.events import Event, to_json
+
+
+class Neighbours(StrEnum):
+    """When two datasets are neighbours: one privacy unit added or removed, or one replaced."""
+
+    ADD_REMOVE = "add-remove"
+    REPLACE_ONE = "replace-one"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The public facts of a dataset that a price may use.
+
+    `delta` is the one at which epsilon is quoted; `public_size` is the steward's declared round
+    figure, never a copied count; `labels` are the declared names, empty where there is no label.
+    """
+
+    neighbours: Neighbours = Neighbours.ADD_REMOVE
+    delta: float = 1e-6
+    max_records_per_unit: int = 1
+    public_size: int | None = None
+    labels: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The form kept in a RESERVE entry, from which a verifier recomputes the price."""
+        return {
+            "neighbours": str(self.neighbours),
+            "delta": self.delta,
+            "max_records_per_unit": self.max_records_per_unit,
+            "public_size": self.public_size,
+            "labels": list(self.labels),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Terms":
+        return cls(
+            Neighbours(value["neighbours"]),
+            float(value["delta"]),
+            int(value["max_records_per_unit"]),
+            value["public_size"],
+            tuple(value["labels"]),
+        )
+
+
+class Parameters(BaseModel):
+    """Base of every mechanism's parameters: unknown fields, text for numbers and NaN are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Price:
+    """What one job costs, in the three currencies, with an account of it that a person can read."""
+
+    dp: Event | None
+    breakdown: tuple[str, ...] = ()
+    ex_post_cap: Fraction | None = None
+    secret: dict[str, Any] | None = None
+
+
+P = TypeVar("P", bound=Parameters)
+
+
+@dataclass(frozen=True)
+class Mechanism(Generic[P]):
+    """A mechanism as the accountant sees it.
+
+    `price` states the cost; `resolve` fills in parameters that depend on the dataset's public terms;
+    `context_tokens` says how long a context gets, given the tokens of the template; `size_field` is
+    the field by which a request is made smaller when it does not fit.
+    """
+
+    id: str
+    title: str
+    summary: str
+    source: str
+    parameters: type[P]
+    price: Callable[[P, Terms], Price]
+    resolve: Callable[[P, Terms], P]
+    context_tokens: Callable[[P, int], int]
+    size_field: str
+    fields: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple(self.parameters.model_fields))
+
+    def parse(self, raw: Mapping[str, Any], terms: Terms) -> P:
+        """Validated, resolved parameters. Raises InvalidRequest naming each wrong field."""
+        try:
+            parsed = self.parameters.model_validate(dict(raw))
+        except ValidationError as error:
+            raise InvalidRequest(_problems(error, self)) from None
+        return self.resolve(parsed, terms)
+
+
+def _problems(error: ValidationError, mechanism: "Mechanism[Any]") -> list[FieldProblem]:
+    schema = mechanism.parameters.model_json_schema()["properties"]
+    problems = []
+    for each in error.errors(include_url=False):
+        name = ".".join(str(part) for part in each["loc"][:1]) or "parameters"
+        if each["type"] == "extra_forbidden":
+            allowed = ", ".join(mechanism.fields)
+            problems.append(FieldProblem(name, "unknown parameter", allowed))
+        else:
+            shown = repr(each["input"])[:80]
+            message = each["msg"][:1].lower() + each["msg"][1:]
+            problems.append(FieldProblem(name, f"{shown}: {message}", allowed_values(schema[name])))
+    return problems
+
+
+def allowed_values(schema: Mapping[str, Any]) -> str:
+    """The bounds of one field of a JSON Schema in words."""
+    options = [part for part in schema.get("anyOf", [schema]) if part.get("type") != "null"]
+    part = options[0]
+    if "enum" in part or "const" in part:
+        return ", ".join(str(value) for value in part.get("enum", [part.get("const")]))
+    kind = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false"}
+    words = kind.get(part.get("type", ""), "see the schema")
+    low = f"from {part['minimum']}" if "minimum" in part else ""
+    low = f"above {part['exclusiveMinimum']}" if "exclusiveMinimum" in part else low
+    high = f"to {part['maximum']}" if "maximum" in part else ""
+    bounds = " ".join(piece for piece in (low, high) if piece)
+    optional = ", or nothing" if len(schema.get("anyOf", [])) > 1 else ""
+    return " ".join(piece for piece in (words, bounds) if piece) + optional
+
+
+# --- quoting ------------------------------------------------------------------------------------
+
+#: Orders at which a quote lists Rényi divergence, for people who compose by other means.
+QUOTED_ORDERS = (
+    Fraction(3, 2),
+    Fraction(2),
+    Fraction(4),
+    Fraction(8),
+    Fraction(16),
+    Fraction(32),
+    Fraction(64),
+)
+
+
+def quote(mechanism: Mechanism[Any], parameters: Parameters, terms: Terms) -> dict[str, Any]:
+    """The price as the contract of DESIGN section 9 prints it."""
+    price = mechanism.price(parameters, terms)
+    dp = None
+    if price.dp is not None:
+        epsilon, accountant = epsilon_alone(price.dp, terms.delta)
+        curve = {str(float(order)): renyi(price.dp, order) for order in QUOTED_ORDERS}
+        dp = {
+            "epsilon": epsilon,
+            "delta": terms.delta,
+            "accountant": accountant,
+            "rdp": {order: float(cost) for order, cost in curve.items() if cost is not None},
+            "event": to_json(price.dp),
+        }
+    return {
+        "mechanism": mechanism.id,
+        "parameters": parameters.model_dump(mode="json"),
+        "neighbours": str(terms.neighbours),
+        "dp": dp,
+        "ex_post": None if price.ex_post_cap is None else {"cap": float(price.ex_post_cap)},
+        "secret": price.secret,
+        "breakdown": list(price.breakdown),
+    }
+
+
+# --- fitting ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The value of the fitted field, and the parameters with it in place."""
+
+    value: int | float
+    parameters: Parameters
+
+
+def fit(
+    mechanism: Mechanism[Any],
+    raw: Mapping[str, Any],
+    terms: Terms,
+    name: str,
+    affordable: Callable[[Price], bool],
+) -> Fitted | None:
+    """The value of field `name` that spends as much as possible while `affordable` says yes.
+
+    The price must be monotone in the field; the direction is found from the ends of its range.
+    None when no value in the range fits. Raises InvalidRequest where the field is not a number or
+    does not move the price.
+    """
+    low, high, whole = _range(mechanism, name)
+
+    def parse(value: float) -> Parameters:
+        resolved: Parameters = mechanism.parse({**raw, name: int(value) if whole else value}, terms)
+        return resolved
+
+    def fits(value: float) -> bool:
+        return affordable(mechanism.price(parse(value), terms))
+
+    rising = _rises(mechanism, terms, parse(low), parse(high))
+    if rising is None:
+        raise invalid(name, "does not move the price", "a field that the price depends on")
+    good, bad = (low, high) if rising else (high, low)
+    if not fits(good):
+        return None
+    if fits(bad):
+        return Fitted(int(bad) if whole else bad, parse(bad))
+    good = _bisect_whole(int(good), int(bad), fits) if whole else _bisect(good, bad, fits)
+    return Fitted(int(good) if whole else good, parse(good))
+
+
+def _range(mechanism: Mechanism[Any], name: str) -> tuple[float, float, bool]:
+    schema = mechanism.parameters.model_json_schema()["properties"].get(name)
+    if schema is None:
+        raise invalid("fit", f"{name!r} is no parameter of {mechanism.id}", ", ".join(mechanism.fields))
+    part = next(p for p in schema.get("anyOf", [schema]) if p.get("type") != "null")
+    if part.get("type") not in ("integer", "number") or "maximum" not in part:
+        raise invalid("fit", f"{name!r} is not a bounded number", "a numeric parameter")
+    low = part.get("minimum", part.get("exclusiveMinimum"))
+    if low is None:
+        raise invalid("fit", f"{name!r} has no lower bound", "a numeric parameter")
+    if "exclusiveMinimum" in part:  # the smallest value that means anything beside the largest
+        low = low + (1 if part["type"] == "integer" else part["maximum"] * 1e-9)
+    return low, part["maximum"], part["type"] == "integer"
+
+
+def _rises(mechanism: Mechanism[Any], terms: Terms, low: Parameters, high: Parameters) -> bool | None:
+    """Whether the price rises from `low` to `high`; None where it does not move at all."""
+    ends = [mechanism.price(each, terms).dp for each in (low, high)]
+    if ends[0] == ends[1] or ends[0] is None or ends[1] is None:
+        return None
+    costs = [renyi(event, Fraction(2)) for event in ends if event is not None]
+    if costs[0] is None or costs[1] is None or costs[0] == costs[1]:
+        figures = [epsilon_alone(event, terms.delta)[0] for event in ends if event is not None]
+        return None if figures[0] == figures[1] else figures[1] > figures[0]
+    return costs[1] > costs[0]
+
+
+def _bisect_whole(good: int, bad: int, fits: Callable[[float], bool]) -> int:
+    """The last whole number from `good` towards `bad` that fits; found from the good end outward."""
+    step = 1 if bad > good else -1
+    reach = 1
+    while (bad - good) * step > reach:  # gallop: ranges are wide and answers mostly small
+        if not fits(good + step * reach):
+            bad = good + step * reach
+            break
+        good += step * reach
+        reach *= 2
+    while abs(bad - good) > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return good
+
+
+def _bisect(good: float, bad: float, fits: Callable[[float], bool]) -> float:
+    """The same for a real field, to a relative 1e-9, as short a decimal as still fits."""
+    while abs(bad - good) > 1e-9 * max(abs(good), abs(bad)):
+        middle = (good + bad) / 2
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    for digits in range(3, 12):
+        short = float(f"{good:.{digits}g}")
+        if abs(short - good) <= 1e-4 * abs(good) and fits(short):
+            return short
+    return good

@@ -1,0 +1,40 @@
+"""Templates are named slots in a text, such as `{title}. {description}`: not a template language."""
+
+import re
+
+from accountant.core.errors import invalid
+
+_SLOT = re.compile(r"\{([^{}]*)\}")
+
+
+def slots(template: str) -> list[str]:
+    """The names of the slots in order, with repetitions."""
+    return _SLOT.findall(template)
+
+
+def check_template(
+    template: str, required: tuple[str, ...], optional: tuple[str, ...], field: str = "template"
+) -> None:
+    """Raise InvalidRequest where a required slot is missing or an unknown one is named."""
+    found = slots(template)
+    allowed = ", ".join(f"{{{name}}}" for name in (*required, *optional))
+    for name in required:
+        if found.count(name) != 1:
+            raise invalid(field, f"the slot {{{name}}} occurs {found.count(name)} times", "exactly once")
+    for name in found:
+        if name not in required and name not in optional:
+            raise invalid(field, f"unknown slot {{{name}}}", allowed)
+
+
+def pieces(template: str) -> list[tuple[str, str | None]]:
+    """(text before a slot, the slot) in order; the last has None for the text after the last slot."""
+    parts = _SLOT.split(template)
+    found: list[tuple[str, str | None]] = [
+        (parts[index], parts[index + 1]) for index in range(0, len(parts) - 1, 2)
+    ]
+    return [*found, (parts[-1], None)]
+
+
+def fill(template: str, values: dict[str, str]) -> str:
+    """The text with every slot filled. Values are inserted as they are and never read again."""
+    return "".join(text + (values[name] if name is not None else "") for text, name in pieces(template))

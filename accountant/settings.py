@@ -1,0 +1,93 @@
+"""Settings from the environment, each with a default that serves a laptop.
+
+One object, read once per process by `load()`. Secrets live in files of mode 0600 below `home/keys`, made
+on first use, or in the environment; they are never printed.
+"""
+
+import os
+import secrets
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _default_home() -> Path:
+    """Root keeps state in /var/lib: the embedded PostgreSQL runs as another user and must reach it."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/exchequer")
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "exchequer"
+
+
+class Settings(BaseSettings):
+    """Every setting; the environment variable is EXCHEQUER_ and the name, in capitals."""
+
+    model_config = SettingsConfigDict(env_prefix="EXCHEQUER_", frozen=True)
+
+    home: Path = Field(default_factory=_default_home, description="state of the local stack")
+    database_url: str | None = Field(
+        None, validation_alias="DATABASE_URL", description="replaces the embedded PostgreSQL"
+    )
+    broker_url: str | None = Field(
+        None, validation_alias="BROKER_URL", description="replaces the embedded Valkey"
+    )
+    host: str = Field("127.0.0.1", description="address that the web server binds")
+    port: int = Field(8750, ge=1, le=65535, description="port that the web server binds")
+    data_roots: str = Field(
+        "", description="folders or URLs, separated by '|', under which workers may open data"
+    )
+    model_roots: str = Field("", description="folders, separated by '|', under which workers may open models")
+    model_hub: bool = Field(False, description="allow model names that the hub resolves")
+    results_url: str | None = Field(None, description="where outputs are kept; any fsspec URL")
+    lease_seconds: float = Field(60.0, gt=0, description="a worker's claim lasts this long unrenewed")
+    resend_seconds: float = Field(120.0, gt=0, description="send an unclaimed job again after this")
+    max_attempts: int = Field(3, ge=1, description="attempts under one reservation")
+    hard_limit_seconds: int = Field(6 * 3600, gt=0, description="a task is killed after this")
+    session_hours: float = Field(12.0, gt=0, description="a sign-in in the browser ends after this")
+
+    @property
+    def results(self) -> str:
+        """The fsspec URL of the results folder, without a trailing slash."""
+        return (self.results_url or str(self.home / "results")).rstrip("/")
+
+    @property
+    def data_root_list(self) -> list[str]:
+        """Configured data roots; an empty list forbids every address."""
+        return [root for root in self.data_roots.split("|") if root]
+
+    @property
+    def model_root_list(self) -> list[str]:
+        """Configured model roots; an empty list forbids every path."""
+        return [root for root in self.model_roots.split("|") if root]
+
+    def secret(self, name: str) -> bytes:
+        """32 secret bytes called `name`: EXCHEQUER_KEY_<NAME> as hex, or home/keys/<name>, made if absent.
+
+        Creation is exclusive, so two processes that start together agree on one key.
+        """
+        from_environment = os.environ.get(f"EXCHEQUER_KEY_{name.upper()}")
+        if from_environment:
+            return bytes.fromhex(from_environment)
+        folder = self.home / "keys"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / name
+        if not path.exists():
+            draft = folder / f".{name}.{secrets.token_hex(8)}"
+            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w") as file:
+                file.write(secrets.token_hex(32))
+            try:
+                os.link(draft, path)  # fails when another process was first: its key stands
+            except FileExistsError:
+                pass
+            finally:
+                draft.unlink()
+        return bytes.fromhex(path.read_text().strip())
+
+
+@lru_cache(maxsize=1)
+def load() -> Settings:
+    """The settings of this process."""
+    return Settings()
