@@ -12,7 +12,7 @@ from typing import Any
 from accountant.core.admission import Account, FilterAccount
 from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.chain import EntryKind
-from accountant.core.errors import ExchequerError, VerificationFailed
+from accountant.core.errors import ExchequerError, VerificationFailed, invalid
 from accountant.core.events import Event, from_json, releases, to_json
 from accountant.core.filters import Amount, Costs, Filter, Kind, granted, portfolio
 from accountant.core.pricing import Terms
@@ -26,6 +26,8 @@ def allow_body(account: Account | None, epsilon: object, delta: object, reason: 
     The first allowance above zero fixes orders and shares; later ones keep them.
     """
     eps, dlt = granted(epsilon, delta)
+    if account is None and eps == 0:
+        raise invalid("epsilon", "the first allowance is 0: it fixes the filters", "more than 0")
     filters = portfolio(eps, dlt) if account is None else tuple(e.filter for e in account.filters)
     return {
         "epsilon": to_decimal(eps, EPSILON_UNITS),
@@ -86,6 +88,14 @@ def _amount_json(amount: Amount) -> dict[str, str]:
 def costs_json(costs: Costs) -> dict[str, Any]:
     """Costs as they stand in an entry: integers in text, null where a filter can't price the event."""
     return {str(kind): None if cost is None else _amount_json(cost) for kind, cost in costs.items()}
+
+
+def read_costs(value: Mapping[str, Any]) -> Costs:
+    """The inverse of `costs_json`."""
+    return {
+        Kind(kind): None if cost is None else Amount(int(cost["main"]), int(cost["delta"]))
+        for kind, cost in value.items()
+    }
 
 
 # --- replay -------------------------------------------------------------------------------------
