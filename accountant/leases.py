@@ -104,8 +104,8 @@ def work(engine: Engine, job_id: UUID) -> Work:
 # --- reaper -------------------------------------------------------------------------------------
 
 
-def expire(engine: Engine, max_attempts: int) -> list[UUID]:
-    """End leases that ran out: queue another attempt, or give up. Returns the tokens that ended.
+def expire(engine: Engine, max_attempts: int) -> list[tuple[UUID, UUID]]:
+    """End leases that ran out: queue another attempt, or give up. Returns (job, token) of each.
 
     An expired lease never refunds by itself: the reservation goes on under the next attempt.
     """
@@ -121,7 +121,7 @@ def expire(engine: Engine, max_attempts: int) -> list[UUID]:
             ).one_or_none()
             if job is None:
                 continue  # renewed, published or ended meanwhile
-            ended.append(job.lease_token)
+            ended.append((job.id, job.lease_token))
             if job.attempt >= max_attempts:
                 give_up(locked, job, f"lost {max_attempts} times to its machines")
                 continue

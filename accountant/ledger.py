@@ -189,6 +189,9 @@ def _price(request: JobRequest, terms: Terms) -> _Priced:
         raise InvalidRequest(
             [type(each)(f"parameters.{each.field}", each.problem, each.allowed) for each in error.problems]
         ) from None
+    lacking = mechanism.missing(parameters)
+    if lacking is not None:
+        raise invalid(f"parameters.{lacking.field}", lacking.problem, lacking.allowed)
     price = mechanism.price(parameters, terms)
     event = FREE if price.dp is None else price.dp
     return _Priced(mechanism, parameters, terms, price, event, epsilon_alone(event, terms.delta)[0])

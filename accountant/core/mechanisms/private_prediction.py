@@ -20,7 +20,7 @@ from typing import Literal
 from pydantic import Field
 
 from accountant.core.budget import float_up
-from accountant.core.errors import invalid
+from accountant.core.errors import FieldProblem, invalid
 from accountant.core.events import Event, Exponential, SelfComposed, WorstOf
 from accountant.core.pricing import Mechanism, Neighbours, Parameters, Price, Terms
 from accountant.core.template import check_template
@@ -117,6 +117,14 @@ def context_tokens(parameters: PrivatePrediction, template_tokens: int) -> int:
     return template_tokens + parameters.record_tokens + text
 
 
+def missing(parameters: PrivatePrediction) -> FieldProblem | None:
+    """The number of batches must be public: stated, or from the dataset's declared size."""
+    if parameters.batches_per_label is not None:
+        return None
+    problem = "not given, and the dataset declares no public size to derive it from"
+    return FieldProblem("batches_per_label", problem, "a whole number from 1")
+
+
 MECHANISM = Mechanism(
     id="private-prediction",
     title="Private prediction",
@@ -127,4 +135,5 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="tokens_per_batch",
+    missing=missing,
 )
