@@ -104,7 +104,7 @@ models = Table(
     Column("trained_on", Text, nullable=False),  # the steward's declaration
     Column("state", Text, nullable=False),
     Column("error", Text),
-    Column("facts", JSONB),
+    Column("facts", JSONB(none_as_null=True)),
     Column("created_by", ForeignKey("users.id"), nullable=False),
     _moment("created_at", default=True),
     CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
@@ -218,7 +218,7 @@ jobs = Table(
     Column("idempotency_key", Text),
     Column("request_sha256", Text, nullable=False),
     Column("state", Text, nullable=False),
-    Column("refusal", JSONB),
+    Column("refusal", JSONB(none_as_null=True)),
     Column("decided_by", ForeignKey("users.id")),
     Column("decision_reason", Text),
     _moment("created_at", default=True),
