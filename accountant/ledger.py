@@ -425,6 +425,7 @@ def publish(engine: Engine, claim: Claim, realized: Event, output: Output, worke
             state="succeeded",
             lease_token=None,
             lease_expires=None,
+            progress_done=tables.jobs.c.progress_total,
             output_uri=output.uri,
             output_sha256=output.sha256,
             finished_at=_now(),

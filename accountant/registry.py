@@ -187,9 +187,21 @@ def _add_version(connection: Connection, dataset_id: UUID, number: int, uri: str
     return version_id
 
 
-def correct_dataset(engine: Engine, name: str, uri: str, actor: Actor) -> UUID:
-    """Give a dataset whose data was refused another address, as its next version."""
+CORRECTABLE = frozenset(
+    {"uri", "text_template", "label_column", "labels", "unit_column", "max_records_per_unit"}
+)
+
+
+def correct_dataset(engine: Engine, name: str, changes: Mapping[str, Any], actor: Actor) -> UUID:
+    """Declare again a dataset whose data was refused, and have it checked: as its next version.
+
+    `changes`: any of CORRECTABLE. Raises Conflict once any version was found right: what jobs may have
+    read stays, and new data of the same people is a matter of identity.
+    """
     actor.require("steward")
+    unknown = sorted(set(changes) - CORRECTABLE)
+    if unknown or not changes:
+        raise invalid(unknown[0] if unknown else "body", "can't be corrected", ", ".join(sorted(CORRECTABLE)))
     with engine.begin() as connection:
         dataset = connection.execute(
             select(tables.datasets).where(tables.datasets.c.name == name).with_for_update()
@@ -197,12 +209,17 @@ def correct_dataset(engine: Engine, name: str, uri: str, actor: Actor) -> UUID:
         if dataset is None:
             raise NotFound("dataset", name)
         versions = connection.execute(
-            select(tables.dataset_versions).where(tables.dataset_versions.c.dataset_id == dataset.id)
+            select(tables.dataset_versions)
+            .where(tables.dataset_versions.c.dataset_id == dataset.id)
+            .order_by(tables.dataset_versions.c.number)
         ).all()
-        # Data that jobs may have read stays: new data of the same people is a matter of identity.
         if any(version.state != "invalid" for version in versions):
             raise Conflict("the dataset's data is in use or still being checked")
-        return _add_version(connection, dataset.id, len(versions) + 1, uri, actor)
+        declared = {field: getattr(dataset, field) for field in DatasetSpec.model_fields if field != "uri"}
+        spec = read_dataset({**declared, "uri": versions[-1].uri, **changes})
+        values = spec.model_dump(mode="json", include=set(CORRECTABLE) - {"uri"})
+        connection.execute(update(tables.datasets).where(tables.datasets.c.id == dataset.id).values(**values))
+        return _add_version(connection, dataset.id, len(versions) + 1, spec.uri, actor)
 
 
 def version_to_check(engine: Engine, version_id: UUID) -> tuple[Row[Any], Row[Any]] | None:

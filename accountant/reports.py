@@ -27,6 +27,7 @@ from accountant.core.verification import (
     CSV_COLUMNS,
     Verifier,
     csv_row,
+    csv_totals,
     header,
     read_document,
     summary,
@@ -404,12 +405,9 @@ def _export(engine: Engine, name: str, form: str) -> Iterator[str]:
     options = {"isolation_level": "REPEATABLE READ", "stream_results": True, "yield_per": 500}
     with engine.connect().execution_options(**options) as connection:
         row = _dataset_row(connection, name)
-        if form == "csv":
-            yield ",".join(CSV_COLUMNS) + "\n"
-        else:
-            claimed = header(name, row.chain_seq, row.chain_head, Books(read_account(row)))
-            claimed["balances"]["live_reservations"] = _live_reservations(connection, row.id)
-            yield json.dumps(claimed, ensure_ascii=False) + "\n"
+        claimed = header(name, row.chain_seq, row.chain_head, Books(read_account(row)))
+        claimed["balances"]["live_reservations"] = _live_reservations(connection, row.id)
+        yield (",".join(CSV_COLUMNS) if form == "csv" else json.dumps(claimed, ensure_ascii=False)) + "\n"
         table = tables.entries
         query = select(table.c.document, table.c.hash).where(table.c.dataset_id == row.id)
         for each in connection.execute(query.order_by(table.c.seq)):
@@ -418,6 +416,8 @@ def _export(engine: Engine, name: str, form: str) -> Iterator[str]:
             else:
                 # The canonical text itself, with the hash as one more field: what is hashed is what is sent.
                 yield f'{each.document[:-1]},"hash":"{each.hash}"}}\n'
+        if form == "csv":
+            yield csv_totals(claimed)
 
 
 def _live_reservations(connection: Connection, dataset_id: UUID) -> int:

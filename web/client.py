@@ -130,9 +130,9 @@ class Client:
         """Register a dataset; a worker then checks its data (state: checking, ready, invalid)."""
         return self._json("POST", "/datasets", json=dict(declaration))
 
-    def correct_dataset(self, name: str, uri: str) -> Json:
-        """Another address for a dataset whose data was refused."""
-        return self._json("POST", f"/datasets/{_part(name)}/data", json={"uri": uri})
+    def correct_dataset(self, name: str, **changes: Any) -> Json:
+        """Declare a dataset whose data was refused again: another uri, text_template, label_column, ..."""
+        return self._json("POST", f"/datasets/{_part(name)}/data", json=changes)
 
     def set_policy(self, name: str, policy: Mapping[str, Any]) -> Json:
         """Replace a dataset's policy."""

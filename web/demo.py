@@ -6,6 +6,7 @@ used up the job is refused, and the steward raises the allowance, with a reason,
 
 import io
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,9 @@ from accountant.core.verification import summary
 from accountant.settings import Settings
 from web.cli import bootstrap
 from web.cli.data import data_refused, model_refused, show_account, wait_for_dataset, wait_for_model
-from web.cli.jobs import decided, explain_refusal, follow, read_texts, require_success
+from web.cli.jobs import decided, explain_refusal, follow
 from web.cli.ledger import entry_table, verified
 from web.cli.output import Failed, facts, out, printable, save
-from web.cli.price import price_on
 from web.cli.stack import sign_in_here, start
 from web.client import ApiProblem, Client
 
@@ -34,6 +34,7 @@ PEOPLE = {"steward": bootstrap.STEWARD_ROLES, "analyst": ("analyst",), "auditor"
 EPSILON, DELTA, RAISE = "10", "0.000001", 5
 MECHANISM = "private-prediction"
 SHOWN_TEXTS = 3
+SHORT = 60  # characters: shorter texts are shown only for want of others
 DECISION_SECONDS = 120.0
 WIDTH = 80
 
@@ -53,7 +54,8 @@ class Steps:
 
 def tell(text: str, style: str = "") -> None:
     """A paragraph, indented, within 80 columns."""
-    out.print(Padding(Text(printable(text), style=style), (0, 0, 0, 3)), width=min(WIDTH, out.width))
+    paragraph = Padding(Text(printable(text), style=style), (0, 0, 0, 3), expand=False)
+    out.print(paragraph, width=min(WIDTH, out.width))
 
 
 def run() -> None:
@@ -129,7 +131,7 @@ def _dataset(steward: Client, sample: Any) -> dict[str, Any]:
         )
     found = wait_for_dataset(steward, DATASET)
     if found["state"] == "invalid":  # the file may have been moved since
-        steward.correct_dataset(DATASET, str(sample.PRIVATE_CSV))
+        steward.correct_dataset(DATASET, uri=str(sample.PRIVATE_CSV))
         found = wait_for_dataset(steward, DATASET)
     if found["state"] == "invalid":
         raise data_refused(found)
@@ -137,14 +139,14 @@ def _dataset(steward: Client, sample: Any) -> dict[str, Any]:
 
 
 def parameters() -> dict[str, Any]:
-    """A job that two cores finish in two minutes: a few short texts from each of 48 batches."""
+    """A job that two cores finish in two minutes: a short text or two from each of 48 batches."""
     return {
         "batch_size": 64,
         "batches_per_label": 4,
         "clip": 9,
-        "temperature": 1.5,
-        "tokens_per_batch": 128,
-        "max_text_tokens": 96,
+        "temperature": 1.0,
+        "tokens_per_batch": 72,
+        "max_text_tokens": 72,
         "record_tokens": 80,
         "template": bootstrap.sample().TEMPLATE,
     }
@@ -156,14 +158,14 @@ def _price(step: Steps, analyst: Client) -> dict[str, Any]:
         "It follows from public parameters alone, so asking is free: every token is drawn from the mean of "
         "64 records' clipped logits.",
     )
-    request = {
+    request: dict[str, Any] = {
         "dataset": DATASET,
         "mechanism": MECHANISM,
         "model": MODEL,
         "parameters": parameters(),
         "purpose": "demo: what do customers write about?",
     }
-    quote = price_on(DATASET, MECHANISM, request["parameters"])
+    quote = analyst.quote(DATASET, MECHANISM, request["parameters"])
     for line in quote["breakdown"]:
         tell(line)
     dp, on = quote["dp"], quote["dataset"]
@@ -195,7 +197,9 @@ def _run_job(step: Steps, request: dict[str, Any], analyst: Client, steward: Cli
         "reservation. Progress counts public quantities only.",
     )
     job = follow(analyst, job["id"])
-    require_success(job)
+    if job["state"] != "succeeded":
+        why = job["failure"] or (job["refusal"] or {}).get("why") or "no reason is public"
+        raise Failed(f"the job is {job['state'].replace('_', ' ')}: {why}")
     tell("done: the real cost is committed, and the texts are published in the same transaction")
     return job
 
@@ -223,24 +227,39 @@ def _raise_allowance(step: Steps, job: dict[str, Any], steward: Client) -> None:
 
 
 def _show_texts(step: Steps, analyst: Client, job: dict[str, Any]) -> None:
-    """Three texts, one per kind of business."""
+    """Three texts, each of another kind of business."""
     file = io.BytesIO()
     analyst.save_result(job["id"], file)
-    texts = read_texts(file.getvalue().decode("utf-8"))
+    texts = [json.loads(line) for line in file.getvalue().splitlines()]
     step(
         f"What it wrote: {len(texts)} synthetic texts, {SHOWN_TEXTS} of them here",
-        "They show what is common in the private reviews, and reveal little of any one of them.",
+        "They show what is common in the private reviews, and little of any one of them.",
     )
-    chosen: dict[str, tuple[str, str]] = {}
-    for label, text in sorted(
-        texts, key=lambda each: len(each[1]) < 60
-    ):  # short ones only for want of others
-        chosen.setdefault(label.split(" ")[0], (label, text))
+    chosen: dict[str, dict[str, Any]] = {}
+    for each in sorted(texts, key=lambda text: (not text["complete"], len(text["text"]) < SHORT)):
+        chosen.setdefault(_kind(each), each)
     panels = [
-        Panel(Text(text), title=Text(label), title_align="left", border_style="dim")
-        for label, text in list(chosen.values())[:SHOWN_TEXTS]
+        Panel(
+            Text(printable(each["text"])),
+            title=Text(printable(each["label"])),
+            title_align="left",
+            border_style="dim",
+        )
+        for each in list(chosen.values())[:SHOWN_TEXTS]
     ]
     out.print(Group(*panels), width=min(WIDTH, out.width))
+    themes = bootstrap.sample().THEMES
+    told = sum(themes[_kind(each)] in each["text"] for each in texts)
+    examples = ", ".join(f"{kind}: {themes[kind]}" for kind in list(chosen)[:SHOWN_TEXTS])
+    tell(
+        f"{told} of {len(texts)} mention what the private reviews are full of and the public ones, on "
+        f"which the model was trained, are not ({examples})."
+    )
+
+
+def _kind(text: dict[str, Any]) -> str:
+    """The kind of business in a label such as "hotel positive"."""
+    return str(text["label"]).split(" ", maxsplit=1)[0]
 
 
 # --- after the job ------------------------------------------------------------------------------
@@ -253,7 +272,9 @@ def _audit(step: Steps, auditor: Client, configured: Settings) -> None:
         "Every entry carries the hash of the one before; the check recomputes hashes, prices and balances "
         "from the file alone.",
     )
+    out.print()
     out.print(entry_table(list(reversed(auditor.ledger(DATASET, limit=50)))), width=min(WIDTH, out.width))
+    out.print()
     show_account(auditor.dataset(DATASET))
     exported = configured.home / "demo-ledger.jsonl"
     save(str(exported), lambda file: auditor.save_ledger(DATASET, "jsonl", file))

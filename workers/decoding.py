@@ -41,6 +41,9 @@ class SharedDecoder:
 class _Layer(DynamicLayer):
     """Keys and values of one layer in room set aside once: appending copies nothing but the new ones."""
 
+    keys: torch.Tensor
+    values: torch.Tensor
+
     def __init__(self, capacity: int) -> None:
         super().__init__()
         self.capacity, self.length = capacity, 0
@@ -77,7 +80,8 @@ class _Chunk:
         self.lengths = self.mask.sum(dim=1)
         positions = (self.mask.cumsum(dim=1) - 1).clamp(min=0)
         layers = model.network.config.num_hidden_layers
-        self.cache = Cache(layers=[_Layer(width + text) for _ in range(layers)])
+        self.layers = [_Layer(width + text) for _ in range(layers)]
+        self.cache = Cache(layers=[*self.layers])
         self.steps = 0
         self.first = self._forward(ids.to(model.device), self.mask, positions)
 
@@ -95,7 +99,7 @@ class _Chunk:
         return logits
 
     def start(self) -> torch.Tensor:
-        for layer in self.cache.layers:
+        for layer in self.layers:
             layer.length -= self.steps
         self.steps = 0
         return self.first

@@ -100,6 +100,9 @@ def _check_price(body: Mapping[str, Any]) -> None:
 
 # --- files --------------------------------------------------------------------------------------
 
+#: Kind of the last row of a CSV export, which states what JSON Lines states in its first line.
+TOTALS = "TOTALS"
+
 CSV_COLUMNS = ("seq", "kind", "at", "actor", "job", "hash", "entry")
 
 
@@ -122,6 +125,8 @@ def verify_lines(lines: Iterable[str]) -> Verified:
     """
     rows = iter(lines)
     first = next(rows, "")
+    if not first.strip():
+        raise VerificationFailed("the file is empty")
     if first.lstrip("\ufeff").startswith(",".join(CSV_COLUMNS)):
         return _verify_csv(rows)
     return _verify_json_lines(first, rows)
@@ -136,31 +141,43 @@ def _verify_json_lines(first: str, rows: Iterator[str]) -> Verified:
         document = _object(line, verifier.count + 1)
         recorded = document.pop("hash", None)
         verifier.add(document, str(recorded))
-    found = verifier.result()
-    expected = header(found.dataset, found.entries, found.head, found.books)
-    for name in ("dataset", "entries", "head", "balances"):
-        if claimed.get(name) != expected[name]:
-            raise VerificationFailed(
-                f"the header states {name} {claimed.get(name)!r}, the entries give {expected[name]!r}"
-            )
-    return found
+    return _checked_totals(claimed, verifier.result())
 
 
 def _verify_csv(rows: Iterator[str]) -> Verified:
-    """CSV has no header line of balances: its columns are checked against the canonical entry."""
+    """Columns are checked against the canonical entry; the last row states the totals."""
     csv.field_size_limit(1 << 24)
     verifier = Verifier()
+    claimed: dict[str, Any] | None = None
     for row in csv.reader(rows):
         seq = verifier.count + 1
+        if claimed is not None:
+            raise VerificationFailed("it stands after the totals", seq)
         if len(row) != len(CSV_COLUMNS):
             raise VerificationFailed(f"it has {len(row)} columns", seq)
         values = dict(zip(CSV_COLUMNS, row, strict=True))
         document = _object(values["entry"], seq)
+        if values["kind"] == TOTALS:
+            claimed = document
+            continue
         verifier.add(document, values["hash"])
         for name in ("seq", "kind", "at", "actor", "job"):
             if values[name] != ("" if document[name] is None else str(document[name])):
                 raise VerificationFailed(f"its column {name} does not match its entry", seq)
-    return verifier.result()
+    if claimed is None:
+        raise VerificationFailed("the export is cut off: its last row does not state the totals")
+    return _checked_totals(claimed, verifier.result())
+
+
+def _checked_totals(claimed: Mapping[str, Any], found: Verified) -> Verified:
+    """What an export claims of itself must be what its entries add up to."""
+    expected = header(found.dataset, found.entries, found.head, found.books)
+    for name in ("dataset", "entries", "head", "balances"):
+        if claimed.get(name) != expected[name]:
+            raise VerificationFailed(
+                f"the export states {name} {claimed.get(name)!r}, the entries give {expected[name]!r}"
+            )
+    return found
 
 
 def read_document(text: str) -> dict[str, Any]:
@@ -176,6 +193,14 @@ def _object(line: str, seq: int | None) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise VerificationFailed("it is no JSON object", seq)
     return value
+
+
+def csv_totals(claimed: Mapping[str, Any]) -> str:
+    """The last line of a CSV export."""
+    out = io.StringIO()
+    row = ["", TOTALS, "", "", "", claimed["head"], json.dumps(claimed, ensure_ascii=False)]
+    csv.writer(out, lineterminator="\n").writerow(row)
+    return out.getvalue()
 
 
 def csv_row(document: Mapping[str, Any], recorded_hash: str, canonical_text: str) -> str:

@@ -337,7 +337,8 @@ def test_the_database_refuses_balances_under_which_no_filter_holds(bench, change
     with pytest.raises(DBAPIError, match="ck_accounts"), bench.engine.begin() as connection:
         connection.execute(
             text(
-                f"UPDATE accounts SET {change} WHERE dataset_id = (SELECT id FROM datasets WHERE name = :name)"
+                f"UPDATE accounts SET {change} "
+                "WHERE dataset_id = (SELECT id FROM datasets WHERE name = :name)"
             ),
             {"name": bench.dataset},
         )
@@ -349,7 +350,8 @@ def test_a_reservation_is_resolved_once(open_bench):
     with pytest.raises(DBAPIError, match="resolved_once"), open_bench.engine.begin() as connection:
         connection.execute(
             text(
-                "INSERT INTO entries SELECT dataset_id, seq + 1, 'COMMIT', at, actor, job_id, document, hash, 'x' "
+                "INSERT INTO entries "
+                "SELECT dataset_id, seq + 1, 'COMMIT', at, actor, job_id, document, hash, 'x' "
                 "FROM entries WHERE job_id = :id AND kind = 'VOID'"
             ),
             {"id": job_id},
@@ -392,6 +394,13 @@ def test_one_digit_of_any_amount_changed_is_found_and_the_entry_named(exported):
             with pytest.raises(VerificationFailed) as caught:
                 verify_lines(tampered)
             assert caught.value.seq == number
+
+
+def test_a_csv_export_that_is_cut_off_or_grown_is_found(open_bench, exported):
+    rows = list(reports.export(open_bench.engine, open_bench.dataset, open_bench.auditor, "csv"))
+    for bad in (rows[:-1], [*rows[:-2], rows[-1]], [*rows, rows[1]], []):
+        with pytest.raises(VerificationFailed):
+            verify_lines(bad)
 
 
 def test_entries_removed_reordered_or_cut_off_are_found(exported):

@@ -4,18 +4,20 @@ Whoever can read the stack's home may do anything with it anyway; across the web
 administrators only.
 """
 
-import importlib
+import importlib.util
 import os
 import secrets
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from accountant.core.errors import Conflict
 from accountant.settings import Settings, load
 from web.cli.output import Failed
 
+STACK_PACKAGES = ("flask", "sqlalchemy", "psycopg", "celery", "torch")
 STEWARD = "steward"
 STEWARD_ROLES = ("steward", "administrator")
 
@@ -43,19 +45,18 @@ def sample() -> Any:
 
 def engine(configured: Settings) -> Any:
     """The database of the local stack, or the one that DATABASE_URL names."""
-    try:
-        from accountant.database import engine_for
-        from web.local import environment
-    except ModuleNotFoundError as error:
-        raise missing_part(error) from None
+    require_packages()
+    from accountant.database import engine_for
+    from web.local import environment
+
     return engine_for(environment(configured)["DATABASE_URL"])
 
 
-def missing_part(error: ModuleNotFoundError) -> Failed:
-    """The client was installed without what the local stack needs."""
-    return Failed(
-        f"{error.name} is not installed: the local stack needs `pip install exchequer[server,worker]`"
-    )
+def require_packages() -> None:
+    """Raise Failed where the client was installed without what the local stack needs."""
+    for name in STACK_PACKAGES:
+        if importlib.util.find_spec(name) is None:
+            raise Failed(f"{name} is not installed: the local stack needs exchequer[server,worker]")
 
 
 def new_password() -> str:
@@ -65,11 +66,11 @@ def new_password() -> str:
 
 def create_person(configured: Settings, name: str, roles: tuple[str, ...], password: str) -> None:
     """A new account in the database. Raises Conflict where there is one."""
-    from argon2 import PasswordHasher
-
+    database = engine(configured)
     from accountant import registry
+    from web.auth import hash_password
 
-    registry.add_user(engine(configured), name, PasswordHasher().hash(password), list(roles))
+    registry.add_user(database, name, hash_password(password), list(roles))
 
 
 def ensure_person(configured: Settings, name: str, roles: tuple[str, ...]) -> str | None:
@@ -86,6 +87,17 @@ def ensure_person(configured: Settings, name: str, roles: tuple[str, ...]) -> st
     return None
 
 
+def first_account(configured: Settings) -> str | None:
+    """Make the steward's account where there is none at all; the password, where one was made."""
+    from accountant import reports
+    from accountant.ledger import Actor
+
+    nobody = Actor(UUID(int=0), "bootstrap", frozenset({"administrator"}))
+    if reports.users(engine(configured), nobody):
+        return None
+    return ensure_person(configured, STEWARD, STEWARD_ROLES)
+
+
 def password_file(configured: Settings, name: str) -> Path:
     """Where the generated password of an account of the local stack is kept."""
     return configured.home / "keys" / f"{name}-password"
@@ -99,12 +111,12 @@ def _keep(path: Path, text: str) -> None:
 
 
 def issue_token(configured: Settings, name: str) -> str:
-    """A token for an account of the local stack, as long as a session."""
+    """A token for an account of the local stack, as long as a session. Raises Failed where it is closed."""
     from accountant import registry
 
     database = engine(configured)
     user = registry.find_user(database, name=name)
     if user is None:
-        raise Failed(f"the account {name!r} is closed or missing. Sign in as another with `exchequer login`.")
+        raise Failed(f"there is no open account {name!r}. Sign in as another with `exchequer login`.")
     ends = datetime.now(UTC) + timedelta(hours=configured.session_hours)
     return registry.add_token(database, user.id, "command line", ends)

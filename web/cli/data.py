@@ -63,13 +63,24 @@ def add_dataset(
 @datasets.command("correct")
 def correct_dataset(
     name: str,
-    uri: Annotated[str, typer.Option(help="The address of the corrected data.")],
+    uri: Annotated[str | None, typer.Option(help="The address of the corrected data.")] = None,
+    text_template: Annotated[str | None, typer.Option(help="Another text template.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Another label column.")] = None,
+    labels: Annotated[str | None, typer.Option(help="Other labels, separated by commas.")] = None,
+    unit_column: Annotated[str | None, typer.Option(help="Another column of the privacy unit.")] = None,
     wait: Wait = True,
     as_json: Json = False,
 ) -> None:
-    """Give a dataset whose data was refused another address."""
+    """Declare a dataset whose data was refused again; what is not given stays as it was."""
+    given = {
+        "uri": None if uri is None else local_address(uri),
+        "text_template": text_template,
+        "label_column": label_column,
+        "labels": None if labels is None else [label.strip() for label in labels.split(",")],
+        "unit_column": unit_column,
+    }
     with connect() as client:
-        client.correct_dataset(name, local_address(uri))
+        client.correct_dataset(name, **{field: value for field, value in given.items() if value is not None})
         _show_checked(client, name, wait, as_json)
 
 
@@ -184,10 +195,13 @@ def show_account(dataset: dict[str, Any]) -> None:
     names = ("kind", "limit", "spent", "reserved", "left")
     rows = [[each[name] for name in names] + [_state(each)] for each in dataset["account"]["filters"]]
     out.print(table(["filter", *names[1:], "state"], rows, right="limit spent reserved left"))
+    say("A job is admitted while one filter holds for it and everything before it.")
 
 
 def _state(each: dict[str, Any]) -> str:
-    return "closed" if each["closed"] else f"{each['used_share']:.1%} used"
+    if each["closed"]:
+        return "closed"
+    return f"{each['used_share']:.1%} used" if each["holds"] else "exceeded"
 
 
 # --- allowance and policy -----------------------------------------------------------------------

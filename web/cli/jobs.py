@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -11,14 +12,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
 from web.cli.output import (
     REFUSED,
-    Failed,
     complain,
     err,
     facts,
     note,
     out,
     print_json,
-    printable,
     read_text,
     require_finite,
     save,
@@ -96,39 +95,67 @@ def decided(client: Client, job: Job, seconds: float = DECISION_SECONDS) -> Job:
     return job
 
 
-def follow(client: Client, job_id: str, until: Callable[[Job], bool] | None = None) -> Job:
-    """Show a job's state and public progress until it has ended (or `until` says so)."""
-    done = until or (lambda job: job["state"] in ENDED)
+def follow(client: Client, job_id: str) -> Job:
+    """Show a job's state and public progress until it has ended: a bar, or lines where nobody looks."""
+    show = _bar() if err.is_terminal else _lines()
+    try:
+        with show as advance:
+            while True:
+                job = client.job(job_id)
+                advance(job)
+                if job["state"] in ENDED:
+                    return job
+                time.sleep(LOOK_SECONDS)
+    except KeyboardInterrupt:
+        note(f"the job goes on; follow it with `exchequer job {job_id} --wait`")
+        raise
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Job], None]]:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=28),
         TextColumn("{task.fields[amount]}", markup=False),
         TimeElapsedColumn(),
     )
-    try:
-        with Progress(*columns, console=err, transient=not err.is_terminal) as progress:
-            bar = progress.add_task("", total=None, amount="")
-            said = ""
-            while True:
-                job = client.job(job_id)
-                _advance(progress, bar, job)
-                if job["state"] != said and not err.is_terminal:
-                    note(_state(job))  # a log has no bar: one line for each state
-                said = job["state"]
-                if done(job):
-                    return job
-                time.sleep(LOOK_SECONDS)
-    except KeyboardInterrupt:
-        note(f"\nthe job goes on; follow it with `exchequer job {job_id} --wait`")
-        raise
+    with Progress(*columns, console=err, refresh_per_second=4) as progress:
+        bar = progress.add_task("", total=None, amount="")
+
+        def advance(job: Job) -> None:
+            done, total = _done(job)
+            amount = _amount(job) or ""
+            progress.update(bar, description=_state(job), total=total, completed=done, amount=amount)
+
+        yield advance
 
 
-def _advance(progress: Progress, bar: Any, job: Job) -> None:
-    made = job["progress"]
-    amount = f"{made['done']:,} of {made['total']:,} tokens" if made["total"] else ""
-    progress.update(
-        bar, description=_state(job), total=made["total"] or None, completed=made["done"] or 0, amount=amount
-    )
+@contextmanager
+def _lines() -> Iterator[Callable[[Job], None]]:
+    """A line for each state, and for each tenth of the way."""
+    said: set[tuple[str, int]] = set()
+
+    def advance(job: Job) -> None:
+        done, total = _done(job)
+        tenth = 10 * done // total if total else 0
+        if (job["state"], tenth) not in said:
+            said.add((job["state"], tenth))
+            note(": ".join(filter(None, (_state(job), _amount(job)))))
+
+    yield advance
+
+
+def _amount(job: Job) -> str | None:
+    """Progress in public quantities."""
+    done, total = _done(job)
+    return f"{done:,} of {total:,} tokens" if total else None
+
+
+def _done(job: Job) -> tuple[int, int | None]:
+    """Tokens written, of how many; what the worker told last, unless it has succeeded since."""
+    total = job["progress"]["total"] or None
+    done = total if job["state"] == "succeeded" else job["progress"]["done"]
+    return done or 0, total
 
 
 def _state(job: Job) -> str:
@@ -187,13 +214,14 @@ def list_jobs(
     if as_json:
         print_json(found)
     elif not found:
-        say("no job. Submit one: exchequer submit FILE.json")
+        asked = dataset or state
+        say("no such job" if asked else "no job yet. Submit one: exchequer submit FILE.json")
     else:
         rows = [
             (each["id"], each["dataset"], _state(each), f"{each['epsilon_alone']:.4g}", each["analyst"])
             for each in found
         ]
-        out.print(table(["job", "dataset", "state", "ε alone", "by"], rows))
+        out.print(table(["job", "dataset", "state", "ε", "by"], rows, right="ε", whole="job"))
 
 
 def show_job(
@@ -213,7 +241,6 @@ def show_job(
 
 
 def _print_job(job: Job) -> None:
-    made = job["progress"]
     rows: list[tuple[str, object]] = [
         ("job", job["id"]),
         ("state", _state(job)),
@@ -223,7 +250,7 @@ def _print_job(job: Job) -> None:
         ("by", f"{job['analyst']}: {job['purpose'] or 'no purpose stated'}"),
         ("price", f"ε {job['epsilon_alone']:.6g} at δ {job['delta']:g}, alone"),
         ("decision", _decision(job)),
-        ("progress", f"{made['done']:,} of {made['total']:,} tokens" if made["total"] else None),
+        ("progress", _amount(job)),
     ]
     for entry in job.get("entries", []):
         outcome = f" ({entry['outcome']})" if entry["outcome"] else ""
@@ -284,16 +311,3 @@ def result(
         save(output, lambda file: client.save_result(job_id, file))
     if output != "-":
         note(f"saved {output}")
-
-
-def read_texts(lines: str) -> list[tuple[str, str]]:
-    """(label, text) of each published text."""
-    found = [json.loads(line) for line in lines.splitlines() if line.strip()]
-    return [(printable(each.get("label") or ""), printable(each["text"])) for each in found]
-
-
-def require_success(job: Job) -> None:
-    """Raise where a job did not succeed."""
-    if job["state"] != "succeeded":
-        why = job["failure"] or (job["refusal"] or {}).get("why") or "no reason is public"
-        raise Failed(f"the job is {_state(job)}: {why}")

@@ -33,7 +33,7 @@ def show(
 
 
 def entry_table(entries: list[dict[str, Any]]) -> Any:
-    """Ledger entries as rows that fit 80 columns."""
+    """Ledger entries as rows that fit 80 columns; the cost is the one on the first filter."""
     from accountant.core.budget import EPSILON_UNITS, to_decimal
 
     def cost(body: dict[str, Any]) -> str | None:
@@ -41,10 +41,20 @@ def entry_table(entries: list[dict[str, Any]]) -> Any:
         return None if renyi is None else to_decimal(int(renyi["main"]), EPSILON_UNITS)
 
     rows = [
-        (each["seq"], each["kind"], each["at"][:19], each["actor"], cost(each["body"]), _what(each))
+        (
+            each["seq"],
+            each["kind"],
+            _minute(each["at"]),
+            cost(each["body"]),
+            f"{each['actor']}: {_what(each)}",
+        )
         for each in entries
     ]
-    return table(["seq", "entry", "at (UTC)", "by", "Rényi cost", "what"], rows, right="seq")
+    return table(["seq", "entry", "UTC", "cost", "who and what"], rows, right="seq cost", whole="entry UTC")
+
+
+def _minute(at: str) -> str:
+    return f"{at[5:10]} {at[11:16]}"
 
 
 def _what(entry: dict[str, Any]) -> str:
@@ -54,7 +64,7 @@ def _what(entry: dict[str, Any]) -> str:
             return f"ε {body['epsilon']}, δ {body['delta']}: {body['reason']}"
         case "RESERVE":
             approval = body["approval"]
-            by = f", approved by {approval['by']}: {approval['reason']}" if approval else ""
+            by = f"; {approval['by']} approved: {approval['reason']}" if approval else ""
             return f"job {str(entry['job'])[:8]}{by}"
         case _:
             return f"job {str(entry['job'])[:8]} {body.get('outcome') or body.get('reason') or ''}".rstrip()

@@ -65,13 +65,17 @@ def print_json(value: Any) -> None:
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None, right: str = ""
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: str = "", whole: str = ""
 ) -> Table:
-    """A table; columns named in `right` (space separated) hold figures. Cells may be renderables."""
-    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    """A table. Columns named in `right` hold figures, and those in `whole` are never cut or wrapped."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     for name in columns:
+        figures = name in right.split()
         made.add_column(
-            name, justify="right" if name in right.split() else "left", overflow="fold", no_wrap=False
+            name,
+            justify="right" if figures else "left",
+            overflow="fold",
+            no_wrap=figures or name in whole.split(),
         )
     for row in rows:
         made.add_row(*("–" if cell is None else printable(cell) for cell in row))

@@ -1,15 +1,16 @@
 """`up`, `down`, `status`, `login`, `whoami`, `user`, `admin`: the local stack, and people."""
 
 import os
+import sys
 from typing import Annotated
 
 import typer
 
-from accountant.core.errors import ExchequerError
+from accountant.core.errors import ExchequerError, invalid
 from accountant.settings import Settings
 from web.cli import bootstrap, profile
 from web.cli.output import UNREACHABLE, Failed, note, out, print_json, say, stop, table
-from web.client import Client
+from web.client import ApiProblem, Client
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Roles = Annotated[
@@ -21,9 +22,12 @@ def up() -> None:
     """Start the local stack: servers, web and workers. Makes the first account on a first start."""
     configured = bootstrap.settings()
     address = start(configured)
-    password = bootstrap.ensure_person(configured, bootstrap.STEWARD, bootstrap.STEWARD_ROLES)
-    sign_in_here(configured, address)
+    password = bootstrap.first_account(configured)
     say(f"the page: {address}")
+    try:
+        sign_in_here(configured, address)
+    except Failed as error:  # the stack is up all the same
+        note(str(error))
     if password is not None:
         kept = bootstrap.password_file(configured, bootstrap.STEWARD)
         say(f"sign in as {bootstrap.STEWARD} with {password}  (shown once, kept in {kept})")
@@ -31,10 +35,9 @@ def up() -> None:
 
 def start(configured: Settings) -> str:
     """Start the stack, or find it running; returns the page's address."""
-    try:
-        from web import local
-    except ModuleNotFoundError as error:
-        raise bootstrap.missing_part(error) from None
+    bootstrap.require_packages()
+    from web import local
+
     try:
         return local.up(configured, on_progress=note).address
     except local.StackError as error:
@@ -94,12 +97,23 @@ def login(
 ) -> None:
     """Sign in and keep the token. The password is asked for, or read from EXCHEQUER_PASSWORD."""
     address = (url or profile.server_url()).rstrip("/")
-    password = os.environ.get("EXCHEQUER_PASSWORD") or typer.prompt("Password", hide_input=True, err=True)
+    password = os.environ.get("EXCHEQUER_PASSWORD") or _ask_password()
     with Client(address) as client:
-        session = client.sign_in(name, password)
+        try:
+            session = client.sign_in(name, password)
+        except ApiProblem as problem:
+            if problem.status != 401:
+                raise
+            raise Failed(f"{address} does not know this name with this password. Try again.") from None
     profile.write(address, session["name"], session["token"])
     roles = ", ".join(session["roles"])
     say(f"signed in to {address} as {session['name']} ({roles}) until {session['expires_at']}")
+
+
+def _ask_password() -> str:
+    if not sys.stdin.isatty():
+        raise invalid("EXCHEQUER_PASSWORD", "not set, and nobody is here to be asked", "your password")
+    return str(typer.prompt("Password", hide_input=True, err=True))
 
 
 def whoami(as_json: Json = False) -> None:
