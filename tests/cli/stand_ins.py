@@ -10,7 +10,7 @@ from typer.testing import Result
 
 from accountant.core import books as core_books
 from accountant.core.chain import GENESIS, Entry, EntryKind, canonical, digest
-from accountant.core.verification import CSV_COLUMNS, csv_row, header
+from accountant.core.verification import CSV_COLUMNS, csv_row, csv_totals, header
 
 Run = Callable[..., Result]
 
@@ -39,7 +39,8 @@ class Ledger:
 
     def csv(self) -> str:
         rows = [csv_row(each, digest(each), canonical(each).decode()) for each in self.documents]
-        return ",".join(CSV_COLUMNS) + "\n" + "".join(rows)
+        claimed = header(self.dataset, len(self.documents), self.head, self.books)
+        return ",".join(CSV_COLUMNS) + "\n" + "".join(rows) + csv_totals(claimed)
 
 
 @dataclass

@@ -1,0 +1,58 @@
+"""The web service on a real database, with people who can sign in; no worker runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from flask import Flask
+from sqlalchemy import Engine
+
+from accountant.ledger import Actor
+from accountant.settings import Settings
+from tests.support import Bench
+from tests.web.browsers import PASSWORD, Site
+from web.app import create_app
+from web.auth import hash_password
+
+
+@pytest.fixture(scope="session")
+def password_hash() -> str:
+    return hash_password(PASSWORD)
+
+
+@pytest.fixture(scope="module")
+def app(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Flask:
+    home = tmp_path_factory.mktemp("web")
+    return create_app(Settings(home=home, DATABASE_URL=database_url))
+
+
+@pytest.fixture
+def site(app: Flask, engine: Engine, password_hash: str) -> Site:
+    bench = Bench(engine)
+    bench.allow()
+    bench.warm()
+    return Site(app, engine, bench, password_hash)
+
+
+@pytest.fixture
+def publish(tmp_path: Path, engine: Engine) -> Callable[[str, bytes], None]:
+    """Ends an approved job as a worker would, with these bytes as its output."""
+    from hashlib import sha256
+    from uuid import UUID
+
+    from accountant import leases, ledger, reports
+    from accountant.core.events import from_json
+
+    def end(job_id: str, content: bytes) -> None:
+        claim = leases.claim(engine, UUID(job_id), 1, "a worker", 60)
+        assert claim is not None
+        leases.begin_reading(engine, claim)
+        overseer = Actor(claim.token, "nobody", frozenset({"auditor"}))
+        event = from_json(reports.job(engine, UUID(job_id), overseer)["event"])
+        file = tmp_path / f"{job_id}.jsonl"
+        file.write_bytes(content)
+        ledger.publish(
+            engine, claim, event, ledger.Output(str(file), sha256(content).hexdigest()), "a worker"
+        )
+
+    return end

@@ -1,0 +1,16 @@
+"""REST under /api/v1: JSON in and out, bearer tokens, errors as application/problem+json."""
+
+from flask import Blueprint, request
+
+from web.auth import authenticate_token
+
+api = Blueprint("api", __name__, url_prefix="/api/v1")
+
+
+@api.before_request
+def _authenticate() -> None:
+    if request.endpoint != "api.sign_in":
+        authenticate_token()
+
+
+from web.api import datasets, jobs, models, people  # noqa: E402, F401  (they hang their routes on `api`)

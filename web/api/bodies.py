@@ -1,0 +1,166 @@
+"""Reading what a request carries, strictly: every mistake is an InvalidRequest that names its field."""
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+from flask import request
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, invalid
+from web.errors import refuse_unstorable
+
+MAX_DEPTH = 20
+MAX_PAGE = 200
+_EXACT = 2**53  # whole numbers beyond it are not exact in JSON, and have no canonical form
+_LARGEST_SEQ = 2**63 - 1
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Body(BaseModel):
+    """Base of every request body: unknown fields, wrong types and NaN are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+
+def read_object() -> dict[str, Any]:
+    """The request's body as one JSON object, without a name twice and without unstorable values."""
+    try:
+        value = json.loads(
+            request.get_data().decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_number
+        )
+    except InvalidRequest:
+        raise
+    except RecursionError:
+        raise invalid("body", "nested too deeply", f"at most {MAX_DEPTH} levels") from None
+    except ValueError as error:  # bad UTF-8, bad JSON, whole numbers of thousands of digits
+        raise invalid("body", f"is not JSON: {str(error)[:120]}", "a JSON object") from None
+    if not isinstance(value, dict):
+        raise invalid("body", "is not an object", "a JSON object")
+    _check(value, "", 0)
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise invalid(_printable(name), "is given twice", "each name once")
+            seen.add(name)
+    return found
+
+
+def _no_number(text: str) -> Any:
+    raise invalid("body", f"{text} is no JSON number", "finite numbers")
+
+
+def _printable(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()[:80]
+
+
+def _check(value: object, path: str, depth: int) -> None:
+    """Raise for what can't be stored or has no canonical form, anywhere in the document."""
+    if depth > MAX_DEPTH:
+        raise invalid(path or "body", "nested too deeply", f"at most {MAX_DEPTH} levels")
+    match value:
+        case str():
+            refuse_unstorable(value, path)
+        case float() if not math.isfinite(value):
+            raise invalid(path, "is not finite", "a finite number")
+        case int() if abs(value) > _EXACT:
+            raise invalid(path, "is too large", "whole numbers up to 2^53")
+        case dict():
+            for name, inner in value.items():
+                at = f"{path}.{_printable(name)}" if path else _printable(name)
+                refuse_unstorable(name, at)
+                _check(inner, at, depth + 1)
+        case list():
+            for index, inner in enumerate(value):
+                _check(inner, f"{path}.{index}", depth + 1)
+
+
+def read(model: type[M], raw: Mapping[str, Any] | None = None) -> M:
+    """The body (or `raw`) as `model`. Raises InvalidRequest with every field that is wrong."""
+    document = read_object() if raw is None else dict(raw)
+    try:
+        # JSON mode: lists serve as tuples, and everything else stays strict.
+        return model.model_validate_json(json.dumps(document), strict=True)
+    except ValidationError as error:
+        raise InvalidRequest(_problems(error, model)) from None
+
+
+def _problems(error: ValidationError, model: type[BaseModel]) -> list[FieldProblem]:
+    problems = {}
+    for each in error.errors(include_url=False):
+        # Members of a union ("str", "float") end the path; they are no field of the request's.
+        place = [str(part) for part in each["loc"]]
+        name = ".".join(place[:1] if place and place[0] in model.model_fields else place) or "body"
+        if each["type"] == "extra_forbidden":
+            problems[name] = FieldProblem(name, "unknown field", ", ".join(model.model_fields))
+        else:
+            problems.setdefault(name, FieldProblem(name, each["msg"][:1].lower() + each["msg"][1:]))
+    return list(problems.values())
+
+
+# --- addresses ----------------------------------------------------------------------------------
+
+
+def read_id(text: str, kind: str = "job") -> UUID:
+    """An id from an address; what is no id names nothing."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFound(kind, text[:80]) from None
+
+
+def read_count(name: str, default: int | None, low: int = 1, high: int = MAX_PAGE) -> int | None:
+    """A whole number from the query, within bounds."""
+    text = request.args.get(name)
+    if text is None or text == "":
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
+        raise invalid(name, repr(text[:40]), f"a whole number from {low} to {high:,}")
+    return int(text)
+
+
+def read_limit(default: int = 50) -> int:
+    """How many rows a listing answers with."""
+    return read_count("limit", default) or default
+
+
+def read_seq() -> int | None:
+    """The entry before which a page of the ledger ends."""
+    return read_count("before", None, low=1, high=_LARGEST_SEQ)
+
+
+def read_moment(name: str = "before") -> datetime | None:
+    """A moment from the query, with its offset from UTC."""
+    text = request.args.get(name)
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or not 1970 <= moment.year <= 9000:
+        raise invalid(name, repr(text[:40]), "a time with its offset, as 2026-01-31T12:00:00Z")
+    return moment
+
+
+def read_choice(name: str, allowed: tuple[str, ...]) -> str | None:
+    """One of `allowed` from the query, or nothing."""
+    text = request.args.get(name)
+    if not text:
+        return None
+    if text not in allowed:
+        raise invalid(name, repr(text[:40]), ", ".join(allowed))
+    return text

@@ -1,0 +1,143 @@
+"""Datasets: catalogue, declaration, allowance, policy, quotes, ledger."""
+
+from typing import Any
+
+from flask import Response, jsonify, request
+from pydantic import Field
+
+from accountant import ledger, registry, reports
+from accountant.core.admission import Policy
+from accountant.core.errors import InvalidRequest, invalid
+from web.api import api
+from web.api.bodies import Body, read, read_limit, read_object, read_seq
+from web.app import engine
+from web.auth import current_actor
+from web.errors import with_prefix
+
+FORMATS = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
+
+
+class NewAllowance(Body):
+    """An allowance in decimals: texts keep every digit, numbers serve too."""
+
+    epsilon: str | int | float = Field(union_mode="left_to_right")
+    delta: str | int | float = Field(union_mode="left_to_right")
+    reason: str = Field(max_length=2000)
+
+
+class Correction(Body):
+    """What was declared wrongly of data that was refused; what is not given stays."""
+
+    uri: str | None = Field(None, min_length=1, max_length=2000)
+    text_template: str | None = None
+    unit_column: str | None = None
+    max_records_per_unit: int | None = None
+    label_column: str | None = None
+    labels: list[str] | None = None
+
+
+class QuoteRequest(Body):
+    """What to price, and which field to fit."""
+
+    mechanism: str
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    fit: str | None = None
+    epsilon: float | None = Field(None, gt=0, le=1e6)
+
+
+@api.get("/datasets")
+def datasets() -> Response:
+    """The catalogue."""
+    return jsonify(datasets=reports.datasets(engine(), current_actor()))
+
+
+@api.post("/datasets")
+def add_dataset() -> tuple[Response, int]:
+    """Register a dataset; a worker then checks its data."""
+    actor = current_actor()
+    actor.require("steward")
+    spec = registry.read_dataset(read_object())
+    registry.add_dataset(engine(), spec, actor)
+    return jsonify(reports.dataset(engine(), spec.name, actor)), 201
+
+
+@api.get("/datasets/<name>")
+def dataset(name: str) -> Response:
+    """One dataset with its account."""
+    return jsonify(reports.dataset(engine(), name, current_actor()))
+
+
+@api.post("/datasets/<name>/allowance")
+def allow(name: str) -> Response:
+    """Set the allowance; answers with the dataset."""
+    actor = current_actor()
+    actor.require("steward")
+    reports.dataset(engine(), name, actor)  # a name in the address that names nothing is 404, not 422
+    body = read(NewAllowance)
+    for field, value in (("epsilon", body.epsilon), ("delta", body.delta)):
+        if len(str(value)) > 100:
+            raise invalid(field, "too many digits", "at most 100 characters")
+    ledger.allow(engine(), name, ledger.Allowance(body.epsilon, body.delta, body.reason), actor)
+    return jsonify(reports.dataset(engine(), name, actor))
+
+
+@api.post("/datasets/<name>/data")
+def correct_dataset(name: str) -> tuple[Response, int]:
+    """Declare data that was refused again: another address, template or column."""
+    actor = current_actor()
+    actor.require("steward")
+    changes = read(Correction).model_dump(exclude_unset=True)
+    registry.correct_dataset(engine(), name, changes, actor)
+    return jsonify(reports.dataset(engine(), name, actor)), 202
+
+
+@api.put("/datasets/<name>/policy")
+def set_policy(name: str) -> Response:
+    """Replace the policy."""
+    actor = current_actor()
+    actor.require("steward")
+    registry.set_policy(engine(), name, read(Policy), actor)
+    return jsonify(reports.dataset(engine(), name, actor))
+
+
+@api.post("/datasets/<name>/quote")
+def quote(name: str) -> Response:
+    """The price of a request here, and what admission would say now."""
+    body = read(QuoteRequest)
+    return jsonify(quote_for(name, body))
+
+
+def quote_for(name: str, body: QuoteRequest) -> dict[str, Any]:
+    """A quote whose errors name the fields as the request does."""
+    reports.dataset(engine(), name, current_actor())
+    try:
+        return reports.quote_on(engine(), name, body.mechanism, body.parameters, body.fit, body.epsilon)
+    except OverflowError:
+        raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
+    except InvalidRequest as error:
+        outer = {"mechanism", "fit", "epsilon"}
+        if any(each.field in outer for each in error.problems):
+            raise
+        raise with_prefix(error, "parameters.") from None
+
+
+@api.get("/datasets/<name>/ledger")
+def entries(name: str) -> Response:
+    """Entries, newest first; `before` continues."""
+    found = reports.entries(engine(), name, current_actor(), before=read_seq(), limit=read_limit())
+    return jsonify(entries=found)
+
+
+@api.get("/datasets/<name>/ledger/export")
+def export(name: str) -> Response:
+    """The whole ledger as a file."""
+    return export_response(name, request.args.get("format", "jsonl"))
+
+
+def export_response(name: str, form: str) -> Response:
+    """A streamed download; pages offer it too."""
+    if form not in FORMATS:
+        raise invalid("format", repr(form[:40]), ", ".join(FORMATS))
+    lines = reports.export(engine(), name, current_actor(), form)
+    headers = {"Content-Disposition": f'attachment; filename="{name}-ledger.{form}"'}
+    return Response(lines, mimetype=FORMATS[form], headers=headers)

@@ -1,0 +1,65 @@
+"""Sign-in for programs, and accounts."""
+
+from datetime import UTC, datetime, timedelta
+
+from flask import Response, abort, jsonify
+from pydantic import Field
+
+from accountant import registry, reports
+from web.api import api
+from web.api.bodies import Body, read
+from web.app import engine
+from web.auth import current_actor, hash_password, user_of_password
+
+TOKEN_DAYS = 30
+
+
+class Credentials(Body):
+    """A name and its password."""
+
+    name: str = Field(max_length=200)
+    password: str
+
+
+class NewUser(Body):
+    """An account to be."""
+
+    name: str = Field(pattern=registry.NAME)
+    password: str
+    roles: list[str] = Field(max_length=20)
+
+
+@api.post("/session")
+def sign_in() -> tuple[Response, int]:
+    """A new token for a name and password; it is shown once."""
+    body = read(Credentials)
+    user = user_of_password(body.name, body.password)
+    if user is None:
+        abort(401)
+    expires = datetime.now(UTC) + timedelta(days=TOKEN_DAYS)
+    token = registry.add_token(engine(), user.id, "session", expires)
+    answer = {"token": token, "expires_at": expires.isoformat(), "name": user.name, "roles": user.roles}
+    return jsonify(answer), 201
+
+
+@api.get("/me")
+def me() -> Response:
+    """Whose token this is."""
+    actor = current_actor()
+    return jsonify(name=actor.name, roles=sorted(actor.roles))
+
+
+@api.get("/users")
+def users() -> Response:
+    """All accounts, for administrators."""
+    return jsonify(users=reports.users(engine(), current_actor()))
+
+
+@api.post("/users")
+def add_user() -> tuple[Response, int]:
+    """A new account, by an administrator."""
+    current_actor().require("administrator")
+    body = read(NewUser)
+    roles = sorted(set(body.roles))
+    user_id = registry.add_user(engine(), body.name, hash_password(body.password), roles)
+    return jsonify(id=str(user_id), name=body.name, roles=roles), 201

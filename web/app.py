@@ -1,0 +1,105 @@
+"""The application factory. Nothing happens at import; each blueprint is one noun.
+
+create_app ── settings, engine ──▶ auth, errors ──▶ pages (web.views) and REST (web.api)
+"""
+
+from typing import Any
+
+from flask import Flask, Response, current_app, jsonify, request
+from flask.sessions import SecureCookieSessionInterface
+from flask_talisman import Talisman
+from flask_wtf import CSRFProtect
+
+from accountant.database import engine_for
+from accountant.settings import Settings, load
+
+MAX_BODY_BYTES = 2**20
+
+# No inline script or style anywhere; pictures in data: are Bootstrap's own marks for form fields.
+CONTENT_SECURITY_POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self' data:",
+    "connect-src": "'self'",
+    "form-action": "'self'",
+    "base-uri": "'none'",
+    "frame-ancestors": "'none'",
+}
+
+
+class _Sessions(SecureCookieSessionInterface):
+    """Cookies are marked Secure wherever the page came over TLS, and work on a laptop without it."""
+
+    def get_cookie_secure(self, app: Flask) -> bool:  # noqa: ARG002
+        return request.is_secure
+
+
+def create_app(settings: Settings | None = None) -> Flask:
+    """The web service for `settings`, by default those of this process."""
+    from web import auth, errors
+    from web.api import api
+    from web.views import register_pages
+
+    settings = load() if settings is None else settings
+    if settings.database_url is None:
+        raise RuntimeError("DATABASE_URL is not set; `exchequer up` sets it for the local stack")
+    app = Flask("web")
+    app.config.update(
+        SECRET_KEY=settings.secret("session"),
+        MAX_CONTENT_LENGTH=MAX_BODY_BYTES,
+        SESSION_COOKIE_NAME="exchequer",
+        PERMANENT_SESSION_LIFETIME=settings.session_hours * 3600,
+        WTF_CSRF_TIME_LIMIT=None,  # a token lives as long as its session
+    )
+    app.session_interface = _Sessions()
+    app.extensions["exchequer"] = {"settings": settings, "engine": engine_for(settings.database_url)}
+    app.json.sort_keys = False  # type: ignore[attr-defined]
+
+    protect = CSRFProtect(app)
+    protect.exempt(api)  # it takes bearer tokens, never cookies
+    Talisman(
+        app,
+        force_https=False,  # TLS is the proxy's
+        strict_transport_security=False,
+        session_cookie_secure=False,  # _Sessions decides
+        content_security_policy=CONTENT_SECURITY_POLICY,
+        frame_options="DENY",
+        referrer_policy="same-origin",
+    )
+    auth.init_app(app)
+    errors.init_app(app)
+    app.register_blueprint(api)
+    register_pages(app)
+    app.add_url_rule("/healthz", view_func=healthz)
+    app.after_request(_private)
+    return app
+
+
+def settings() -> Settings:
+    """The settings of the current application."""
+    found: Settings = current_app.extensions["exchequer"]["settings"]
+    return found
+
+
+def engine() -> Any:
+    """The database engine of the current application, to be handed on to `accountant`."""
+    return current_app.extensions["exchequer"]["engine"]
+
+
+def healthz() -> tuple[Response, int]:
+    """200 where the service and its database answer."""
+    try:
+        with engine().connect() as connection:
+            connection.exec_driver_sql("SELECT 1")
+    except Exception:
+        current_app.logger.exception("the database does not answer")
+        return jsonify(status="database unreachable"), 503
+    return jsonify(status="ok"), 200
+
+
+def _private(response: Response) -> Response:
+    """Nothing that somebody signed in to see stays in a shared cache."""
+    if not request.path.startswith("/static/"):
+        response.headers.setdefault("Cache-Control", "private, no-store")
+    return response

@@ -1,0 +1,139 @@
+"""Errors on their way out, in one place: problem+json on the API, a readable page elsewhere.
+
+What was raised on purpose says what was wrong. Anything else answers 500 with a reference that the log
+knows, and nothing of the exception leaves the server.
+"""
+
+import secrets
+from http import HTTPStatus
+from typing import Any
+
+from flask import Flask, Response, current_app, jsonify, render_template, request
+from flask_wtf.csrf import CSRFError
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+
+from accountant.core.errors import (
+    Conflict,
+    ExchequerError,
+    FieldProblem,
+    InvalidRequest,
+    NotFound,
+    NotPermitted,
+    invalid,
+)
+
+STATUS: dict[type[ExchequerError], int] = {
+    InvalidRequest: 422,
+    NotFound: 404,
+    NotPermitted: 403,
+    Conflict: 409,
+}
+_TITLES = {
+    401: "Not signed in",
+    403: "Not permitted",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Conflict",
+    413: "Too large",
+    422: "Invalid request",
+    500: "Something went wrong",
+}
+_DETAILS = {
+    401: "sign in first; programs send a token as `Authorization: Bearer exq_...`",
+    404: "there is nothing at this address",
+    405: "this address does not take that method",
+    413: "a request may be at most 1 MiB",
+}
+_CODES = {401: "not-signed-in", 403: "not-permitted", 404: "not-found", 413: "too-large"}
+
+
+def status_of(error: ExchequerError) -> int:
+    """The HTTP status of an error that was raised on purpose."""
+    return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
+
+
+def answer(status: int, code: str, detail: str, problems: list[dict[str, Any]] | None = None) -> Response:
+    """The error as the asker reads it best."""
+    title = _TITLES.get(status) or HTTPStatus(status).phrase
+    if request.path.startswith("/api/"):
+        body: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+        body |= {"code": code, "problems": problems or []}
+        response = jsonify(body)
+        response.mimetype = "application/problem+json"
+    else:
+        page = render_template("error.html", title=title, status=status, detail=detail, problems=problems)
+        response = Response(page)
+    response.status_code = status
+    if status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def _on_purpose(error: ExchequerError) -> Response:
+    status = status_of(error)
+    if status == 500:
+        return _unexpected(error)
+    return answer(status, error.code, str(error), error.facts().get("problems"))
+
+
+def _http(error: HTTPException) -> Response | HTTPException:
+    status = error.code or 500
+    if status < 400:
+        return error  # a redirect
+    detail = _DETAILS.get(status) or (error.description or "")
+    response = answer(status, _CODES.get(status, "error"), detail)
+    allowed = getattr(error, "valid_methods", None)
+    if allowed:
+        response.headers["Allow"] = ", ".join(allowed)
+    return response
+
+
+def _forged(error: CSRFError) -> Response:
+    current_app.logger.info("CSRF: %s", error.description)
+    return answer(400, "form-expired", "the form is too old or came from elsewhere: load its page again")
+
+
+def _unexpected(error: Exception) -> Response:
+    reference = secrets.token_hex(6)
+    current_app.logger.error("reference %s", reference, exc_info=error)
+    return answer(500, "internal", f"this was not foreseen; the log has it under the reference {reference}")
+
+
+def refuse_unstorable(value: str, field: str) -> None:
+    """Raise InvalidRequest for text that PostgreSQL can't hold: NUL, and halves of characters."""
+    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise invalid(field, "holds NUL or half a character", "text without them")
+
+
+def _check_text() -> None:
+    """What addresses and forms carry; JSON bodies are checked where they are read."""
+    refuse_unstorable(request.path, "address")
+    for name, value in request.args.items(multi=True):
+        refuse_unstorable(name + value, name.replace("\0", "") or "address")
+    if request.mimetype in ("application/x-www-form-urlencoded", "multipart/form-data"):
+        for name, value in request.form.items(multi=True):
+            refuse_unstorable(name + value, name.replace("\0", "") or "form")
+
+
+def init_app(app: Flask) -> None:
+    """Register the handlers, most specific first."""
+    app.before_request(_check_text)
+    app.register_error_handler(ExchequerError, _on_purpose)
+    app.register_error_handler(CSRFError, _forged)
+    app.register_error_handler(RequestEntityTooLarge, _http)
+    app.register_error_handler(HTTPException, _http)
+    app.register_error_handler(Exception, _unexpected)
+
+
+def without_prefix(error: InvalidRequest, prefix: str) -> InvalidRequest:
+    """The same error with `prefix` taken off the names of its fields."""
+    return InvalidRequest(
+        FieldProblem(each.field.removeprefix(prefix), each.problem, each.allowed) for each in error.problems
+    )
+
+
+def with_prefix(error: InvalidRequest, prefix: str) -> InvalidRequest:
+    """The same error with `prefix` put before the names of its fields."""
+    return InvalidRequest(
+        FieldProblem(prefix + each.field, each.problem, each.allowed) for each in error.problems
+    )

@@ -1,0 +1,43 @@
+// What pages gain with scripts: acts that can't be undone are confirmed, and a button works once.
+(() => {
+  const dialog = document.getElementById("confirm");
+  const confirmed = new WeakSet();
+
+  // "{epsilon}" in a text becomes what the form's field holds now.
+  const filled = (text, form) =>
+    text.replace(/\{(\w+)\}/g, (whole, name) => form.elements[name]?.value.trim() || whole);
+
+  const ask = (form, source, button) => {
+    dialog.querySelector("#confirm-title").textContent = filled(source.dataset.confirm, form);
+    dialog.querySelector("#confirm-effect").textContent = filled(source.dataset.effect || "", form);
+    dialog.querySelector("#confirm-yes").textContent = source.dataset.yes || "Yes";
+    dialog.returnValue = "no"; // Escape leaves it so
+    dialog.addEventListener("close", () => {
+      if (dialog.returnValue !== "yes") return;
+      confirmed.add(form);
+      form.requestSubmit(button);
+    }, { once: true });
+    dialog.showModal();
+  };
+
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    const button = event.submitter || undefined;
+    if (form.method === "dialog") return;
+    const source = button?.dataset.confirm ? button : form.dataset.confirm ? form : null;
+    if (source && !confirmed.delete(form)) {
+      event.preventDefault();
+      ask(form, source, button);
+      return;
+    }
+    // The server makes one job of two clicks as well; this only spares the second request.
+    if (button && "once" in button.dataset) setTimeout(() => { button.disabled = true; }, 0);
+  });
+
+  // A page that comes back from the browser's cache has its buttons again.
+  window.addEventListener("pageshow", () => {
+    document.querySelectorAll("[data-once]").forEach((button) => {
+      if (!button.hasAttribute("data-off")) button.disabled = false;
+    });
+  });
+})();

@@ -1,0 +1,12 @@
+"""Pages, rendered on the server: one module and one blueprint per noun."""
+
+from flask import Flask
+
+
+def register_pages(app: Flask) -> None:
+    """Hang every page on the application, with what their templates need."""
+    from web.views import datasets, inbox, jobs, look, models, sign_in
+
+    for module in (sign_in, datasets, jobs, inbox, models):
+        app.register_blueprint(module.pages)
+    look.init_app(app)

@@ -1,0 +1,125 @@
+"""How values look on a page: times, figures, states, units. No number without its unit."""
+
+import re
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from flask import Flask
+from flask_login import current_user
+from markupsafe import Markup
+
+from accountant import reports
+from accountant.core.admission import UNIT_NAMES
+from accountant.core.budget import EPSILON_UNITS, to_decimal
+from accountant.core.filters import Kind
+from web.app import engine
+
+#: state -> (label, tone of its badge)
+STATE_LOOKS = {
+    "submitted": ("submitted", "quiet"),
+    "awaiting_approval": ("awaiting approval", "wait"),
+    "refused": ("refused", "bad"),
+    "expired": ("expired", "quiet"),
+    "queued": ("queued", "live"),
+    "running": ("running", "live"),
+    "settling": ("settling", "live"),
+    "succeeded": ("succeeded", "good"),
+    "failed": ("failed", "bad"),
+    "cancelled": ("cancelled", "quiet"),
+    "checking": ("checking", "live"),
+    "ready": ("ready", "good"),
+    "invalid": ("invalid", "bad"),
+}
+ENDED = frozenset({"refused", "expired", "succeeded", "failed", "cancelled"})
+FILTER_NAMES = {
+    "renyi": "Rényi",
+    "gaussian": "Gaussian",
+    "renyi2": "Rényi, twice the order",
+    "basic": "Basic",
+}
+
+
+def figure(value: object, digits: int = 4) -> str:
+    """A number with `digits` significant digits, never in scientific form between 1e-4 and 1e6."""
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return str(value)
+    if number == 0:
+        return "0"
+    if not number.is_finite() or not -4 <= number.adjusted() < 6:
+        return re.sub(r"e([+-])0*", r"e\1", f"{float(number):.{digits}g}").replace("e+", "e")
+    text = f"{number:.{max(digits - 1 - number.adjusted(), 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else f"{int(text):,}"
+
+
+def percent(share: object) -> str:
+    """A share as per cent, with one decimal where it matters: below ten, and around the whole."""
+    value = 100 * float(str(share))
+    if 0 < value < 0.1:
+        return "< 0.1 %"
+    return f"{value:.1f} %" if value < 10 or 98 < value < 102 else f"{value:,.0f} %"
+
+
+def units(amount: str | int) -> str:
+    """An amount of a ledger entry, in 10^-9, as a decimal."""
+    return to_decimal(int(amount), EPSILON_UNITS)
+
+
+def unit(kind: str) -> str:
+    """What a filter counts in."""
+    return UNIT_NAMES[Kind(kind)]
+
+
+def moment(value: str | None) -> Markup | str:
+    """A time in UTC."""
+    if not value:
+        return "—"
+    then = datetime.fromisoformat(value).astimezone(UTC)
+    exact, shown = then.isoformat(timespec="seconds"), then.strftime("%d %b %Y, %H:%M:%S UTC")
+    return Markup('<time datetime="{}">{}</time>').format(exact, shown)
+
+
+def words(name: str) -> str:
+    """A field's name as words."""
+    return name.replace("_", " ")
+
+
+def state_look(state: str) -> dict[str, str]:
+    """Label and tone of a state's badge."""
+    label, tone = STATE_LOOKS.get(state, (state, "quiet"))
+    return {"label": label, "tone": tone}
+
+
+def refusal_unit(cap: str) -> str:
+    """What a refusal's figures count."""
+    if cap in set(Kind):
+        return unit(cap)
+    return {"model context": "tokens", "allowance": "ε"}.get(cap, "")
+
+
+def bar(value: object) -> str:
+    """A share as the length of a bar, in per cent; what is more than all is drawn as all."""
+    return f"{min(max(float(str(value)), 0.0), 1.0) * 100:.3f}%"
+
+
+def waiting() -> int:
+    """How many jobs wait for a steward; shown beside the inbox."""
+    if not current_user.is_authenticated or "steward" not in current_user.actor.roles:
+        return 0
+    return len(reports.jobs(engine(), current_user.actor, state="awaiting_approval", limit=100))
+
+
+def init_app(app: Flask) -> None:
+    """Give the templates these functions."""
+    for function in (figure, percent, units, unit, moment, words, refusal_unit, bar):
+        app.jinja_env.filters[function.__name__] = function
+    app.jinja_env.globals.update(state_look=state_look, waiting=waiting, FILTER_NAMES=FILTER_NAMES)
+    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    app.context_processor(_who)
+
+
+def _who() -> dict[str, Any]:
+    actor = current_user.actor if current_user.is_authenticated else None
+    return {"actor": actor, "roles": frozenset() if actor is None else actor.roles}

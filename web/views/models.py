@@ -1,0 +1,43 @@
+"""Models: what is registered, and registering one."""
+
+from flask import Blueprint, Response, flash, redirect, render_template, url_for
+from flask_login import login_required
+from werkzeug.wrappers import Response as BaseResponse
+
+from accountant import registry, reports
+from accountant.core.errors import Conflict, InvalidRequest
+from web.api.bodies import read
+from web.api.models import NewModel
+from web.app import engine
+from web.auth import current_actor, needs_role
+from web.views.forms import Form, rejected, sent
+
+pages = Blueprint("models", __name__)
+
+
+@pages.get("/models")
+@login_required
+def listing() -> str:
+    """Registered models."""
+    return _page(Form())
+
+
+def _page(form: Form) -> str:
+    return render_template("models.html", models=reports.models(engine(), current_actor()), form=form)
+
+
+@pages.post("/models")
+@login_required
+@needs_role("steward")
+def add() -> BaseResponse:
+    """Register a model."""
+    values = {name: value.strip() for name, value in sent().items()}
+    try:
+        body = read(NewModel, {name: values.get(name, "") for name in NewModel.model_fields})
+        registry.add_model(engine(), body.name, body.path, body.trained_on, current_actor())
+    except InvalidRequest as error:
+        return Response(_page(rejected(error)), 422)
+    except Conflict as error:
+        return Response(_page(Form(values, general=str(error))), 409)
+    flash(f"{body.name} is registered. A worker now looks at its files.")
+    return redirect(url_for("models.listing"), 303)
