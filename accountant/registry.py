@@ -32,7 +32,7 @@ def add_user(engine: Engine, name: str, password_hash: str | None, roles: list[s
     unknown = sorted(set(roles) - set(ROLES))
     if unknown or not roles:
         raise invalid("roles", f"{unknown or 'none'}", ", ".join(ROLES))
-    if not re.match(NAME, name):
+    if not re.fullmatch(NAME, name):
         raise invalid("name", repr(name), "lower case letters, digits, '.', '_' and '-', at most 63")
     user_id = uuid4()
     try:
@@ -266,7 +266,7 @@ def add_model(engine: Engine, name: str, path: str, trained_on: str, actor: Acto
     """Register a model; a worker checks its files first. `trained_on` is the steward's declaration."""
     actor.require("steward")
     problems = []
-    if not re.match(NAME, name):
+    if not re.fullmatch(NAME, name):
         problems.append(FieldProblem("name", repr(name), "lower case letters, digits, '.', '_' and '-'"))
     if not path.strip():
         problems.append(FieldProblem("path", "empty", "a folder under a model root, or a hub name"))

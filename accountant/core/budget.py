@@ -27,6 +27,8 @@ def exact(value: Number, field: str = "amount") -> Fraction:
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
         raise invalid(field, f"{value!r} is not a number", "a number of at least 0")
+    if (isinstance(value, str) and len(value) > 100) or (isinstance(value, int) and value >= 10**100):
+        raise invalid(field, "too many digits", "at most 100 characters")
     try:
         # repr of a float is the decimal that a person wrote; "0.3" must mean 3/10 in an allowance.
         decimal = Decimal(0) if isinstance(value, Fraction) else Decimal(str(value))

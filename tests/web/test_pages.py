@@ -109,7 +109,7 @@ def test_an_allowance_needs_a_reason(site):
     assert 'value="12"' in answer.text
     assert 'id="problem-reason"' in answer.text
     assert browser.post(path, site.dataset, epsilon="12", delta="1e-6", reason="more").status_code == 303
-    assert "to ε 12, δ 0.000001: more" in browser.get(site.dataset).text
+    assert "to ε 12, δ 1e-6: more" in browser.get(site.dataset).text
 
 
 def asked(site, **values):

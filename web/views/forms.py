@@ -85,7 +85,7 @@ def _input(name: str, schema: Mapping[str, Any]) -> Input:
     low = part.get("minimum", "" if part.get("type") == "integer" else part.get("exclusiveMinimum", ""))
     return Input(
         name=PREFIX + name,
-        label=name.replace("_", " "),
+        label=name.replace("_", " ").capitalize(),
         help=schema.get("description", ""),
         kind=kind,
         default="" if default is None else f"{default:g}" if isinstance(default, float) else str(default),
