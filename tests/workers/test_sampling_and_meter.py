@@ -2,6 +2,7 @@
 
 from collections import Counter
 from fractions import Fraction
+from itertools import chain, repeat
 
 import numpy as np
 import pytest
@@ -35,6 +36,12 @@ def test_a_wrong_temperature_would_be_noticed():
     assert chisquare(counts, wrong / wrong.sum() * draws).pvalue < 1e-6
 
 
+def words(entropy: bytes):
+    """An entropy source that gives these bytes and then others, however many are asked for."""
+    stream = chain((entropy[i : i + 8] for i in range(0, len(entropy), 8)), repeat(b"\xa5" * 8))
+    return lambda _: next(stream)
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.integers(-(2**23), 2**23), min_size=1, max_size=30),
@@ -44,11 +51,9 @@ def test_a_wrong_temperature_would_be_noticed():
 def test_the_exact_path_decides_as_the_fast_one(scores, entropy, temperature):
     scale = Fraction(9, 2**16 * 64) / Fraction(temperature)
     vector = np.array(scores, dtype=np.int64)
-    stream = iter([entropy[i : i + 8] for i in range(0, 64, 8)])
-    fast = sampling.draw(vector, scale, lambda _: next(stream))
+    fast = sampling.draw(vector, scale, words(entropy))
     bits = int.from_bytes(entropy[:8], "big")
-    more = iter([entropy[i : i + 8] for i in range(8, 64, 8)])
-    exact = sampling._draw_exactly(vector - vector.max(), scale, bits, lambda _: next(more))
+    exact = sampling._draw_exactly(vector - vector.max(), scale, bits, words(entropy[8:]))
     assert fast == exact
 
 
