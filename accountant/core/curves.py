@@ -12,7 +12,8 @@ from functools import partial
 
 from scipy.special import ndtri_exp
 
-from accountant.core.budget import measured_up
+from accountant.core import profiles
+from accountant.core.budget import float_up, measured_up
 from accountant.core.events import (
     Composed,
     EpsilonDelta,
@@ -20,6 +21,10 @@ from accountant.core.events import (
     Exponential,
     Gaussian,
     Laplace,
+    PoissonReplaced,
+    PoissonSampled,
+    Sampled,
+    SampledWithoutReplacement,
     SelfComposed,
     WorstOf,
     ZCDp,
@@ -62,8 +67,29 @@ def _renyi_leaf(order: Fraction, event: Event) -> Cost:
             return measured_up(_renyi_laplace(float(order), multiplier))
         case EpsilonDelta(epsilon, delta) if delta == 0:
             return measured_up(_renyi_pure(float(order), epsilon))
+        case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
+            return _renyi_sampled(order, event)
         case _:
             return None
+
+
+def _renyi_sampled(order: Fraction, event: Sampled) -> Fraction:
+    """The smaller of the amplified and the plain divergence: fixed coins leave plain Gaussians."""
+    mu_squared = whole_mu_squared(event)
+    plain = order * mu_squared / 2
+    mu = math.sqrt(float_up(mu_squared))
+    by = profiles.renyi_poisson if isinstance(event, PoissonSampled) else profiles.renyi_replaced
+    amplified = by(float(order), event.probability, mu)
+    if math.isinf(amplified):
+        return plain
+    return min(plain, measured_up(amplified * (1 + 1e-10)))  # the quadrature's error, tested below 1e-11
+
+
+def whole_mu_squared(event: Sampled) -> Fraction:
+    """mu^2 of all Gaussians of one draw together, as if the unit always took part."""
+    mu_squared = gaussian_mu_squared(event.event)
+    assert mu_squared is not None  # a sampled event consists of Gaussians
+    return mu_squared
 
 
 def _renyi_laplace(order: float, multiplier: float) -> float:
@@ -106,6 +132,10 @@ def _mu_squared_leaf(event: Event) -> Cost:
             return measured_up(_mu_of_pure(1 / multiplier) ** 2)
         case EpsilonDelta(epsilon, delta) if delta == 0:
             return measured_up(_mu_of_pure(epsilon) ** 2)
+        case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
+            # Sampling never hurts, and the amplified loss is mu-GDP for no smaller mu: its tail is
+            # that of the whole event (Dong et al. 2022, section 4).
+            return whole_mu_squared(event)
         case _:
             return None  # zCDP and (epsilon, delta) imply no mu
 
