@@ -4,11 +4,12 @@ A price is a pure function of the parameters and of the dataset's public terms. 
 the workers, because the web must price without torch and a runner must not price itself.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -31,6 +32,8 @@ class Terms:
 
     `delta` is the one at which epsilon is quoted; `public_size` is the steward's declared round
     figure, never a copied count; `labels` are the declared names, empty where there is no label.
+    `label_sizes`, in the order of the labels, are exact and public: only where a replaced unit keeps its
+    label does a steward declare them, and only then may a fixed number be drawn per label.
     """
 
     neighbours: Neighbours = Neighbours.ADD_REMOVE
@@ -38,10 +41,13 @@ class Terms:
     max_records_per_unit: int = 1
     public_size: int | None = None
     labels: tuple[str, ...] = ()
+    label_sizes: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The form kept in a RESERVE entry, from which a verifier recomputes the price."""
+        sizes = {"label_sizes": list(self.label_sizes)} if self.label_sizes else {}
         return {
+            **sizes,
             "neighbours": str(self.neighbours),
             "delta": self.delta,
             "max_records_per_unit": self.max_records_per_unit,
@@ -57,6 +63,7 @@ class Terms:
             int(value["max_records_per_unit"]),
             value["public_size"],
             tuple(value["labels"]),
+            tuple(value.get("label_sizes", ())),
         )
 
 
@@ -65,10 +72,17 @@ class Parameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
+    #: Pairs of fields of which a request gives one; fitting one takes the other out.
+    either: ClassVar[tuple[tuple[str, str], ...]] = ()
+
 
 @dataclass(frozen=True)
 class Price:
-    """What one job costs, in the three currencies, with an account of it that a person can read."""
+    """What one job costs, in the three currencies, with an account of it that a person can read.
+
+    `dp` is None where the job has no (epsilon, delta) price at all, which is not the same as
+    `events.FREE`: the event of a job that reads nothing private.
+    """
 
     dp: Event | None
     breakdown: tuple[str, ...] = ()
@@ -201,19 +215,24 @@ def fit(
 ) -> Fitted | None:
     """The value of field `name` that spends as much as possible while `affordable` says yes.
 
-    The price must be monotone in the field; the direction is found from the ends of its range.
+    The price must be monotone in the field; the direction is found from the ends of its range, which
+    is first narrowed to the values that the mechanism accepts beside the other parameters.
     None when no value in the range fits. Raises InvalidRequest where the field is not a number or
     does not move the price.
     """
     low, high, whole = _range(mechanism, name)
+    others = {b if name == a else a: None for a, b in mechanism.parameters.either if name in (a, b)}
 
     def parse(value: float) -> Parameters:
-        resolved: Parameters = mechanism.parse({**raw, name: int(value) if whole else value}, terms)
+        request = {**raw, **others, name: int(value) if whole else value}
+        resolved: Parameters = mechanism.parse(request, terms)
         return resolved
 
     def fits(value: float) -> bool:
         return affordable(mechanism.price(parse(value), terms))
 
+    default = mechanism.parameters.model_fields[name].default
+    low, high = _accepted(parse, (low, high), (raw.get(name), default), whole)
     rising = _rises(mechanism, terms, parse(low), parse(high))
     if rising is None:
         raise invalid(name, "does not move the price", "a field that the price depends on")
@@ -224,6 +243,33 @@ def fit(
         return Fitted(int(bad) if whole else bad, parse(bad))
     good = _bisect_whole(int(good), int(bad), fits) if whole else _bisect(good, bad, fits)
     return Fitted(int(good) if whole else good, parse(good))
+
+
+def _accepted(
+    parse: Callable[[float], Parameters], ends: tuple[float, float], likely: tuple[object, ...], whole: bool
+) -> tuple[float, float]:
+    """The part of the range that the mechanism accepts: an interval around a value known to be good.
+
+    Raises what the mechanism says where neither the ends nor the `likely` values are accepted.
+    """
+
+    def accepted(value: float) -> bool:
+        try:
+            parse(value)
+        except InvalidRequest:
+            return False
+        return True
+
+    if accepted(ends[0]) and accepted(ends[1]):
+        return ends
+    default = mechanism.parameters.model_fields[name].default
+    known = [v for v in (*likely, *ends) if isinstance(v, int | float) and accepted(v)]
+    start = known[0] if known else ends[0]
+    if not known:
+        parse(start)
+    search = _bisect_whole if whole else _bisect
+    low, high = (e if accepted(e) else search(start, e, accepted) for e in ends)  # type: ignore[arg-type]
+    return low, high
 
 
 def _range(mechanism: Mechanism[Any], name: str) -> tuple[float, float, bool]:
@@ -243,12 +289,15 @@ def _range(mechanism: Mechanism[Any], name: str) -> tuple[float, float, bool]:
 
 def _rises(mechanism: Mechanism[Any], terms: Terms, low: Parameters, high: Parameters) -> bool | None:
     """Whether the price rises from `low` to `high`; None where it does not move at all."""
-    ends = [mechanism.price(each, terms).dp for each in (low, high)]
-    if ends[0] == ends[1] or ends[0] is None or ends[1] is None:
+    ends = [mechanism.price(each, terms) for each in (low, high)]
+    if ends[0].ex_post_cap != ends[1].ex_post_cap:
+        return (ends[1].ex_post_cap or 0) > (ends[0].ex_post_cap or 0)
+    events = [each.dp for each in ends if each.dp is not None]
+    if len(events) < 2 or events[0] == events[1]:
         return None
-    costs = [renyi(event, Fraction(2)) for event in ends if event is not None]
+    costs = [renyi(event, Fraction(2)) for event in events]
     if costs[0] is None or costs[1] is None or costs[0] == costs[1]:
-        figures = [epsilon_alone(event, terms.delta)[0] for event in ends if event is not None]
+        figures = [epsilon_alone(event, terms.delta)[0] for event in events]
         return None if figures[0] == figures[1] else figures[1] > figures[0]
     return costs[1] > costs[0]
 
@@ -272,7 +321,9 @@ def _bisect_whole(good: int, bad: int, fits: Callable[[float], bool]) -> int:
 def _bisect(good: float, bad: float, fits: Callable[[float], bool]) -> float:
     """The same for a real field, to a relative 1e-9, as short a decimal as still fits."""
     while abs(bad - good) > 1e-9 * max(abs(good), abs(bad)):
-        middle = (good + bad) / 2
+        # Ranges span decades: halve the ratio first, the difference last.
+        wide = good > 0 and bad > 0 and max(good / bad, bad / good) > 4
+        middle = math.sqrt(good * bad) if wide else (good + bad) / 2
         good, bad = (middle, bad) if fits(middle) else (good, middle)
     for digits in range(3, 12):
         short = float(f"{good:.{digits}g}")

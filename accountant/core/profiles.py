@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating[Any]]
 Profile = Callable[[Array], Array]
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
