@@ -1,4 +1,4 @@
-"""Tokens drawn from the mean of a batch: what `private-prediction` and `invisible-ink` share.
+"""What several mechanisms share: disjoint batches and groups, and tokens drawn from a batch's mean.
 
 Every token is the exponential mechanism on scores that one unit moves by at most a shift: zCDP
 shift^2 / 2. Batches are disjoint, so a job costs the tokens of one batch and not of all.
@@ -7,6 +7,7 @@ shift^2 / 2. Batches are disjoint, so a job costs the tokens of one batch and no
 from fractions import Fraction
 
 from accountant.core.budget import float_up
+from accountant.core.errors import invalid
 from accountant.core.events import Event, Exponential, SelfComposed, WorstOf
 from accountant.core.pricing import Neighbours, Terms
 
@@ -55,3 +56,12 @@ def batches_per_label(asked: int | None, batch_units: int, terms: Terms) -> int 
     if asked is not None or terms.public_size is None:
         return asked
     return max(1, terms.public_size // (max(1, len(terms.labels)) * batch_units))
+
+
+def group_size(asked: int | None, groups: str | None, terms: Terms) -> int:
+    """The n of a group: as asked, or the dataset's where there are no groups."""
+    size = terms.public_size if asked is None and groups is None else asked
+    if size is None:
+        why = "a mean needs a public number to divide by" + (", one for each group" if groups else "")
+        raise invalid("public_size", why, "a whole number from 1 to 1000000000000")
+    return size

@@ -9,7 +9,9 @@ ledger and verifier use one number that nobody computes again.
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import Field
 
 from accountant.core.budget import float_up
 from accountant.core.composition import check_delta, epsilon_alone, gaussian_mu
@@ -27,6 +29,25 @@ LEAST_EPSILON, MOST_EPSILON = 1e-6, 1_000.0
 _SLACK = 1 + 1e-11
 
 P = TypeVar("P", bound=Parameters)
+
+
+class GaussianNoise(Parameters):
+    """Fields of a mechanism whose main release is Gaussian: one of the two, never both."""
+
+    noise_multiplier: float | None = Field(
+        None,
+        ge=LEAST_MULTIPLIER,
+        le=MOST_MULTIPLIER,
+        description="σ over the sensitivity under the dataset's relation, of each release; or give epsilon",
+    )
+    epsilon: float | None = Field(
+        None,
+        ge=LEAST_EPSILON,
+        le=MOST_EPSILON,
+        description="what these releases cost together at the dataset's δ; or give noise_multiplier",
+    )
+
+    either: ClassVar[tuple[tuple[str, str], ...]] = (("noise_multiplier", "epsilon"),)
 
 
 def gaussian_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
@@ -78,6 +99,28 @@ def with_multiplier(
         if not LEAST_MULTIPLIER <= given <= MOST_MULTIPLIER:
             raise invalid(epsilon, f"{target!r} needs a noise multiplier of {given:.3g}", "a nearer value")
     return parameters.model_copy(update={multiplier: given, epsilon: None})
+
+
+ARTIFACTS_ARE_FREE = "reads released artifacts and nothing private: free"
+
+
+def from_job_field(artifacts: str) -> Any:
+    """The field by which a job reads what an earlier one released, at no cost."""
+    return Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description=f"an earlier job whose {artifacts} are read instead of the records: free",
+    )
+
+
+def without_noise(parameters: P) -> P:
+    """The parameters of a job that reads artifacts only. Raises InvalidRequest where noise is asked for."""
+    for pair in parameters.either:
+        for name in pair:
+            if name in parameters.model_fields_set and getattr(parameters, name) is not None:
+                raise invalid(name, "given together with from_job", "nothing: no noise is added")
+    return parameters.model_copy(update=dict.fromkeys((n for pair in parameters.either for n in pair), None))
 
 
 def resolved(value: float | None, field: str) -> float:

@@ -262,7 +262,6 @@ def _accepted(
 
     if accepted(ends[0]) and accepted(ends[1]):
         return ends
-    default = mechanism.parameters.model_fields[name].default
     known = [v for v in (*likely, *ends) if isinstance(v, int | float) and accepted(v)]
     start = known[0] if known else ends[0]
     if not known:

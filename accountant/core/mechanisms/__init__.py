@@ -3,10 +3,29 @@
 from typing import Any
 
 from accountant.core.errors import invalid
-from accountant.core.mechanisms import private_prediction
+from accountant.core.mechanisms import (
+    aug_pe,
+    dp_kps,
+    epsvec,
+    invisible_ink,
+    private_prediction,
+    summary_oneshot,
+    summary_token,
+)
 from accountant.core.pricing import Mechanism
 
-MECHANISMS: dict[str, Mechanism[Any]] = {each.id: each for each in (private_prediction.MECHANISM,)}
+MECHANISMS: dict[str, Mechanism[Any]] = {
+    each.id: each
+    for each in (
+        private_prediction.MECHANISM,
+        invisible_ink.MECHANISM,
+        epsvec.MECHANISM,
+        dp_kps.MECHANISM,
+        aug_pe.MECHANISM,
+        summary_token.MECHANISM,
+        summary_oneshot.MECHANISM,
+    )
+}
 
 
 def get(mechanism_id: object) -> Mechanism[Any]:
