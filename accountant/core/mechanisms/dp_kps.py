@@ -6,9 +6,9 @@ term of the public vocabulary, not only on those seen. L1 sensitivity b S for a 
 
 Sketches: random Fourier features in [-sqrt 2, sqrt 2], I of them. A record contributes the *mean* of its
 phrases' features (independent), or those of its first phrases side by side (sequences): either way
-L1 sqrt(2) I b and L2 sqrt(2 I) b, twice that under replace-one. A sequence of length L is drawn from one
-sketch (independent), L (linear) or ceil(log2 L) + 1 (logarithmic); they share kde_epsilon, equally. Densities,
-sequences and prompts are free.
+L1 sqrt(2) I b and L2 sqrt(2 I) b, twice that under replace-one. A sequence of length L is drawn from
+one sketch (independent), L (linear) or ceil(log2 L) + 1 (logarithmic), which share kde_epsilon equally.
+Densities, sequences and prompts are free.
 
 A vocabulary is charged once for all labels. Sketches are per label: labels partition the records; a unit
 that changes its label moves two sketches by half of what it may move one, which has the same L1 norm

@@ -40,7 +40,7 @@ class SummaryOneshot(GaussianNoise):
         None,
         ge=1,
         le=1_000_000_000_000,
-        description="public n that a group's sum is divided by; nothing: the dataset's, if there are no groups",
+        description="public n that a group's sum is divided by; nothing: the dataset's, without groups",
     )
     groups: str | None = Field(
         None, min_length=1, max_length=100, description="column that tells the groups; one mean of each"
