@@ -33,7 +33,7 @@ TAIL = 1e-13
 #: Cells of the loss grid per standard deviation of one round's loss.
 CELLS_PER_DEVIATION = 30
 #: What rounding in float sums can hide in a blow-up or in the mass of an event.
-SLACK = 1e-11
+SLACK = 1e-12
 #: A privacy loss in nats that nothing here tells from an infinite one.
 MOST_LOSS = 40.0
 LEAST_LOSS = -30.0
@@ -203,7 +203,8 @@ def _removed_rounds(group: GroupSampling, sigma: float, rounds: int, prior: floa
     figure is an upper bound whatever the spacing, and its error is of second order in it.
     """
     counts, weights, lost = _support(group, TAIL / rounds)
-    once, spacing = _one_round(np.log(weights), group.shift / sigma * counts)
+    means = np.asarray(group.shift / sigma * counts, dtype=np.float64)
+    once, spacing = _one_round(np.log(weights), means)
     once = Losses(once.first, once.masses, once.infinite + lost)
     composed = _composed(once, spacing, rounds)
     grid = spacing * (composed.first + np.arange(len(composed.masses)))
@@ -266,7 +267,7 @@ def _one_round(logs: Floats, means: Floats) -> tuple[Losses, float]:
     spacing = max(deviation / CELLS_PER_DEVIATION, (MOST_LOSS - LEAST_LOSS) / MOST_CELLS)
     first = math.floor(low / spacing)
     count = max(math.ceil(high / spacing) - first, 1)
-    losses = spacing * (first + np.arange(count + 1))
+    losses = np.asarray(spacing * (first + np.arange(count + 1)), dtype=np.float64)
     edges = _inverse(losses, z, loss, logs, means)
     edges[0] = -np.inf  # what lies below the grid is charged as if it were at its first point
     weights = np.exp(logs)
@@ -321,7 +322,7 @@ def divergence(group: GroupSampling, sigma: float, rounds: int, order: float) ->
     sqrt(2) X, which bounds it by convexity, where the grid would grow too long.
     """
     logs = group.log_weights()
-    means = group.shift / sigma * np.arange(group.records + 1)
+    means = np.asarray(group.shift / sigma * np.arange(group.records + 1), dtype=np.float64)
     seen = float(logsumexp(logs + order * (order - 1) * means**2 / 2)) / (order - 1)
     if group.without is Without.REMOVED:
         seen = min(seen, _mixture_divergence(logs, means, order))

@@ -17,6 +17,7 @@ from accountant.core.composition import epsilon_alone
 from accountant.core.curves import renyi
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
 from accountant.core.events import Event, to_json
+from accountant.core.secrets import SecretTerms
 
 
 class Neighbours(StrEnum):
@@ -33,7 +34,8 @@ class Terms:
     `delta` is the one at which epsilon is quoted; `public_size` is the steward's declared round
     figure, never a copied count; `labels` are the declared names, empty where there is no label.
     `label_sizes`, in the order of the labels, are exact and public: only where a replaced unit keeps its
-    label does a steward declare them, and only then may a fixed number be drawn per label.
+    label does a steward declare them, and only then may a fixed number be drawn per label. `secret` is
+    what the steward declares about secrets.
     """
 
     neighbours: Neighbours = Neighbours.ADD_REMOVE
@@ -42,12 +44,15 @@ class Terms:
     public_size: int | None = None
     labels: tuple[str, ...] = ()
     label_sizes: tuple[int, ...] = ()
+    secret: SecretTerms | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The form kept in a RESERVE entry, from which a verifier recomputes the price."""
         sizes = {"label_sizes": list(self.label_sizes)} if self.label_sizes else {}
+        secret = {} if self.secret is None else {"secret": self.secret.to_json()}
         return {
             **sizes,
+            **secret,
             "neighbours": str(self.neighbours),
             "delta": self.delta,
             "max_records_per_unit": self.max_records_per_unit,
@@ -64,6 +69,7 @@ class Terms:
             value["public_size"],
             tuple(value["labels"]),
             tuple(value.get("label_sizes", ())),
+            SecretTerms.from_json(value["secret"]) if "secret" in value else None,
         )
 
 
@@ -291,6 +297,9 @@ def _rises(mechanism: Mechanism[Any], terms: Terms, low: Parameters, high: Param
     ends = [mechanism.price(each, terms) for each in (low, high)]
     if ends[0].ex_post_cap != ends[1].ex_post_cap:
         return (ends[1].ex_post_cap or 0) > (ends[0].ex_post_cap or 0)
+    secrets = [each.secret["bound"] for each in ends if each.secret is not None]
+    if len(secrets) == 2 and secrets[0] != secrets[1]:
+        return bool(secrets[1] > secrets[0])
     events = [each.dp for each in ends if each.dp is not None]
     if len(events) < 2 or events[0] == events[1]:
         return None

@@ -9,6 +9,7 @@ from accountant.core.mechanisms import (
     epsvec,
     invisible_ink,
     private_prediction,
+    secpe,
     summary_oneshot,
     summary_token,
 )
@@ -22,6 +23,7 @@ MECHANISMS: dict[str, Mechanism[Any]] = {
         epsvec.MECHANISM,
         dp_kps.MECHANISM,
         aug_pe.MECHANISM,
+        secpe.MECHANISM,
         summary_token.MECHANISM,
         summary_oneshot.MECHANISM,
     )
