@@ -168,7 +168,7 @@ def _with_gaussian(profile: profiles.Profile, kinks: tuple[float, ...], mu: floa
     high = 1.0
     while excess(high) > 0:
         high *= 2
-    return float(brentq(excess, 0.0, high, xtol=1e-12, rtol=1e-12))
+    return float(brentq(excess, 0.0, high, xtol=1e-11, rtol=1e-12))
 
 
 def _pure_and_exact(counts: Counter[Event], delta: float) -> float | None:

@@ -121,7 +121,7 @@ def delta_with_gaussian(profile: Profile, kinks: tuple[float, ...], mu: float, e
     """
     if mu == 0:
         return float(profile(np.array([epsilon]))[0])
-    reach = np.concatenate(([0.0], np.exp2(np.arange(-34.0, 7.0))))
+    reach = np.concatenate(([0.0], np.exp2(np.arange(-26.0, 7.0))))
     marks = [kink + sign * reach for kink in kinks for sign in (-1, 1)]
     # The Gaussian's loss is mu^2/2 + mu z; the profile is asked at epsilon minus that.
     turns = (epsilon - np.concatenate(marks) - mu * mu / 2) / mu
@@ -156,12 +156,15 @@ def renyi_poisson(order: float, q: float, mu: float) -> float:
     loss = mu * x - mu * mu / 2
     ratio = q * np.expm1(np.minimum(loss, 700.0))
     # E[(1 + y)^a] - 1 = E[(1 + y)^a - 1 - a y] as E[y] = 0: no cancellation where y is small.
-    power = order * np.where(loss < 30.0, np.log1p(ratio), _log_mixture(q, loss))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        power = order * np.where(loss < 30.0, np.log1p(ratio), _log_mixture(q, loss))
         series = order * (order - 1) / 2 * ratio**2 * (1 + (order - 2) / 3 * ratio)
-        excess = np.expm1(np.minimum(power, 30.0)) - order * ratio
+        excess = np.expm1(np.minimum(power, 600.0)) - order * ratio
         small = np.abs(ratio) * max(order, 1.0) < 1e-4
-        log_excess = np.where(power > 30.0, power, np.log(np.maximum(np.where(small, series, excess), 0.0)))
+        near = np.log(np.maximum(np.where(small, series, excess), 0.0))
+        # Far out 1 + y is y, and only logarithms hold it.
+        far = power + np.log1p(-order * np.exp(np.minimum(power / order - power, -math.log(order))))
+        log_excess = np.where(power > 600.0, far, near)
     total = logsumexp(log_excess - x * x / 2) + math.log(step / math.sqrt(2 * math.pi))
     return float(np.logaddexp(0.0, total) / (order - 1)) + 1e-16
 
