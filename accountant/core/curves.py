@@ -10,10 +10,10 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 
-from scipy.special import ndtri_exp
+from scipy.special import erfinv, ndtri_exp
 
 from accountant.core import profiles
-from accountant.core.budget import float_up, measured_up
+from accountant.core.budget import FLOAT_SLACK, float_up, measured_up
 from accountant.core.events import (
     Composed,
     EpsilonDelta,
@@ -127,11 +127,11 @@ def _mu_squared_leaf(event: Event) -> Cost:
         case Gaussian(multiplier):
             return 1 / Fraction(multiplier) ** 2
         case Exponential(shift):
-            return measured_up(_mu_of_pure(shift) ** 2)
+            return _squared_up(_mu_of_pure(shift))
         case Laplace(multiplier):
-            return measured_up(_mu_of_pure(1 / multiplier) ** 2)
+            return _squared_up(_mu_of_pure(1 / multiplier))
         case EpsilonDelta(epsilon, delta) if delta == 0:
-            return measured_up(_mu_of_pure(epsilon) ** 2)
+            return _squared_up(_mu_of_pure(epsilon))
         case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
             # Sampling never hurts, and the amplified loss is mu-GDP for no smaller mu: its tail is
             # that of the whole event (Dong et al. 2022, section 4).
@@ -140,8 +140,16 @@ def _mu_squared_leaf(event: Event) -> Cost:
             return None  # zCDP and (epsilon, delta) imply no mu
 
 
+def _squared_up(mu: float) -> Fraction:
+    """mu^2 as a rational, so that no square of a small float vanishes."""
+    return Fraction(mu) ** 2 * (1 + FLOAT_SLACK)
+
+
 def _mu_of_pure(epsilon: float) -> float:
-    """-2 Phi^-1(1 / (1 + e^epsilon)), accurate for large epsilon too."""
+    """-2 Phi^-1(1 / (1 + e^epsilon)), accurate for small and large epsilon too."""
+    if epsilon < 1:
+        # The same by the error function: near probability 1/2 a quantile would lose every digit.
+        return float(2 * math.sqrt(2) * erfinv(math.tanh(epsilon / 2)))
     log_probability = -(epsilon + math.log1p(math.exp(-epsilon)))
     return float(-2.0 * ndtri_exp(log_probability))
 

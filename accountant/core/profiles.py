@@ -60,7 +60,7 @@ def poisson_removed(q: float, mu: float) -> Profile:
             asked = _unsampled(q, epsilon)
         certain = epsilon <= math.log1p(-q) if q < 1 else np.zeros(epsilon.shape, dtype=bool)
         asked = np.where(certain, 0.0, asked)
-        return np.asarray(np.where(certain, -np.expm1(epsilon), q * gaussian(mu, asked)))
+        return np.asarray(np.where(certain, -np.expm1(np.minimum(epsilon, 0.0)), q * gaussian(mu, asked)))
 
     return profile
 
@@ -88,7 +88,8 @@ def replaced(q: float, mu: float) -> Profile:
 
     def profile(epsilon: Array) -> Array:
         held = q * gaussian(mu, _unsampled(q, np.abs(epsilon)))
-        return np.asarray(np.where(epsilon >= 0, held, -np.expm1(epsilon) + np.exp(epsilon) * held))
+        below = np.minimum(epsilon, 0.0)
+        return np.asarray(np.where(epsilon >= 0, held, -np.expm1(below) + np.exp(below) * held))
 
     return profile
 
@@ -98,7 +99,7 @@ def laplace(pure: float) -> Profile:
 
     def profile(epsilon: Array) -> Array:
         inside = -np.expm1((np.minimum(epsilon, pure) - pure) / 2)
-        return np.asarray(np.where(epsilon < -pure, -np.expm1(epsilon), inside))
+        return np.asarray(np.where(epsilon < -pure, -np.expm1(np.minimum(epsilon, 0.0)), inside))
 
     return profile
 

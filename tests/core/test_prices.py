@@ -154,6 +154,15 @@ def test_the_cost_of_tokens_is_superadditive_in_the_shift_on_every_filter(a, b, 
         assert cost(Exponential(a + b)) >= apart * (1 - Fraction(1, 10**9))
 
 
+@given(st.floats(1e-300, 1))
+def test_the_smallest_shift_has_a_price_on_every_filter(shift):
+    """mu = -2 Phi^-1(1 / (1 + e^x)) is sqrt(pi/2) x near 0, where a quantile would give nothing."""
+    squared = curves.gaussian_mu_squared(Exponential(shift))
+    assert squared > 0
+    bound = Fraction(math.pi) / 2 * Fraction(shift) ** 2
+    assert bound * Fraction(9, 10) <= squared <= bound * (1 + Fraction(1, 10**9))
+
+
 # --- invisible-ink -------------------------------------------------------------------------------
 
 

@@ -40,7 +40,7 @@ class AugPe(GaussianNoise):
     threshold: float = Field(
         0.0, ge=0, le=1_000_000_000, description="noisy counts below this become 0; a public constant"
     )
-    temperature: float = Field(1.4, gt=0, le=1_000, description="temperature of samples and variations")
+    temperature: float = Field(1.4, ge=0.001, le=1_000, description="temperature of samples and variations")
     varying: Literal["rewrite", "continue"] = Field(
         "rewrite", description="rewrite by a prompt, or continue a random prefix, which suits base models"
     )

@@ -96,7 +96,7 @@ class DpKps(Parameters):
     features: int = Field(1_000, ge=1, le=10_000_000, description="random Fourier features I of a sketch")
     sequences_per_label: int = Field(1_000, ge=1, le=100_000_000, description="texts per label: free")
     prompt: str = Field(DEFAULT_PROMPT, max_length=8_000, description="slots {label} and {phrases}")
-    temperature: float = Field(1.0, gt=0, le=1_000, description="temperature of the texts")
+    temperature: float = Field(1.0, ge=0.001, le=1_000, description="temperature of the texts")
     max_tokens: int = Field(300, ge=1, le=1_000_000, description="a text ends here at the latest")
 
 

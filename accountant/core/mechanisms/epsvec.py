@@ -98,12 +98,12 @@ class Epsvec(GaussianNoise):
         "poisson", description="a coin per unit, or exactly m of n, which needs replace-one and public n"
     )
     sampling_rate: float | None = Field(
-        None, gt=0, le=1, description="poisson only: the coin's rate q; nothing: m * labels / public size"
+        None, ge=1e-9, le=1, description="poisson only: the coin's rate q; nothing: m * labels / public size"
     )
     layers: str = Field(
         "18-21", pattern=r"^\d{1,4}(-\d{1,4})?$", description="layers of the vectors, first to last, from 0"
     )
-    clip: float = Field(5.5, gt=0, le=1_000_000, description="norm C that a difference is clipped to")
+    clip: float = Field(5.5, ge=1e-6, le=1_000_000, description="norm C that a difference is clipped to")
     clipping: Literal["per-layer", "joint"] = Field(
         "per-layer", description="clip each layer to C and pay per layer, or all together and pay once"
     )
@@ -111,7 +111,7 @@ class Epsvec(GaussianNoise):
         "hashed", description="subtract a synthetic text picked by a keyed hash, or the mean of all"
     )
     coefficient: float = Field(1.4, ge=0, le=1_000_000, description="how strongly a vector steers")
-    temperature: float = Field(1.6, gt=0, le=1_000, description="temperature of every draw")
+    temperature: float = Field(1.6, ge=0.001, le=1_000, description="temperature of every draw")
     rejection: Literal["none", "judge", "rule"] = Field("none", description="what drops poor samples: free")
     min_quality: int = Field(6, ge=0, le=10, description="samples below this quality are dropped")
     samples: int = Field(1_000, ge=1, le=100_000_000, description="texts written per label: free")

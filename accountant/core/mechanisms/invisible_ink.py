@@ -32,9 +32,9 @@ class InvisibleInk(Parameters):
         None, ge=1, le=1_000_000, description="batches per label; nothing: public size / labels / s"
     )
     clip: float = Field(
-        1.0, gt=0, le=1_000, description="differences from the public logits are clipped to [-c, c]"
+        1.0, ge=1e-6, le=1_000, description="differences from the public logits are clipped to [-c, c]"
     )
-    temperature: float = Field(1.0, gt=0, le=1_000, description="temperature of every draw")
+    temperature: float = Field(1.0, ge=0.001, le=1_000, description="temperature of every draw")
     top_k: int = Field(
         100, ge=1, le=10_000_000, description="tokens kept by public logits, widened by 2c/s: free"
     )

@@ -87,11 +87,11 @@ class PrivatePrediction(Parameters):
     )
     clip: float = Field(
         9.0,
-        gt=0,
+        ge=1e-6,
         le=1_000,
         description="logits are shifted and clipped to [-c, c]; the median's default is 6",
     )
-    temperature: float = Field(1.5, gt=0, le=1_000, description="temperature of every draw")
+    temperature: float = Field(1.5, ge=0.001, le=1_000, description="temperature of every draw")
     tokens_per_batch: int = Field(
         373, ge=1, le=10_000_000, description="tokens T that every batch writes, over all its texts"
     )

@@ -34,7 +34,7 @@ class SummaryOneshot(GaussianNoise):
         1, ge=1, le=10_000, description="noisy means k of every group; they share one budget"
     )
     clip: float = Field(
-        10.0, gt=0, le=1_000_000, description="norm C that a hidden state is clipped to; a public constant"
+        10.0, ge=1e-6, le=1_000_000, description="norm C that a hidden state is clipped to; a public constant"
     )
     public_size: int | None = Field(
         None,
@@ -55,7 +55,7 @@ class SummaryOneshot(GaussianNoise):
     soft_tokens: int = Field(10, ge=1, le=1_000, description="embeddings m that the adapter makes of a mean")
     decodings: int = Field(1, ge=1, le=1_000_000, description="summaries decoded from every mean: free")
     max_tokens: int = Field(50, ge=1, le=1_000_000, description="a summary ends here at the latest")
-    temperature: float = Field(0.7, gt=0, le=1_000, description="temperature of every draw")
+    temperature: float = Field(0.7, ge=0.001, le=1_000, description="temperature of every draw")
     record_tokens: int = Field(256, ge=1, le=1_000_000, description="a record is cut after this many")
     template: str = Field(DEFAULT_TEMPLATE, max_length=8_000, description="the prompt; slot {record}")
 

@@ -27,7 +27,7 @@ class SummaryToken(GaussianNoise):
 
     max_tokens: int = Field(50, ge=1, le=1_000_000, description="tokens T of a summary, at most")
     clip: float = Field(
-        10.0, gt=0, le=1_000_000, description="norm C that a hidden state is clipped to; a public constant"
+        10.0, ge=1e-6, le=1_000_000, description="norm C that a hidden state is clipped to; a public constant"
     )
     public_size: int | None = Field(
         None,
@@ -38,7 +38,7 @@ class SummaryToken(GaussianNoise):
     groups: str | None = Field(
         None, min_length=1, max_length=100, description="column that tells the groups; one summary of each"
     )
-    temperature: float = Field(0.7, gt=0, le=1_000, description="temperature of every draw")
+    temperature: float = Field(0.7, ge=0.001, le=1_000, description="temperature of every draw")
     record_tokens: int = Field(256, ge=1, le=1_000_000, description="a record is cut after this many")
     template: str = Field(DEFAULT_TEMPLATE, max_length=8_000, description="the prompt; slot {record}")
 
