@@ -172,6 +172,36 @@ def test_the_profile_of_a_sample_is_the_paper_s_amplified_delta(epsilon, q, mult
     assert profiles.poisson_added(q, 1 / multiplier)(at)[0] <= removed * (1 + 1e-9)
 
 
+@RELAXED
+@given(st.floats(-20, 20), RATES, MULTIPLIERS)
+def test_the_two_directions_of_a_profile_mirror_each_other(epsilon, q, multiplier):
+    """H_t(P || Q) = 1 - t + t H_1/t(Q || P), for the coin and for the symmetric bound of a replacement."""
+    mu = 1 / multiplier
+    pairs = [
+        (profiles.poisson_added(q, mu), profiles.poisson_removed(q, mu)),
+        (profiles.poisson_removed(q, mu), profiles.poisson_added(q, mu)),
+        (profiles.replaced(q, mu), profiles.replaced(q, mu)),
+        (profiles.laplace(mu), profiles.laplace(mu)),
+    ]
+    for one, other in pairs:
+        mirrored = -math.expm1(epsilon) + math.exp(epsilon) * other(np.array([-epsilon]))[0]
+        assert one(np.array([epsilon]))[0] == pytest.approx(
+            mirrored, rel=1e-9, abs=1e-12 * math.exp(abs(epsilon))
+        )
+
+
+@RELAXED
+@given(MULTIPLIERS, MULTIPLIERS, st.floats(-12, -2))
+def test_a_sample_of_everybody_composes_like_a_gaussian(multiplier, shots, log_delta):
+    """Both halves of the profile of a replacement count where something else is composed with it."""
+    delta = 10**log_delta
+    plain, how = epsilon_alone(Composed((Gaussian(multiplier), Gaussian(shots))), delta)
+    assert how == "exact Gaussian"
+    for sampled in (PoissonReplaced(1.0, Gaussian(multiplier)), PoissonSampled(1.0, Gaussian(multiplier))):
+        found, _ = epsilon_alone(Composed((sampled, Gaussian(shots))), delta)
+        assert found == pytest.approx(plain, rel=1e-8, abs=1e-9)
+
+
 # --- events --------------------------------------------------------------------------------------
 
 
