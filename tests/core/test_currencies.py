@@ -1,7 +1,9 @@
 """The books over three currencies: admission, settlement, closed filters and what holds now."""
 
+import json
 import random
 from dataclasses import replace
+from datetime import UTC, datetime
 from fractions import Fraction
 
 import pytest
@@ -19,11 +21,12 @@ from accountant.core.books import (
     commit_body,
     reserve_body,
 )
-from accountant.core.chain import EntryKind
+from accountant.core.chain import GENESIS, Entry, EntryKind
 from accountant.core.currencies import (
     Demand,
     Settlement,
     decide_job,
+    demand,
     entry_part,
     ex_post_json,
     new_secret_account,
@@ -43,6 +46,7 @@ from accountant.core.events import (
 from accountant.core.filters import Kind
 from accountant.core.pricing import Terms
 from accountant.core.secrets import SecretKind, SecretRelease, SecretTerms
+from accountant.core.verification import header, verify_lines
 
 TERMS = Terms()
 SECRETS = SecretTerms(1e-4, 1e-2, 3, 0.5, Without.REMOVED)
@@ -352,3 +356,52 @@ def test_secpe_is_fitted_to_what_a_secret_account_has_left():
     told = with_largest(refused, secpe, {}, terms, ledger.books.accounts)
     assert told.size_field == "bound"
     assert 1e-4 < told.largest < 1e-2  # less than r: composition costs more than one exact job
+
+
+# --- offline verification -----------------------------------------------------------------------
+
+
+def export(entries):
+    """Lines of an export of `entries`, chained, with the header that their books give."""
+    books, head, lines = Books(), GENESIS, []
+    for seq, (kind, job, body) in enumerate(entries, start=1):
+        books = books.apply(kind, job, body)
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        entry = Entry("d", seq, kind, at, "someone", job, body, head)
+        head = entry.hash()
+        lines.append(json.dumps({**entry.document(), "hash": head}))
+    return [json.dumps(header("d", len(entries), head, books)), *lines]
+
+
+def secpe_ledger(change=None):
+    ledger, terms = with_secrets(), Terms(secret=SECRETS)
+    secpe = mechanisms.get("secpe")
+    parameters = secpe.parse({"bound": 5e-4}, terms)
+    asked = demand(secpe.price(parameters, terms))
+    if change is not None:
+        asked = change(asked)
+    body = reserve_body(
+        ledger.books.account,
+        "secpe",
+        parameters.model_dump(mode="json"),
+        terms,
+        asked.dp,
+        model=None,
+        approval={"by": "steward", "reason": "why"},
+        others=entry_part(ledger.books.accounts, asked),
+    )
+    ledger.add(EntryKind.RESERVE, "a", body)
+    ledger.commit("a", asked)
+    return ledger
+
+
+def test_a_ledger_with_secrets_verifies_offline():
+    found = verify_lines(export(secpe_ledger().entries))
+    assert found.entries == 3
+    assert found.books.secret.spent > 0
+
+
+def test_a_verifier_recomputes_the_noise():
+    quieter = secpe_ledger(lambda asked: replace(asked, secret=replace(asked.secret, sigma=20.0)))
+    with pytest.raises(VerificationFailed, match="not the price of its parameters"):
+        verify_lines(export(quieter.entries))
