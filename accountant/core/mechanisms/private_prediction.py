@@ -7,15 +7,14 @@ costs the tokens of one batch and not of all.
 
 A unit with at most b records moves one batch by at most b * clip / batch_size. Where labels or clusters
 differ its records may lie in several batches, b_1 + ... + b_k = b; each filter's cost of n tokens is
-superadditive in the shift, so one batch with all b is the worst (tests check this for mu^2, whose cost
-is not a square). Under replace-one a unit leaves and another comes: one batch moves by twice the shift, or
+superadditive in the shift, so one batch with all b is the worst (tests check it). Under replace-one a unit leaves and another comes: one batch moves by twice the shift, or
 two batches by the shift each; each filter charges the larger.
 
 Two examples in a context: with the second one public or a fixed shot nothing changes. With both private,
 (batch, slot) is a keyed hash of the record, and a slot takes part while exactly two records fall in it
 (a record adds or removes one context) or shows its two lowest hashes (a record *changes* a context, which
-moves twice as far). Paper 001 charges the first for what it describes, which is no better than the
-second: its T = 373 then costs epsilon 23.7 and not 10.
+moves twice as far). Paper 001 puts two private records into every context and charges clip / batch_size,
+which costs twice that: its T = 373 is then epsilon 23.7 and not 10.
 
 Median (paper 001, Theorem 2): the cost depends on the data, so the price is a cap that an analyst
 plans with, in the currency `ex-post`. Refused under replace-one, where the theorem fails with its ends.
