@@ -7,8 +7,9 @@ costs the tokens of one batch and not of all.
 
 A unit with at most b records moves one batch by at most b * clip / batch_size. Where labels or clusters
 differ its records may lie in several batches, b_1 + ... + b_k = b; each filter's cost of n tokens is
-superadditive in the shift, so one batch with all b is the worst (tests check it). Under replace-one a unit leaves and another comes: one batch moves by twice the shift, or
-two batches by the shift each; each filter charges the larger.
+superadditive in the shift, so one batch with all b is the worst (tests check it). Under replace-one a
+unit leaves and another comes: one batch moves by twice the shift, or two batches by the shift each; each
+filter charges the larger.
 
 Two examples in a context: with the second one public or a fixed shot nothing changes. With both private,
 (batch, slot) is a keyed hash of the record, and a slot takes part while exactly two records fall in it
