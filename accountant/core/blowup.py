@@ -240,7 +240,7 @@ def _added(a: Losses, b: Losses, spacing: float) -> Losses:
     masses = np.fft.irfft(np.fft.rfft(a.masses, size) * np.fft.rfft(b.masses, size), size)[:length]
     masses = np.maximum(masses, 0.0)
     first = a.first + b.first
-    infinite = a.infinite + b.infinite
+    infinite = a.infinite + b.infinite - a.infinite * b.infinite
     low, high = math.ceil(LEAST_LOSS / spacing), math.floor(MOST_LOSS / spacing)
     if first + length - 1 > high:
         keep = max(high - first + 1, 1)

@@ -9,6 +9,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
+from scipy.special import logsumexp
 from scipy.stats import binom, norm
 
 from accountant.core import mechanisms
@@ -26,7 +27,7 @@ def most_powerful(log_ratio, q_mass, prior):
     """B(prior) of a finite pair: outputs in the order of their likelihood ratio until Q is used up."""
     order = np.argsort(-log_ratio)
     with np.errstate(divide="ignore"):
-        q, p = q_mass[order], np.exp(np.log(q_mass) + log_ratio)[order]
+        q, p = q_mass[order], np.exp(np.minimum(np.log(q_mass) + log_ratio, 0.0))[order]
     level = np.cumsum(q)
     place = int(np.searchsorted(level, prior))
     before = level[place - 1] if place else 0.0
@@ -35,13 +36,12 @@ def most_powerful(log_ratio, q_mass, prior):
 
 def integrated(group, sigma, rounds, prior):
     """The blow-up on a grid over the outputs of one or two rounds (and, where seen, over the draws)."""
-    # Outputs where Q has no mass to float precision are left out: sigma is not small here.
     draws = np.arange(group.records + 1)
     weights = binom.pmf(draws, group.records, group.rate)
     step = (math.sqrt(2) if group.without is REMOVED else 2.0) / sigma
     if group.without is REMOVED:
         z = np.linspace(-9, 9 + step * group.records, 40_001 if rounds == 1 else 1_201)
-        ratio = np.log(np.exp(step * np.outer(z, draws) - (step * draws) ** 2 / 2) @ weights)
+        ratio = logsumexp(step * np.outer(z, draws) - (step * draws) ** 2 / 2, b=weights, axis=1)
         mass = norm.pdf(z) * (z[1] - z[0])
         if rounds == 2:
             ratio, mass = np.add.outer(ratio, ratio).ravel(), np.outer(mass, mass).ravel()
@@ -120,6 +120,15 @@ def test_where_all_take_part_it_is_one_gaussian(rounds):
         assert exact * (1 - 1e-9) <= ours <= exact * (1 + 1e-3)
 
 
+@pytest.mark.parametrize("sigma", [0.3, 3.0])
+def test_fresh_draws_and_one_draw_for_all_rounds_differ(sigma):
+    """With little noise ten draws catch a rare record, with much of it they average out."""
+    group = GroupSampling(5, 0.1, REMOVED)
+    fresh, same = blow_up(group, sigma, 10, 1e-4), blow_up(group, sigma / math.sqrt(10), 1, 1e-4)
+    assert (fresh > same) is (sigma < 1)
+    assert fresh < 1
+
+
 def test_one_gaussian_of_equal_variance_is_no_bound():
     """Matching X's second moment by a fixed shift understates what rare large draws tell."""
     group = GroupSampling(20, 0.05, REMOVED)
@@ -137,14 +146,14 @@ def test_divergence_by_quadrature(group, sigma, order):
     top = order * step * group.records + 12
     places = np.linspace(-12, top, 20_001)
     if group.without is REMOVED:
-        ratio = np.log(np.exp(step * np.outer(places, draws) - (step * draws) ** 2 / 2) @ weights)
+        ratio = logsumexp(step * np.outer(places, draws) - (step * draws) ** 2 / 2, b=weights, axis=1)
         terms = order * ratio - places**2 / 2
         shifted = terms.max()
         integral = np.trapezoid(np.exp(terms - shifted), places) / math.sqrt(2 * math.pi)
         expected = (math.log(integral) + shifted) / (order - 1)
     else:
         exponents = order * (order - 1) * (step * draws) ** 2 / 2
-        expected = float(np.log(weights @ np.exp(exponents)) / (order - 1))
+        expected = float(logsumexp(exponents, b=weights) / (order - 1))
     ours = divergence(group, sigma, 1, order)
     assert ours == pytest.approx(expected, rel=1e-6, abs=1e-9)
     assert divergence(group, sigma, 7, order) == pytest.approx(7 * ours)
