@@ -4,6 +4,7 @@ import pytest
 
 from accountant.core.composition import epsilon_alone
 from accountant.core.errors import InvalidRequest
+from accountant.core.filters import granted, portfolio
 from accountant.core.mechanisms import get
 from accountant.core.pricing import Neighbours, Price, Terms, fit
 
@@ -77,6 +78,26 @@ def test_every_field_that_moves_the_price_can_be_fitted(name, raw, field, terms,
     except InvalidRequest:
         return  # the end of what is accepted
     assert spent(mechanism.price(further, terms)) > target
+
+
+@pytest.mark.parametrize(
+    ("field", "dearer"),
+    [("tokens_per_batch", 1), ("batch_size", -1), ("clip", 1.001), ("temperature", 0.999)],
+)
+def test_on_a_dataset_a_field_is_fitted_to_what_the_filters_have_left(field, dearer):
+    """Both directions: one step dearer, and no filter of the account admits it."""
+    allowance = granted(4, 1e-6)
+    filters = portfolio(*allowance)
+
+    def admitted(price: Price) -> bool:
+        return any((cost := each.cost(price.dp)) and cost.fits(each.limit(*allowance)) for each in filters)
+
+    mechanism = get("private-prediction")
+    found = fit(mechanism, {}, TERMS, field, admitted)
+    assert found is not None
+    assert admitted(mechanism.price(found.parameters, TERMS))
+    further = found.value + dearer if isinstance(found.value, int) else found.value * dearer
+    assert not admitted(mechanism.price(mechanism.parse({field: further}, TERMS), TERMS))
 
 
 def test_a_cap_of_the_median_is_fitted_like_any_price():
