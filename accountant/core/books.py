@@ -7,7 +7,7 @@ through the same steps, so a balance can only be what the entries say.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from accountant.core.admission import Account, FilterAccount
 from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
@@ -76,7 +76,7 @@ def allow_body(
 
 
 def reserve_body(
-    account: Account,
+    account: Account | None,
     mechanism: str,
     parameters: Mapping[str, Any],
     terms: Terms,
@@ -97,13 +97,13 @@ def reserve_body(
         "terms": terms.to_json(),
         "model": None if model is None else dict(model),
         "event": to_json(event),
-        "costs": costs_json(account.costs(event)),
+        "costs": {} if account is None else costs_json(account.costs(event)),
         "approval": None if approval is None else dict(approval),
     }
 
 
 def commit_body(
-    account: Account,
+    account: Account | None,
     event: Event,
     outcome: str,
     attempt: int,
@@ -118,7 +118,7 @@ def commit_body(
     return {
         **({} if others is None else others),
         "event": to_json(event),
-        "costs": costs_json(account.costs(event)),
+        "costs": {} if account is None else costs_json(account.costs(event)),
         "outcome": outcome,
         "attempt": attempt,
         "output_sha256": output,
@@ -336,6 +336,30 @@ def closing_jobs(books: Books) -> dict[Kind, str]:
     for kind, job in books.history.closers:
         first.setdefault(kind, job)
     return first
+
+
+@dataclass(frozen=True)
+class FilterState:
+    """A filter as a page shows it: open, closed by a job that it can't price, or passed.
+
+    A passed one is beyond its limit because another filter admitted the job; a refund may bring it back.
+    """
+
+    filter: Filter
+    state: Literal["open", "closed", "passed"]
+    closed_by: str | None
+
+
+def filter_states(books: Books) -> tuple[FilterState, ...]:
+    """The state of every filter; nothing where there is no `dp` account."""
+    closers = closing_jobs(books)
+    states = []
+    for each in () if books.account is None else books.account.filters:
+        state: Literal["open", "closed", "passed"] = "open" if each.holds else "passed"
+        if each.closed:
+            state = "closed"
+        states.append(FilterState(each.filter, state, closers.get(each.filter.kind)))
+    return tuple(states)
 
 
 def closing_jobs_of(entries: Iterable[tuple[EntryKind, str | None, Mapping[str, Any]]]) -> dict[Kind, str]:

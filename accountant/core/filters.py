@@ -128,7 +128,7 @@ class Filter:
 
 #: Orders over which a job's epsilon is minimised for the basic filter: fixed, so that a verifier gets
 #: the same figure from the same event on any machine.
-_BASIC_ORDERS = tuple(1 + Fraction(2) ** (step // 4) * Fraction(4 + step % 4, 4) for step in range(-16, 44))
+_BASIC_ORDERS = tuple(1 + Fraction(2) ** (step // 2) * Fraction(2 + step % 2, 2) for step in range(-8, 22))
 #: Covers root-finding and logarithms in those figures.
 _BASIC_SLACK = Fraction(1, 10**8)
 

@@ -22,7 +22,7 @@ from scipy.special import ndtr, ndtri
 
 from accountant.core import curves
 from accountant.core.blowup import GroupSampling, Without, blow_up, divergence
-from accountant.core.budget import exact, measured_up
+from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, exact, measured_up
 from accountant.core.errors import invalid
 from accountant.core.events import (
     Composed,
@@ -31,9 +31,13 @@ from accountant.core.events import (
     Exponential,
     Gaussian,
     Laplace,
+    PoissonReplaced,
+    PoissonSampled,
+    SampledWithoutReplacement,
     SelfComposed,
     ZCDp,
 )
+from accountant.core.filters import basic_cost
 
 MOST_RECORDS = 1000
 LEAST_PRIOR = 1e-8
@@ -217,19 +221,13 @@ def group_divergence(event: Event, order: Fraction, size: int) -> Fraction | Non
         case Composed(events):
             parts = [group_divergence(part, order, size) for part in events]
             return None if None in parts else sum(filter(None, parts), Fraction(0))
+        case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
+            return group_divergence(event.event, order, size)
         case _:
-            return _group_leaf(unsampled(event), order, size)
-
-
-def unsampled(event: Event) -> Event:
-    """The event that a sampled one amplifies; any other event as it is."""
-    inner = getattr(event, "event", None)
-    return event if inner is None or isinstance(event, SelfComposed) else unsampled(inner)
+            return _group_leaf(event, order, size)
 
 
 def _group_leaf(event: Event, order: Fraction, size: int) -> Fraction | None:
-    if isinstance(event, SelfComposed | Composed):  # what sampling was applied to
-        return group_divergence(event, order, size)
     found = []
     mu_squared = curves.gaussian_mu_squared(event)
     if mu_squared is not None:
@@ -278,9 +276,15 @@ def group_blow_up(event: Event, prior: float, size: int) -> float:
     """B(`prior`) of a whole `dp` job for a group of `size`: the least of the bounds that apply.
 
     Gaussian: Phi(Phi^-1(p) + size mu). Pure: the least of e^E p and 1 - e^-E (1 - p), E the group's.
-    Rényi: (p e^D)^((alpha - 1) / alpha) over a fixed set of orders. At most 1.
+    Rényi: (p e^D)^((alpha - 1) / alpha) over a fixed set of orders. Stated (epsilon, delta): e^E p and
+    delta (e^E - 1) / (e^epsilon - 1), the group's delta (Vadhan 2017, Lemma 2.2). At most 1.
     """
     found = [1.0]
+    stated = basic_cost(event, 0)
+    if stated is not None and stated.delta and stated.main * size < 700 * EPSILON_UNITS:
+        once = stated.main / EPSILON_UNITS
+        spread = math.expm1(size * once) / math.expm1(once) if once else float(size)
+        found.append(math.exp(size * once) * prior + stated.delta / DELTA_UNITS * spread)
     mu_squared = curves.gaussian_mu_squared(event)
     if mu_squared is not None:
         found.append(float(ndtr(ndtri(prior) + size * math.sqrt(mu_squared))))

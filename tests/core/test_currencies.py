@@ -19,6 +19,7 @@ from accountant.core.books import (
     closing_jobs,
     closing_jobs_of,
     commit_body,
+    filter_states,
     reserve_body,
 )
 from accountant.core.chain import GENESIS, Entry, EntryKind
@@ -146,9 +147,31 @@ def test_a_filter_names_the_job_that_closed_it_and_reopens_only_by_its_void():
     assert closing_jobs(ledger.books) == {Kind.GAUSSIAN: "c"}
     ledger.commit("c", Demand(FREE))  # it has been reserved: ending early reopens nothing
     assert closing_jobs(ledger.books) == {Kind.GAUSSIAN: "c"} == closing_jobs_of(ledger.entries)
-    filters = {each.filter.kind: each for each in ledger.books.account.filters}
-    assert not filters[Kind.GAUSSIAN].holds
-    assert filters[Kind.RENYI].holds
+    shown = {each.filter.kind: (each.state, each.closed_by) for each in filter_states(ledger.books)}
+    assert shown[Kind.GAUSSIAN] == ("closed", "c")
+    assert shown[Kind.RENYI] == ("open", None)
+
+
+def test_a_filter_that_another_one_passed_is_not_closed():
+    ledger = Ledger()
+    ledger.reserve("a", Demand(SelfComposed(Gaussian(10.0), 36)))  # room on the Gaussian filter alone
+    shown = {each.filter.kind: each.state for each in filter_states(ledger.books)}
+    assert shown == {
+        Kind.RENYI: "passed",
+        Kind.GAUSSIAN: "open",
+        Kind.RENYI_TWICE: "passed",
+        Kind.BASIC: "passed",
+    }
+    ledger.commit("a", Demand(SelfComposed(Gaussian(10.0), 30)))
+    assert {each.filter.kind: each.state for each in filter_states(ledger.books)}[Kind.RENYI] == "open"
+
+
+def test_a_secret_job_needs_no_dp_allowance():
+    ledger = Ledger(None, None, secret=new_secret_account(SECRETS, SecretKind.MANY, "add-remove"))
+    assert ledger.books.account is None
+    ledger.reserve("a", Demand(secret=release(30.0)))
+    ledger.commit("a", Demand(secret=release(30.0)))
+    assert ledger.books.secret.spent > 0
 
 
 def test_an_epsilon_delta_job_closes_all_but_the_basic_filter():

@@ -294,6 +294,17 @@ def test_identical_pure_jobs_get_the_count_of_the_best_filter(epsilon, allowance
     assert admitted(of, event) == max(single)
 
 
+@pytest.mark.parametrize("shift", [1e-3, 0.1, 1.0, 4.0])
+def test_no_softmax_pair_is_easier_to_tell_apart_than_its_gaussian(shift):
+    """mu = -2 Phi^-1(1 / (1 + e^shift)) bounds pairs of every asymmetry, and the symmetric one attains it."""
+    cost = account("3", "1e-6").costs(Exponential(shift))[Kind.GAUSSIAN]
+    mu = -2 * norm.ppf(1 / (1 + math.exp(shift)))
+    assert cost.main == pytest.approx(mu**2 * 1e9, abs=1.5)
+    for place in np.linspace(0.001, 0.999, 401):
+        job = softmax_of_two(shift, 1, place)
+        assert norm.ppf(job.p[0]) - norm.ppf(job.q[0]) <= mu * (1 + 1e-9)
+
+
 # --- the basic filter ---------------------------------------------------------------------------
 
 

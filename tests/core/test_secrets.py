@@ -152,6 +152,12 @@ def test_epsilon_delta_has_no_price():
     assert refused.cap == "secret"
 
 
+def test_one_exact_job_may_be_epsilon_delta():
+    """(epsilon, delta) for one: e^(2 epsilon) p + (1 + e^epsilon) delta for two."""
+    found = group_blow_up(Composed((EpsilonDelta(0.1, 1e-6), EpsilonDelta(0.2, 0.0))), 1e-3, 2)
+    assert found == pytest.approx(math.exp(0.6) * 1e-3 + (1 + math.exp(0.3)) * 1e-6)
+
+
 @pytest.mark.parametrize(
     ("neighbours", "without", "size"),
     [
