@@ -62,6 +62,8 @@ def allow_body(
     if account is not None and (shares is not None or order is not None):
         raise invalid("shares", "orders and shares are fixed at creation", "nothing")
     eps, dlt = granted(epsilon, delta)
+    if account is None and eps == 0:
+        raise invalid("epsilon", "the first allowance is 0: it fixes the filters", "more than 0")
     if account is None:
         filters = portfolio(eps, dlt, shares, order)
     else:
@@ -146,6 +148,14 @@ def costs_json(costs: Costs) -> dict[str, Any]:
     return {str(kind): None if cost is None else _amount_json(cost) for kind, cost in costs.items()}
 
 
+def read_costs(value: Mapping[str, Any]) -> Costs:
+    """The inverse of `costs_json`."""
+    return {
+        Kind(kind): None if cost is None else Amount(int(cost["main"]), int(cost["delta"]))
+        for kind, cost in value.items()
+    }
+
+
 # --- replay -------------------------------------------------------------------------------------
 
 
@@ -157,6 +167,13 @@ class Reservation:
     costs: Costs
     others: Demand = NOTHING
     secret_cost: int = 0
+
+
+def read_reservation(body: Mapping[str, Any]) -> Reservation:
+    """What the body of a RESERVE set aside."""
+    event = from_json(body["event"])
+    secret_cost = int(body["secret"]["cost"]) if "secret" in body else 0
+    return Reservation(event, read_costs(body["costs"]), read_demand(event, body), secret_cost)
 
 
 @dataclass(frozen=True)

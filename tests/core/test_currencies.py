@@ -20,6 +20,7 @@ from accountant.core.books import (
     closing_jobs_of,
     commit_body,
     filter_states,
+    read_reservation,
     reserve_body,
 )
 from accountant.core.chain import GENESIS, Entry, EntryKind
@@ -34,7 +35,7 @@ from accountant.core.currencies import (
     statements,
     with_largest,
 )
-from accountant.core.errors import VerificationFailed
+from accountant.core.errors import InvalidRequest, VerificationFailed
 from accountant.core.events import (
     FREE,
     EpsilonDelta,
@@ -164,6 +165,17 @@ def test_a_filter_that_another_one_passed_is_not_closed():
     }
     ledger.commit("a", Demand(SelfComposed(Gaussian(10.0), 30)))
     assert {each.filter.kind: each.state for each in filter_states(ledger.books)}[Kind.RENYI] == "open"
+
+
+def test_a_reservation_is_read_back_from_its_entry():
+    ledger = with_secrets()
+    ledger.reserve("a", Demand(SelfComposed(Gaussian(100.0), 4)))
+    assert read_reservation(ledger.entries[-1][2]) == ledger.books.live["a"]
+
+
+def test_the_first_allowance_is_not_zero():
+    with pytest.raises(InvalidRequest, match="fixes the filters"):
+        Ledger("0", "0")
 
 
 def test_a_secret_job_needs_no_dp_allowance():
