@@ -105,7 +105,8 @@ class Mechanism(Generic[P]):
 
     `price` states the cost; `resolve` fills in parameters that depend on the dataset's public terms;
     `context_tokens` says how long a context gets, given the tokens of the template; `size_field` is
-    the field by which a request is made smaller when it does not fit.
+    the field by which a request is made smaller when it does not fit; `missing` names what a price can
+    do without and a run can't.
     """
 
     id: str
@@ -117,6 +118,7 @@ class Mechanism(Generic[P]):
     resolve: Callable[[P, Terms], P]
     context_tokens: Callable[[P, int], int]
     size_field: str
+    missing: Callable[[P], FieldProblem | None] = lambda _: None
     fields: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -173,6 +173,11 @@ def _verify_csv(rows: Iterator[str]) -> Verified:
     return verifier.result()
 
 
+def read_document(text: str) -> dict[str, Any]:
+    """An entry's document from its canonical text."""
+    return _object(text, None)
+
+
 def _object(line: str, seq: int | None) -> dict[str, Any]:
     try:
         value = json.loads(line)

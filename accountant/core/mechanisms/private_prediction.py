@@ -30,7 +30,7 @@ from pydantic import Field
 
 from accountant.core.batches import batches_per_label, describe, doubled, token_draw, tokens_of_one_batch
 from accountant.core.calibration import LEAST_EPSILON, MOST_EPSILON, cost, laplace_multiplier
-from accountant.core.errors import invalid
+from accountant.core.errors import FieldProblem, invalid
 from accountant.core.events import Composed, Event, Laplace
 from accountant.core.pricing import Mechanism, Neighbours, Parameters, Price, Terms
 from accountant.core.template import check_template
@@ -212,6 +212,14 @@ def context_tokens(parameters: PrivatePrediction, template_tokens: int) -> int:
     return template_tokens + parameters.examples_per_context * parameters.record_tokens + text
 
 
+def missing(parameters: PrivatePrediction) -> FieldProblem | None:
+    """The number of batches must be public: stated, or from the dataset's declared size."""
+    if parameters.batches_per_label is not None:
+        return None
+    problem = "not given, and the dataset declares no public size to derive it from"
+    return FieldProblem("batches_per_label", problem, "a whole number from 1")
+
+
 MECHANISM = Mechanism(
     id="private-prediction",
     title="Private prediction",
@@ -222,4 +230,5 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="tokens_per_batch",
+    missing=missing,
 )

@@ -1,0 +1,49 @@
+# Everything installs itself: Python 3.11, pip and make are enough.
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: demo test lint up down bench lock clean
+
+# torch is pinned exactly in the lock, so that pip takes a CPU build where one lies ready.
+$(VENV)/.runtime: requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	$(PIP) install -q -r requirements.lock
+	$(PIP) install -q --no-deps -e .
+	touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
+	$(PIP) install -q -r requirements-dev.lock
+	touch $@
+
+demo: $(VENV)/.runtime          ## watch a private dataset get synthetic text under a budget
+	$(BIN)/exchequer demo
+
+up: $(VENV)/.runtime            ## start the local stack
+	$(BIN)/exchequer up
+
+down: $(VENV)/.runtime          ## stop it; everything is kept
+	$(BIN)/exchequer down
+
+test: $(VENV)/.dev              ## the whole suite; ARGS='-m "not slow"' for the quick one
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+lock: $(VENV)/.dev              ## make the locks anew from pyproject.toml
+	$(BIN)/python -m piptools compile -q --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+		--extra client --extra server --extra worker -o requirements.lock pyproject.toml
+	$(BIN)/python -m piptools compile -q --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+		--all-extras -o requirements-dev.lock pyproject.toml
+	sed -i 's/+cpu$$//' requirements.lock requirements-dev.lock  # either build of torch will do
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,544 @@
+"""The only writer of the ledger: allowances, reservations, and what was really spent.
+
+Each function is one transaction. It locks the account's row first and the job's row second, always in
+that order; calls the pure decision; appends the entry; moves balances and chain head on the locked row;
+and changes the job and its outbox with it. So a job never runs uncharged and nothing is overspent.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import Connection, Engine, Row, func, insert, select, update
+
+from accountant import tables
+from accountant.core import books, mechanisms
+from accountant.core.admission import Account, Admitted, NeedsApproval, Policy, Refused, decide
+from accountant.core.chain import EntryKind, canonical
+from accountant.core.composition import epsilon_alone
+from accountant.core.errors import (
+    Conflict,
+    InvalidRequest,
+    LeaseLost,
+    NotFound,
+    NotPermitted,
+    VerificationFailed,
+    invalid,
+)
+from accountant.core.events import FREE, Event, from_json, to_json
+from accountant.core.pricing import Mechanism, Price, Terms, fit
+from accountant.posting import LockedAccount
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who acts: the name goes into the entry, the roles were checked when they signed in."""
+
+    id: UUID
+    name: str
+    roles: frozenset[str]
+
+    def require(self, *roles: str) -> None:
+        """Raise NotPermitted unless the actor has one of `roles`."""
+        if not self.roles & set(roles):
+            raise NotPermitted(f"this needs the role {' or '.join(roles)}")
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """What an analyst asks for, as it arrived."""
+
+    dataset: str
+    mechanism: str
+    model: str
+    parameters: Mapping[str, Any]
+    purpose: str = ""
+
+    def sha256(self) -> str:
+        """Identity of the body, for idempotency keys."""
+        document = {
+            "dataset": self.dataset,
+            "mechanism": self.mechanism,
+            "model": self.model,
+            "parameters": dict(self.parameters),
+            "purpose": self.purpose,
+        }
+        return hashlib.sha256(canonical(document)).hexdigest()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A worker's hold on one attempt of a job; the token fences off everybody else."""
+
+    job_id: UUID
+    attempt: int
+    token: UUID
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """An (epsilon, delta) allowance as a steward states it, in decimals, and why."""
+
+    epsilon: object
+    delta: object
+    reason: str
+
+
+# --- allowances ---------------------------------------------------------------------------------
+
+
+def allow(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> int:
+    """Set a dataset's allowance; returns the entry's number.
+
+    Raises InvalidRequest for impossible figures, NotPermitted for anybody but a steward, and Conflict
+    where less would be allowed than is spent and reserved.
+    """
+    actor.require("steward")
+    if not allowance.reason.strip():
+        raise invalid("reason", "empty", "why the allowance is set or changed")
+    with engine.begin() as connection:
+        locked = LockedAccount(connection, _dataset(connection, dataset).id)
+        body = books.allow_body(locked.account, allowance.epsilon, allowance.delta, allowance.reason)
+        try:
+            return locked.append(EntryKind.ALLOW, actor.name, None, body).seq
+        except VerificationFailed:
+            raise Conflict("more than that is already spent or reserved; nothing was changed") from None
+
+
+# --- submitting ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Priced:
+    """A request after every check that needs no lock."""
+
+    mechanism: Mechanism[Any]
+    parameters: Any
+    terms: Terms
+    price: Price
+    event: Event
+    epsilon_alone: float
+
+
+def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: str | None = None) -> UUID:
+    """Record a request and decide on it as far as it can be decided now; returns the job's id.
+
+    The same key with the same body answers with the same job; with another body it is a Conflict. A
+    request that can't be right raises InvalidRequest and leaves nothing behind.
+    """
+    actor.require("analyst", "steward")
+    if idempotency_key is not None and not 1 <= len(idempotency_key) <= 200:
+        raise invalid("idempotency_key", f"{len(idempotency_key)} characters", "1 to 200 characters")
+    with engine.begin() as connection:
+        dataset = _dataset(connection, request.dataset)
+        policy = Policy.model_validate(dataset.policy)
+        version = _ready_version(connection, dataset)
+        model = _ready_model(connection, request.model)
+        locked = LockedAccount(connection, dataset.id)
+        # Looked up under the lock: of two requests with one key, the second waits and then sees it.
+        earlier = _earlier(connection, actor, idempotency_key, request)
+        if earlier is not None:
+            return earlier
+        _check_policy(policy, request, actor)
+        priced = _price(request, terms_of(dataset, locked.account))
+        job_id = uuid4()
+        connection.execute(
+            insert(tables.jobs).values(
+                id=job_id,
+                dataset_id=dataset.id,
+                version_id=version.id,
+                model_id=model.id,
+                analyst_id=actor.id,
+                mechanism=request.mechanism,
+                parameters=priced.parameters.model_dump(mode="json"),
+                terms=priced.terms.to_json(),
+                event=to_json(priced.event),
+                epsilon_alone=priced.epsilon_alone,
+                breakdown=list(priced.price.breakdown),
+                purpose=request.purpose,
+                idempotency_key=idempotency_key,
+                request_sha256=request.sha256(),
+                state="submitted",
+            )
+        )
+        _consider(locked, _job(connection, job_id), model, policy, None)
+        return job_id
+
+
+def terms_of(dataset: Row[Any], account: Account | None) -> Terms:
+    """The public terms of a dataset, from its row; delta is the allowance's."""
+    delta = 1e-6 if account is None or account.delta == 0 else account.delta / 10**21
+    return Terms.from_json(
+        {
+            "neighbours": dataset.neighbours,
+            "delta": delta,
+            "max_records_per_unit": dataset.max_records_per_unit,
+            "public_size": dataset.public_size,
+            "labels": dataset.labels,
+        }
+    )
+
+
+def _price(request: JobRequest, terms: Terms) -> _Priced:
+    mechanism = mechanisms.get(request.mechanism)
+    try:
+        parameters = mechanism.parse(request.parameters, terms)
+    except InvalidRequest as error:
+        raise InvalidRequest(
+            [type(each)(f"parameters.{each.field}", each.problem, each.allowed) for each in error.problems]
+        ) from None
+    lacking = mechanism.missing(parameters)
+    if lacking is not None:
+        raise invalid(f"parameters.{lacking.field}", lacking.problem, lacking.allowed)
+    price = mechanism.price(parameters, terms)
+    event = FREE if price.dp is None else price.dp
+    return _Priced(mechanism, parameters, terms, price, event, epsilon_alone(event, terms.delta)[0])
+
+
+def _check_policy(policy: Policy, request: JobRequest, actor: Actor) -> None:
+    for name, allowed, asked in (
+        ("mechanism", policy.mechanisms, request.mechanism),
+        ("model", policy.models, request.model),
+        ("analyst", policy.analysts, actor.name),
+    ):
+        if allowed and asked not in allowed:
+            raise NotPermitted(f"the dataset's policy does not allow the {name} {asked!r}")
+
+
+def _earlier(connection: Connection, actor: Actor, key: str | None, request: JobRequest) -> UUID | None:
+    if key is None:
+        return None
+    query = select(tables.jobs.c.id, tables.jobs.c.request_sha256).where(
+        tables.jobs.c.analyst_id == actor.id, tables.jobs.c.idempotency_key == key
+    )
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    if row.request_sha256 != request.sha256():
+        raise Conflict("this idempotency key was used for another request")
+    found: UUID = row.id
+    return found
+
+
+# --- deciding -----------------------------------------------------------------------------------
+
+
+def probe_key(model: Row[Any], parameters: Mapping[str, Any], terms: Mapping[str, Any]) -> str:
+    """Identity of a public probe: the model's bytes, the template and the labels that fill it."""
+    document = {
+        "model": model.facts["sha256"],
+        "template": parameters["template"],
+        "labels": list(terms["labels"]),
+    }
+    return hashlib.sha256(canonical(document)).hexdigest()
+
+
+def _consider(
+    locked: LockedAccount, job: Row[Any], model: Row[Any], policy: Policy, approval: dict[str, Any] | None
+) -> None:
+    """Move a submitted or approved job on: probe, refuse, ask a steward, or reserve and queue."""
+    connection = locked.connection
+    key = probe_key(model, job.parameters, job.terms)
+    probe = connection.execute(
+        select(tables.probes.c.facts).where(tables.probes.c.key == key)
+    ).scalar_one_or_none()
+    if probe is None:
+        _send(connection, "probe", job.id)  # a worker looks at the model; `probed` comes back here
+        return
+    problem = _context_problem(job, model, probe)
+    if problem is not None:
+        _refuse(connection, job, problem, "policy", None)
+        return
+    event = from_json(job.event)
+    decision = decide(locked.account, event, job.epsilon_alone, policy, approval is not None)
+    match decision:
+        case Refused():
+            _refuse(connection, job, _with_largest(decision, job, locked.account), "account", approval)
+        case NeedsApproval(why=why):
+            _set(connection, job, state="awaiting_approval", decision_reason=why)
+        case Admitted():
+            _reserve(locked, job, model, event, approval)
+
+
+def _context_problem(job: Row[Any], model: Row[Any], probe: Mapping[str, Any]) -> Refused | None:
+    mechanism = mechanisms.get(job.mechanism)
+    parameters = mechanism.parse(job.parameters, Terms.from_json(job.terms))
+    asked = mechanism.context_tokens(parameters, probe["template_tokens"])
+    limit = model.facts["context_tokens"]
+    if asked <= limit:
+        return None
+    why = (
+        f"a context would need {asked} tokens ({probe['template_tokens']} of template, the rest record and "
+        f"text), the model has {limit}: make record_tokens, max_text_tokens or the template smaller"
+    )
+    return Refused("model context", str(limit), str(asked), why)
+
+
+def _with_largest(refused: Refused, job: Row[Any], account: Account | None) -> Refused:
+    """Add the largest value of the size field with which the request would fit."""
+    if account is None:
+        return refused
+    mechanism = mechanisms.get(job.mechanism)
+    raw = {name: value for name, value in job.parameters.items() if name != "max_text_tokens"}
+    found = fit(
+        mechanism,
+        raw,
+        Terms.from_json(job.terms),
+        mechanism.size_field,
+        lambda price: price.dp is None or account.fits(price.dp),
+    )
+    return refused.with_largest(mechanism.size_field, None if found is None else found.value)
+
+
+def _refuse(
+    connection: Connection, job: Row[Any], refusal: Refused, by: str, approval: dict[str, Any] | None
+) -> None:
+    values = {**refusal.to_json(), "by": by}
+    reason = None if approval is None else approval["reason"]
+    _set(connection, job, state="refused", refusal=values, decision_reason=reason, finished_at=_now())
+
+
+def _reserve(
+    locked: LockedAccount, job: Row[Any], model: Row[Any], event: Event, approval: dict[str, Any] | None
+) -> None:
+    """RESERVE, the queued job and its message, in the caller's transaction."""
+    assert locked.account is not None
+    body = books.reserve_body(
+        locked.account,
+        job.mechanism,
+        job.parameters,
+        Terms.from_json(job.terms),
+        event,
+        model={"name": model.name, "sha256": model.facts["sha256"]},
+        approval=approval,
+    )
+    analyst = _user_name(locked.connection, job.analyst_id)
+    locked.append(EntryKind.RESERVE, analyst, job.id, body)
+    _set(locked.connection, job, state="queued", attempt=1, queued_at=_now())
+    _send(locked.connection, "generate", job.id, attempt=1)
+
+
+def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, problem: str | None) -> None:
+    """A worker has looked at model and template: keep the facts and decide on the waiting job."""
+    with engine.begin() as connection:
+        locked, job = _locked_job(connection, job_id)
+        if job.state != "submitted":
+            return
+        model = connection.execute(select(tables.models).where(tables.models.c.id == job.model_id)).one()
+        if problem is not None or facts is None:
+            refusal = Refused("model", "-", "-", problem or "the model can't be probed")
+            _refuse(connection, job, refusal, "policy", None)
+            return
+        _keep_probe(connection, probe_key(model, job.parameters, job.terms), facts)
+        dataset = connection.execute(
+            select(tables.datasets).where(tables.datasets.c.id == job.dataset_id)
+        ).one()
+        _consider(locked, job, model, Policy.model_validate(dataset.policy), None)
+
+
+def _keep_probe(connection: Connection, key: str, facts: Mapping[str, Any]) -> None:
+    from sqlalchemy.dialects.postgresql import insert as upsert
+
+    connection.execute(upsert(tables.probes).values(key=key, facts=dict(facts)).on_conflict_do_nothing())
+
+
+def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
+    """A steward says yes: reserve and queue, or refuse where it no longer fits.
+
+    Raises NotPermitted for one's own job unless the dataset's policy is `solo`, Conflict where the job
+    is not awaiting approval any more, InvalidRequest without a reason.
+    """
+    with engine.begin() as connection:
+        locked, job, policy = _judged(connection, job_id, actor, reason)
+        if job.analyst_id == actor.id and not policy.solo:
+            raise NotPermitted("nobody approves a job of their own, unless the dataset's policy is solo")
+        model = connection.execute(select(tables.models).where(tables.models.c.id == job.model_id)).one()
+        _set(connection, job, decided_by=actor.id, decision_reason=reason, decided_at=_now())
+        _consider(locked, job, model, policy, {"by": actor.name, "reason": reason})
+
+
+def refuse(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
+    """A steward says no. Raises as `approve` does."""
+    with engine.begin() as connection:
+        _, job, _ = _judged(connection, job_id, actor, reason)
+        refusal = Refused("steward", "-", "-", reason)
+        _set(connection, job, decided_by=actor.id, decided_at=_now())
+        _refuse(connection, job, refusal, actor.name, {"reason": reason})
+
+
+def _judged(
+    connection: Connection, job_id: UUID, actor: Actor, reason: str
+) -> tuple[LockedAccount, Row[Any], Policy]:
+    actor.require("steward")
+    if not reason.strip():
+        raise invalid("reason", "empty", "a sentence that says why")
+    locked, job = _locked_job(connection, job_id)
+    if job.state != "awaiting_approval":
+        raise Conflict(f"the job is {job.state.replace('_', ' ')}, not awaiting approval")
+    dataset = connection.execute(select(tables.datasets).where(tables.datasets.c.id == job.dataset_id)).one()
+    return locked, job, Policy.model_validate(dataset.policy)
+
+
+# --- ending -------------------------------------------------------------------------------------
+
+
+def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
+    """Stop a job: at once where no worker has it, else by a flag that its worker sees at every token."""
+    with engine.begin() as connection:
+        locked, job = _locked_job(connection, job_id)
+        if job.analyst_id != actor.id and "steward" not in actor.roles:
+            raise NotFound("job", str(job_id))
+        match job.state:
+            case "submitted" | "awaiting_approval":
+                _set(connection, job, state="cancelled", finished_at=_now())
+            case "queued":
+                _close(locked, job, "cancelled", actor.name, "cancelled before a worker took it")
+            case "running" | "settling":
+                _set(connection, job, cancel_requested=True)
+            case state:
+                raise Conflict(f"the job is {state} already")
+
+
+@dataclass(frozen=True)
+class Output:
+    """A staged output: where it lies and the SHA-256 of its bytes."""
+
+    uri: str
+    sha256: str
+
+
+def publish(engine: Engine, claim: Claim, realized: Event, output: Output, worker: str) -> None:
+    """COMMIT what was spent and publish the output, in one transaction that checks the token.
+
+    Raises LeaseLost where another attempt owns the job by now: nothing is published then.
+    """
+    with engine.begin() as connection:
+        locked, job = _fenced(connection, claim)
+        assert locked.account is not None
+        body = books.commit_body(locked.account, realized, "succeeded", claim.attempt, output.sha256)
+        locked.append(EntryKind.COMMIT, worker, job.id, body)
+        _set(
+            connection,
+            job,
+            state="succeeded",
+            lease_token=None,
+            lease_expires=None,
+            output_uri=output.uri,
+            output_sha256=output.sha256,
+            finished_at=_now(),
+        )
+
+
+def fail(engine: Engine, claim: Claim, outcome: str, public_reason: str, worker: str) -> None:
+    """End an attempt for good (`outcome` failed or cancelled), under its token.
+
+    After reading began the whole reservation is charged; before, it is void.
+    """
+    with engine.begin() as connection:
+        locked, job = _fenced(connection, claim)
+        _close(locked, job, outcome, worker, public_reason)
+
+
+def give_up(locked: LockedAccount, job: Row[Any], public_reason: str) -> None:
+    """End a job whose attempts are used up; called by the reaper, which holds both rows."""
+    _close(locked, job, "failed", "reaper", public_reason)
+
+
+def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: str) -> None:
+    """VOID a reservation under which nothing private was read, else charge all of it."""
+    assert locked.account is not None
+    if job.reading_began_at is None:
+        locked.append(EntryKind.VOID, by, job.id, {"outcome": outcome, "reason": reason})
+    else:
+        whole = from_json(job.event)
+        body = books.commit_body(locked.account, whole, outcome, job.attempt, None)
+        locked.append(EntryKind.COMMIT, by, job.id, body)
+    _set(
+        locked.connection,
+        job,
+        state=outcome,
+        lease_token=None,
+        lease_expires=None,
+        failure=reason,
+        finished_at=_now(),
+    )
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def _now() -> Any:
+    return func.clock_timestamp()
+
+
+def _set(connection: Connection, job: Row[Any], **values: Any) -> None:
+    connection.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**values))
+
+
+def _send(connection: Connection, task: str, subject: UUID, attempt: int = 0) -> None:
+    connection.execute(insert(tables.outbox).values(task=task, subject=subject, attempt=attempt))
+
+
+def _job(connection: Connection, job_id: UUID) -> Row[Any]:
+    job = connection.execute(
+        select(tables.jobs).where(tables.jobs.c.id == job_id).with_for_update()
+    ).one_or_none()
+    if job is None:
+        raise NotFound("job", str(job_id))
+    return job
+
+
+def _locked_job(connection: Connection, job_id: UUID) -> tuple[LockedAccount, Row[Any]]:
+    """The account's row, then the job's: every writer takes them in this order."""
+    dataset_id = connection.execute(
+        select(tables.jobs.c.dataset_id).where(tables.jobs.c.id == job_id)
+    ).scalar_one_or_none()
+    if dataset_id is None:
+        raise NotFound("job", str(job_id))
+    locked = LockedAccount(connection, dataset_id)
+    return locked, _job(connection, job_id)
+
+
+def _fenced(connection: Connection, claim: Claim) -> tuple[LockedAccount, Row[Any]]:
+    locked, job = _locked_job(connection, claim.job_id)
+    if job.lease_token != claim.token:
+        raise LeaseLost("another attempt owns this job, or it has ended")
+    return locked, job
+
+
+def _dataset(connection: Connection, name: str) -> Row[Any]:
+    row = connection.execute(select(tables.datasets).where(tables.datasets.c.name == name)).one_or_none()
+    if row is None:
+        raise invalid("dataset", f"there is no dataset {name!r}", "a name from the catalogue")
+    return row
+
+
+def _ready_version(connection: Connection, dataset: Row[Any]) -> Row[Any]:
+    query = (
+        select(tables.dataset_versions)
+        .where(tables.dataset_versions.c.dataset_id == dataset.id)
+        .order_by(tables.dataset_versions.c.number.desc())
+    )
+    for row in connection.execute(query):
+        if row.state == "ready":
+            return row
+    raise invalid("dataset", f"{dataset.name!r} is not ready: its data has not been checked", "a ready one")
+
+
+def _ready_model(connection: Connection, name: str) -> Row[Any]:
+    row = connection.execute(select(tables.models).where(tables.models.c.name == name)).one_or_none()
+    if row is None or row.state != "ready":
+        query = select(tables.models.c.name).where(tables.models.c.state == "ready")
+        ready = ", ".join(connection.execute(query).scalars()) or "none is registered yet"
+        problem = f"there is no model {name!r}" if row is None else f"{name!r} is {row.state}"
+        raise invalid("model", problem, ready)
+    return row
+
+
+def _user_name(connection: Connection, user_id: UUID) -> str:
+    name: str = connection.execute(
+        select(tables.users.c.name).where(tables.users.c.id == user_id)
+    ).scalar_one()
+    return name

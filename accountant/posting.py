@@ -1,0 +1,127 @@
+"""Appending to the ledger: lock the account's row, apply the entry, write it, move the balances.
+
+Only `ledger.py` calls this, inside a transaction. The entry is applied by `core.books`, the same code
+with which an auditor replays an export, so the cached balances can't say anything else.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from accountant import tables
+from accountant.core.admission import Account, FilterAccount
+from accountant.core.books import Books, Reservation, read_costs
+from accountant.core.chain import Entry, EntryKind, canonical, digest
+from accountant.core.errors import NotFound
+from accountant.core.events import from_json
+from accountant.core.filters import Amount, Filter, Kind
+from accountant.core.verification import read_document
+
+
+class LockedAccount:
+    """A dataset's account, its row held until the transaction ends."""
+
+    def __init__(self, connection: Connection, dataset_id: UUID) -> None:
+        self.connection = connection
+        self.dataset_id = dataset_id
+        query = (
+            select(tables.accounts, tables.datasets.c.name)
+            .join(tables.datasets, tables.datasets.c.id == tables.accounts.c.dataset_id)
+            .where(tables.accounts.c.dataset_id == dataset_id)
+            .with_for_update(of=tables.accounts)
+        )
+        row = connection.execute(query).one_or_none()
+        if row is None:
+            raise NotFound("dataset", str(dataset_id))
+        self.dataset: str = row.name
+        self.seq: int = row.chain_seq
+        self.head: str = row.chain_head
+        self.account = read_account(row)
+
+    def append(self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]) -> Entry:
+        """Write the next entry and move the balances with it. Raises where the entry can't stand."""
+        job = None if job_id is None else str(job_id)
+        # The time is the database's, taken while the row is held: it never runs backwards.
+        now = self.connection.execute(select(func.clock_timestamp())).scalar_one()
+        entry = Entry(self.dataset, self.seq + 1, kind, now, actor, job, body, self.head)
+        after = self._books(kind, job_id).apply(kind, job, body)
+        document = entry.document()
+        recorded = digest(document)
+        self.connection.execute(
+            insert(tables.entries).values(
+                dataset_id=self.dataset_id,
+                seq=entry.seq,
+                kind=str(kind),
+                at=now,
+                actor=actor,
+                job_id=job_id,
+                document=canonical(document).decode(),
+                previous=self.head,
+                hash=recorded,
+            )
+        )
+        self.account, self.seq, self.head = after.account, entry.seq, recorded
+        self.connection.execute(
+            update(tables.accounts)
+            .where(tables.accounts.c.dataset_id == self.dataset_id)
+            .values(chain_seq=self.seq, chain_head=self.head, **_columns(self.account))
+        )
+        return entry
+
+    def _books(self, kind: EntryKind, job_id: UUID | None) -> Books:
+        """The books as far as this entry needs them: the account and its own reservation."""
+        if kind in (EntryKind.ALLOW, EntryKind.RESERVE) or job_id is None:
+            return Books(self.account)
+        body = self.reservation(job_id)
+        reservation = Reservation(from_json(body["event"]), read_costs(body["costs"]))
+        return Books(self.account, {str(job_id): reservation})
+
+    def reservation(self, job_id: UUID) -> dict[str, Any]:
+        """The body of the job's RESERVE entry."""
+        query = select(tables.entries.c.document).where(
+            tables.entries.c.job_id == job_id, tables.entries.c.kind == str(EntryKind.RESERVE)
+        )
+        text = self.connection.execute(query).scalar_one_or_none()
+        if text is None:
+            raise NotFound("reservation", str(job_id))
+        body: dict[str, Any] = read_document(text)["body"]
+        return body
+
+
+def read_account(row: Row[Any]) -> Account | None:
+    """The account in an `accounts` row; None before the first allowance."""
+    if row.epsilon is None:
+        return None
+    values = row._mapping
+    filters = []
+    for kind in Kind:
+        order = values[f"{kind}_order"]
+        each = Filter(kind, Fraction(values[f"{kind}_share"]), None if order is None else Fraction(order))
+        amounts = {part: Amount(values[f"{kind}_{part}"]) for part in ("limit", "spent", "reserved")}
+        if kind is Kind.BASIC:
+            amounts = {
+                part: replace(amount, delta=values[f"basic_delta_{part}"]) for part, amount in amounts.items()
+            }
+        filters.append(FilterAccount(each, **amounts, closed=values[f"{kind}_closed"]))
+    return Account(row.epsilon, row.delta, tuple(filters))
+
+
+def _columns(account: Account | None) -> dict[str, Any]:
+    """The inverse of `read_account`."""
+    if account is None:
+        return {}
+    values: dict[str, Any] = {"epsilon": account.epsilon, "delta": account.delta}
+    for each in account.filters:
+        kind = each.filter.kind
+        values[f"{kind}_share"] = str(each.filter.share)
+        values[f"{kind}_order"] = None if each.filter.order is None else str(each.filter.order)
+        values[f"{kind}_closed"] = each.closed
+        for part in ("limit", "spent", "reserved"):
+            values[f"{kind}_{part}"] = getattr(each, part).main
+            if kind is Kind.BASIC:
+                values[f"basic_delta_{part}"] = getattr(each, part).delta
+    return values

@@ -1,0 +1,297 @@
+"""People, tokens, datasets and models: what the ledger refers to. Writes these tables and no balance."""
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID, uuid4
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from sqlalchemy import Connection, Engine, Row, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from accountant import tables
+from accountant.core.admission import Policy
+from accountant.core.budget import exact
+from accountant.core.chain import GENESIS
+from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound, invalid
+from accountant.core.template import slots
+from accountant.ledger import Actor
+
+ROLES = ("steward", "analyst", "auditor", "administrator")
+NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+
+# --- people -------------------------------------------------------------------------------------
+
+
+def add_user(engine: Engine, name: str, password_hash: str | None, roles: list[str]) -> UUID:
+    """A new account. Raises InvalidRequest for unknown roles and Conflict where the name is taken."""
+    unknown = sorted(set(roles) - set(ROLES))
+    if unknown or not roles:
+        raise invalid("roles", f"{unknown or 'none'}", ", ".join(ROLES))
+    if not re.match(NAME, name):
+        raise invalid("name", repr(name), "lower case letters, digits, '.', '_' and '-', at most 63")
+    user_id = uuid4()
+    try:
+        with engine.begin() as connection:
+            connection.execute(
+                insert(tables.users).values(id=user_id, name=name, password_hash=password_hash, roles=roles)
+            )
+    except IntegrityError:
+        raise Conflict(f"there is a user {name!r} already") from None
+    return user_id
+
+
+def find_user(engine: Engine, *, name: str | None = None, user_id: UUID | None = None) -> Row[Any] | None:
+    """An active user by name or by id."""
+    users = tables.users
+    wanted = users.c.name == name if user_id is None else users.c.id == user_id
+    with engine.connect() as connection:
+        return connection.execute(select(users).where(wanted, users.c.active)).one_or_none()
+
+
+def set_password(engine: Engine, user_id: UUID, password_hash: str) -> None:
+    """Replace a password's hash."""
+    with engine.begin() as connection:
+        connection.execute(
+            update(tables.users).where(tables.users.c.id == user_id).values(password_hash=password_hash)
+        )
+
+
+def actor_of(user: Row[Any]) -> Actor:
+    """The actor that a user is."""
+    return Actor(user.id, user.name, frozenset(user.roles))
+
+
+def add_token(engine: Engine, user_id: UUID, name: str, expires_at: datetime | None) -> str:
+    """A new API token: returned once, kept only as its SHA-256 (it is 256 random bits)."""
+    token = f"exq_{secrets.token_urlsafe(32)}"
+    with engine.begin() as connection:
+        connection.execute(
+            insert(tables.api_tokens).values(
+                id=uuid4(), user_id=user_id, name=name, token_sha256=_sha256(token), expires_at=expires_at
+            )
+        )
+    return token
+
+
+def user_of_token(engine: Engine, token: str) -> Row[Any] | None:
+    """The active user of a token that is neither expired nor revoked."""
+    users, tokens = tables.users, tables.api_tokens
+    query = (
+        select(users)
+        .join(tokens, tokens.c.user_id == users.c.id)
+        .where(
+            tokens.c.token_sha256 == _sha256(token),
+            tokens.c.revoked_at.is_(None),
+            users.c.active,
+            (tokens.c.expires_at.is_(None)) | (tokens.c.expires_at > func.clock_timestamp()),
+        )
+    )
+    with engine.connect() as connection:
+        return connection.execute(query).one_or_none()
+
+
+def _sha256(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+# --- datasets -----------------------------------------------------------------------------------
+
+
+class DatasetSpec(BaseModel):
+    """What a steward declares about a dataset. All of it is public except `uri`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    name: str = Field(pattern=NAME, description="name in the catalogue")
+    uri: str = Field(min_length=1, max_length=2000, description="file, folder or address, under a data root")
+    description: str = Field("", max_length=4000)
+    neighbours: Literal["add-remove", "replace-one"] = Field(
+        "add-remove", description="neighbouring relation: one unit added or removed, or replaced"
+    )
+    unit_column: str | None = Field(None, description="column of the privacy unit; nothing: a record")
+    max_records_per_unit: int = Field(1, ge=1, le=10_000, description="records kept per unit")
+    public_size: int | None = Field(
+        None, ge=1, le=10**12, description="a round public figure, never a copied count"
+    )
+    label_column: str | None = Field(None, description="column of the label; nothing: no labels")
+    labels: tuple[str, ...] = Field((), description="the labels there may be; their names are public")
+    text_template: str = Field(
+        "{text}", max_length=4000, description="a record's text from its columns, as {title}. {body}"
+    )
+    policy: Policy = Policy()
+
+
+def read_dataset(raw: Mapping[str, Any]) -> DatasetSpec:
+    """A checked declaration. Raises InvalidRequest naming every wrong field."""
+    try:
+        # JSON mode: JSON has no tuples, and everything else stays strict.
+        spec = DatasetSpec.model_validate_json(json.dumps(dict(raw)))
+    except ValidationError as error:
+        raise InvalidRequest(_problems(error)) from None
+    problems = []
+    if spec.unit_column is None and spec.max_records_per_unit != 1:
+        problems.append(FieldProblem("max_records_per_unit", "the unit is a record", "1"))
+    if (spec.label_column is None) != (not spec.labels):
+        problems.append(FieldProblem("labels", "a label column and its labels go together", "both or none"))
+    if len(set(spec.labels)) != len(spec.labels) or any(not 0 < len(label) <= 200 for label in spec.labels):
+        problems.append(
+            FieldProblem("labels", "empty, overlong or repeated", "distinct, 1 to 200 characters")
+        )
+    if not slots(spec.text_template):
+        problems.append(FieldProblem("text_template", "names no column", "at least one {column}"))
+    if problems:
+        raise InvalidRequest(problems)
+    exact(spec.policy.auto_approve_epsilon, "policy.auto_approve_epsilon")
+    return spec
+
+
+def _problems(error: ValidationError) -> list[FieldProblem]:
+    return [
+        FieldProblem(".".join(str(part) for part in each["loc"]) or "body", each["msg"].lower())
+        for each in error.errors(include_url=False)
+    ]
+
+
+def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor) -> UUID:
+    """Register a dataset; a worker checks its data before anything can run. Returns the version's id."""
+    actor.require("steward")
+    dataset_id = uuid4()
+    values = spec.model_dump(mode="json", exclude={"uri"})
+    try:
+        with engine.begin() as connection:
+            connection.execute(insert(tables.datasets).values(id=dataset_id, created_by=actor.id, **values))
+            connection.execute(insert(tables.accounts).values(dataset_id=dataset_id, chain_head=GENESIS))
+            return _add_version(connection, dataset_id, 1, spec.uri, actor)
+    except IntegrityError:
+        raise Conflict(f"there is a dataset {spec.name!r} already") from None
+
+
+def _add_version(connection: Connection, dataset_id: UUID, number: int, uri: str, actor: Actor) -> UUID:
+    version_id = uuid4()
+    connection.execute(
+        insert(tables.dataset_versions).values(
+            id=version_id,
+            dataset_id=dataset_id,
+            number=number,
+            uri=uri,
+            state="checking",
+            created_by=actor.id,
+        )
+    )
+    connection.execute(insert(tables.outbox).values(task="check_dataset", subject=version_id))
+    return version_id
+
+
+def correct_dataset(engine: Engine, name: str, uri: str, actor: Actor) -> UUID:
+    """Give a dataset whose data was refused another address, as its next version."""
+    actor.require("steward")
+    with engine.begin() as connection:
+        dataset = connection.execute(
+            select(tables.datasets).where(tables.datasets.c.name == name).with_for_update()
+        ).one_or_none()
+        if dataset is None:
+            raise NotFound("dataset", name)
+        versions = connection.execute(
+            select(tables.dataset_versions).where(tables.dataset_versions.c.dataset_id == dataset.id)
+        ).all()
+        # Data that jobs may have read stays: new data of the same people is a matter of identity.
+        if any(version.state != "invalid" for version in versions):
+            raise Conflict("the dataset's data is in use or still being checked")
+        return _add_version(connection, dataset.id, len(versions) + 1, uri, actor)
+
+
+def version_to_check(engine: Engine, version_id: UUID) -> tuple[Row[Any], Row[Any]] | None:
+    """(version, dataset) of a version that waits for its check."""
+    versions, datasets = tables.dataset_versions, tables.datasets
+    with engine.connect() as connection:
+        version = connection.execute(
+            select(versions).where(versions.c.id == version_id, versions.c.state == "checking")
+        ).one_or_none()
+        if version is None:
+            return None
+        return version, connection.execute(select(datasets).where(datasets.c.id == version.dataset_id)).one()
+
+
+def dataset_checked(engine: Engine, version_id: UUID, error: str | None) -> None:
+    """A worker has read the data through: ready, or an error that its stewards see."""
+    versions = tables.dataset_versions
+    with engine.begin() as connection:
+        connection.execute(
+            update(versions)
+            .where(versions.c.id == version_id, versions.c.state == "checking")
+            .values(state="ready" if error is None else "invalid", error=error)
+        )
+
+
+def set_policy(engine: Engine, name: str, policy: Policy, actor: Actor) -> None:
+    """Replace a dataset's policy; jobs decided before keep their decision."""
+    actor.require("steward")
+    exact(policy.auto_approve_epsilon, "auto_approve_epsilon")
+    with engine.begin() as connection:
+        changed = connection.execute(
+            update(tables.datasets)
+            .where(tables.datasets.c.name == name)
+            .values(policy=policy.model_dump(mode="json"))
+        )
+        if not changed.rowcount:
+            raise NotFound("dataset", name)
+
+
+# --- models -------------------------------------------------------------------------------------
+
+
+def add_model(engine: Engine, name: str, path: str, trained_on: str, actor: Actor) -> UUID:
+    """Register a model; a worker checks its files first. `trained_on` is the steward's declaration."""
+    actor.require("steward")
+    problems = []
+    if not re.match(NAME, name):
+        problems.append(FieldProblem("name", repr(name), "lower case letters, digits, '.', '_' and '-'"))
+    if not path.strip():
+        problems.append(FieldProblem("path", "empty", "a folder under a model root, or a hub name"))
+    if not trained_on.strip():
+        problems.append(FieldProblem("trained_on", "empty", "a sentence: what the model was trained on"))
+    if problems:
+        raise InvalidRequest(problems)
+    model_id = uuid4()
+    try:
+        with engine.begin() as connection:
+            connection.execute(
+                insert(tables.models).values(
+                    id=model_id,
+                    name=name,
+                    path=path,
+                    trained_on=trained_on,
+                    state="checking",
+                    created_by=actor.id,
+                )
+            )
+            connection.execute(insert(tables.outbox).values(task="check_model", subject=model_id))
+    except IntegrityError:
+        raise Conflict(f"there is a model {name!r} already") from None
+    return model_id
+
+
+def model_row(engine: Engine, model_id: UUID) -> Row[Any] | None:
+    """A model by id."""
+    with engine.connect() as connection:
+        return connection.execute(select(tables.models).where(tables.models.c.id == model_id)).one_or_none()
+
+
+def model_checked(engine: Engine, model_id: UUID, facts: Mapping[str, Any] | None, error: str | None) -> None:
+    """A worker has looked at the files: ready with public facts, or an error."""
+    models = tables.models
+    with engine.begin() as connection:
+        connection.execute(
+            update(models)
+            .where(models.c.id == model_id, models.c.state == "checking")
+            .values(
+                state="ready" if error is None else "invalid",
+                facts=None if facts is None else dict(facts),
+                error=error,
+            )
+        )

@@ -1,0 +1,459 @@
+"""What people may see: catalogue, accounts, jobs, ledger. Reads only, and answers by role.
+
+An analyst sees public facts of every dataset, what is left of its allowance (which follows from public
+job parameters), and their own jobs. Stewards and auditors see all jobs and the ledger. Where data lies
+and what was wrong with it is for stewards.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, Row, Select, func, select
+
+from accountant import tables
+from accountant.core import mechanisms
+from accountant.core.admission import Account, FilterAccount, Policy, decide
+from accountant.core.books import Books
+from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
+from accountant.core.chain import GENESIS
+from accountant.core.composition import epsilon_alone
+from accountant.core.errors import NotFound, NotPermitted, invalid
+from accountant.core.filters import SOURCES
+from accountant.core.pricing import Parameters, Price, Terms, fit, quote
+from accountant.core.verification import (
+    CSV_COLUMNS,
+    Verifier,
+    csv_row,
+    header,
+    read_document,
+    summary,
+)
+from accountant.ledger import Actor, terms_of
+from accountant.posting import read_account
+
+OVERSEERS = frozenset({"steward", "auditor"})
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
+
+
+# --- people -------------------------------------------------------------------------------------
+
+
+def users(engine: Engine, viewer: Actor) -> list[dict[str, Any]]:
+    """Every account, by name, for administrators."""
+    viewer.require("administrator")
+    with engine.connect() as connection:
+        rows = connection.execute(select(tables.users).order_by(tables.users.c.name)).all()
+    return [
+        {
+            "id": str(row.id),
+            "name": row.name,
+            "roles": row.roles,
+            "active": row.active,
+            "created_at": _time(row.created_at),
+        }
+        for row in rows
+    ]
+
+
+# --- datasets -----------------------------------------------------------------------------------
+
+
+def datasets(engine: Engine, viewer: Actor) -> list[dict[str, Any]]:
+    """The catalogue, by name."""
+    with engine.connect() as connection:
+        rows = connection.execute(_dataset_query().order_by(tables.datasets.c.name)).all()
+        states = _version_states(connection)
+        return [_dataset(row, states.get(row.id, []), viewer) for row in rows]
+
+
+def dataset(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
+    """One dataset. Raises NotFound."""
+    with engine.connect() as connection:
+        row = _dataset_row(connection, name)
+        return _dataset(row, _version_states(connection, row.id).get(row.id, []), viewer)
+
+
+def _dataset_query() -> Select[Any]:
+    columns = [column for column in tables.accounts.c if column.name != "dataset_id"]
+    return select(tables.datasets, *columns).join(
+        tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id
+    )
+
+
+def _dataset_row(connection: Connection, name: str) -> Row[Any]:
+    row = connection.execute(_dataset_query().where(tables.datasets.c.name == name)).one_or_none()
+    if row is None:
+        raise NotFound("dataset", name)
+    return row
+
+
+def _version_states(connection: Connection, dataset_id: UUID | None = None) -> dict[UUID, list[Row[Any]]]:
+    versions = tables.dataset_versions
+    query = select(versions).order_by(versions.c.number)
+    if dataset_id is not None:
+        query = query.where(versions.c.dataset_id == dataset_id)
+    found: dict[UUID, list[Row[Any]]] = {}
+    for row in connection.execute(query):
+        found.setdefault(row.dataset_id, []).append(row)
+    return found
+
+
+def _dataset(row: Row[Any], versions: list[Row[Any]], viewer: Actor) -> dict[str, Any]:
+    ready = any(version.state == "ready" for version in versions)
+    state = "ready" if ready else versions[-1].state if versions else "checking"
+    facts = {
+        "name": row.name,
+        "description": row.description,
+        "state": state,
+        "neighbours": row.neighbours,
+        "unit": row.unit_column or "record",
+        "max_records_per_unit": row.max_records_per_unit,
+        "public_size": row.public_size,
+        "labels": row.labels,
+        "policy": row.policy,
+        "account": account_view(read_account(row)),
+        "entries": row.chain_seq,
+    }
+    if "steward" in viewer.roles:
+        facts["versions"] = [
+            {
+                "number": version.number,
+                "uri": version.uri,
+                "state": version.state,
+                "error": version.error,
+                "created_at": _time(version.created_at),
+            }
+            for version in versions
+        ]
+        facts["text_template"] = row.text_template
+        facts["label_column"] = row.label_column
+    return facts
+
+
+def account_view(account: Account | None) -> dict[str, Any] | None:
+    """An account in decimals, each filter with what it allows, and how much of the best is used."""
+    if account is None:
+        return None
+    filters = [_filter_view(each) for each in account.filters]
+    open_ones = [each for each in filters if each["closed"] == 0]
+    best = min(open_ones, key=lambda each: float(each["used_share"]), default=None)
+    return {
+        "epsilon": to_decimal(account.epsilon, EPSILON_UNITS),
+        "delta": to_decimal(account.delta, DELTA_UNITS),
+        "used_share": 1.0 if best is None else best["used_share"],
+        "best_filter": None if best is None else best["kind"],
+        "filters": filters,
+    }
+
+
+def _filter_view(each: FilterAccount) -> dict[str, Any]:
+    limit = each.limit.main
+    return {
+        "kind": str(each.filter.kind),
+        "source": SOURCES[each.filter.kind],
+        "order": None if each.filter.order is None else float(each.filter.order),
+        "share": float(each.filter.share),
+        "limit": to_decimal(limit, EPSILON_UNITS),
+        "spent": to_decimal(each.spent.main, EPSILON_UNITS),
+        "reserved": to_decimal(each.reserved.main, EPSILON_UNITS),
+        "left": to_decimal(each.left.main, EPSILON_UNITS),
+        "spent_share": each.spent.main / limit if limit else 1.0,
+        "reserved_share": each.reserved.main / limit if limit else 0.0,
+        "used_share": each.used.main / limit if limit else 1.0,
+        "closed": each.closed,
+        "holds": each.holds,
+    }
+
+
+# --- quotes -------------------------------------------------------------------------------------
+
+
+def quote_on(
+    engine: Engine,
+    name: str,
+    mechanism_id: str,
+    raw: Mapping[str, Any],
+    fit_field: str | None = None,
+    epsilon: float | None = None,
+) -> dict[str, Any]:
+    """The price of a request on a dataset, and what admission would say of it now.
+
+    With `fit_field` the value of that field that spends as much as the dataset's filters have left (and
+    of `epsilon` alone, where given) is found first.
+    """
+    with engine.connect() as connection:
+        row = _dataset_row(connection, name)
+    account = read_account(row)
+    terms = terms_of(row, account)
+    mechanism = mechanisms.get(mechanism_id)
+    if fit_field is None:
+        parameters = mechanism.parse(raw, terms)
+    else:
+        parameters = fitted(mechanism, raw, terms, fit_field, epsilon, account)
+    answer = quote(mechanism, parameters, terms)
+    price = mechanism.price(parameters, terms)
+    policy = Policy.model_validate(row.policy)
+    if price.dp is not None and answer["dp"] is not None:
+        decision = decide(account, price.dp, answer["dp"]["epsilon"], policy, approved=False)
+        answer["dataset"] = {"name": name, "decision": type(decision).__name__}
+        answer["dataset"] |= {"refusal": getattr(decision, "to_json", dict)()}
+        answer["dataset"] |= _before_and_after(account, price)
+    return answer
+
+
+def fitted(
+    mechanism: Any,
+    raw: Mapping[str, Any],
+    terms: Terms,
+    field: str,
+    epsilon: float | None,
+    account: Account | None,
+) -> Parameters:
+    """Parameters whose `field` spends the most that fits `epsilon` alone and the account's filters."""
+
+    def affordable(price: Price) -> bool:
+        if price.dp is None:
+            return True
+        if account is not None and not account.fits(price.dp):
+            return False
+        return epsilon is None or epsilon_alone(price.dp, terms.delta)[0] <= epsilon
+
+    found = fit(mechanism, raw, terms, field, affordable)
+    if found is None:
+        raise invalid(field, "no value in its range fits", "a larger epsilon, or other parameters")
+    return found.parameters
+
+
+def _before_and_after(account: Account | None, price: Price) -> dict[str, Any]:
+    """How much of each filter is used before and after, and how many jobs of this shape are left."""
+    if account is None or price.dp is None:
+        return {"filters": [], "jobs_of_this_shape": 0}
+    costs = account.costs(price.dp)
+    rows, left = [], 0
+    for each in account.filters:
+        cost = costs[each.filter.kind]
+        limit = each.limit.main or 1
+        after = None if cost is None else (each.used.main + cost.main) / limit
+        rows.append({"kind": str(each.filter.kind), "before": each.used.main / limit, "after": after})
+        if cost is not None and cost.main > 0 and not each.closed:
+            left = max(left, max(each.left.main, 0) // cost.main)
+    return {"filters": rows, "jobs_of_this_shape": left}
+
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+_JOB_COLUMNS = (
+    tables.jobs,
+    tables.datasets.c.name.label("dataset"),
+    tables.models.c.name.label("model"),
+    tables.users.c.name.label("analyst"),
+)
+
+
+def _job_query(viewer: Actor) -> Select[Any]:
+    jobs = tables.jobs
+    query = (
+        select(*_JOB_COLUMNS)
+        .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
+        .join(tables.models, tables.models.c.id == jobs.c.model_id)
+        .join(tables.users, tables.users.c.id == jobs.c.analyst_id)
+    )
+    return query if viewer.roles & OVERSEERS else query.where(jobs.c.analyst_id == viewer.id)
+
+
+def jobs(
+    engine: Engine,
+    viewer: Actor,
+    *,
+    dataset: str | None = None,
+    state: str | None = None,
+    limit: int = 50,
+    before: datetime | None = None,
+) -> list[dict[str, Any]]:
+    """Jobs that `viewer` may see, newest first; `before` continues a listing."""
+    query = _job_query(viewer).order_by(tables.jobs.c.created_at.desc()).limit(limit)
+    if dataset is not None:
+        query = query.where(tables.datasets.c.name == dataset)
+    if state is not None:
+        query = query.where(tables.jobs.c.state == state)
+    if before is not None:
+        query = query.where(tables.jobs.c.created_at < before)
+    with engine.connect() as connection:
+        return [_job(row) for row in connection.execute(query)]
+
+
+def job(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
+    """One job with its realized cost. Raises NotFound, for other people's jobs too."""
+    with engine.connect() as connection:
+        row = connection.execute(_job_query(viewer).where(tables.jobs.c.id == job_id)).one_or_none()
+        if row is None:
+            raise NotFound("job", str(job_id))
+        entries = connection.execute(
+            select(tables.entries.c.seq, tables.entries.c.kind, tables.entries.c.document)
+            .where(tables.entries.c.job_id == job_id)
+            .order_by(tables.entries.c.seq)
+        ).all()
+        decider = connection.execute(
+            select(tables.users.c.name).where(tables.users.c.id == row.decided_by)
+        ).scalar_one_or_none()
+    return {**_job(row), "decided_by": decider, "entries": [_entry_brief(entry) for entry in entries]}
+
+
+def _entry_brief(row: Any) -> dict[str, Any]:
+    body = read_document(row.document)["body"]
+    return {"seq": row.seq, "kind": row.kind, "costs": body.get("costs"), "outcome": body.get("outcome")}
+
+
+def _job(row: Row[Any]) -> dict[str, Any]:
+    return {
+        "id": str(row.id),
+        "dataset": row.dataset,
+        "mechanism": row.mechanism,
+        "model": row.model,
+        "analyst": row.analyst,
+        "purpose": row.purpose,
+        "parameters": row.parameters,
+        "terms": row.terms,
+        "event": row.event,
+        "epsilon_alone": row.epsilon_alone,
+        "delta": row.terms["delta"],
+        "breakdown": row.breakdown,
+        "state": row.state,
+        "refusal": row.refusal,
+        "decision_reason": row.decision_reason,
+        "attempt": row.attempt,
+        "cancel_requested": row.cancel_requested,
+        "progress": {"done": row.progress_done, "total": row.progress_total},
+        "failure": row.failure,
+        "output_sha256": row.output_sha256,
+        **{
+            name: _time(getattr(row, name))
+            for name in ("created_at", "decided_at", "queued_at", "started_at", "finished_at")
+        },
+    }
+
+
+def output_uri(engine: Engine, job_id: UUID, viewer: Actor) -> str:
+    """Where a published output lies. Raises NotFound where there is none for this viewer."""
+    with engine.connect() as connection:
+        row = connection.execute(_job_query(viewer).where(tables.jobs.c.id == job_id)).one_or_none()
+    if row is None or row.state != "succeeded":
+        raise NotFound("result of job", str(job_id))
+    uri: str = row.output_uri
+    return uri
+
+
+# --- models -------------------------------------------------------------------------------------
+
+
+def models(engine: Engine, viewer: Actor) -> list[dict[str, Any]]:
+    """Registered models with the public facts that a worker found."""
+    with engine.connect() as connection:
+        rows = connection.execute(select(tables.models).order_by(tables.models.c.name)).all()
+    steward = "steward" in viewer.roles
+    return [
+        {
+            "name": row.name,
+            "state": row.state,
+            "trained_on": row.trained_on,
+            "facts": row.facts,
+            **({"path": row.path, "error": row.error} if steward else {}),
+        }
+        for row in rows
+    ]
+
+
+# --- ledger -------------------------------------------------------------------------------------
+
+
+def _require_overseer(viewer: Actor) -> None:
+    if not viewer.roles & OVERSEERS:
+        raise NotPermitted("the ledger is for stewards and auditors")
+
+
+def entries(
+    engine: Engine, name: str, viewer: Actor, *, before: int | None = None, limit: int = 50
+) -> list[dict[str, Any]]:
+    """Ledger entries, newest first, each as its document with its hash; `before` continues by number."""
+    _require_overseer(viewer)
+    table = tables.entries
+    with engine.connect() as connection:
+        row = _dataset_row(connection, name)
+        query = select(table.c.document, table.c.hash).where(table.c.dataset_id == row.id)
+        if before is not None:
+            query = query.where(table.c.seq < before)
+        rows = connection.execute(query.order_by(table.c.seq.desc()).limit(limit)).all()
+    return [{**read_document(each.document), "hash": each.hash} for each in rows]
+
+
+def export(engine: Engine, name: str, viewer: Actor, form: str) -> Iterator[str]:
+    """Lines of an export, `jsonl` or `csv`, of one moment; memory does not grow with the ledger."""
+    _require_overseer(viewer)
+    with engine.connect() as connection:  # unknown names fail here, before a byte is sent
+        _dataset_row(connection, name)
+    return _export(engine, name, form)
+
+
+def _export(engine: Engine, name: str, form: str) -> Iterator[str]:
+    options = {"isolation_level": "REPEATABLE READ", "stream_results": True, "yield_per": 500}
+    with engine.connect().execution_options(**options) as connection:
+        row = _dataset_row(connection, name)
+        if form == "csv":
+            yield ",".join(CSV_COLUMNS) + "\n"
+        else:
+            claimed = header(name, row.chain_seq, row.chain_head, Books(read_account(row)))
+            claimed["balances"]["live_reservations"] = _live_reservations(connection, row.id)
+            yield json.dumps(claimed, ensure_ascii=False) + "\n"
+        table = tables.entries
+        query = select(table.c.document, table.c.hash).where(table.c.dataset_id == row.id)
+        for each in connection.execute(query.order_by(table.c.seq)):
+            if form == "csv":
+                yield csv_row(read_document(each.document), each.hash, each.document)
+            else:
+                # The canonical text itself, with the hash as one more field: what is hashed is what is sent.
+                yield f'{each.document[:-1]},"hash":"{each.hash}"}}\n'
+
+
+def _live_reservations(connection: Connection, dataset_id: UUID) -> int:
+    table = tables.entries
+    resolves = table.c.kind.in_(("COMMIT", "VOID"))
+    query = select(func.count().filter(table.c.kind == "RESERVE") - func.count().filter(resolves)).where(
+        table.c.dataset_id == dataset_id
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def check(engine: Engine, name: str) -> list[str]:
+    """Compare cached balances, chain head, entries and jobs of a dataset; returns what disagrees."""
+    problems = []
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        row = _dataset_row(connection, name)
+        verifier = Verifier(name)
+        table = tables.entries
+        query = select(table.c.document, table.c.hash).where(table.c.dataset_id == row.id)
+        for each in connection.execute(query.order_by(table.c.seq)):
+            verifier.add(read_document(each.document), each.hash)
+        found = verifier.result()
+        if (row.chain_seq, row.chain_head) != (found.entries, found.head or GENESIS):
+            problems.append("the account's chain head is not that of its entries")
+        cached = summary(Books(read_account(row), found.books.live))
+        if cached != summary(found.books):
+            problems.append(f"cached balances {cached} are not those of the entries {summary(found.books)}")
+        live = {
+            str(job_id)
+            for job_id in connection.execute(
+                select(tables.jobs.c.id).where(
+                    tables.jobs.c.dataset_id == row.id,
+                    tables.jobs.c.state.in_(("queued", "running", "settling")),
+                )
+            ).scalars()
+        }
+        if live != set(found.books.live):
+            problems.append("live reservations are not those of the live jobs")
+    return problems

@@ -1,0 +1,299 @@
+"""The tables. Only the writers (ledger, registry, leases) and reports import this.
+
+Plain SQLAlchemy Core: every statement that touches a balance is visible where it is made. Amounts are
+NUMERIC without decimals and arrive as Python integers, never as floats.
+"""
+
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Numeric,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+    Uuid,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from accountant.core.filters import Kind
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(column_0_N_label)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+class Units(TypeDecorator[int]):
+    """An exact integer amount of up to 38 digits."""
+
+    impl = Numeric(38, 0)
+    cache_ok = True
+
+    def process_bind_param(self, value: int | None, dialect: Any) -> Decimal | None:  # noqa: ARG002
+        if isinstance(value, float):
+            raise TypeError("a balance is never a float")
+        return None if value is None else Decimal(value)
+
+    def process_result_value(self, value: Decimal | None, dialect: Any) -> int | None:  # noqa: ARG002
+        return None if value is None else int(value)
+
+
+def _moment(name: str, *, required: bool = False, default: bool = False) -> Column[Any]:
+    server_default = func.clock_timestamp() if default else None
+    nullable = not (required or default)
+    return Column(name, DateTime(timezone=True), nullable=nullable, server_default=server_default)
+
+
+def _key() -> Column[Any]:
+    return Column("id", Uuid, primary_key=True)
+
+
+users = Table(
+    "users",
+    metadata,
+    _key(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("password_hash", Text),
+    Column("roles", ARRAY(Text), nullable=False),
+    Column("active", Boolean, nullable=False, server_default=text("true")),
+    _moment("created_at", default=True),
+    CheckConstraint("roles <@ ARRAY['steward','analyst','auditor','administrator']", name="known_roles"),
+)
+
+api_tokens = Table(
+    "api_tokens",
+    metadata,
+    _key(),
+    Column("user_id", ForeignKey("users.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("token_sha256", LargeBinary, nullable=False, unique=True),
+    _moment("created_at", default=True),
+    _moment("expires_at"),
+    _moment("revoked_at"),
+)
+
+models = Table(
+    "models",
+    metadata,
+    _key(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("path", Text, nullable=False),
+    Column("trained_on", Text, nullable=False),  # the steward's declaration
+    Column("state", Text, nullable=False),
+    Column("error", Text),
+    Column("facts", JSONB(none_as_null=True)),
+    Column("created_by", ForeignKey("users.id"), nullable=False),
+    _moment("created_at", default=True),
+    CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
+    CheckConstraint("(state = 'ready') = (facts IS NOT NULL)", name="facts_when_ready"),
+)
+
+datasets = Table(
+    "datasets",
+    metadata,
+    _key(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("description", Text, nullable=False, server_default=""),
+    Column("neighbours", Text, nullable=False),
+    Column("unit_column", Text),  # NULL: the privacy unit is a record
+    Column("max_records_per_unit", Integer, nullable=False),
+    Column("public_size", BigInteger),
+    Column("label_column", Text),
+    Column("labels", JSONB, nullable=False),
+    Column("text_template", Text, nullable=False),
+    Column("policy", JSONB, nullable=False),
+    Column("created_by", ForeignKey("users.id"), nullable=False),
+    _moment("created_at", default=True),
+    CheckConstraint("neighbours IN ('add-remove','replace-one')", name="neighbours"),
+    CheckConstraint("max_records_per_unit >= 1", name="bound"),
+    CheckConstraint("unit_column IS NOT NULL OR max_records_per_unit = 1", name="record_bound"),
+    CheckConstraint("public_size IS NULL OR public_size >= 1", name="public_size"),
+)
+
+dataset_versions = Table(
+    "dataset_versions",
+    metadata,
+    _key(),
+    Column("dataset_id", ForeignKey("datasets.id"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("uri", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("error", Text),  # shown to stewards only
+    Column("created_by", ForeignKey("users.id"), nullable=False),
+    _moment("created_at", default=True),
+    UniqueConstraint("dataset_id", "number"),
+    CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
+)
+
+
+def _filter_columns(kind: Kind) -> list[Column[Any]]:
+    return [
+        Column(f"{kind}_share", Text),
+        Column(f"{kind}_order", Text),
+        Column(f"{kind}_limit", Units, nullable=False, server_default="0"),
+        Column(f"{kind}_spent", Units, nullable=False, server_default="0"),
+        Column(f"{kind}_reserved", Units, nullable=False, server_default="0"),
+        Column(f"{kind}_closed", Integer, nullable=False, server_default="0"),
+    ]
+
+
+def _holds(kind: Kind) -> str:
+    holds = f"{kind}_closed = 0 AND {kind}_spent + {kind}_reserved <= {kind}_limit"
+    if kind is Kind.BASIC:
+        holds += " AND basic_delta_spent + basic_delta_reserved <= basic_delta_limit"
+    return f"({holds})"
+
+
+_AMOUNTS = [f"{kind}_{part}" for kind in Kind for part in ("limit", "spent", "reserved", "closed")]
+_AMOUNTS += ["basic_delta_limit", "basic_delta_spent", "basic_delta_reserved"]
+
+# One row per dataset: the row that is locked, with its cached balances and the head of its chain.
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("dataset_id", ForeignKey("datasets.id"), primary_key=True),
+    Column("epsilon", Units),
+    Column("delta", Units),
+    *[column for kind in Kind for column in _filter_columns(kind)],
+    Column("basic_delta_limit", Units, nullable=False, server_default="0"),
+    Column("basic_delta_spent", Units, nullable=False, server_default="0"),
+    Column("basic_delta_reserved", Units, nullable=False, server_default="0"),
+    Column("chain_seq", BigInteger, nullable=False, server_default="0"),
+    Column("chain_head", Text, nullable=False),
+    CheckConstraint(" AND ".join(f"{name} >= 0" for name in _AMOUNTS), name="not_negative"),
+    CheckConstraint(" OR ".join(_holds(kind) for kind in Kind), name="a_filter_holds"),
+)
+
+JOB_STATES = (
+    "submitted",
+    "awaiting_approval",
+    "refused",
+    "expired",
+    "queued",
+    "running",
+    "settling",
+    "succeeded",
+    "failed",
+    "cancelled",
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    _key(),
+    Column("dataset_id", ForeignKey("datasets.id"), nullable=False),
+    Column("version_id", ForeignKey("dataset_versions.id"), nullable=False),
+    Column("model_id", ForeignKey("models.id"), nullable=False),
+    Column("analyst_id", ForeignKey("users.id"), nullable=False),
+    Column("mechanism", Text, nullable=False),
+    Column("parameters", JSONB, nullable=False),
+    Column("terms", JSONB, nullable=False),
+    Column("event", JSONB, nullable=False),
+    Column("epsilon_alone", Double, nullable=False),
+    Column("breakdown", JSONB, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("idempotency_key", Text),
+    Column("request_sha256", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("refusal", JSONB(none_as_null=True)),
+    Column("decided_by", ForeignKey("users.id")),
+    Column("decision_reason", Text),
+    _moment("created_at", default=True),
+    _moment("decided_at"),
+    _moment("queued_at"),
+    _moment("started_at"),
+    _moment("finished_at"),
+    Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("lease_token", Uuid),
+    _moment("lease_expires"),
+    Column("worker", Text),
+    _moment("reading_began_at"),
+    Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
+    Column("progress_done", BigInteger, nullable=False, server_default="0"),
+    Column("progress_total", BigInteger, nullable=False, server_default="0"),
+    Column("output_uri", Text),
+    Column("output_sha256", Text),
+    Column("failure", Text),
+    UniqueConstraint("analyst_id", "idempotency_key"),
+    Index(None, "dataset_id", "created_at"),
+    Index(None, "analyst_id", "created_at"),
+    Index("ix_jobs_live", "state", postgresql_where=text("state IN ('queued','running','settling')")),
+    CheckConstraint("state IN (" + ",".join(f"'{s}'" for s in JOB_STATES) + ")", name="state"),
+    CheckConstraint("(state IN ('running','settling')) = (lease_token IS NOT NULL)", name="lease"),
+    CheckConstraint("(state = 'refused') = (refusal IS NOT NULL)", name="refusal"),
+    CheckConstraint("(state = 'succeeded') = (output_uri IS NOT NULL)", name="output"),
+)
+
+# The append-only ledger. Triggers in the migration forbid UPDATE, DELETE and TRUNCATE.
+entries = Table(
+    "entries",
+    metadata,
+    Column("dataset_id", ForeignKey("datasets.id"), nullable=False, primary_key=True),
+    Column("seq", BigInteger, nullable=False, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    _moment("at", required=True),
+    Column("actor", Text, nullable=False),
+    Column("job_id", Uuid),
+    Column("document", Text, nullable=False),  # the canonical bytes that are hashed
+    Column("previous", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    UniqueConstraint("dataset_id", "previous"),
+    ForeignKeyConstraint(["job_id"], ["jobs.id"]),
+    Index("uq_entries_reserved_once", "job_id", unique=True, postgresql_where=text("kind = 'RESERVE'")),
+    Index(
+        "uq_entries_resolved_once",
+        "job_id",
+        unique=True,
+        postgresql_where=text("kind IN ('COMMIT','VOID')"),
+    ),
+    CheckConstraint("kind IN ('ALLOW','RESERVE','COMMIT','VOID')", name="kind"),
+    CheckConstraint("(kind = 'ALLOW') = (job_id IS NULL)", name="job"),
+    CheckConstraint("seq >= 1", name="seq"),
+)
+
+# Public facts that a worker found about a model with a template, so that a request can be decided at once.
+probes = Table(
+    "probes",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("facts", JSONB, nullable=False),
+    _moment("created_at", default=True),
+)
+
+# Messages written in the transaction that makes them true; the relay sends them.
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("task", Text, nullable=False),
+    Column("subject", Uuid, nullable=False),
+    Column("attempt", Integer, nullable=False, server_default="0"),
+    _moment("created_at", default=True),
+    _moment("sent_at"),
+    Index("ix_outbox_unsent", "id", postgresql_where=text("sent_at IS NULL")),
+    Index("ix_outbox_subject", "subject", "id"),
+    CheckConstraint("task IN ('generate','probe','check_dataset','check_model')", name="task"),
+)

@@ -1,0 +1,59 @@
+"""Shared fixtures: a real PostgreSQL and a real Valkey for the whole run, a fresh database per test module."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+
+from accountant.database import connect, migrate
+from tests.support import Bench
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory):
+    """The two embedded servers, stopped at the end."""
+    from web.local import Servers
+
+    home = tmp_path_factory.mktemp("servers")
+    with Servers(home) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def database_url(servers) -> Iterator[str]:
+    """A fresh, migrated database."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    admin = create_engine(servers.database_url, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    url = admin.url.set(database=name).render_as_string(hide_password=False)
+    migrate(url)
+    yield url
+    with admin.connect() as connection:
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    admin.dispose()
+
+
+@pytest.fixture(scope="module")
+def engine(database_url) -> Iterator[Engine]:
+    engine = connect(database_url, pool_size=30)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def bench(engine) -> Bench:
+    """A dataset whose jobs all need approval, with an allowance of (10, 2.9053e-6)."""
+    made = Bench(engine)
+    made.allow()
+    return made
+
+
+@pytest.fixture
+def open_bench(engine) -> Bench:
+    """The same, but jobs up to epsilon 10 are approved by policy, and the probe is known."""
+    made = Bench(engine, policy={"auto_approve_epsilon": "10"})
+    made.allow()
+    made.warm()
+    return made

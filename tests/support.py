@@ -1,0 +1,60 @@
+"""What tests share: people, a dataset ready for jobs, and where the real corpora lie."""
+
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from accountant import ledger, registry
+from accountant.ledger import Actor, Allowance
+
+SHARED = Path(os.environ.get("EXCHEQUER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+needs_shared = pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="../shared/data is not here")
+
+
+def person(engine: Engine, role: str, name: str | None = None) -> Actor:
+    """A new person with one role."""
+    user_id = registry.add_user(engine, name or f"{role}-{uuid.uuid4().hex[:8]}", None, [role])
+    user = registry.find_user(engine, user_id=user_id)
+    assert user is not None
+    return registry.actor_of(user)
+
+
+class Bench:
+    """A dataset ready for jobs, its people and its model, on a real database; no worker runs."""
+
+    def __init__(self, engine: Engine, **spec: object) -> None:
+        self.engine = engine
+        self.steward = person(engine, "steward")
+        self.analyst = person(engine, "analyst")
+        self.auditor = person(engine, "auditor")
+        self.model = f"model-{uuid.uuid4().hex[:8]}"
+        self.dataset = f"data-{uuid.uuid4().hex[:8]}"
+        model_id = registry.add_model(engine, self.model, "/nowhere", "public text", self.steward)
+        facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000}
+        registry.model_checked(engine, model_id, facts, None)
+        raw = {"name": self.dataset, "uri": "/nowhere.csv", "public_size": 1000, **spec}
+        version = registry.add_dataset(engine, registry.read_dataset(raw), self.steward)
+        registry.dataset_checked(engine, version, None)
+
+    def allow(self, epsilon: object = "10", delta: object = "0.0000029053", reason: str = "test") -> int:
+        return ledger.allow(self.engine, self.dataset, Allowance(epsilon, delta, reason), self.steward)
+
+    def request(self, tokens: int = 10, **parameters: object) -> ledger.JobRequest:
+        values = {"tokens_per_batch": tokens, **parameters}
+        return ledger.JobRequest(self.dataset, "private-prediction", self.model, values, "test")
+
+    def submit(self, tokens: int = 10, key: str | None = None, **parameters: object) -> uuid.UUID:
+        return ledger.submit(self.engine, self.request(tokens, **parameters), self.analyst, key)
+
+    def probe(self, job_id: uuid.UUID, tokens: int = 20) -> None:
+        """What a worker would find about model and template; later jobs are decided at once."""
+        ledger.probed(self.engine, job_id, {"template_tokens": tokens}, None)
+
+    def warm(self) -> None:
+        """Probe the default template, with a job that is then cancelled."""
+        job_id = self.submit(1)
+        self.probe(job_id)
+        ledger.cancel(self.engine, job_id, self.analyst)

@@ -1,0 +1,101 @@
+"""A real Celery worker and a real relay, as processes, on the real servers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from web.local import redis_url
+
+T = TypeVar("T")
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = ROOT / "workers" / "sample"
+PROCESSES = {
+    "generate": [
+        "-m",
+        "celery",
+        "-A",
+        "workers.app",
+        "worker",
+        "-Q",
+        "generate",
+        "-c",
+        "1",
+        "-n",
+        "generate@%h",
+    ],
+    "checks": ["-m", "celery", "-A", "workers.app", "worker", "-Q", "checks", "-c", "1", "-n", "checks@%h"],
+    "relay": ["-m", "workers.relay"],
+}
+
+
+@dataclass
+class Service:
+    """The background processes of one test module."""
+
+    environment: dict[str, str]
+    running: dict[str, subprocess.Popen] = field(default_factory=dict)
+
+    def start(self, name: str) -> None:
+        self.running[name] = subprocess.Popen(
+            [sys.executable, *PROCESSES[name]], cwd=ROOT, env=self.environment, start_new_session=True
+        )
+
+    def kill(self, name: str) -> None:
+        """kill -9 of the process and all its children."""
+        process = self.running.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def stop(self) -> None:
+        for process in self.running.values():
+            process.terminate()
+        for name in list(self.running):
+            try:
+                self.running[name].wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                self.kill(name)
+
+
+@pytest.fixture(scope="module")
+def service(servers, database_url, tmp_path_factory) -> Iterator[Service]:
+    """Relay and workers on a database and a broker of their own."""
+    home = tmp_path_factory.mktemp("home")
+    environment = {
+        **os.environ,
+        "DATABASE_URL": database_url,
+        "BROKER_URL": servers.broker_url,
+        "EXCHEQUER_HOME": str(home),
+        "EXCHEQUER_DATA_ROOTS": f"{ROOT}|{tmp_path_factory.getbasetemp()}",
+        "EXCHEQUER_MODEL_ROOTS": f"{ROOT}|{tmp_path_factory.getbasetemp()}",
+        "EXCHEQUER_LEASE_SECONDS": "4",
+        "EXCHEQUER_RESEND_SECONDS": "10",
+        "PYTHONPATH": str(ROOT),
+    }
+    import redis
+
+    redis.Redis.from_url(redis_url(servers.broker_url)).flushall()
+    made = Service(environment)
+    for name in PROCESSES:
+        made.start(name)
+    yield made
+    made.stop()
+
+
+def wait_for(look: Callable[[], T], wanted: Callable[[T], bool], seconds: float = 90) -> T:
+    """Look until what is seen is wanted; fail with the last thing seen."""
+    deadline = time.monotonic() + seconds
+    while True:
+        seen = look()
+        if wanted(seen):
+            return seen
+        if time.monotonic() > deadline:
+            pytest.fail(f"still {seen!r} after {seconds} s")
+        time.sleep(0.1)

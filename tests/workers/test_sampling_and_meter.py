@@ -1,0 +1,95 @@
+"""Tokens are drawn exactly, and only what is paid for is drawn."""
+
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from accountant.core.errors import MeterExceeded
+from accountant.core.events import Composed, Exponential, Laplace, SelfComposed, WorstOf, releases
+from workers import sampling
+from workers.meter import Meter
+
+SCALE = Fraction(9, 2**16 * 64) / Fraction(1.5)
+
+
+def test_frequencies_follow_the_softmax():
+    scores = np.array([0, 500_000, 400_000, -(2**22), 500_000], dtype=np.int64)
+    expected = np.exp((scores - scores.max()) * float(SCALE))
+    expected /= expected.sum()
+    draws = 40_000
+    counts = np.bincount([sampling.draw(scores, SCALE) for _ in range(draws)], minlength=5)
+    assert chisquare(counts, expected * draws).pvalue > 1e-6
+
+
+def test_a_wrong_temperature_would_be_noticed():
+    """The statistical test above has the power to tell a scale that is off by five per cent."""
+    scores = np.array([0, 500_000, 400_000, 500_000], dtype=np.int64)
+    wrong = np.exp((scores - scores.max()) * float(SCALE))
+    draws = 40_000
+    counts = np.bincount([sampling.draw(scores, SCALE * 2) for _ in range(draws)], minlength=4)
+    assert chisquare(counts, wrong / wrong.sum() * draws).pvalue < 1e-6
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(-(2**23), 2**23), min_size=1, max_size=30),
+    st.binary(min_size=64, max_size=64),
+    st.floats(0.05, 50),
+)
+def test_the_exact_path_decides_as_the_fast_one(scores, entropy, temperature):
+    scale = Fraction(9, 2**16 * 64) / Fraction(temperature)
+    vector = np.array(scores, dtype=np.int64)
+    stream = iter([entropy[i : i + 8] for i in range(0, 64, 8)])
+    fast = sampling.draw(vector, scale, lambda _: next(stream))
+    bits = int.from_bytes(entropy[:8], "big")
+    more = iter([entropy[i : i + 8] for i in range(8, 64, 8)])
+    exact = sampling._draw_exactly(vector - vector.max(), scale, bits, lambda _: next(more))
+    assert fast == exact
+
+
+def test_near_a_boundary_the_exact_path_is_taken(monkeypatch):
+    taken = []
+    monkeypatch.setattr(sampling, "_draw_exactly", lambda *_: taken.append(1) or 0)
+    sampling.draw(np.zeros(2, dtype=np.int64), Fraction(1), lambda _: (2**63).to_bytes(8, "big"))
+    assert taken
+
+
+TOKEN = Exponential(0.09375)
+
+
+def test_the_meter_refuses_before_it_draws(monkeypatch):
+    meter = Meter(SelfComposed(TOKEN, 2))
+    scores = np.zeros(3, dtype=np.int64)
+    for _ in range(2):
+        meter.sample_token(scores, SCALE, TOKEN)
+    monkeypatch.setattr("workers.meter.draw", lambda *_: pytest.fail("noise was drawn unpaid"))
+    with pytest.raises(MeterExceeded):
+        meter.sample_token(scores, SCALE, TOKEN)
+    with pytest.raises(MeterExceeded):
+        Meter(SelfComposed(TOKEN, 2)).sample_token(scores, SCALE, Exponential(0.1))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=60), st.integers(1, 20))
+def test_realized_is_the_worst_part_and_never_more_than_reserved(steps, limit):
+    other = WorstOf((Exponential(0.2), SelfComposed(Exponential(0.1), 2)))
+    reserved = Composed((SelfComposed(TOKEN, limit), SelfComposed(other, limit), Laplace(3.0)))
+    meter = Meter(reserved)
+    made: dict[int, Counter] = {part: Counter() for part in range(4)}
+    for part, first in steps:
+        event = TOKEN if first else other
+        if made[part][event] < limit:
+            meter.parallel(part).sample_token(np.zeros(2, dtype=np.int64), SCALE, event)
+            made[part][event] += 1
+        else:
+            with pytest.raises(MeterExceeded):
+                meter.parallel(part).sample_token(np.zeros(2, dtype=np.int64), SCALE, event)
+    realized = releases(meter.realized)
+    for event in (TOKEN, other):
+        assert realized[event] == max(part[event] for part in made.values())
+    assert not realized - releases(reserved)

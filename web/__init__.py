@@ -1,0 +1,1 @@
+"""The web service, the command line and the client."""

@@ -1,0 +1,313 @@
+"""`dataset`, `model`, `allow`, `policy`: what a steward looks after."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from web.cli.output import Failed, err, facts, out, print_json, say, table
+from web.cli.price import split
+from web.cli.profile import connect
+from web.client import Client
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until a worker has checked it.")]
+CHECK_SECONDS = 600.0
+LOOK_SECONDS = 0.3
+
+datasets = typer.Typer(help="Datasets.", no_args_is_help=True)
+models = typer.Typer(help="Models.", no_args_is_help=True)
+
+# --- datasets -----------------------------------------------------------------------------------
+
+
+@datasets.command("add")
+def add_dataset(
+    name: str,
+    uri: Annotated[str, typer.Option(help="File, folder or address that the workers may open.")],
+    label_column: Annotated[str | None, typer.Option()] = None,
+    labels: Annotated[str | None, typer.Option(metavar="A,B,...", help="The labels there may be.")] = None,
+    text_template: Annotated[str, typer.Option(help="A record's text from its columns.")] = "{text}",
+    unit_column: Annotated[
+        str | None, typer.Option(help="Column of the privacy unit. [each record is a unit]")
+    ] = None,
+    max_records_per_unit: Annotated[int, typer.Option()] = 1,
+    neighbours: Annotated[str, typer.Option(metavar="add-remove|replace-one")] = "add-remove",
+    public_size: Annotated[int | None, typer.Option(help="A round public figure, never a count.")] = None,
+    description: Annotated[str, typer.Option()] = "",
+    auto_approve: Annotated[str, typer.Option(help="ε up to which a job needs no approval.")] = "0",
+    wait: Wait = True,
+    as_json: Json = False,
+) -> None:
+    """Register a dataset. A worker reads it through before any job can run."""
+    declaration = {
+        "name": name,
+        "uri": local_address(uri),
+        "label_column": label_column,
+        "labels": split(labels or ""),
+        "text_template": text_template,
+        "unit_column": unit_column,
+        "max_records_per_unit": max_records_per_unit,
+        "neighbours": neighbours,
+        "public_size": public_size,
+        "description": description,
+        "policy": {"auto_approve_epsilon": auto_approve},
+    }
+    with connect() as client:
+        client.add_dataset(declaration)
+        _show_checked(client, name, wait, as_json)
+
+
+@datasets.command("correct")
+def correct_dataset(
+    name: str,
+    uri: Annotated[str, typer.Option(help="The address of the corrected data.")],
+    wait: Wait = True,
+    as_json: Json = False,
+) -> None:
+    """Give a dataset whose data was refused another address."""
+    with connect() as client:
+        client.correct_dataset(name, local_address(uri))
+        _show_checked(client, name, wait, as_json)
+
+
+def local_address(uri: str) -> str:
+    """A path on this machine in full, as the workers start in another folder; anything else as it is."""
+    path = Path(uri).expanduser()
+    return uri if "://" in uri or not path.exists() else str(path.resolve())
+
+
+def _show_checked(client: Client, name: str, wait: bool, as_json: bool) -> None:
+    found = wait_for_dataset(client, name) if wait else client.dataset(name)
+    if as_json:
+        print_json(found)
+    if found["state"] == "invalid":
+        raise data_refused(found)
+    if not as_json:
+        say(f"dataset {name}: {found['state']}")
+
+
+def data_refused(dataset: dict[str, Any]) -> Failed:
+    """Why a worker refused a dataset's data (told to its steward only)."""
+    name = dataset["name"]
+    why = (dataset.get("versions") or [{}])[-1].get("error") or "its steward can see why"
+    hint = " Roots come from EXCHEQUER_DATA_ROOTS when the stack starts." if "data root" in why else ""
+    return Failed(
+        f"the data of {name!r} was refused: {why}.{hint} "
+        f"Then `exchequer dataset correct {name} --uri ADDRESS`."
+    )
+
+
+def wait_for_dataset(client: Client, name: str) -> dict[str, Any]:
+    """The dataset once its data has been checked."""
+    return _until_checked("checking the data", lambda: client.dataset(name))
+
+
+def _until_checked(what: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    ends = time.monotonic() + CHECK_SECONDS
+    with err.status(f"{what} …"):
+        while (found := read())["state"] == "checking":
+            if time.monotonic() > ends:
+                raise Failed(
+                    f"{what} takes over {CHECK_SECONDS:.0f} s. See `exchequer status` for the workers."
+                )
+            time.sleep(LOOK_SECONDS)
+    return found
+
+
+@datasets.command("list")
+def list_datasets(as_json: Json = False) -> None:
+    """List the catalogue."""
+    with connect() as client:
+        found = client.datasets()
+    if as_json:
+        print_json(found)
+    elif not found:
+        say("no dataset yet. Register one: exchequer dataset add NAME --uri FILE")
+    else:
+        columns = ["name", "state", "neighbours", "unit", "allowance", "used"]
+        rows = [
+            (each["name"], each["state"], each["neighbours"], each["unit"], _allowance(each), _used(each))
+            for each in found
+        ]
+        out.print(table(columns, rows, right="used"))
+
+
+def _allowance(dataset: dict[str, Any]) -> str:
+    account = dataset["account"]
+    return "none yet" if account is None else f"ε {account['epsilon']}, δ {account['delta']}"
+
+
+def _used(dataset: dict[str, Any]) -> str | None:
+    account = dataset["account"]
+    return None if account is None else f"{account['used_share']:.1%}"
+
+
+@datasets.command("show")
+def show_dataset(name: str, as_json: Json = False) -> None:
+    """Show one dataset with its account."""
+    with connect() as client:
+        found = client.dataset(name)
+    if as_json:
+        print_json(found)
+        return
+    rows: list[tuple[str, object]] = [
+        (title.replace("_", " "), found[title] or None)
+        for title in (
+            "name",
+            "description",
+            "state",
+            "neighbours",
+            "unit",
+            "max_records_per_unit",
+            "public_size",
+        )
+    ]
+    rows.append(("labels", ", ".join(found["labels"]) or None))
+    rows.append(("allowance", _allowance(found)))
+    policy = (f"{key} {value}" for key, value in found["policy"].items() if value)
+    rows.append(("policy", "; ".join(policy)))
+    for version in found.get("versions", []):
+        note = f": {version['error']}" if version["error"] else ""
+        rows.append((f"data {version['number']}", f"{version['uri']} ({version['state']}{note})"))
+    out.print(facts(rows))
+    show_account(found)
+
+
+def show_account(dataset: dict[str, Any]) -> None:
+    """The filters of a dataset's account."""
+    if dataset["account"] is None:
+        say(f"no allowance yet: exchequer allow {dataset['name']} --epsilon E --delta D --reason TEXT")
+        return
+    names = ("kind", "limit", "spent", "reserved", "left")
+    rows = [[each[name] for name in names] + [_state(each)] for each in dataset["account"]["filters"]]
+    out.print(table(["filter", *names[1:], "state"], rows, right="limit spent reserved left"))
+
+
+def _state(each: dict[str, Any]) -> str:
+    return "closed" if each["closed"] else f"{each['used_share']:.1%} used"
+
+
+# --- allowance and policy -----------------------------------------------------------------------
+
+
+def allow(
+    dataset: str,
+    epsilon: Annotated[str, typer.Option(help="In all, not in addition.")],
+    delta: Annotated[str, typer.Option(help="In all, not in addition.")],
+    reason: Annotated[str, typer.Option(help="Why; it stands in the ledger.")],
+    as_json: Json = False,
+) -> None:
+    """Set a dataset's allowance (ε, δ)."""
+    from accountant.core.budget import exact
+
+    exact(epsilon, "epsilon")  # a slip is told before anything is sent
+    exact(delta, "delta")
+    with connect() as client:
+        client.allow(dataset, epsilon, delta, reason)
+        found = client.dataset(dataset)
+    if as_json:
+        print_json(found)
+    else:
+        say(f"{dataset}: allowance {_allowance(found)}, {_used(found)} of it used")
+
+
+def policy(
+    dataset: str,
+    auto_approve: Annotated[str | None, typer.Option(help="ε up to which a job needs no approval.")] = None,
+    solo: Annotated[
+        bool | None, typer.Option("--solo/--no-solo", help="A steward may approve a job of their own.")
+    ] = None,
+    mechanisms: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
+    analysts: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
+    models: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
+    as_json: Json = False,
+) -> None:
+    """Change a dataset's policy: what is given changes, the rest stays. Alone, shows it."""
+    given: dict[str, Any] = {
+        "auto_approve_epsilon": auto_approve,
+        "solo": solo,
+        "mechanisms": None if mechanisms is None else split(mechanisms),
+        "analysts": None if analysts is None else split(analysts),
+        "models": None if models is None else split(models),
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    with connect() as client:
+        current = client.dataset(dataset)["policy"]
+        if changes:
+            client.set_policy(dataset, current | changes)
+            current = client.dataset(dataset)["policy"]
+    if as_json:
+        print_json(current)
+        return
+    rows = []
+    for name, value in current.items():
+        shown = ", ".join(value) or "all" if isinstance(value, list) else value
+        rows.append((name.replace("_", " "), shown))
+    out.print(facts(rows))
+
+
+# --- models -------------------------------------------------------------------------------------
+
+
+@models.command("add")
+def add_model(
+    name: str,
+    path: Annotated[str, typer.Option(help="Folder with safetensors, or a hub name.")],
+    trained_on: Annotated[str, typer.Option(help="What it was trained on: your declaration.")],
+    wait: Wait = True,
+    as_json: Json = False,
+) -> None:
+    """Register a model. A worker looks at its files before any job can use it."""
+    with connect() as client:
+        client.add_model(name, local_address(path), trained_on)
+        found = wait_for_model(client, name) if wait else find_model(client, name)
+    if as_json:
+        print_json(found)
+    if found["state"] == "invalid":
+        raise model_refused(found)
+    if not as_json:
+        say(f"model {name}: {found['state']}")
+
+
+def find_model(client: Client, name: str) -> dict[str, Any]:
+    """A registered model by name."""
+    for each in client.models():
+        if each["name"] == name:
+            return each
+    raise Failed(f"there is no model {name!r}. `exchequer model list` shows those there are.")
+
+
+def wait_for_model(client: Client, name: str) -> dict[str, Any]:
+    """The model once its files have been checked."""
+    return _until_checked("checking the model", lambda: find_model(client, name))
+
+
+def model_refused(model: dict[str, Any]) -> Failed:
+    """Why a worker refused a model."""
+    why = model.get("error") or "its steward can see why"
+    hint = " Roots come from EXCHEQUER_MODEL_ROOTS when the stack starts." if "model root" in why else ""
+    return Failed(
+        f"the model {model['name']!r} was refused: {why}.{hint} Correct it and add it by another name."
+    )
+
+
+@models.command("list")
+def list_models(as_json: Json = False) -> None:
+    """List models with what a worker found in their files."""
+    with connect() as client:
+        found = client.models()
+    if as_json:
+        print_json(found)
+    elif not found:
+        say("no model yet. Register one: exchequer model add NAME --path FOLDER --trained-on TEXT")
+    else:
+        rows = [(each["name"], each["state"], _context(each), each["trained_on"]) for each in found]
+        out.print(table(["name", "state", "context", "trained on"], rows, right="context"))
+
+
+def _context(model: dict[str, Any]) -> str | None:
+    found = model["facts"]
+    return f"{found['context_tokens']} tokens" if found else None

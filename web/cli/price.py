@@ -1,0 +1,207 @@
+"""`exchequer price`: what a job would cost, without a server or on a dataset."""
+
+import json
+import math
+from typing import Annotated, Any
+
+import typer
+
+from accountant.core.errors import FieldProblem, InvalidRequest, invalid
+from web.cli.output import facts, out, print_json, require_finite, say, table
+from web.cli.profile import connect
+
+Quote = dict[str, Any]
+
+
+def price(
+    mechanism: Annotated[str, typer.Argument(help="Such as private-prediction.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter; repeat it.")
+    ] = None,
+    neighbours: Annotated[
+        str | None, typer.Option(metavar="add-remove|replace-one", help="Neighbouring relation. [add-remove]")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="δ at which ε is quoted. [1e-6]")] = None,
+    fit: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="Find the value of FIELD that spends the most of ε.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The ε that --fit may spend.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Ask the server, on this dataset's terms.")] = None,
+    public_size: Annotated[int | None, typer.Option(help="Declared size, a round public figure.")] = None,
+    max_records_per_unit: Annotated[int | None, typer.Option(help="Records kept of one unit. [1]")] = None,
+    labels: Annotated[str | None, typer.Option(metavar="A,B,...", help="Declared labels.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Price a job. Needs no server, except with --dataset."""
+    raw = parameters(settings or [])
+    _check_fit(raw, fit, epsilon, dataset)
+    terms = {
+        "neighbours": neighbours,
+        "delta": delta,
+        "public_size": public_size,
+        "max_records_per_unit": max_records_per_unit,
+        "labels": None if labels is None else split(labels),
+    }
+    given = {name: value for name, value in terms.items() if value is not None}
+    if dataset is None:
+        quote = price_alone(mechanism, raw, given, fit, epsilon)
+    else:
+        _refuse_terms(given)
+        quote = price_on(dataset, mechanism, raw, fit, epsilon)
+    if as_json:
+        print_json(quote)
+    else:
+        show(quote)
+
+
+def parameters(settings: list[str]) -> dict[str, Any]:
+    """The values of --set: JSON where they parse as JSON, else text."""
+    values: dict[str, Any] = {}
+    for each in settings:
+        name, equals, text = each.partition("=")
+        if not equals or not name:
+            raise invalid("--set", f"{each!r} is no setting", "KEY=VALUE, such as batch_size=64")
+        if name in values:
+            raise invalid(name, "it is set twice", "one --set for each parameter")
+        try:
+            values[name] = json.loads(text)
+        except (ValueError, RecursionError):
+            values[name] = text
+    return values
+
+
+def split(text: str) -> list[str]:
+    """Names separated by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _check_fit(raw: Quote, fit: str | None, epsilon: float | None, dataset: str | None) -> None:
+    if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
+        raise invalid("--epsilon", f"{epsilon} is out of range", "a finite number of at least 0")
+    if epsilon is not None and fit is None:
+        raise invalid("--epsilon", "it says what --fit may spend, and --fit is missing", "--fit FIELD")
+    if fit is not None and epsilon is None and dataset is None:
+        raise invalid("--fit", "nothing says how much may be spent", "--epsilon E, or --dataset NAME")
+    if fit is not None and fit in raw:
+        raise invalid(fit, "it is both set and fitted", "either --set or --fit")
+
+
+def _refuse_terms(given: Quote) -> None:
+    """A dataset has its own terms; quoting others for it would mislead."""
+    options = [f"--{name.replace('_', '-')}" for name in given]
+    if options:
+        raise InvalidRequest(
+            FieldProblem(option, "the dataset's own value is used", f"no {option} beside --dataset")
+            for option in options
+        )
+
+
+def price_alone(
+    mechanism_id: str, raw: Quote, given: Quote, fit: str | None = None, epsilon: float | None = None
+) -> Quote:
+    """The quote of the contract (DESIGN section 9), from the pure core."""
+    from accountant.core import mechanisms, pricing
+    from accountant.core.composition import epsilon_alone
+
+    mechanism = mechanisms.get(mechanism_id)
+    terms = _terms(given)
+    if fit is None:
+        return pricing.quote(mechanism, mechanism.parse(raw, terms), terms)
+    limit = math.inf if epsilon is None else epsilon
+
+    def affordable(price: pricing.Price) -> bool:
+        return price.dp is None or epsilon_alone(price.dp, terms.delta)[0] <= limit
+
+    found = pricing.fit(mechanism, raw, terms, fit, affordable)
+    if found is None:
+        raise invalid(fit, f"no value in its range costs at most ε {limit:g}", "a larger --epsilon")
+    quote = pricing.quote(mechanism, found.parameters, terms)
+    return quote | {"fit": {"field": fit, "value": found.value}}
+
+
+def _terms(given: Quote) -> Any:
+    """The terms of a price without a dataset. Raises InvalidRequest naming each wrong one."""
+    from accountant.core.pricing import Neighbours, Terms
+
+    allowed = [str(each) for each in Neighbours]
+    problems = []
+    if given.get("neighbours", allowed[0]) not in allowed:
+        problem = f"unknown relation {given['neighbours']!r}"
+        problems.append(FieldProblem("--neighbours", problem, ", ".join(allowed)))
+    delta = given.get("delta", 0.5)
+    if not 0 < delta < 1:
+        problems.append(FieldProblem("--delta", f"{delta} is out of range", "a number above 0 and below 1"))
+    for name in ("public_size", "max_records_per_unit"):
+        if given.get(name, 1) < 1:
+            option = f"--{name.replace('_', '-')}"
+            problems.append(FieldProblem(option, f"{given[name]} is out of range", "a whole number from 1"))
+    if problems:
+        raise InvalidRequest(problems)
+    chosen = dict(given)
+    if "neighbours" in given:
+        chosen["neighbours"] = Neighbours(given["neighbours"])
+    if "labels" in given:
+        chosen["labels"] = tuple(given["labels"])
+    return Terms(**chosen)
+
+
+def price_on(
+    dataset: str, mechanism_id: str, raw: Quote, fit: str | None = None, epsilon: float | None = None
+) -> Quote:
+    """The server's quote on a dataset."""
+    require_finite(raw, "")
+    with connect() as client:
+        quote = client.quote(dataset, mechanism_id, raw, fit=fit, epsilon=epsilon)
+    if fit is not None and "fit" not in quote:
+        quote["fit"] = {"field": fit, "value": quote["parameters"].get(fit)}
+    return quote
+
+
+# --- for people ---------------------------------------------------------------------------------
+
+
+def show(quote: Quote) -> None:
+    """The quote as a table."""
+    given = {name: value for name, value in quote["parameters"].items() if value is not None}
+    dp = quote["dp"]
+    rows: list[tuple[str, object]] = [("mechanism", quote["mechanism"]), ("neighbours", quote["neighbours"])]
+    if "fit" in quote:
+        rows.append(("fitted", f"{quote['fit']['field']} = {quote['fit']['value']:,}"))
+    if dp is not None:
+        rows.append(("price", f"ε {dp['epsilon']:.6g} at δ {dp['delta']:g} ({dp['accountant']})"))
+    if quote["ex_post"] is not None:
+        rows.append(("ex-post cap", f"ε {quote['ex_post']['cap']:g}"))
+    if quote["secret"] is not None:
+        rows.append(("secret", json.dumps(quote["secret"])))
+    out.print(facts(rows))
+    for line in quote["breakdown"]:
+        say(f"  {line}")
+    out.print(table(["parameter", "value"], [(name, _shown(value)) for name, value in given.items()]))
+    if "dataset" in quote:
+        show_dataset_part(quote["dataset"])
+
+
+def _shown(value: object) -> str:
+    return value.replace("\n", "\\n") if isinstance(value, str) else json.dumps(value)
+
+
+DECISIONS = {
+    "Admitted": "it would run at once",
+    "NeedsApproval": "it fits, and waits for a steward's approval",
+    "Refused": "it would be refused",
+}
+
+
+def show_dataset_part(on: Quote) -> None:
+    """What a dataset's account says of a quote."""
+    say(f"on {on['name']}: {DECISIONS.get(on['decision'], on['decision'])}")
+    if on.get("refusal"):
+        say(f"  {on['refusal']['why']}")
+    if on.get("filters"):
+        rows = [(each["kind"], _share(each["before"]), _share(each["after"])) for each in on["filters"]]
+        out.print(table(["filter", "used before", "used after"], rows, right="used before after"))
+        say(f"jobs of this shape left: {on['jobs_of_this_shape']}")
+
+
+def _share(value: float | None) -> str:
+    return "can't price it" if value is None else f"{value:.1%}"

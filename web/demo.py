@@ -1,0 +1,282 @@
+"""`exchequer demo`: the whole path on the bundled sample, with real servers, model and noise.
+
+Safe to repeat: the dataset and the model are reused and another job is submitted. Once the allowance is
+used up the job is refused, and the steward raises the allowance, with a reason, in the ledger.
+"""
+
+import io
+import itertools
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.rule import Rule
+from rich.text import Text
+
+from accountant.core.budget import exact
+from accountant.core.verification import summary
+from accountant.settings import Settings
+from web.cli import bootstrap
+from web.cli.data import data_refused, model_refused, show_account, wait_for_dataset, wait_for_model
+from web.cli.jobs import decided, explain_refusal, follow, read_texts, require_success
+from web.cli.ledger import entry_table, verified
+from web.cli.output import Failed, facts, out, printable, save
+from web.cli.price import price_on
+from web.cli.stack import sign_in_here, start
+from web.client import ApiProblem, Client
+
+DATASET = "sample-reviews"
+MODEL = "sample-model"
+PEOPLE = {"steward": bootstrap.STEWARD_ROLES, "analyst": ("analyst",), "auditor": ("auditor",)}
+
+EPSILON, DELTA, RAISE = "10", "0.000001", 5
+MECHANISM = "private-prediction"
+SHOWN_TEXTS = 3
+DECISION_SECONDS = 120.0
+WIDTH = 80
+
+
+class Steps:
+    """Numbers the steps, and says at each what happens and why."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def __call__(self, title: str, why: str) -> None:
+        out.print()
+        heading = Text(f"{next(self._numbers)}  {title}", style="bold")
+        out.print(Rule(heading, align="left", style="dim"), width=min(WIDTH, out.width))
+        tell(why, "dim")
+
+
+def tell(text: str, style: str = "") -> None:
+    """A paragraph, indented, within 80 columns."""
+    out.print(Padding(Text(printable(text), style=style), (0, 0, 0, 3)), width=min(WIDTH, out.width))
+
+
+def run() -> None:
+    """Walk the path. Raises ExchequerError where a step fails."""
+    configured = bootstrap.settings()
+    step = Steps()
+    step("Start the local stack", "PostgreSQL, Valkey, the web server and two workers, on this machine only.")
+    address = start(configured)
+    for name, roles in PEOPLE.items():
+        bootstrap.ensure_person(configured, name, roles)
+    sign_in_here(configured, address)
+    tokens = {name: bootstrap.issue_token(configured, name) for name in PEOPLE}
+    with (
+        Client(address, tokens["steward"]) as steward,
+        Client(address, tokens["analyst"]) as analyst,
+        Client(address, tokens["auditor"]) as auditor,
+    ):
+        _register(step, steward)
+        request = _price(step, analyst)
+        job = _run_job(step, request, analyst, steward)
+        _show_texts(step, analyst, job)
+        _audit(step, auditor, configured)
+    _say_where(step, configured, address)
+
+
+# --- before the job -----------------------------------------------------------------------------
+
+
+def _register(step: Steps, steward: Client) -> None:
+    """The model, the dataset and its allowance, each unless it is there."""
+    sample = bootstrap.sample()
+    step(
+        "The steward registers a model and a dataset",
+        "The model was trained on public reviews; the 'private' ones are made up for this demo. A worker, "
+        "not the web server, opens both and checks them.",
+    )
+    if all(each["name"] != MODEL for each in steward.models()):
+        steward.add_model(MODEL, str(sample.MODEL_DIR), "the public part of the made-up reviews")
+    model = wait_for_model(steward, MODEL)
+    if model["state"] == "invalid":
+        raise model_refused(model)
+    dataset = _dataset(steward, sample)
+    tell(f"model {MODEL}: {model['state']}; dataset {DATASET}: {dataset['state']}")
+    step(
+        "The steward allows a budget",
+        "All jobs together may spend this much, whatever they are and whoever asks. Setting it is the "
+        "first entry of the dataset's ledger.",
+    )
+    if dataset["account"] is None:
+        steward.allow(DATASET, EPSILON, DELTA, "demo: first allowance")
+        dataset = steward.dataset(DATASET)
+    account = dataset["account"]
+    tell(f"allowed: ε {account['epsilon']} at δ {account['delta']}; used so far: {account['used_share']:.1%}")
+
+
+def _dataset(steward: Client, sample: Any) -> dict[str, Any]:
+    try:
+        found = steward.dataset(DATASET)
+    except ApiProblem as problem:
+        if problem.status != 404:
+            raise
+        found = steward.add_dataset(
+            {
+                "name": DATASET,
+                "uri": str(sample.PRIVATE_CSV),
+                "description": "Made-up reviews of six kinds of business; nobody is in them.",
+                "neighbours": "add-remove",
+                "label_column": "label",
+                "labels": list(sample.LABELS),
+                "public_size": 3000,
+                "policy": {"auto_approve_epsilon": "0"},
+            }
+        )
+    found = wait_for_dataset(steward, DATASET)
+    if found["state"] == "invalid":  # the file may have been moved since
+        steward.correct_dataset(DATASET, str(sample.PRIVATE_CSV))
+        found = wait_for_dataset(steward, DATASET)
+    if found["state"] == "invalid":
+        raise data_refused(found)
+    return found
+
+
+def parameters() -> dict[str, Any]:
+    """A job that two cores finish in two minutes: a few short texts from each of 48 batches."""
+    return {
+        "batch_size": 64,
+        "batches_per_label": 4,
+        "clip": 9,
+        "temperature": 1.5,
+        "tokens_per_batch": 128,
+        "max_text_tokens": 96,
+        "record_tokens": 80,
+        "template": bootstrap.sample().TEMPLATE,
+    }
+
+
+def _price(step: Steps, analyst: Client) -> dict[str, Any]:
+    step(
+        "The analyst asks for the price",
+        "It follows from public parameters alone, so asking is free: every token is drawn from the mean of "
+        "64 records' clipped logits.",
+    )
+    request = {
+        "dataset": DATASET,
+        "mechanism": MECHANISM,
+        "model": MODEL,
+        "parameters": parameters(),
+        "purpose": "demo: what do customers write about?",
+    }
+    quote = price_on(DATASET, MECHANISM, request["parameters"])
+    for line in quote["breakdown"]:
+        tell(line)
+    dp, on = quote["dp"], quote["dataset"]
+    tell(f"this job alone: ε {dp['epsilon']:.4g} at δ {dp['delta']:g}")
+    tell(f"jobs of this shape that still fit the allowance: {on['jobs_of_this_shape']}")
+    return request
+
+
+# --- the job ------------------------------------------------------------------------------------
+
+
+def _run_job(step: Steps, request: dict[str, Any], analyst: Client, steward: Client) -> dict[str, Any]:
+    """Submit, decide, and wait. Returns the job that succeeded."""
+    step("The analyst submits the job", "Nothing is spent before a steward approves: the policy says so.")
+    job = _decided(analyst, request)
+    if job["state"] == "refused":
+        _raise_allowance(step, job, steward)
+        job = _decided(analyst, request)
+    tell(f"job {job['id']}: {job['state'].replace('_', ' ')}")
+    if job["state"] == "awaiting_approval":
+        step(
+            "The steward approves it, with a reason",
+            "In one transaction the price is reserved in the ledger and the job is queued.",
+        )
+        steward.approve(job["id"], "demo: made-up reviews, the price fits")
+    step(
+        "A worker runs it",
+        "It writes tokens by sampling; every draw goes through a meter that refuses to pass the "
+        "reservation. Progress counts public quantities only.",
+    )
+    job = follow(analyst, job["id"])
+    require_success(job)
+    tell("done: the real cost is committed, and the texts are published in the same transaction")
+    return job
+
+
+def _decided(analyst: Client, request: dict[str, Any]) -> dict[str, Any]:
+    job = decided(analyst, analyst.submit(request), DECISION_SECONDS)
+    if job["state"] == "submitted":
+        raise Failed("no worker has looked at the job. See `exchequer status`, then run the demo again.")
+    return job
+
+
+def _raise_allowance(step: Steps, job: dict[str, Any], steward: Client) -> None:
+    """Show the refusal, then let the steward allow more."""
+    tell("refused, and a refusal costs nothing:")
+    explain_refusal(job)
+    account = steward.dataset(DATASET)["account"]
+    raised = float(exact(account["epsilon"]) + RAISE)
+    step(
+        "The steward raises the allowance",
+        "That weakens what is promised to the people in the data, so it stands in the ledger with a reason. "
+        "The promise holds for the largest allowance ever, if no raise depends on results.",
+    )
+    steward.allow(DATASET, f"{raised:g}", account["delta"], "demo: another run on made-up reviews")
+    tell(f"allowed: ε {account['epsilon']} → {raised:g}")
+
+
+def _show_texts(step: Steps, analyst: Client, job: dict[str, Any]) -> None:
+    """Three texts, one per kind of business."""
+    file = io.BytesIO()
+    analyst.save_result(job["id"], file)
+    texts = read_texts(file.getvalue().decode("utf-8"))
+    step(
+        f"What it wrote: {len(texts)} synthetic texts, {SHOWN_TEXTS} of them here",
+        "They show what is common in the private reviews, and reveal little of any one of them.",
+    )
+    chosen: dict[str, tuple[str, str]] = {}
+    for label, text in sorted(
+        texts, key=lambda each: len(each[1]) < 60
+    ):  # short ones only for want of others
+        chosen.setdefault(label.split(" ")[0], (label, text))
+    panels = [
+        Panel(Text(text), title=Text(label), title_align="left", border_style="dim")
+        for label, text in list(chosen.values())[:SHOWN_TEXTS]
+    ]
+    out.print(Group(*panels), width=min(WIDTH, out.width))
+
+
+# --- after the job ------------------------------------------------------------------------------
+
+
+def _audit(step: Steps, auditor: Client, configured: Settings) -> None:
+    """The ledger, its export, and the check that needs no server."""
+    step(
+        "The auditor reads the ledger and checks it offline",
+        "Every entry carries the hash of the one before; the check recomputes hashes, prices and balances "
+        "from the file alone.",
+    )
+    out.print(entry_table(list(reversed(auditor.ledger(DATASET, limit=50)))), width=min(WIDTH, out.width))
+    show_account(auditor.dataset(DATASET))
+    exported = configured.home / "demo-ledger.jsonl"
+    save(str(exported), lambda file: auditor.save_ledger(DATASET, "jsonl", file))
+    found = verified(str(exported))
+    live = summary(found.books)["live_reservations"]
+    tell(f"exchequer verify {_short(exported)}")
+    out.print("verify: ok", style="bold green")
+    tell(f"{found.entries} entries, {live} live reservations, head {found.head[:16]}…")
+
+
+def _say_where(step: Steps, configured: Settings, address: str) -> None:
+    step("See it in a browser", "The same job, approval and ledger, on pages.")
+    rows: list[tuple[str, object]] = [("   page", address)]
+    for name in PEOPLE:
+        kept = bootstrap.password_file(configured, name)
+        rows.append((f"   {name}", f"password in {_short(kept)}" if kept.exists() else "your own password"))
+    out.print(facts(rows))
+    tell(
+        "The command line is signed in too: try `exchequer dataset list`. Stop with `exchequer down`.", "dim"
+    )
+
+
+def _short(path: Path) -> str:
+    """A path as a person would type it."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

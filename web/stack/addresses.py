@@ -1,0 +1,107 @@
+"""Folders, sockets and environment variables of a home: the same for whoever computes them."""
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from accountant.settings import Settings
+from web.stack.processes import StackError
+
+POSTGRES = "postgres"
+VALKEY = "valkey"
+SERVERS = (POSTGRES, VALKEY)
+VALKEY_SOCKET = "valkey.sock"
+
+_URL_PATH = re.compile(r"[A-Za-z0-9._/-]{1,80}")  # sun_path holds 107 bytes; nothing to escape
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """The variables with which another process reads these same settings and finds the servers."""
+    home = settings.home.resolve()
+    variables = {}
+    for name, info in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if value is not None:
+            variables[str(info.validation_alias or f"EXCHEQUER_{name.upper()}")] = str(value)
+    variables["EXCHEQUER_HOME"] = str(home)
+    variables.setdefault("DATABASE_URL", database_url(home))
+    variables.setdefault("BROKER_URL", broker_url(home))
+    return variables
+
+
+def page_address(settings: Settings) -> str:
+    """Where a browser on this machine finds the web page; a wildcard address isn't one."""
+    wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (compared, not bound)
+    host = wildcards.get(settings.host, settings.host)
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
+def prepare(home: Path) -> None:
+    """Make a home and its folders, each for us alone; an existing home keeps its mode."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in ("run", "logs", "keys", "results", "valkey"):
+        (home / name).mkdir(mode=0o700, exist_ok=True)
+
+
+def database_url(home: Path) -> str:
+    """Address of the embedded database."""
+    return f"postgresql+psycopg://exchequer@/exchequer?host={socket_folder(home, POSTGRES)}"
+
+
+def broker_url(home: Path) -> str:
+    """Address of the embedded broker."""
+    return f"redis+socket://{socket_folder(home, VALKEY)}/{VALKEY_SOCKET}?virtual_host=0"
+
+
+def redis_url(url: str) -> str:
+    """A broker's address as redis-py spells it: it has no redis+socket scheme."""
+    parts = urlsplit(url)
+    if parts.scheme != "redis+socket":
+        return url
+    database = parse_qs(parts.query).get("virtual_host", ["0"])[0]
+    return f"unix://{parts.path}?db={database}"
+
+
+def socket_folder(home: Path, name: str) -> str:
+    """A server's folder as a client names it: short and plain, through a link where home is neither.
+
+    The servers bind their sockets by relative names, so only clients meet the limit of 107 bytes.
+    """
+    folder = home.resolve() / name
+    if _URL_PATH.fullmatch(str(folder)):
+        return str(folder)
+    link = _links(home) / name
+    _claim_private(link.parent)
+    if not link.is_symlink() or os.readlink(link) != str(folder):
+        draft = link.with_name(f".{name}.{os.getpid()}")
+        draft.unlink(missing_ok=True)
+        draft.symlink_to(folder)
+        draft.replace(link)
+    return str(link)
+
+
+def _links(home: Path) -> Path:
+    key = hashlib.sha256(f"{os.geteuid()}:{home.resolve()}".encode()).hexdigest()[:16]
+    return Path("/tmp") / f"exq-{key}"  # noqa: S108 (TMPDIR may be long; _claim_private checks it)
+
+
+def _claim_private(folder: Path) -> None:
+    """Make a folder below /tmp, or make sure that an existing one is ours and ours alone."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        found = folder.lstat()
+        private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+        if not private or found.st_uid != os.geteuid():
+            raise StackError("servers", f"{folder} exists and isn't ours alone") from None
+
+
+def forget_links(home: Path) -> None:
+    """Remove what `socket_folder` made; it makes it again when needed."""
+    folder = _links(home)
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder, ignore_errors=True)  # links only; rmtree doesn't follow them

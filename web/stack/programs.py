@@ -1,0 +1,48 @@
+"""The service's own processes, as data: tests pass small ones of their own."""
+
+import sys
+from pathlib import Path
+
+from pydantic import BaseModel, Field
+
+# Programs run here, so that a checkout needs no install.
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Program(BaseModel, frozen=True):
+    """A process that the supervisor keeps running, or runs once."""
+
+    name: str
+    argv: tuple[str, ...]
+    once: bool = Field(False, description="runs to its end before anything else starts")
+    page: str | None = Field(None, description="ready when the web server answers 200 at this path")
+    node: str | None = Field(None, description="ready when the Celery worker of this name answers")
+    stop_stage: int = Field(0, description="stages end one after another, smallest first")
+    stop_seconds: float = Field(10.0, description="from the request to end until SIGKILL")
+
+
+def _python(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, *arguments)
+
+
+def _worker(queue: str) -> Program:
+    """One process per queue. SIGTERM lets it finish its task (a warm shutdown), within a bound."""
+    flags = f"-A workers.app worker -Q {queue} -c 1 -n {queue}@%h --loglevel WARNING"
+    return Program(
+        name=queue,
+        argv=_python("-m", "celery", *flags.split()),
+        node=f"{queue}@%h",
+        stop_stage=2,
+        stop_seconds=30.0,
+    )
+
+
+_ALEMBIC = str(ROOT / "migrations" / "alembic.ini")
+
+PROGRAMS: tuple[Program, ...] = (
+    Program(name="migrate", argv=_python("-m", "alembic", "-c", _ALEMBIC, "upgrade", "head"), once=True),
+    Program(name="web", argv=_python("-m", "web.serve"), page="/healthz"),
+    Program(name="relay", argv=_python("-m", "workers.relay"), stop_stage=1),
+    _worker("generate"),
+    _worker("checks"),
+)

@@ -1,0 +1,115 @@
+"""PostgreSQL and Valkey of one home, for as long as a block lasts, or longer."""
+
+import fcntl
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from web.stack import postgres, valkey
+from web.stack.addresses import POSTGRES, VALKEY, broker_url, database_url, forget_links, prepare
+from web.stack.processes import Child, StackError, find, log_tail, wait_until
+
+_READY_SECONDS = 120.0  # recovery after a crash takes its time
+_STOP_STEPS = {
+    VALKEY: ((signal.SIGTERM, 30.0),),  # saves, then ends
+    POSTGRES: ((signal.SIGINT, 60.0), (signal.SIGQUIT, 10.0)),  # fast, then immediate
+}
+
+
+class Servers:
+    """The two servers of a home: `with Servers(home) as servers: servers.database_url`.
+
+    They end with the block, and with the process that entered it, unless they may `outlive_owner`: the
+    next one to enter then adopts them. One process at a time holds the servers of a home.
+    """
+
+    def __init__(
+        self, home: Path, *, postgres: bool = True, valkey: bool = True, outlive_owner: bool = False
+    ) -> None:
+        self.home = home.resolve()
+        self.wanted = [name for name, wish in ((POSTGRES, postgres), (VALKEY, valkey)) if wish]
+        self.children: dict[str, Child] = {}
+        self._outlive_owner = outlive_owner
+        self._lock: int | None = None
+
+    @property
+    def database_url(self) -> str:
+        """For SQLAlchemy; psycopg and psql want it without "+psycopg"."""
+        return database_url(self.home)
+
+    @property
+    def broker_url(self) -> str:
+        """For kombu; see `redis_url` for redis-py."""
+        return broker_url(self.home)
+
+    def __enter__(self) -> "Servers":
+        self.claim()
+        try:
+            for name in self.wanted:
+                self.start(name)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def claim(self) -> None:
+        """Make the folders and become the one owner of this home's servers."""
+        prepare(self.home)
+        self._lock = os.open(self.home / "run" / "servers.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            self._lock = None
+            raise StackError("servers", f"another process holds the servers of {self.home}") from None
+
+    @property
+    def held(self) -> bool:
+        """Whether this object is the owner."""
+        return self._lock is not None
+
+    def start(self, name: str) -> None:
+        """Adopt or start one server and wait until it answers."""
+        answers = postgres.answers if name == POSTGRES else valkey.answers
+        running = find(self.home, [name])
+        if running and self._await(running[0], answers):  # else it was on its way out
+            return
+        if answers(self.home):  # two servers on one folder would ruin it
+            raise StackError(name, f"a server that can't be recognised runs on {self.home}")
+        begin = postgres.start if name == POSTGRES else valkey.start
+        death_signal = None if self._outlive_owner else _STOP_STEPS[name][0][0]
+        if not self._await(begin(self.home, death_signal), answers):
+            raise StackError(name, self.children[name].ending(), log_tail(self.home, name))
+
+    def stop(self) -> None:
+        """Stop both for good, Valkey first, with what they hold saved; let go of the home."""
+        if self._lock is None:
+            return
+        for name, steps in _STOP_STEPS.items():
+            own = self.children.pop(name, None)
+            if own:
+                own.stop(steps)
+            for left in find(self.home, [name]):
+                left.stop(steps)
+        forget_links(self.home)
+        os.close(self._lock)
+        self._lock = None
+
+    def _await(self, child: Child, answers: Callable[[Path], bool]) -> bool:
+        """Whether the server answers, before it ends."""
+        self.children[child.name] = child
+        wait_until(lambda: not child.alive() or answers(self.home), _READY_SECONDS)
+        if child.alive() and not answers(self.home):
+            reason = f"no answer within {_READY_SECONDS:.0f} s"
+            raise StackError(child.name, reason, log_tail(self.home, child.name))
+        return child.alive()

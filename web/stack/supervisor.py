@@ -1,0 +1,290 @@
+"""The process that starts the stack, looks after it and stops it: one thread, one loop.
+
+A program that ends while the stack starts fails the start; one that ends later is started again, ever
+more slowly. When the supervisor is killed, the programs end with it and the servers live on: the next
+`up` adopts them, the next `down` stops them.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from accountant.settings import Settings, load
+from web.stack.addresses import SERVERS, broker_url, database_url, environment, page_address
+from web.stack.processes import (
+    Child,
+    Handle,
+    StackError,
+    find,
+    log_path,
+    rotate_logs,
+    spawn,
+    stop_together,
+    wait_until,
+)
+from web.stack.programs import ROOT, Program
+from web.stack.servers import Servers
+from web.stack.state import Phase, ProcessStatus, Record, State, survivors, write
+
+_START_SECONDS = 180.0  # a worker on a slow disk takes a minute to import its libraries
+_TICK_SECONDS = 0.2
+_STEADY_SECONDS = 60.0  # whoever ran this long starts again without delay
+_LONGEST_DELAY_SECONDS = 30.0
+_LOG_BYTES = 10_000_000
+
+
+@dataclass
+class _Running:
+    """A program that is kept running."""
+
+    program: Program
+    child: Child
+    since: float
+    failures: int = 0
+    retry_at: float | None = None
+
+
+class Supervisor:
+    """One thread that starts everything, looks after it, and stops everything."""
+
+    def __init__(self, settings: Settings, programs: Sequence[Program]) -> None:
+        self.settings = settings
+        self.home = settings.home.resolve()
+        self.programs = [program for program in programs if not program.once]
+        self.tasks = [program for program in programs if program.once]
+        self.variables = environment(settings)
+        self.servers = Servers(
+            self.home,  # a shell may have our own addresses in its variables: they replace nothing
+            postgres=self.variables["DATABASE_URL"] == database_url(self.home),
+            valkey=self.variables["BROKER_URL"] == broker_url(self.home),
+            outlive_owner=True,
+        )
+        self.running: dict[str, _Running] = {}
+        me = Handle.of(os.getpid())
+        assert me is not None
+        self.record = Record(pid=me.pid, started=me.started, address=page_address(settings))
+        self.left_behind = survivors(self.home)  # by a supervisor that was killed
+        self._note()
+
+    def run(self) -> None:
+        """Until SIGTERM or SIGINT, or until the start fails."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: sys.exit(0))
+        try:
+            self._start()
+            self._note(phase="running")
+            while True:
+                self._look_after()
+                time.sleep(_TICK_SECONDS)
+        except StackError as error:
+            _log(str(error))
+            self.record.failed, self.record.reason = error.process, error.reason
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+            self._stop()
+
+    def _start(self) -> None:
+        self.servers.claim()
+        stop_together(self.left_behind + find(self.home, but=SERVERS), 10.0)
+        for name in self.servers.wanted:
+            self._note(name, "starting")
+            self.servers.start(name)
+            self._note(name, "running", self.servers.children[name])
+        for task in self.tasks:
+            self._run_task(task)
+        if any(program.page for program in self.programs) and _answers(page_address(self.settings)):
+            name = next(program.name for program in self.programs if program.page)
+            raise StackError(name, f"{page_address(self.settings)} is in use by another program")
+        for program in self.programs:
+            self.running[program.name] = _Running(program, self._spawn(program), time.monotonic())
+        self._await_ready()
+
+    def _run_task(self, task: Program) -> None:
+        child = self._spawn(task)
+        if not wait_until(lambda: not child.alive(), _START_SECONDS):
+            raise StackError(task.name, f"did not end within {_START_SECONDS:.0f} s")
+        if child.popen is None or child.popen.returncode != 0:
+            raise StackError(task.name, child.ending())
+        self._note(task.name, "done")
+
+    def _await_ready(self) -> None:
+        """Until every program answers; here one that ends fails the start, with its log as it is."""
+        waiting = dict(self.running)
+        deadline = time.monotonic() + _START_SECONDS
+        while waiting:
+            for name, entry in list(waiting.items()):
+                if not entry.child.alive():
+                    raise StackError(name, entry.child.ending())
+                if self._ready(entry):
+                    self._note(name, "running", entry.child)
+                    del waiting[name]
+            if waiting and time.monotonic() > deadline:
+                raise StackError(min(waiting), f"was not ready within {_START_SECONDS:.0f} s")
+            time.sleep(_TICK_SECONDS)
+
+    def _ready(self, entry: _Running) -> bool:
+        if entry.program.page:
+            return _answers(page_address(self.settings) + entry.program.page, status_code=200)
+        if entry.program.node:
+            return _worker_answers(self.variables["BROKER_URL"], entry.program.node)
+        return time.monotonic() - entry.since > 1.0
+
+    def _look_after(self) -> None:
+        for name in self.servers.wanted:
+            if not self.servers.children[name].alive():
+                self._restart_server(name)
+        for name, entry in self.running.items():
+            if entry.retry_at is not None and time.monotonic() >= entry.retry_at:
+                self._restart(name, entry)
+            elif entry.retry_at is None and not entry.child.alive():
+                self._schedule(name, entry)
+        rotate_logs(self.home, _LOG_BYTES)
+        if not (self.home / "run").is_dir():  # nobody could find or stop us any more
+            raise StackError("supervisor", f"{self.home} was removed")
+
+    def _schedule(self, name: str, entry: _Running) -> None:
+        """The longer it fails, the longer the wait, up to half a minute."""
+        stop_together(find(self.home, [name]), 5.0)  # what it forked and left behind
+        if time.monotonic() - entry.since > _STEADY_SECONDS:
+            entry.failures = 0
+        delay = min(_LONGEST_DELAY_SECONDS, 0.5 * 2**entry.failures)
+        entry.failures += 1
+        entry.retry_at = time.monotonic() + delay
+        _log(f"{name} {entry.child.ending()}; starting it again in {delay:.1f} s")
+        self._note(name, "waiting")
+
+    def _restart(self, name: str, entry: _Running) -> None:
+        try:
+            entry.child = self._spawn(entry.program)
+        except StackError as error:  # a full disk, say: not a reason to end the others
+            _log(str(error))
+            entry.retry_at = time.monotonic() + _LONGEST_DELAY_SECONDS
+            return
+        entry.since, entry.retry_at = time.monotonic(), None
+        self.record.processes[name].restarts += 1
+        self._note(name, "running", entry.child)
+
+    def _restart_server(self, name: str) -> None:
+        _log(f"{name} {self.servers.children[name].ending()}; starting it again")
+        self._note(name, "waiting")
+        try:
+            self.servers.start(name)
+        except StackError as error:  # tried again in a while; the data is not ours to give up
+            _log(str(error))
+            time.sleep(5.0)
+            return
+        self.record.processes[name].restarts += 1
+        self._note(name, "running", self.servers.children[name])
+
+    def _stop(self) -> None:
+        """Programs stage by stage, whatever they left, then the servers."""
+        self._note(phase="stopping")
+        if not self.servers.held:  # somebody else's home
+            self._note(phase="failed")
+            return
+        stages = groupby(sorted(self.programs, key=_stage), key=_stage)
+        for _, group in stages:
+            entries = [self.running[p.name] for p in group if p.name in self.running]
+            bound = max((entry.program.stop_seconds for entry in entries), default=0.0)
+            stop_together([entry.child for entry in entries], bound)
+            for entry in entries:
+                self._note(entry.program.name, "stopped")
+        stop_together(find(self.home, but=SERVERS), 5.0)
+        self.servers.stop()
+        for name in self.servers.wanted:
+            self._note(name, "stopped")
+        self._note(phase="failed" if self.record.failed else "stopped")
+
+    def _spawn(self, program: Program) -> Child:
+        child = spawn(
+            program.name,
+            program.argv,
+            home=self.home,
+            cwd=ROOT,
+            environment={**os.environ, **self.variables, "PYTHONUNBUFFERED": "1"},
+            death_signal=signal.SIGTERM,
+        )
+        self._note(program.name, "starting", child)
+        return child
+
+    def _note(
+        self,
+        name: str | None = None,
+        state: State = "starting",
+        child: Child | None = None,
+        *,
+        phase: Phase | None = None,
+    ) -> None:
+        """Publish a change."""
+        if name:
+            process = self.record.processes.setdefault(name, ProcessStatus(name=name))
+            process.state = state
+            process.pid = child.handle.pid if child else None
+            process.started = child.handle.started if child else ""
+        self.record.phase = phase or self.record.phase
+        try:
+            write(self.home, self.record)
+        except OSError as error:  # a full disk must not take the stack down, nor keep it from ending
+            _log(f"can't write the record: {error}")
+
+
+def _stage(program: Program) -> int:
+    return program.stop_stage
+
+
+def _answers(url: str, status_code: int | None = None) -> bool:
+    """Whether an HTTP server answers there (with this status); no proxy stands between us and it."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=5.0) as response:
+            return status_code in (None, response.status)
+    except urllib.error.HTTPError:
+        return status_code is None
+    except OSError:
+        return False
+
+
+def _worker_answers(url: str, node: str) -> bool:
+    """Whether a Celery worker answers a ping: it then takes tasks from its queue."""
+    from celery import Celery
+    from celery.utils.nodenames import host_format
+    from kombu.exceptions import OperationalError
+
+    with Celery(broker=url, set_as_current=False) as app:
+        try:
+            return bool(app.control.ping(destination=[host_format(node)], timeout=0.5))
+        except (OperationalError, OSError):
+            return False
+
+
+def _log(line: str) -> None:
+    print(time.strftime("%Y-%m-%dT%H:%M:%S"), line, flush=True)
+
+
+def main() -> None:
+    """Become the supervisor: fork, so that `up` leaves no child behind, and let go of its terminal.
+
+    The programs come by standard input: an argument list is public.
+    """
+    programs = [Program.model_validate(entry) for entry in json.load(sys.stdin)]
+    settings = load()
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    supervisor = Supervisor(settings, programs)  # writes the first record while `up` still waits
+    output = os.open(log_path(supervisor.home, "supervisor"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for number, target in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
+        os.dup2(target, number)
+    supervisor.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Models from a local folder (or, where allowed, a hub): safetensors only, no code from the model.
+
+`inspect` and `template_tokens` look at public files without loading weights; `load` gives a model that
+runs. The folder's hash is in the ledger; a model whose bytes changed is refused.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from accountant.core.errors import ExchequerError
+from accountant.core.template import pieces
+
+if TYPE_CHECKING:
+    import torch
+
+HUB_NAME = re.compile(r"^[\w.-]{1,96}/[\w.-]{1,96}$")
+READ_FILES = ("*.json", "*.safetensors", "tokenizer.model", "*.txt")
+
+
+class ModelError(ExchequerError):
+    """A path that is no model this service can run. The text is public: models are."""
+
+    code = "model"
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A loaded causal model in float32, its tokenizer and the facts that were checked."""
+
+    network: Any
+    tokenizer: Any
+    device: "torch.device"
+    end_tokens: frozenset[int]
+    context_tokens: int
+    vocabulary: int
+
+
+def resolve(path: str, roots: list[str], hub: bool) -> Path:
+    """The folder of a model. Raises ModelError where it is not under a root or is no folder."""
+    folder = Path(path).resolve()
+    if any(folder.is_relative_to(Path(root).resolve()) for root in roots):
+        if not folder.is_dir():
+            raise ModelError("path: there is no such folder")
+        return folder
+    if hub and HUB_NAME.match(path):
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(path, allow_patterns=list(READ_FILES)))
+    raise ModelError("path: it is not under a model root that this service may read")
+
+
+def inspect(folder: Path) -> dict[str, Any]:
+    """Public facts of a model, from its files alone. Raises ModelError naming what is missing."""
+    config = _json(folder / "config.json")
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
+        raise ModelError("path: no .safetensors file is in the folder; other formats are not loaded")
+    if "auto_map" in config:
+        raise ModelError("path: the model brings its own code (auto_map), which is never run")
+    architectures = config.get("architectures") or []
+    if not any(str(name).endswith(("ForCausalLM", "LMHeadModel")) for name in architectures):
+        raise ModelError(f"path: {architectures or 'no architecture'} is not a causal language model")
+    context = config.get("max_position_embeddings") or config.get("n_positions")
+    if not isinstance(context, int) or context < 2:
+        raise ModelError("path: config.json states no context length (max_position_embeddings)")
+    tokenizer = _tokenizer(folder)
+    return {
+        "sha256": digest(folder),
+        "architecture": architectures[0],
+        "context_tokens": context,
+        "vocabulary": int(config["vocab_size"]),
+        "parameters": sum(map(_parameters, weights)),
+        "end_token": tokenizer.eos_token_id,
+    }
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        raise ModelError(f"path: {path.name} is missing or no JSON") from None
+    if not isinstance(value, dict):
+        raise ModelError(f"path: {path.name} is no JSON object")
+    return value
+
+
+def _parameters(path: Path) -> int:
+    """Number of weights, from the header of a safetensors file."""
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if not 0 < size <= 100 * 2**20:
+                raise ValueError
+            header = json.loads(file.read(size))
+    except (OSError, ValueError):
+        raise ModelError(f"path: {path.name} is not a safetensors file") from None
+    total = 0
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            product = 1
+            for length in tensor["shape"]:
+                product *= length
+            total += product
+    return total
+
+
+def digest(folder: Path) -> str:
+    """SHA-256, in hex, over the names and bytes of every file that loading may read."""
+    total = hashlib.sha256()
+    for path in sorted({file for pattern in READ_FILES for file in folder.glob(pattern)}):
+        total.update(path.name.encode() + b"\0" + path.stat().st_size.to_bytes(8, "big"))
+        with path.open("rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.hexdigest()
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # any library error here means: no tokenizer that can be used
+        raise ModelError(f"path: its tokenizer can't be loaded ({type(error).__name__})") from None
+
+
+def template_tokens(folder: Path, template: str, labels: Iterable[str]) -> int:
+    """Tokens that a template takes without its record, for the longest label."""
+    names: list[str | None] = [*labels] or [None]
+    prompts = [Prompt(_tokenizer(folder), template, label) for label in names]
+    return max(prompt.fixed_tokens for prompt in prompts)
+
+
+class Prompt:
+    """A template for one label, split at its record and tokenised on both sides.
+
+    The pieces are tokenised apart so that a record can be cut at a token count that is public. Blanks
+    before the record go with it: tokenizers join a blank to the word that follows.
+    """
+
+    def __init__(self, tokenizer: Any, template: str, label: str | None) -> None:
+        parts = [(text, slot) for text, slot in pieces(template)]
+        before, after, seen = "", "", False
+        for text, slot in parts:
+            value = (label or "") if slot == "label" else ""
+            if seen:
+                after += text + value
+            else:
+                before += text + value
+            seen = seen or slot == "record"
+        self.tokenizer = tokenizer
+        self.lead = before[len(before.rstrip(" ")) :]
+        start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+        self.before = start + self._encode(before.rstrip(" "))
+        self.after = self._encode(after)
+
+    @property
+    def fixed_tokens(self) -> int:
+        return len(self.before) + len(self.after)
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
+
+    def tokens(self, record: str, record_tokens: int) -> list[int]:
+        """The prompt with `record` in place, cut after `record_tokens` tokens."""
+        # Characters far beyond any use of the tokens are cut first: time must not follow a record's length.
+        shown = self._encode(self.lead + record[: 32 * record_tokens])[:record_tokens]
+        return [*self.before, *shown, *self.after]
+
+
+@lru_cache(maxsize=1)
+def load(folder: Path, sha256: str) -> LocalModel:
+    """The model, ready to run, on CUDA where there is one. Raises ModelError where its bytes changed."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if digest(folder) != sha256:
+        raise ModelError("the model's files are not those that were registered")
+    # More threads than free cores make small models many times slower: OpenMP's threads spin while they wait.
+    torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    network = AutoModelForCausalLM.from_pretrained(
+        folder, trust_remote_code=False, use_safetensors=True, local_files_only=True, dtype=torch.float32
+    )
+    network.requires_grad_(False).eval().to(device)
+    tokenizer = _tokenizer(folder)
+    ends = network.generation_config.eos_token_id
+    known = [tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
+    return LocalModel(
+        network=network,
+        tokenizer=tokenizer,
+        device=device,
+        end_tokens=frozenset(int(token) for token in known if token is not None),
+        context_tokens=int(getattr(network.config, "max_position_embeddings", 0)),
+        vocabulary=int(network.config.vocab_size),
+    )

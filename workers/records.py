@@ -1,0 +1,277 @@
+"""Reading private records: CSV, JSON Lines and Parquet, compressed or not, from any fsspec address.
+
+A record that can't be read is a `Broken` marker. When a dataset is registered the first one is an error
+that names its position, to the steward; in a job it contributes nothing and stops nothing.
+"""
+
+import csv
+import hashlib
+import hmac
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from accountant.core.errors import DataError
+from accountant.core.template import fill, slots
+
+FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+MAX_FIELD_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record: the privacy unit it belongs to, its label if any, and its text."""
+
+    unit: str
+    label: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A place where no record could be read, and why; the reason quotes no content."""
+
+    position: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns mean what."""
+
+    text_template: str
+    unit_column: str | None = None
+    label_column: str | None = None
+    labels: tuple[str, ...] = ()
+    max_records_per_unit: int = 1
+
+    def columns(self) -> list[str]:
+        """Every column that is needed."""
+        named = [*slots(self.text_template), self.unit_column, self.label_column]
+        return list(dict.fromkeys(name for name in named if name is not None))
+
+
+@dataclass(frozen=True)
+class Records:
+    """A dataset as a mechanism sees it: records by label, at most so many of each unit."""
+
+    labels: tuple[str | None, ...]
+    records: tuple[Record, ...]
+    key: bytes
+
+    def batches(self, count: int) -> dict[tuple[str | None, int], list[str]]:
+        """Texts by (label, batch): `count` batches per label, each unit in the batch its keyed hash picks.
+
+        Where a record goes depends on nothing but itself, so adding or removing a unit changes one
+        batch; nothing is dropped or displaced to even them out, and a batch may be empty.
+        """
+        found: dict[tuple[str | None, int], list[tuple[bytes, str]]] = {
+            (label, index): [] for label in self.labels for index in range(count)
+        }
+        for record in self.records:
+            place = keyed_hash(self.key, "batch", record.unit)
+            index = int.from_bytes(place[:8], "big") * count >> 64
+            order = keyed_hash(self.key, "order", record.unit, record.text)
+            found[record.label, index].append((order, record.text))
+        return {part: [text for _, text in sorted(texts)] for part, texts in found.items()}
+
+
+def keyed_hash(key: bytes, *parts: str) -> bytes:
+    """HMAC-SHA-256 over the parts, each with its length, so that no two lists of parts collide."""
+    mac = hmac.new(key, digestmod=hashlib.sha256)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        mac.update(len(data).to_bytes(8, "big") + data)
+    return mac.digest()
+
+
+# --- opening ------------------------------------------------------------------------------------
+
+
+def check_address(uri: str, roots: list[str]) -> str:
+    """The address, if it lies under a configured root. Raises DataError otherwise."""
+    if "://" in uri and not uri.startswith("file://"):
+        for root in roots:
+            if uri.startswith(root.rstrip("/") + "/") and ".." not in uri:
+                return uri
+        raise DataError("the address is not under a data root that this service may read")
+    path = Path(uri.removeprefix("file://")).resolve()
+    for root in roots:
+        if "://" not in root and path.is_relative_to(Path(root).resolve()):
+            return str(path)
+    raise DataError("the file is not under a data root that this service may read")
+
+
+def _files(address: str) -> list[str]:
+    system, path = fsspec.core.url_to_fs(address)
+    if system.isdir(path):
+        found = sorted(name for name in system.find(path) if _format(name) is not None)
+        if not found:
+            raise DataError("the folder has no CSV, JSON Lines or Parquet file")
+        return [system.unstrip_protocol(name) for name in found]
+    if not system.exists(path):
+        raise DataError("there is no such file")
+    return [address]
+
+
+def _format(name: str) -> str | None:
+    path = Path(name.lower())
+    while path.suffix in COMPRESSIONS:
+        path = path.with_suffix("")
+    return FORMATS.get(path.suffix)
+
+
+def rows(address: str, columns: list[str]) -> Iterator[Mapping[str, Any] | Broken]:
+    """Every row of every file as a mapping of its columns. Raises DataError where a file can't be read."""
+    for file in _files(address):
+        form = _format(file)
+        if form is None:
+            raise DataError(
+                "the file's name does not end in .csv, .jsonl or .parquet (.gz and such may follow)"
+            )
+        try:
+            if form == "parquet":
+                yield from _parquet_rows(file, columns)
+            else:
+                opened = fsspec.open(file, "rb", compression="infer")
+                with opened as binary:
+                    lines = io.TextIOWrapper(binary, "utf-8-sig", errors="surrogateescape", newline="")
+                    yield from (_csv_rows if form == "csv" else _json_rows)(lines, columns)
+        except (OSError, EOFError, ValueError) as error:
+            raise DataError(f"the file can't be read as {form}: {type(error).__name__}") from None
+
+
+def _csv_rows(lines: io.TextIOWrapper, columns: list[str]) -> Iterator[Mapping[str, Any] | Broken]:
+    csv.field_size_limit(MAX_FIELD_BYTES)
+    reader = csv.reader(lines, strict=True)
+    header = next(reader, [])
+    _require(columns, header)
+    position = 0
+    while True:
+        position += 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            yield Broken(position, "its quoting is broken")
+            continue
+        if not row:
+            position -= 1
+            continue  # a blank line is no row
+        if len(row) != len(header):
+            yield Broken(position, f"it has {len(row)} fields, the header has {len(header)}")
+        else:
+            yield dict(zip(header, row, strict=True))
+
+
+def _json_rows(lines: io.TextIOWrapper, columns: list[str]) -> Iterator[Mapping[str, Any] | Broken]:
+    for position, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            yield Broken(position, "it is no JSON")
+            continue
+        if not isinstance(value, dict):
+            yield Broken(position, "it is no JSON object")
+        elif missing := [name for name in columns if name not in value]:
+            yield Broken(position, f"it has no {', '.join(missing)}")
+        else:
+            yield value
+
+
+def _parquet_rows(file: str, columns: list[str]) -> Iterator[Mapping[str, Any] | Broken]:
+    import pyarrow
+    from pyarrow import parquet
+
+    with fsspec.open(file, "rb") as binary:
+        try:
+            table = parquet.ParquetFile(binary)
+            _require(columns, table.schema_arrow.names)
+            for batch in table.iter_batches(batch_size=1024, columns=columns):
+                yield from batch.to_pylist()
+        except pyarrow.ArrowException as error:
+            raise DataError(f"the file can't be read as parquet: {type(error).__name__}") from None
+
+
+def _require(columns: list[str], present: list[str]) -> None:
+    missing = [name for name in columns if name not in present]
+    if missing:
+        raise DataError(f"there is no column {', '.join(missing)}; the columns are {', '.join(present)}")
+
+
+# --- records ------------------------------------------------------------------------------------
+
+
+def records(address: str, layout: Layout) -> Iterator[Record | Broken]:
+    """Every record in order, or where and why there is none."""
+    for position, row in enumerate(rows(address, layout.columns()), 1):
+        yield row if isinstance(row, Broken) else _record(row, layout, position)
+
+
+def _record(row: Mapping[str, Any], layout: Layout, position: int) -> Record | Broken:
+    values = {name: _text(row.get(name)) for name in layout.columns()}
+    if any("\udc80" <= character <= "\udcff" for value in values.values() for character in value):
+        return Broken(position, "it is not UTF-8")
+    label = None if layout.label_column is None else values[layout.label_column]
+    if label is not None and label not in layout.labels:
+        return Broken(position, "its label is not among the declared labels")
+    text = fill(layout.text_template, values)
+    if layout.unit_column is None:
+        return Record(f"{label}\0{text}", label, text)
+    if not values[layout.unit_column]:
+        return Broken(position, f"its {layout.unit_column} is empty")
+    return Record(values[layout.unit_column], label, text)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return (
+        value
+        if isinstance(value, str)
+        else json.dumps(value)
+        if isinstance(value, dict | list)
+        else str(value)
+    )
+
+
+def check(address: str, layout: Layout) -> None:
+    """Read everything through. Raises DataError at the first record that can't be read, or for none."""
+    count = 0
+    for each in records(address, layout):
+        if isinstance(each, Broken):
+            raise DataError(f"row {each.position}: {each.why}")
+        count += 1
+    if not count:
+        raise DataError("there is no record in it")
+
+
+def read(address: str, layout: Layout, key: bytes) -> Records:
+    """The records of a job: broken ones left out, at most the declared number of each unit.
+
+    Which of a unit's records are kept is decided by a keyed hash of each, so it depends on no other unit.
+    """
+    found: list[Record] = [each for each in records(address, layout) if isinstance(each, Record)]
+    if layout.unit_column is not None:
+        found = list(_bounded(found, layout.max_records_per_unit, key))
+    labels: tuple[str | None, ...] = layout.labels if layout.label_column is not None else (None,)
+    return Records(labels, tuple(found), key)
+
+
+def _bounded(found: Iterable[Record], most: int, key: bytes) -> Iterator[Record]:
+    by_unit: dict[str, list[tuple[bytes, Record]]] = {}
+    for record in found:
+        rank = keyed_hash(key, "keep", record.unit, record.label or "", record.text)
+        by_unit.setdefault(record.unit, []).append((rank, record))
+    for candidates in by_unit.values():
+        candidates.sort(key=lambda pair: pair[0])
+        yield from (record for _, record in candidates[:most])

@@ -1,0 +1,179 @@
+"""The tasks: run a claimed job, probe a model, check a dataset or a model.
+
+What may leave a worker while it reads private data: public progress, and at the end the output. An error
+raised while private data is read is shown to nobody outside, so its text goes nowhere.
+"""
+
+import hashlib
+import hmac
+import socket
+from typing import Any
+from uuid import UUID
+
+import structlog
+from sqlalchemy import Engine
+
+from accountant import leases, ledger, registry, settings
+from accountant.core import mechanisms
+from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
+from accountant.core.events import from_json
+from accountant.core.pricing import Terms
+from accountant.database import engine_for
+from workers import models, records, staging
+from workers.app import app
+from workers.heartbeat import Heartbeat
+from workers.interface import Progress
+from workers.meter import Meter
+
+log = structlog.get_logger()
+
+
+def _engine() -> Engine:
+    url = settings.load().database_url
+    if url is None:
+        raise RuntimeError("DATABASE_URL is not set")
+    return engine_for(url)
+
+
+def _worker_name() -> str:
+    return f"worker@{socket.gethostname()}"
+
+
+# --- generation ---------------------------------------------------------------------------------
+
+
+@app.task(name="exchequer.generate")
+def generate(job_id: str, attempt: int) -> None:
+    """Run one attempt of a job, if it is still there to be claimed."""
+    configured = settings.load()
+    engine = _engine()
+    claim = leases.claim(engine, UUID(job_id), attempt, _worker_name(), configured.lease_seconds)
+    if claim is None:
+        return
+    uri = staging.staged_uri(configured.results, claim.job_id, claim.token)
+    progress = Progress(total=0)
+    run = _Run(engine, claim, uri, progress)
+    try:
+        with Heartbeat(engine, claim, configured.lease_seconds, progress) as heartbeat:
+            progress.check = heartbeat.check
+            run.execute()
+    except LeaseLost:
+        staging.destroy(uri)
+        log.warning("lease lost, output destroyed", job=job_id, attempt=attempt)
+    except Exception as error:
+        staging.destroy(uri)
+        _end(run, error)
+
+
+def _end(run: "_Run", error: Exception) -> None:
+    """Settle an attempt that failed: what may be said of it depends on whether reading had begun."""
+    if isinstance(error, Cancelled):
+        outcome, reason = "cancelled", "cancelled while it ran"
+    elif run.reading:
+        outcome, reason = "failed", "it failed while private data was read; the cause is shown to nobody"
+    else:
+        outcome = "failed"
+        reason = str(error) if isinstance(error, ExchequerError) else "it failed before any data was read"
+        log.error("job failed before reading", job=str(run.claim.job_id), error=repr(error))
+    try:
+        ledger.fail(run.engine, run.claim, outcome, reason, _worker_name())
+    except LeaseLost:
+        log.warning("lease lost while failing", job=str(run.claim.job_id))
+
+
+class _Run:
+    """One claimed attempt."""
+
+    def __init__(self, engine: Engine, claim: ledger.Claim, uri: str, progress: Progress) -> None:
+        self.engine, self.claim, self.uri, self.progress = engine, claim, uri, progress
+        self.reading = False
+
+    def execute(self) -> None:
+        """Load the model, commit "reading begins", read, run, publish."""
+        from workers.mechanisms import RUNNERS
+
+        work = leases.work(self.engine, self.claim.job_id)
+        terms = Terms.from_json(work.job.terms)
+        parameters = mechanisms.get(work.job.mechanism).parse(work.job.parameters, terms)
+        runner = RUNNERS[work.job.mechanism]
+        configured = settings.load()
+        folder = models.resolve(work.model.path, configured.model_root_list, configured.model_hub)
+        model = models.load(folder, work.model.facts["sha256"])
+        meter = Meter(from_json(work.job.event))
+        address = records.check_address(work.version.uri, configured.data_root_list)
+        self.progress.total = runner.total(parameters, terms)
+        self.progress.check()
+        leases.begin_reading(self.engine, self.claim)
+        self.reading = True
+        data = records.read(address, layout_of(work.dataset), batch_key(self.claim.job_id))
+        texts = runner.run(parameters, terms, data, model, meter, self.progress)
+        output = staging.write(self.uri, (text.to_json() for text in texts))
+        ledger.publish(self.engine, self.claim, meter.realized, output, _worker_name())
+
+
+def layout_of(dataset: Any) -> records.Layout:
+    """How to read a dataset, from its row."""
+    return records.Layout(
+        text_template=dataset.text_template,
+        unit_column=dataset.unit_column,
+        label_column=dataset.label_column,
+        labels=tuple(dataset.labels),
+        max_records_per_unit=dataset.max_records_per_unit,
+    )
+
+
+def batch_key(job_id: UUID) -> bytes:
+    """The key of a job's batches: secret, different for every job, the same for each of its attempts."""
+    return hmac.new(settings.load().secret("units"), job_id.bytes, hashlib.sha256).digest()
+
+
+# --- public looks -------------------------------------------------------------------------------
+
+
+@app.task(name="exchequer.probe")
+def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
+    """Find how many tokens a waiting job's template takes in its model; reads nothing private."""
+    engine, configured = _engine(), settings.load()
+    work = leases.work(engine, UUID(job_id))
+    try:
+        folder = models.resolve(work.model.path, configured.model_root_list, configured.model_hub)
+        tokens = models.template_tokens(folder, work.job.parameters["template"], work.job.terms["labels"])
+    except models.ModelError as error:
+        ledger.probed(engine, UUID(job_id), None, f"model: {error}")
+        return
+    ledger.probed(engine, UUID(job_id), {"template_tokens": tokens}, None)
+
+
+@app.task(name="exchequer.check_dataset")
+def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
+    """Read a new dataset through once; what is wrong is told to its stewards only."""
+    engine = _engine()
+    found = registry.version_to_check(engine, UUID(version_id))
+    if found is None:
+        return
+    version, dataset = found
+    error: str | None = None
+    try:
+        address = records.check_address(version.uri, settings.load().data_root_list)
+        records.check(address, layout_of(dataset))
+    except DataError as problem:
+        error = str(problem)
+    except Exception as problem:  # whatever a file system or codec raises: the steward gets the kind
+        error = f"the data can't be read: {type(problem).__name__}"
+    registry.dataset_checked(engine, version.id, error)
+
+
+@app.task(name="exchequer.check_model")
+def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
+    """Look at a new model's files: what it is, how long its context is, and its hash."""
+    engine, configured = _engine(), settings.load()
+    row = registry.model_row(engine, UUID(model_id))
+    if row is None:
+        return
+    try:
+        folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
+        registry.model_checked(engine, row.id, models.inspect(folder), None)
+    except models.ModelError as error:
+        registry.model_checked(engine, row.id, None, str(error))
+    except Exception as error:
+        registry.model_checked(engine, row.id, None, f"path: it can't be read ({type(error).__name__})")
