@@ -7,22 +7,35 @@ and what was wrong with it is for stewards.
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, Select, func, select
+from sqlalchemy import Connection, Engine, Row, Select, cast, func, select
+from sqlalchemy.dialects.postgresql import JSONB
 
 from accountant import tables
 from accountant.core import mechanisms
-from accountant.core.admission import Account, FilterAccount, Policy, decide
-from accountant.core.books import Books
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
+from accountant.core.admission import Account, FilterAccount, Policy, Refused
+from accountant.core.books import Books, filter_states
+from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, exact, to_decimal
 from accountant.core.chain import GENESIS
 from accountant.core.composition import epsilon_alone
+from accountant.core.currencies import (
+    Accounts,
+    ExPostAccount,
+    SecretAccount,
+    Settlement,
+    decide_job,
+    demand,
+    statements,
+    with_largest,
+)
 from accountant.core.errors import NotFound, NotPermitted, invalid
-from accountant.core.filters import SOURCES
+from accountant.core.filters import SOURCES, Kind
 from accountant.core.pricing import Parameters, Price, Terms, fit, quote
+from accountant.core.secrets import SecretKind, bound_after
 from accountant.core.verification import (
     CSV_COLUMNS,
     Verifier,
@@ -31,8 +44,9 @@ from accountant.core.verification import (
     read_document,
     summary,
 )
-from accountant.ledger import Actor, terms_of
-from accountant.posting import read_account
+from accountant.ledger import Actor
+from accountant.posting import read_books
+from accountant.requests import terms_of
 
 OVERSEERS = frozenset({"steward", "auditor"})
 
@@ -69,14 +83,15 @@ def datasets(engine: Engine, viewer: Actor) -> list[dict[str, Any]]:
     with engine.connect() as connection:
         rows = connection.execute(_dataset_query().order_by(tables.datasets.c.name)).all()
         states = _version_states(connection)
-        return [_dataset(row, states.get(row.id, []), viewer) for row in rows]
+        return [_dataset(row, _books(connection, row), states.get(row.id, []), viewer) for row in rows]
 
 
 def dataset(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
     """One dataset. Raises NotFound."""
     with engine.connect() as connection:
         row = _dataset_row(connection, name)
-        return _dataset(row, _version_states(connection, row.id).get(row.id, []), viewer)
+        versions = _version_states(connection, row.id).get(row.id, [])
+        return _dataset(row, _books(connection, row), versions, viewer)
 
 
 def _dataset_query() -> Select[Any]:
@@ -93,6 +108,30 @@ def _dataset_row(connection: Connection, name: str) -> Row[Any]:
     return row
 
 
+def _books(connection: Connection, row: Row[Any]) -> Books:
+    """The books in a row, with the job that closed each closed filter: the first not voided since."""
+    books = read_books(row)
+    closers = []
+    for each in () if books.account is None else books.account.filters:
+        if each.closed:
+            closers.append((each.filter.kind, _closing_job(connection, row.id, each.filter.kind)))
+    return replace(books, history=replace(books.history, closers=tuple(closers)))
+
+
+def _closing_job(connection: Connection, dataset_id: UUID, kind: Kind) -> str:
+    table, later = tables.entries, tables.entries.alias()
+    cost = cast(table.c.document, JSONB)["body"]["costs"][str(kind)]
+    voided = select(later.c.seq).where(later.c.job_id == table.c.job_id, later.c.kind == "VOID").exists()
+    query = (
+        select(table.c.job_id)
+        .where(table.c.dataset_id == dataset_id, table.c.kind == "RESERVE", ~voided)
+        .where(func.jsonb_typeof(cost) == "null")
+        .order_by(table.c.seq)
+        .limit(1)
+    )
+    return str(connection.execute(query).scalar_one())
+
+
 def _version_states(connection: Connection, dataset_id: UUID | None = None) -> dict[UUID, list[Row[Any]]]:
     versions = tables.dataset_versions
     query = select(versions).order_by(versions.c.number)
@@ -104,7 +143,7 @@ def _version_states(connection: Connection, dataset_id: UUID | None = None) -> d
     return found
 
 
-def _dataset(row: Row[Any], versions: list[Row[Any]], viewer: Actor) -> dict[str, Any]:
+def _dataset(row: Row[Any], books: Books, versions: list[Row[Any]], viewer: Actor) -> dict[str, Any]:
     ready = any(version.state == "ready" for version in versions)
     state = "ready" if ready else versions[-1].state if versions else "checking"
     facts = {
@@ -117,7 +156,13 @@ def _dataset(row: Row[Any], versions: list[Row[Any]], viewer: Actor) -> dict[str
         "public_size": row.public_size,
         "labels": row.labels,
         "policy": row.policy,
-        "account": account_view(read_account(row)),
+        "account": account_view(books),
+        "ex_post": ex_post_view(books.ex_post, viewer),
+        "secret": secret_view(books.secret),
+        "statements": [
+            {"currency": each.currency, "text": each.text, "unqualified": each.unqualified}
+            for each in statements(books.accounts, books.history, row.neighbours, row.unit_column or "record")
+        ],
         "entries": row.chain_seq,
     }
     if "steward" in viewer.roles:
@@ -136,11 +181,23 @@ def _dataset(row: Row[Any], versions: list[Row[Any]], viewer: Actor) -> dict[str
     return facts
 
 
-def account_view(account: Account | None) -> dict[str, Any] | None:
-    """An account in decimals, each filter with what it allows, and how much of the best is used."""
+def account_view(books: Books) -> dict[str, Any] | None:
+    """The `dp` account in decimals, each filter with what it allows, and how much of the best is used.
+
+    A filter that is closed names the job that closed it.
+    """
+    account = books.account
     if account is None:
         return None
-    filters = [_filter_view(each) for each in account.filters]
+    states = {each.filter.kind: each for each in filter_states(books)}
+    filters = [
+        {
+            **_filter_view(each),
+            "state": states[each.filter.kind].state,
+            "closed_by": states[each.filter.kind].closed_by,
+        }
+        for each in account.filters
+    ]
     open_ones = [each for each in filters if each["closed"] == 0]
     best = min(open_ones, key=lambda each: float(each["used_share"]), default=None)
     return {
@@ -171,6 +228,48 @@ def _filter_view(each: FilterAccount) -> dict[str, Any]:
     }
 
 
+def ex_post_view(account: ExPostAccount, viewer: Actor) -> dict[str, Any]:
+    """The ex-post account. Realized costs depend on the data: they are for stewards and auditors."""
+    hidden = account.settlement is Settlement.REALIZED and not viewer.roles & OVERSEERS
+
+    def shown(units: int) -> str | None:
+        return None if hidden else to_decimal(units, EPSILON_UNITS)
+
+    return {
+        "limit": to_decimal(account.limit, EPSILON_UNITS),
+        "spent": shown(account.spent),
+        "reserved": shown(account.reserved),
+        "left": shown(account.left),
+        "settlement": str(account.settlement),
+    }
+
+
+def secret_view(account: SecretAccount | None) -> dict[str, Any] | None:
+    """What a dataset states about secrets, and what of it is used; amounts are nats, or r for one job."""
+    if account is None:
+        return None
+    one = account.kind is SecretKind.ONE
+    units = DELTA_UNITS if one else EPSILON_UNITS
+    used = account.spent + account.reserved
+    if account.order is not None:
+        prior = exact(account.terms.prior, "prior")
+        now = bound_after(prior, account.order, used / EPSILON_UNITS)
+    else:
+        now = used / DELTA_UNITS if account.jobs else account.terms.prior
+    return {
+        **account.terms.to_json(),
+        "kind": str(account.kind),
+        "order": None if account.order is None else float(account.order),
+        "unit": "r" if one else "nats",
+        "limit": to_decimal(account.limit, units),
+        "spent": to_decimal(account.spent, units),
+        "reserved": to_decimal(account.reserved, units),
+        "left": "0" if one and account.jobs else to_decimal(max(account.limit - used, 0), units),
+        "bound_now": now,
+        "jobs": account.jobs,
+    }
+
+
 # --- quotes -------------------------------------------------------------------------------------
 
 
@@ -189,21 +288,25 @@ def quote_on(
     """
     with engine.connect() as connection:
         row = _dataset_row(connection, name)
-    account = read_account(row)
-    terms = terms_of(row, account)
+    accounts = read_books(row).accounts
+    terms = terms_of(row, accounts)
     mechanism = mechanisms.get(mechanism_id)
     if fit_field is None:
         parameters = mechanism.parse(raw, terms)
     else:
-        parameters = fitted(mechanism, raw, terms, fit_field, epsilon, account)
+        parameters = fitted(mechanism, raw, terms, fit_field, epsilon, accounts)
     answer = quote(mechanism, parameters, terms)
     price = mechanism.price(parameters, terms)
     policy = Policy.model_validate(row.policy)
-    if price.dp is not None and answer["dp"] is not None:
-        decision = decide(account, price.dp, answer["dp"]["epsilon"], policy, approved=False)
-        answer["dataset"] = {"name": name, "decision": type(decision).__name__}
-        answer["dataset"] |= {"refusal": getattr(decision, "to_json", dict)()}
-        answer["dataset"] |= _before_and_after(account, price)
+    alone = 0.0 if answer["dp"] is None else answer["dp"]["epsilon"]
+    decision = decide_job(accounts, demand(price), alone, policy, approved=False)
+    refusal = {}
+    if isinstance(decision, Refused):
+        if decision.cap not in ("policy", "allowance"):  # no size would help there
+            decision = with_largest(decision, mechanism, raw, terms, accounts)
+        refusal = decision.to_json()
+    answer["dataset"] = {"name": name, "decision": type(decision).__name__, "refusal": refusal}
+    answer["dataset"] |= _before_and_after(accounts.dp, price)
     return answer
 
 
@@ -213,16 +316,15 @@ def fitted(
     terms: Terms,
     field: str,
     epsilon: float | None,
-    account: Account | None,
+    accounts: Accounts,
 ) -> Parameters:
-    """Parameters whose `field` spends the most that fits `epsilon` alone and the account's filters."""
+    """Parameters whose `field` spends the most that fits `epsilon` alone and the dataset's accounts."""
 
     def affordable(price: Price) -> bool:
-        if price.dp is None:
-            return True
-        if account is not None and not account.fits(price.dp):
+        # Before the first allowance there is nothing to fit, and a quote is still wanted.
+        if accounts.dp is not None and not accounts.fits(demand(price)):
             return False
-        return epsilon is None or epsilon_alone(price.dp, terms.delta)[0] <= epsilon
+        return epsilon is None or price.dp is None or epsilon_alone(price.dp, terms.delta)[0] <= epsilon
 
     found = fit(mechanism, raw, terms, field, affordable)
     if found is None:
@@ -407,7 +509,7 @@ def _export(engine: Engine, name: str, form: str) -> Iterator[str]:
         if form == "csv":
             yield ",".join(CSV_COLUMNS) + "\n"
         else:
-            claimed = header(name, row.chain_seq, row.chain_head, Books(read_account(row)))
+            claimed = header(name, row.chain_seq, row.chain_head, read_books(row))
             claimed["balances"]["live_reservations"] = _live_reservations(connection, row.id)
             yield json.dumps(claimed, ensure_ascii=False) + "\n"
         table = tables.entries
@@ -442,9 +544,12 @@ def check(engine: Engine, name: str) -> list[str]:
         found = verifier.result()
         if (row.chain_seq, row.chain_head) != (found.entries, found.head or GENESIS):
             problems.append("the account's chain head is not that of its entries")
-        cached = summary(Books(read_account(row), found.books.live))
-        if cached != summary(found.books):
+        books, history = read_books(row), replace(found.books.history, closers=())
+        cached = summary(replace(books, live=found.books.live))
+        if cached != summary(found.books) or books.accounts != found.books.accounts:
             problems.append(f"cached balances {cached} are not those of the entries {summary(found.books)}")
+        if books.history != history:
+            problems.append(f"the cached history {books.history} is not that of the entries {history}")
         live = {
             str(job_id)
             for job_id in connection.execute(

@@ -288,9 +288,19 @@ def ex_post_json(limit: object, settlement: Settlement) -> dict[str, Any]:
 
 
 def allow_ex_post(account: ExPostAccount, value: Mapping[str, Any]) -> ExPostAccount:
-    """The account after an ALLOW with this `ex_post` part."""
+    """The account after an ALLOW with this `ex_post` part.
+
+    Raises InvalidRequest where planned caps would pass it, and where figures that depend on the data
+    would be shown as caps.
+    """
     limit = round_allowance(value["limit"], EPSILON_UNITS, "ex_post")
-    return replace(account, limit=limit, settlement=Settlement(value["settlement"]))
+    after = replace(account, limit=limit, settlement=Settlement(value["settlement"]))
+    if account.settlement is not after.settlement is Settlement.PLANNED and account.left != account.limit:
+        raise invalid("ex_post_settlement", "realized costs are charged already", "realized")
+    if after.settlement is Settlement.PLANNED and after.left < 0:
+        used = to_decimal(after.spent + after.reserved, EPSILON_UNITS)
+        raise invalid("ex_post", f"{used} is spent or reserved already", f"at least {used}")
+    return after
 
 
 def secret_json(account: SecretAccount) -> dict[str, Any]:
@@ -308,7 +318,7 @@ def allow_secret(account: SecretAccount | None, value: Mapping[str, Any], jobs: 
     """The account after an ALLOW with this `secret` part; `jobs` were reserved before and not voided.
 
     Raises InvalidRequest where it comes after the first job (which would stand outside the
-    statement), or changes more than r.
+    statement), changes more than r, or states an r that is passed already.
     """
     order = None if value["order"] is None else Fraction(value["order"])
     terms = SecretTerms.from_json(value["terms"])
@@ -322,6 +332,8 @@ def allow_secret(account: SecretAccount | None, value: Mapping[str, Any], jobs: 
     kept = replace(fresh, spent=account.spent, reserved=account.reserved, jobs=account.jobs)
     if replace(kept, terms=replace(terms, bound=account.terms.bound)) != account:
         raise invalid("secret", "only the bound of a secret account may change")
+    if kept.spent + kept.reserved > kept.limit:
+        raise invalid("secret.bound", "more than that is spent or reserved already", "a larger bound")
     return kept
 
 
@@ -392,12 +404,16 @@ def _dp_statement(history: History, neighbours: str, unit: str) -> Statement:
 def _ex_post_statement(accounts: Accounts, history: History) -> Statement:
     if not history.ex_post_jobs:
         return Statement("ex-post", "No job had a cost that depends on the data.", True)
-    caps = to_decimal(accounts.ex_post.spent + accounts.ex_post.reserved, EPSILON_UNITS)
-    what = "caps" if accounts.ex_post.settlement is Settlement.PLANNED else "realized costs and open caps"
-    text = (
-        f"{_count(history.ex_post_jobs, 'ex-post job')} with {what} of {caps} together: a planning "
-        "figure, neither a bound nor a mean, and approvals given after seeing realized costs leak them."
-    )
+    jobs = _count(history.ex_post_jobs, "ex-post job")
+    if accounts.ex_post.settlement is Settlement.REALIZED:
+        # The sum depends on the data: stewards and auditors see it on the account.
+        text = f"{jobs}, charged with what the data made them cost: all later decisions depend on it."
+    else:
+        caps = to_decimal(accounts.ex_post.spent + accounts.ex_post.reserved, EPSILON_UNITS)
+        text = (
+            f"{jobs} with caps of {caps} together: a planning figure, neither a bound nor a mean, and "
+            "approvals given after seeing realized costs leak them."
+        )
     return Statement("ex-post", text, False)
 
 

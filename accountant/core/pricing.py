@@ -106,7 +106,7 @@ class Mechanism(Generic[P]):
     `price` states the cost; `resolve` fills in parameters that depend on the dataset's public terms;
     `context_tokens` says how long a context gets, given the tokens of the template; `size_field` is
     the field by which a request is made smaller when it does not fit; `missing` names what a price can
-    do without and a run can't.
+    do without and a run can't; `unavailable` names a variant that is priced and not run yet.
     """
 
     id: str
@@ -119,6 +119,7 @@ class Mechanism(Generic[P]):
     context_tokens: Callable[[P, int], int]
     size_field: str
     missing: Callable[[P], FieldProblem | None] = lambda _: None
+    unavailable: Callable[[P], FieldProblem | None] = lambda _: None
     fields: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

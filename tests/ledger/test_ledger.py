@@ -337,7 +337,8 @@ def test_the_database_refuses_balances_under_which_no_filter_holds(bench, change
     with pytest.raises(DBAPIError, match="ck_accounts"), bench.engine.begin() as connection:
         connection.execute(
             text(
-                f"UPDATE accounts SET {change} WHERE dataset_id = (SELECT id FROM datasets WHERE name = :name)"
+                f"UPDATE accounts SET {change} "
+                "WHERE dataset_id = (SELECT id FROM datasets WHERE name = :name)"
             ),
             {"name": bench.dataset},
         )
@@ -349,7 +350,8 @@ def test_a_reservation_is_resolved_once(open_bench):
     with pytest.raises(DBAPIError, match="resolved_once"), open_bench.engine.begin() as connection:
         connection.execute(
             text(
-                "INSERT INTO entries SELECT dataset_id, seq + 1, 'COMMIT', at, actor, job_id, document, hash, 'x' "
+                "INSERT INTO entries "
+                "SELECT dataset_id, seq + 1, 'COMMIT', at, actor, job_id, document, hash, 'x' "
                 "FROM entries WHERE job_id = :id AND kind = 'VOID'"
             ),
             {"id": job_id},

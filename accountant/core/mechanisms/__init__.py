@@ -29,10 +29,22 @@ MECHANISMS: dict[str, Mechanism[Any]] = {
     )
 }
 
+#: Mechanisms that this service can run (workers.mechanisms.RUNNERS); the others have a price only.
+RUNNABLE: frozenset[str] = frozenset({private_prediction.MECHANISM.id})
+
 
 def get(mechanism_id: object) -> Mechanism[Any]:
     """The mechanism called `mechanism_id`. Raises InvalidRequest naming those that exist."""
     found = MECHANISMS.get(mechanism_id) if isinstance(mechanism_id, str) else None
     if found is None:
         raise invalid("mechanism", f"unknown mechanism {mechanism_id!r}", ", ".join(MECHANISMS))
+    return found
+
+
+def get_runnable(mechanism_id: object) -> Mechanism[Any]:
+    """The same for a job: raises InvalidRequest where there is a price and no runner."""
+    found = get(mechanism_id)
+    if found.id not in RUNNABLE:
+        problem = "priced, but this service has no runner for it yet"
+        raise invalid("mechanism", problem, ", ".join(sorted(RUNNABLE)))
     return found

@@ -220,6 +220,15 @@ def missing(parameters: PrivatePrediction) -> FieldProblem | None:
     return FieldProblem("batches_per_label", problem, "a whole number from 1")
 
 
+def unavailable(parameters: PrivatePrediction) -> FieldProblem | None:
+    """Variants that have a price and no runner yet."""
+    for name, runs in (("aggregation", "mean"), ("batching", "uniform"), ("examples_per_context", 1)):
+        asked = getattr(parameters, name)
+        if asked != runs:
+            return FieldProblem(name, f"{asked!r} is priced, but this service can't run it yet", str(runs))
+    return None
+
+
 MECHANISM = Mechanism(
     id="private-prediction",
     title="Private prediction",
@@ -231,4 +240,5 @@ MECHANISM = Mechanism(
     context_tokens=context_tokens,
     size_field="tokens_per_batch",
     missing=missing,
+    unavailable=unavailable,
 )
