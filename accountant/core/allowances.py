@@ -13,6 +13,7 @@ from accountant.core.budget import exact
 from accountant.core.currencies import (
     SecretAccount,
     Settlement,
+    allow_ex_post,
     allow_secret,
     ex_post_json,
     new_secret_account,
@@ -93,8 +94,10 @@ def allowance_body(allowance: Allowance, books: Books, neighbours: str) -> dict[
 
 
 def _shares(given: Mapping[str, object]) -> dict[Kind, Fraction]:
+    if not isinstance(given, Mapping):
+        raise invalid("shares", "not an object", "one share for each of " + ", ".join(Kind))
     unknown = sorted(set(given) - set(Kind))
-    if unknown or not isinstance(given, Mapping):
+    if unknown:
         raise invalid("shares", f"unknown {', '.join(map(repr, unknown))}", ", ".join(Kind))
     return {Kind(name): exact(value, f"shares.{name}") for name, value in given.items()}  # type: ignore[arg-type]
 
@@ -108,7 +111,9 @@ def _ex_post(allowance: Allowance, books: Books) -> dict[str, Any] | None:
             raise invalid("ex_post", "a settlement is given and no allowance", "a number of at least 0")
         return None
     settlement = books.ex_post.settlement if wanted is None else Settlement(wanted)
-    return ex_post_json(allowance.ex_post, settlement)
+    value = ex_post_json(allowance.ex_post, settlement)
+    allow_ex_post(books.ex_post, value)  # says which figure it would fall below
+    return value
 
 
 def _secret(declared: SecretDeclaration, books: Books, neighbours: str) -> SecretAccount:

@@ -241,14 +241,17 @@ def with_largest(
 ) -> Refused:
     """The refusal with the largest request of this shape that every account has room for.
 
-    The size is the mechanism's `size_field`; all else stays as asked. Unchanged where that field does
-    not move the price of such a request.
+    The size is the mechanism's `size_field`, or the cap where that is what does not fit; all else stays
+    as asked. Unchanged where that field does not move the price of such a request.
     """
+    size = mechanism.size_field
+    if refused.cap == "ex-post" and "ex_post_cap" in mechanism.fields:
+        size = "ex_post_cap"
     try:
-        found = fit(mechanism, raw, terms, mechanism.size_field, lambda price: accounts.fits(demand(price)))
+        found = fit(mechanism, raw, terms, size, lambda price: accounts.fits(demand(price)))
     except InvalidRequest:
         return refused
-    return refused.with_largest(mechanism.size_field, None if found is None else found.value)
+    return refused.with_largest(size, None if found is None else found.value)
 
 
 # --- entries ------------------------------------------------------------------------------------
