@@ -219,6 +219,9 @@ def beyond_dp(accounts: Accounts, asked: Demand, secret_jobs: bool) -> Refused |
 
 
 def _secret_refusal(account: SecretAccount, asked: Demand) -> Refused | None:
+    if asked.secret is not None and asked.secret.group != account.terms.group:
+        # It was priced before the dataset stated its secrets.
+        return Refused("secret", "0", "1", "its records, rate or neighbour are not the dataset's")
     cost = account.cost(asked.dp, asked.secret)
     if cost is None:
         return Refused("secret", "0", "unbounded", "the job has no price on the secret account")

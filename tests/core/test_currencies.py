@@ -290,6 +290,34 @@ def test_secret_jobs_need_policy_and_account():
     assert isinstance(with_secrets().decide(asked, allowed, approved=False), NeedsApproval)
 
 
+def test_a_secret_job_priced_under_other_facts_is_refused():
+    asked = Demand(secret=SecretRelease(2, 0.5, Without.REMOVED, 30.0, 1))
+    refused = with_secrets().decide(asked, Policy(secret_jobs=True))
+    assert isinstance(refused, Refused)
+    assert "not the dataset's" in refused.why
+
+
+def test_allowances_are_never_set_below_what_is_used():
+    ledger = Ledger(ex_post=ex_post_json("2", Settlement.PLANNED))
+    ledger.reserve("a", Demand(ex_post=10**9))
+    with pytest.raises(VerificationFailed, match="at least 1"):
+        ledger.allow("3", "1e-6", ex_post=ex_post_json("0.5", Settlement.PLANNED))
+    secret = with_secrets()
+    secret.reserve("a", Demand(Gaussian(20.0)))
+    lower = replace(secret.books.secret, terms=replace(SECRETS, bound=1.1e-4))
+    with pytest.raises(VerificationFailed, match=r"secret\.bound"):
+        secret.allow("3", "1e-6", secret=lower)
+
+
+def test_realized_costs_are_never_shown_as_caps():
+    ledger = Ledger(ex_post=ex_post_json("2", Settlement.REALIZED))
+    ledger.reserve("a", Demand(ex_post=10**9))
+    ledger.commit("a", Demand(ex_post=123_456_789))
+    assert "0.123" not in ledger.says()["ex-post"].text
+    with pytest.raises(VerificationFailed, match="ex_post_settlement"):
+        ledger.allow("3", "1e-6", ex_post=ex_post_json("2", Settlement.PLANNED))
+
+
 def test_ex_post_jobs_are_refused_while_a_secret_statement_stands():
     ledger = with_secrets()
     ledger.allow("3", "1e-6", ex_post=ex_post_json("5", Settlement.PLANNED))

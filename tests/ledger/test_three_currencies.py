@@ -262,6 +262,17 @@ def test_secret_jobs_compose_without_a_dp_allowance(engine, all_run):
     sound(bench)
 
 
+def test_a_secret_job_needs_a_statement_and_takes_its_facts(engine, all_run):
+    bench = Bench(engine, policy={"secret_jobs": True})
+    own = {"prior": 1e-4, "records_per_secret": 3, "sampling_rate": 0.5, "neighbour": "removed"}
+    request = JobRequest(bench.dataset, "secpe", bench.model, {**own, "bound": 5e-4}, "test")
+    early = ledger.submit(engine, request, bench.analyst)
+    assert job(bench, early)["refusal"]["cap"] == "secret"
+    allow(bench, Allowance(None, None, "secrets", secret=SecretDeclaration(PIN, SecretKind.MANY)))
+    with pytest.raises(InvalidRequest, match="records_per_secret"):
+        ask(bench, "secpe", **own, bound=5e-4)
+
+
 def test_a_secret_job_needs_the_policy(engine, all_run):
     bench = with_pin(engine)
     refusal = job(bench, ask(bench, "secpe", bound=0.01))["refusal"]
