@@ -5,7 +5,6 @@ that order; calls the pure decision; appends the entry; moves balances and chain
 and changes the job and its outbox with it. So a job never runs uncharged and nothing is overspent.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,23 +12,42 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import tables
-from accountant.core import books, mechanisms
-from accountant.core.admission import Account, Admitted, NeedsApproval, Policy, Refused, decide
-from accountant.core.chain import EntryKind, canonical
-from accountant.core.composition import epsilon_alone
+from accountant import requests, tables
+from accountant.core import books
+from accountant.core.admission import Admitted, NeedsApproval, Policy, Refused
+from accountant.core.allowances import Allowance, SecretDeclaration, allowance_body
+from accountant.core.chain import EntryKind
+from accountant.core.currencies import Demand, decide_job, entry_part
 from accountant.core.errors import (
     Conflict,
-    InvalidRequest,
     LeaseLost,
     NotFound,
     NotPermitted,
     VerificationFailed,
     invalid,
 )
-from accountant.core.events import FREE, Event, from_json, to_json
-from accountant.core.pricing import Mechanism, Price, Terms, fit
+from accountant.core.events import Event, to_json
+from accountant.core.pricing import Terms
 from accountant.posting import LockedAccount
+from accountant.requests import JobRequest, terms_of
+
+__all__ = [
+    "Actor",
+    "Allowance",
+    "Claim",
+    "JobRequest",
+    "Output",
+    "SecretDeclaration",
+    "allow",
+    "approve",
+    "cancel",
+    "fail",
+    "give_up",
+    "probed",
+    "publish",
+    "refuse",
+    "submit",
+]
 
 
 @dataclass(frozen=True)
@@ -47,43 +65,12 @@ class Actor:
 
 
 @dataclass(frozen=True)
-class JobRequest:
-    """What an analyst asks for, as it arrived."""
-
-    dataset: str
-    mechanism: str
-    model: str
-    parameters: Mapping[str, Any]
-    purpose: str = ""
-
-    def sha256(self) -> str:
-        """Identity of the body, for idempotency keys."""
-        document = {
-            "dataset": self.dataset,
-            "mechanism": self.mechanism,
-            "model": self.model,
-            "parameters": dict(self.parameters),
-            "purpose": self.purpose,
-        }
-        return hashlib.sha256(canonical(document)).hexdigest()
-
-
-@dataclass(frozen=True)
 class Claim:
     """A worker's hold on one attempt of a job; the token fences off everybody else."""
 
     job_id: UUID
     attempt: int
     token: UUID
-
-
-@dataclass(frozen=True)
-class Allowance:
-    """An (epsilon, delta) allowance as a steward states it, in decimals, and why."""
-
-    epsilon: object
-    delta: object
-    reason: str
 
 
 # --- allowances ---------------------------------------------------------------------------------
@@ -96,11 +83,10 @@ def allow(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> i
     where less would be allowed than is spent and reserved.
     """
     actor.require("steward")
-    if not allowance.reason.strip():
-        raise invalid("reason", "empty", "why the allowance is set or changed")
     with engine.begin() as connection:
-        locked = LockedAccount(connection, _dataset(connection, dataset).id)
-        body = books.allow_body(locked.account, allowance.epsilon, allowance.delta, allowance.reason)
+        found = _dataset(connection, dataset)
+        locked = LockedAccount(connection, found.id)
+        body = allowance_body(allowance, locked.books, found.neighbours)
         try:
             return locked.append(EntryKind.ALLOW, actor.name, None, body).seq
         except VerificationFailed:
@@ -108,18 +94,6 @@ def allow(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> i
 
 
 # --- submitting ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Priced:
-    """A request after every check that needs no lock."""
-
-    mechanism: Mechanism[Any]
-    parameters: Any
-    terms: Terms
-    price: Price
-    event: Event
-    epsilon_alone: float
 
 
 def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: str | None = None) -> UUID:
@@ -141,8 +115,8 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
         earlier = _earlier(connection, actor, idempotency_key, request)
         if earlier is not None:
             return earlier
-        _check_policy(policy, request, actor)
-        priced = _price(request, terms_of(dataset, locked.account))
+        requests.check_policy(policy, request, actor.name)
+        priced = requests.priced(request, terms_of(dataset, locked.accounts))
         job_id = uuid4()
         connection.execute(
             insert(tables.jobs).values(
@@ -154,7 +128,7 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
                 mechanism=request.mechanism,
                 parameters=priced.parameters.model_dump(mode="json"),
                 terms=priced.terms.to_json(),
-                event=to_json(priced.event),
+                event=None if priced.price.dp is None else to_json(priced.price.dp),
                 epsilon_alone=priced.epsilon_alone,
                 breakdown=list(priced.price.breakdown),
                 purpose=request.purpose,
@@ -165,46 +139,6 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
         )
         _consider(locked, _job(connection, job_id), model, policy, None)
         return job_id
-
-
-def terms_of(dataset: Row[Any], account: Account | None) -> Terms:
-    """The public terms of a dataset, from its row; delta is the allowance's."""
-    delta = 1e-6 if account is None or account.delta == 0 else account.delta / 10**21
-    return Terms.from_json(
-        {
-            "neighbours": dataset.neighbours,
-            "delta": delta,
-            "max_records_per_unit": dataset.max_records_per_unit,
-            "public_size": dataset.public_size,
-            "labels": dataset.labels,
-        }
-    )
-
-
-def _price(request: JobRequest, terms: Terms) -> _Priced:
-    mechanism = mechanisms.get(request.mechanism)
-    try:
-        parameters = mechanism.parse(request.parameters, terms)
-    except InvalidRequest as error:
-        raise InvalidRequest(
-            [type(each)(f"parameters.{each.field}", each.problem, each.allowed) for each in error.problems]
-        ) from None
-    lacking = mechanism.missing(parameters)
-    if lacking is not None:
-        raise invalid(f"parameters.{lacking.field}", lacking.problem, lacking.allowed)
-    price = mechanism.price(parameters, terms)
-    event = FREE if price.dp is None else price.dp
-    return _Priced(mechanism, parameters, terms, price, event, epsilon_alone(event, terms.delta)[0])
-
-
-def _check_policy(policy: Policy, request: JobRequest, actor: Actor) -> None:
-    for name, allowed, asked in (
-        ("mechanism", policy.mechanisms, request.mechanism),
-        ("model", policy.models, request.model),
-        ("analyst", policy.analysts, actor.name),
-    ):
-        if allowed and asked not in allowed:
-            raise NotPermitted(f"the dataset's policy does not allow the {name} {asked!r}")
 
 
 def _earlier(connection: Connection, actor: Actor, key: str | None, request: JobRequest) -> UUID | None:
@@ -225,71 +159,38 @@ def _earlier(connection: Connection, actor: Actor, key: str | None, request: Job
 # --- deciding -----------------------------------------------------------------------------------
 
 
-def probe_key(model: Row[Any], parameters: Mapping[str, Any], terms: Mapping[str, Any]) -> str:
-    """Identity of a public probe: the model's bytes, the template and the labels that fill it."""
-    document = {
-        "model": model.facts["sha256"],
-        "template": parameters["template"],
-        "labels": list(terms["labels"]),
-    }
-    return hashlib.sha256(canonical(document)).hexdigest()
-
-
 def _consider(
     locked: LockedAccount, job: Row[Any], model: Row[Any], policy: Policy, approval: dict[str, Any] | None
 ) -> None:
     """Move a submitted or approved job on: probe, refuse, ask a steward, or reserve and queue."""
     connection = locked.connection
-    key = probe_key(model, job.parameters, job.terms)
-    probe = connection.execute(
-        select(tables.probes.c.facts).where(tables.probes.c.key == key)
-    ).scalar_one_or_none()
+    probe = _probe(connection, job, model)
     if probe is None:
         _send(connection, "probe", job.id)  # a worker looks at the model; `probed` comes back here
         return
-    problem = _context_problem(job, model, probe)
+    problem = requests.context_problem(job, model, probe)
     if problem is not None:
         _refuse(connection, job, problem, "policy", None)
         return
-    event = from_json(job.event)
-    decision = decide(locked.account, event, job.epsilon_alone, policy, approval is not None)
+    asked = requests.demand_of(job)
+    decision = decide_job(locked.accounts, asked, job.epsilon_alone or 0.0, policy, approval is not None)
     match decision:
         case Refused():
-            _refuse(connection, job, _with_largest(decision, job, locked.account), "account", approval)
+            told = requests.with_largest(decision, job, locked.accounts)
+            _refuse(connection, job, told, "account", approval)
         case NeedsApproval(why=why):
             _set(connection, job, state="awaiting_approval", decision_reason=why)
         case Admitted():
-            _reserve(locked, job, model, event, approval)
+            _reserve(locked, job, model, asked, approval)
 
 
-def _context_problem(job: Row[Any], model: Row[Any], probe: Mapping[str, Any]) -> Refused | None:
-    mechanism = mechanisms.get(job.mechanism)
-    parameters = mechanism.parse(job.parameters, Terms.from_json(job.terms))
-    asked = mechanism.context_tokens(parameters, probe["template_tokens"])
-    limit = model.facts["context_tokens"]
-    if asked <= limit:
-        return None
-    why = (
-        f"a context would need {asked} tokens ({probe['template_tokens']} of template, the rest record and "
-        f"text), the model has {limit}: make record_tokens, max_text_tokens or the template smaller"
-    )
-    return Refused("model context", str(limit), str(asked), why)
-
-
-def _with_largest(refused: Refused, job: Row[Any], account: Account | None) -> Refused:
-    """Add the largest value of the size field with which the request would fit."""
-    if account is None:
-        return refused
-    mechanism = mechanisms.get(job.mechanism)
-    raw = {name: value for name, value in job.parameters.items() if name != "max_text_tokens"}
-    found = fit(
-        mechanism,
-        raw,
-        Terms.from_json(job.terms),
-        mechanism.size_field,
-        lambda price: price.dp is None or account.fits(price.dp),
-    )
-    return refused.with_largest(mechanism.size_field, None if found is None else found.value)
+def _probe(connection: Connection, job: Row[Any], model: Row[Any]) -> Mapping[str, Any] | None:
+    """What is known of the model with the job's template; None: nobody has looked yet."""
+    key = requests.probe_key(model, job.parameters, job.terms)
+    if key is None:
+        return requests.NO_TEMPLATE
+    query = select(tables.probes.c.facts).where(tables.probes.c.key == key)
+    return connection.execute(query).scalar_one_or_none()
 
 
 def _refuse(
@@ -301,18 +202,18 @@ def _refuse(
 
 
 def _reserve(
-    locked: LockedAccount, job: Row[Any], model: Row[Any], event: Event, approval: dict[str, Any] | None
+    locked: LockedAccount, job: Row[Any], model: Row[Any], asked: Demand, approval: dict[str, Any] | None
 ) -> None:
     """RESERVE, the queued job and its message, in the caller's transaction."""
-    assert locked.account is not None
     body = books.reserve_body(
-        locked.account,
+        locked.accounts.dp,
         job.mechanism,
         job.parameters,
         Terms.from_json(job.terms),
-        event,
+        asked.dp,
         model={"name": model.name, "sha256": model.facts["sha256"]},
         approval=approval,
+        others=entry_part(locked.accounts, asked),
     )
     analyst = _user_name(locked.connection, job.analyst_id)
     locked.append(EntryKind.RESERVE, analyst, job.id, body)
@@ -331,16 +232,18 @@ def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, proble
             refusal = Refused("model", "-", "-", problem or "the model can't be probed")
             _refuse(connection, job, refusal, "policy", None)
             return
-        _keep_probe(connection, probe_key(model, job.parameters, job.terms), facts)
+        _keep_probe(connection, requests.probe_key(model, job.parameters, job.terms), facts)
         dataset = connection.execute(
             select(tables.datasets).where(tables.datasets.c.id == job.dataset_id)
         ).one()
         _consider(locked, job, model, Policy.model_validate(dataset.policy), None)
 
 
-def _keep_probe(connection: Connection, key: str, facts: Mapping[str, Any]) -> None:
+def _keep_probe(connection: Connection, key: str | None, facts: Mapping[str, Any]) -> None:
     from sqlalchemy.dialects.postgresql import insert as upsert
 
+    if key is None:
+        return
     connection.execute(upsert(tables.probes).values(key=key, facts=dict(facts)).on_conflict_do_nothing())
 
 
@@ -409,16 +312,24 @@ class Output:
     sha256: str
 
 
-def publish(engine: Engine, claim: Claim, realized: Event, output: Output, worker: str) -> None:
+def publish(
+    engine: Engine,
+    claim: Claim,
+    realized: Event,
+    output: Output,
+    worker: str,
+    *,
+    ex_post: int | None = None,
+) -> None:
     """COMMIT what was spent and publish the output, in one transaction that checks the token.
 
-    Raises LeaseLost where another attempt owns the job by now: nothing is published then.
+    `ex_post` is what the run really cost in that currency, in units; it counts only where the dataset
+    settles realized costs, and is kept nowhere else. Raises LeaseLost where another attempt owns the
+    job by now: nothing is published then.
     """
     with engine.begin() as connection:
         locked, job = _fenced(connection, claim)
-        assert locked.account is not None
-        body = books.commit_body(locked.account, realized, "succeeded", claim.attempt, output.sha256)
-        locked.append(EntryKind.COMMIT, worker, job.id, body)
+        _commit(locked, job, realized, "succeeded", worker, output=output.sha256, ex_post=ex_post)
         _set(
             connection,
             job,
@@ -449,13 +360,10 @@ def give_up(locked: LockedAccount, job: Row[Any], public_reason: str) -> None:
 
 def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: str) -> None:
     """VOID a reservation under which nothing private was read, else charge all of it."""
-    assert locked.account is not None
     if job.reading_began_at is None:
         locked.append(EntryKind.VOID, by, job.id, {"outcome": outcome, "reason": reason})
     else:
-        whole = from_json(job.event)
-        body = books.commit_body(locked.account, whole, outcome, job.attempt, None)
-        locked.append(EntryKind.COMMIT, by, job.id, body)
+        _commit(locked, job, None, outcome, by)
     _set(
         locked.connection,
         job,
@@ -465,6 +373,24 @@ def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: 
         failure=reason,
         finished_at=_now(),
     )
+
+
+def _commit(
+    locked: LockedAccount,
+    job: Row[Any],
+    realized: Event | None,
+    outcome: str,
+    by: str,
+    *,
+    output: str | None = None,
+    ex_post: int | None = None,
+) -> None:
+    """Append the COMMIT of a job's reservation; `realized` None: all of it."""
+    held = books.read_reservation(locked.reservation(job.id))
+    event = held.event if realized is None else realized
+    others = books.settled_part(locked.accounts, held, event, ex_post)
+    body = books.commit_body(locked.accounts.dp, event, outcome, job.attempt, output, others=others)
+    locked.append(EntryKind.COMMIT, by, job.id, body)
 
 
 # --- rows ---------------------------------------------------------------------------------------

@@ -14,11 +14,19 @@ from sqlalchemy import Connection, Row, func, insert, select, update
 
 from accountant import tables
 from accountant.core.admission import Account, FilterAccount
-from accountant.core.books import Books, Reservation, read_costs
+from accountant.core.books import Books, read_reservation
 from accountant.core.chain import Entry, EntryKind, canonical, digest
+from accountant.core.currencies import (
+    Accounts,
+    ExPostAccount,
+    History,
+    SecretAccount,
+    Settlement,
+    secret_json,
+)
 from accountant.core.errors import NotFound
-from accountant.core.events import from_json
 from accountant.core.filters import Amount, Filter, Kind
+from accountant.core.secrets import SecretKind, SecretTerms
 from accountant.core.verification import read_document
 
 
@@ -40,7 +48,11 @@ class LockedAccount:
         self.dataset: str = row.name
         self.seq: int = row.chain_seq
         self.head: str = row.chain_head
-        self.account = read_account(row)
+        self.books = read_books(row)
+
+    @property
+    def accounts(self) -> Accounts:
+        return self.books.accounts
 
     def append(self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]) -> Entry:
         """Write the next entry and move the balances with it. Raises where the entry can't stand."""
@@ -64,21 +76,22 @@ class LockedAccount:
                 hash=recorded,
             )
         )
-        self.account, self.seq, self.head = after.account, entry.seq, recorded
+        # Reservations and the jobs that closed a filter are in the entries, not on the row.
+        history = replace(after.history, closers=())
+        self.books = replace(after, live={}, resolved=frozenset(), history=history)
+        self.seq, self.head = entry.seq, recorded
         self.connection.execute(
             update(tables.accounts)
             .where(tables.accounts.c.dataset_id == self.dataset_id)
-            .values(chain_seq=self.seq, chain_head=self.head, **_columns(self.account))
+            .values(chain_seq=self.seq, chain_head=self.head, **_columns(self.books))
         )
         return entry
 
     def _books(self, kind: EntryKind, job_id: UUID | None) -> Books:
-        """The books as far as this entry needs them: the account and its own reservation."""
+        """The books as far as this entry needs them: the accounts and its own reservation."""
         if kind in (EntryKind.ALLOW, EntryKind.RESERVE) or job_id is None:
-            return Books(self.account)
-        body = self.reservation(job_id)
-        reservation = Reservation(from_json(body["event"]), read_costs(body["costs"]))
-        return Books(self.account, {str(job_id): reservation})
+            return self.books
+        return replace(self.books, live={str(job_id): read_reservation(self.reservation(job_id))})
 
     def reservation(self, job_id: UUID) -> dict[str, Any]:
         """The body of the job's RESERVE entry."""
@@ -92,8 +105,33 @@ class LockedAccount:
         return body
 
 
-def read_account(row: Row[Any]) -> Account | None:
-    """The account in an `accounts` row; None before the first allowance."""
+# --- rows ---------------------------------------------------------------------------------------
+
+#: Fields of History and the columns that hold them.
+_HISTORY = {
+    "largest_epsilon": "largest_epsilon",
+    "largest_delta": "largest_delta",
+    "largest_bound": "largest_bound",
+    "raises_after_release": "raises_after_release",
+    "jobs": "job_count",
+    "ex_post_jobs": "ex_post_job_count",
+    "secret_jobs": "secret_job_count",
+    "failures": "failure_count",
+}
+
+
+def read_books(row: Row[Any]) -> Books:
+    """The books in an `accounts` row: balances and history, without reservations and closing jobs."""
+    ex_post = ExPostAccount(
+        row.ex_post_limit, row.ex_post_spent, row.ex_post_reserved, Settlement(row.ex_post_settlement)
+    )
+    values = row._mapping
+    history = History(**{name: values[column] for name, column in _HISTORY.items()})
+    return Books(_read_account(row), ex_post=ex_post, secret=_read_secret(row), history=history)
+
+
+def _read_account(row: Row[Any]) -> Account | None:
+    """The `dp` account; None before the first allowance."""
     if row.epsilon is None:
         return None
     values = row._mapping
@@ -103,6 +141,7 @@ def read_account(row: Row[Any]) -> Account | None:
         each = Filter(kind, Fraction(values[f"{kind}_share"]), None if order is None else Fraction(order))
         amounts = {part: Amount(values[f"{kind}_{part}"]) for part in ("limit", "spent", "reserved")}
         if kind is Kind.BASIC:
+            each = replace(each, step_delta=row.basic_step_delta)
             amounts = {
                 part: replace(amount, delta=values[f"basic_delta_{part}"]) for part, amount in amounts.items()
             }
@@ -110,10 +149,48 @@ def read_account(row: Row[Any]) -> Account | None:
     return Account(row.epsilon, row.delta, tuple(filters))
 
 
-def _columns(account: Account | None) -> dict[str, Any]:
-    """The inverse of `read_account`."""
-    if account is None:
-        return {}
+def _read_secret(row: Row[Any]) -> SecretAccount | None:
+    """The secret account; its limit follows from its terms and stands in the row for the CHECK alone."""
+    if row.secret is None:
+        return None
+    stored = row.secret
+    return SecretAccount(
+        SecretTerms.from_json(stored["terms"]),
+        SecretKind(stored["kind"]),
+        stored["neighbours"],
+        None if stored["order"] is None else Fraction(stored["order"]),
+        row.secret_spent,
+        row.secret_reserved,
+        row.secret_jobs,
+    )
+
+
+def _columns(books: Books) -> dict[str, Any]:
+    """The inverse of `read_books`."""
+    values: dict[str, Any] = {column: getattr(books.history, name) for name, column in _HISTORY.items()}
+    for part in ("limit", "spent", "reserved"):
+        values[f"ex_post_{part}"] = getattr(books.ex_post, part)
+    values["ex_post_settlement"] = str(books.ex_post.settlement)
+    if books.secret is not None:
+        values |= _secret_columns(books.secret)
+    if books.account is not None:
+        values |= _account_columns(books.account)
+    return values
+
+
+def _secret_columns(account: SecretAccount) -> dict[str, Any]:
+    stored = secret_json(account)
+    limit = int(stored.pop("limit"))
+    return {
+        "secret": stored,
+        "secret_limit": limit,
+        "secret_spent": account.spent,
+        "secret_reserved": account.reserved,
+        "secret_jobs": account.jobs,
+    }
+
+
+def _account_columns(account: Account) -> dict[str, Any]:
     values: dict[str, Any] = {"epsilon": account.epsilon, "delta": account.delta}
     for each in account.filters:
         kind = each.filter.kind
@@ -124,4 +201,6 @@ def _columns(account: Account | None) -> dict[str, Any]:
             values[f"{kind}_{part}"] = getattr(each, part).main
             if kind is Kind.BASIC:
                 values[f"basic_delta_{part}"] = getattr(each, part).delta
+        if kind is Kind.BASIC:
+            values["basic_step_delta"] = each.filter.step_delta
     return values

@@ -7,21 +7,31 @@ and what was wrong with it is for stewards.
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, Select, func, select
+from sqlalchemy import Connection, Engine, Row, Select, cast, func, select
+from sqlalchemy.dialects.postgresql import JSONB
 
 from accountant import tables
+from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.core import mechanisms
-from accountant.core.admission import Account, FilterAccount, Policy, decide
+from accountant.core.admission import Account, Policy, Refused
 from accountant.core.books import Books
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.chain import GENESIS
 from accountant.core.composition import epsilon_alone
+from accountant.core.currencies import (
+    Accounts,
+    decide_job,
+    demand,
+    statements,
+    with_largest,
+)
 from accountant.core.errors import NotFound, NotPermitted, invalid
-from accountant.core.filters import SOURCES
+from accountant.core.events import releases
+from accountant.core.filters import Kind
 from accountant.core.pricing import Parameters, Price, Terms, fit, quote
 from accountant.core.verification import (
     CSV_COLUMNS,
@@ -32,8 +42,9 @@ from accountant.core.verification import (
     read_document,
     summary,
 )
-from accountant.ledger import Actor, terms_of
-from accountant.posting import read_account
+from accountant.ledger import Actor
+from accountant.posting import read_books
+from accountant.requests import terms_of
 
 OVERSEERS = frozenset({"steward", "auditor"})
 
@@ -70,14 +81,15 @@ def datasets(engine: Engine, viewer: Actor) -> list[dict[str, Any]]:
     with engine.connect() as connection:
         rows = connection.execute(_dataset_query().order_by(tables.datasets.c.name)).all()
         states = _version_states(connection)
-        return [_dataset(row, states.get(row.id, []), viewer) for row in rows]
+        return [_dataset(row, _books(connection, row), states.get(row.id, []), viewer) for row in rows]
 
 
 def dataset(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
     """One dataset. Raises NotFound."""
     with engine.connect() as connection:
         row = _dataset_row(connection, name)
-        return _dataset(row, _version_states(connection, row.id).get(row.id, []), viewer)
+        versions = _version_states(connection, row.id).get(row.id, [])
+        return _dataset(row, _books(connection, row), versions, viewer)
 
 
 def _dataset_query() -> Select[Any]:
@@ -94,6 +106,30 @@ def _dataset_row(connection: Connection, name: str) -> Row[Any]:
     return row
 
 
+def _books(connection: Connection, row: Row[Any]) -> Books:
+    """The books in a row, with the job that closed each closed filter: the first not voided since."""
+    books = read_books(row)
+    closers = []
+    for each in () if books.account is None else books.account.filters:
+        if each.closed:
+            closers.append((each.filter.kind, _closing_job(connection, row.id, each.filter.kind)))
+    return replace(books, history=replace(books.history, closers=tuple(closers)))
+
+
+def _closing_job(connection: Connection, dataset_id: UUID, kind: Kind) -> str:
+    table, later = tables.entries, tables.entries.alias()
+    cost = cast(table.c.document, JSONB)["body"]["costs"][str(kind)]
+    voided = select(later.c.seq).where(later.c.job_id == table.c.job_id, later.c.kind == "VOID").exists()
+    query = (
+        select(table.c.job_id)
+        .where(table.c.dataset_id == dataset_id, table.c.kind == "RESERVE", ~voided)
+        .where(func.jsonb_typeof(cost) == "null")
+        .order_by(table.c.seq)
+        .limit(1)
+    )
+    return str(connection.execute(query).scalar_one())
+
+
 def _version_states(connection: Connection, dataset_id: UUID | None = None) -> dict[UUID, list[Row[Any]]]:
     versions = tables.dataset_versions
     query = select(versions).order_by(versions.c.number)
@@ -105,7 +141,7 @@ def _version_states(connection: Connection, dataset_id: UUID | None = None) -> d
     return found
 
 
-def _dataset(row: Row[Any], versions: list[Row[Any]], viewer: Actor) -> dict[str, Any]:
+def _dataset(row: Row[Any], books: Books, versions: list[Row[Any]], viewer: Actor) -> dict[str, Any]:
     ready = any(version.state == "ready" for version in versions)
     state = "ready" if ready else versions[-1].state if versions else "checking"
     facts = {
@@ -118,7 +154,13 @@ def _dataset(row: Row[Any], versions: list[Row[Any]], viewer: Actor) -> dict[str
         "public_size": row.public_size,
         "labels": row.labels,
         "policy": row.policy,
-        "account": account_view(read_account(row)),
+        "account": account_view(books),
+        "ex_post": ex_post_view(books.ex_post, bool(viewer.roles & OVERSEERS)),
+        "secret": secret_view(books.secret),
+        "statements": [
+            {"currency": each.currency, "text": each.text, "unqualified": each.unqualified}
+            for each in statements(books.accounts, books.history, row.neighbours, row.unit_column or "record")
+        ],
         "entries": row.chain_seq,
     }
     if "steward" in viewer.roles:
@@ -135,41 +177,6 @@ def _dataset(row: Row[Any], versions: list[Row[Any]], viewer: Actor) -> dict[str
         facts["text_template"] = row.text_template
         facts["label_column"] = row.label_column
     return facts
-
-
-def account_view(account: Account | None) -> dict[str, Any] | None:
-    """An account in decimals, each filter with what it allows, and how much of the best is used."""
-    if account is None:
-        return None
-    filters = [_filter_view(each) for each in account.filters]
-    open_ones = [each for each in filters if each["closed"] == 0]
-    best = min(open_ones, key=lambda each: float(each["used_share"]), default=None)
-    return {
-        "epsilon": to_decimal(account.epsilon, EPSILON_UNITS),
-        "delta": to_decimal(account.delta, DELTA_UNITS),
-        "used_share": 1.0 if best is None else best["used_share"],
-        "best_filter": None if best is None else best["kind"],
-        "filters": filters,
-    }
-
-
-def _filter_view(each: FilterAccount) -> dict[str, Any]:
-    limit = each.limit.main
-    return {
-        "kind": str(each.filter.kind),
-        "source": SOURCES[each.filter.kind],
-        "order": None if each.filter.order is None else float(each.filter.order),
-        "share": float(each.filter.share),
-        "limit": to_decimal(limit, EPSILON_UNITS),
-        "spent": to_decimal(each.spent.main, EPSILON_UNITS),
-        "reserved": to_decimal(each.reserved.main, EPSILON_UNITS),
-        "left": to_decimal(each.left.main, EPSILON_UNITS),
-        "spent_share": each.spent.main / limit if limit else 1.0,
-        "reserved_share": each.reserved.main / limit if limit else 0.0,
-        "used_share": each.used.main / limit if limit else 1.0,
-        "closed": each.closed,
-        "holds": each.holds,
-    }
 
 
 # --- quotes -------------------------------------------------------------------------------------
@@ -190,21 +197,25 @@ def quote_on(
     """
     with engine.connect() as connection:
         row = _dataset_row(connection, name)
-    account = read_account(row)
-    terms = terms_of(row, account)
+    accounts = read_books(row).accounts
+    terms = terms_of(row, accounts)
     mechanism = mechanisms.get(mechanism_id)
     if fit_field is None:
         parameters = mechanism.parse(raw, terms)
     else:
-        parameters = fitted(mechanism, raw, terms, fit_field, epsilon, account)
+        parameters = fitted(mechanism, raw, terms, fit_field, epsilon, accounts)
     answer = quote(mechanism, parameters, terms)
     price = mechanism.price(parameters, terms)
     policy = Policy.model_validate(row.policy)
-    if price.dp is not None and answer["dp"] is not None:
-        decision = decide(account, price.dp, answer["dp"]["epsilon"], policy, approved=False)
-        answer["dataset"] = {"name": name, "decision": type(decision).__name__}
-        answer["dataset"] |= {"refusal": getattr(decision, "to_json", dict)()}
-        answer["dataset"] |= _before_and_after(account, price)
+    alone = 0.0 if answer["dp"] is None else answer["dp"]["epsilon"]
+    decision = decide_job(accounts, demand(price), alone, policy, approved=False)
+    refusal = {}
+    if isinstance(decision, Refused):
+        if decision.cap not in ("policy", "allowance"):  # no size would help there
+            decision = with_largest(decision, mechanism, raw, terms, accounts)
+        refusal = decision.to_json()
+    answer["dataset"] = {"name": name, "decision": type(decision).__name__, "refusal": refusal}
+    answer["dataset"] |= _before_and_after(accounts.dp, price)
     return answer
 
 
@@ -214,16 +225,16 @@ def fitted(
     terms: Terms,
     field: str,
     epsilon: float | None,
-    account: Account | None,
+    accounts: Accounts,
 ) -> Parameters:
-    """Parameters whose `field` spends the most that fits `epsilon` alone and the account's filters."""
+    """Parameters whose `field` spends the most that fits `epsilon` alone and the dataset's accounts."""
 
     def affordable(price: Price) -> bool:
-        if price.dp is None:
-            return True
-        if account is not None and not account.fits(price.dp):
+        asked = demand(price)
+        # Before the first allowance there is no filter to fit, and a quote is still wanted.
+        if (accounts.dp is not None or not releases(asked.dp)) and not accounts.fits(asked):
             return False
-        return epsilon is None or epsilon_alone(price.dp, terms.delta)[0] <= epsilon
+        return epsilon is None or price.dp is None or epsilon_alone(price.dp, terms.delta)[0] <= epsilon
 
     found = fit(mechanism, raw, terms, field, affordable)
     if found is None:
@@ -405,7 +416,7 @@ def _export(engine: Engine, name: str, form: str) -> Iterator[str]:
     options = {"isolation_level": "REPEATABLE READ", "stream_results": True, "yield_per": 500}
     with engine.connect().execution_options(**options) as connection:
         row = _dataset_row(connection, name)
-        claimed = header(name, row.chain_seq, row.chain_head, Books(read_account(row)))
+        claimed = header(name, row.chain_seq, row.chain_head, read_books(row))
         claimed["balances"]["live_reservations"] = _live_reservations(connection, row.id)
         yield (",".join(CSV_COLUMNS) if form == "csv" else json.dumps(claimed, ensure_ascii=False)) + "\n"
         table = tables.entries
@@ -442,9 +453,12 @@ def check(engine: Engine, name: str) -> list[str]:
         found = verifier.result()
         if (row.chain_seq, row.chain_head) != (found.entries, found.head or GENESIS):
             problems.append("the account's chain head is not that of its entries")
-        cached = summary(Books(read_account(row), found.books.live))
-        if cached != summary(found.books):
+        books, history = read_books(row), replace(found.books.history, closers=())
+        cached = summary(replace(books, live=found.books.live))
+        if cached != summary(found.books) or books.accounts != found.books.accounts:
             problems.append(f"cached balances {cached} are not those of the entries {summary(found.books)}")
+        if books.history != history:
+            problems.append(f"the cached history {books.history} is not that of the entries {history}")
         live = {
             str(job_id)
             for job_id in connection.execute(

@@ -170,6 +170,28 @@ def _holds(kind: Kind) -> str:
 _AMOUNTS = [f"{kind}_{part}" for kind in Kind for part in ("limit", "spent", "reserved", "closed")]
 _AMOUNTS += ["basic_delta_limit", "basic_delta_spent", "basic_delta_reserved"]
 
+_OTHER_AMOUNTS = [
+    f"{name}_{part}" for name in ("ex_post", "secret") for part in ("limit", "spent", "reserved")
+]
+_COUNTS = ["raises_after_release", "job_count", "ex_post_job_count", "secret_job_count", "failure_count"]
+_NOT_NEGATIVE = [
+    "basic_step_delta",
+    *_OTHER_AMOUNTS,
+    "secret_jobs",
+    "largest_epsilon",
+    "largest_delta",
+    *_COUNTS,
+]
+
+
+def _units(name: str) -> Column[Any]:
+    return Column(name, Units, nullable=False, server_default="0")
+
+
+def _count(name: str) -> Column[Any]:
+    return Column(name, Integer, nullable=False, server_default="0")
+
+
 # One row per dataset: the row that is locked, with its cached balances and the head of its chain.
 accounts = Table(
     "accounts",
@@ -181,10 +203,34 @@ accounts = Table(
     Column("basic_delta_limit", Units, nullable=False, server_default="0"),
     Column("basic_delta_spent", Units, nullable=False, server_default="0"),
     Column("basic_delta_reserved", Units, nullable=False, server_default="0"),
+    _units("basic_step_delta"),
+    # The other two currencies; `secret`: terms, kind, neighbours and order of the secret account.
+    *[_units(name) for name in _OTHER_AMOUNTS],
+    Column("ex_post_settlement", Text, nullable=False, server_default="planned"),
+    Column("secret", JSONB(none_as_null=True)),
+    _count("secret_jobs"),
+    # What the statements of a dataset mention beyond balances (core.currencies.History).
+    _units("largest_epsilon"),
+    _units("largest_delta"),
+    Column("largest_bound", Double, nullable=False, server_default="0"),
+    *[_count(name) for name in _COUNTS],
     Column("chain_seq", BigInteger, nullable=False, server_default="0"),
     Column("chain_head", Text, nullable=False),
     CheckConstraint(" AND ".join(f"{name} >= 0" for name in _AMOUNTS), name="not_negative"),
+    CheckConstraint(" AND ".join(f"{name} >= 0" for name in _NOT_NEGATIVE), name="others_not_negative"),
     CheckConstraint(" OR ".join(_holds(kind) for kind in Kind), name="a_filter_holds"),
+    CheckConstraint("ex_post_settlement IN ('planned','realized')", name="ex_post_settlement"),
+    # Realized ex-post costs may pass the allowance; planned caps never do.
+    CheckConstraint(
+        "ex_post_settlement = 'realized' OR ex_post_spent + ex_post_reserved <= ex_post_limit",
+        name="ex_post_fits",
+    ),
+    CheckConstraint("secret_spent + secret_reserved <= secret_limit", name="secret_fits"),
+    CheckConstraint("secret IS NOT NULL OR (secret_limit = 0 AND secret_jobs = 0)", name="no_secret"),
+    CheckConstraint("secret IS NULL OR secret ->> 'kind' IN ('one','many')", name="secret_kind"),
+    CheckConstraint(
+        "secret IS NULL OR secret ->> 'kind' <> 'one' OR secret_jobs <= 1", name="one_secret_job"
+    ),
 )
 
 JOB_STATES = (
@@ -211,8 +257,8 @@ jobs = Table(
     Column("mechanism", Text, nullable=False),
     Column("parameters", JSONB, nullable=False),
     Column("terms", JSONB, nullable=False),
-    Column("event", JSONB, nullable=False),
-    Column("epsilon_alone", Double, nullable=False),
+    Column("event", JSONB(none_as_null=True)),  # NULL: the price has no (epsilon, delta) part
+    Column("epsilon_alone", Double),
     Column("breakdown", JSONB, nullable=False),
     Column("purpose", Text, nullable=False),
     Column("idempotency_key", Text),
@@ -243,6 +289,7 @@ jobs = Table(
     Index("ix_jobs_live", "state", postgresql_where=text("state IN ('queued','running','settling')")),
     CheckConstraint("state IN (" + ",".join(f"'{s}'" for s in JOB_STATES) + ")", name="state"),
     CheckConstraint("(state IN ('running','settling')) = (lease_token IS NOT NULL)", name="lease"),
+    CheckConstraint("(event IS NULL) = (epsilon_alone IS NULL)", name="event"),
     CheckConstraint("(state = 'refused') = (refusal IS NOT NULL)", name="refusal"),
     CheckConstraint("(state = 'succeeded') = (output_uri IS NOT NULL)", name="output"),
 )

@@ -16,6 +16,13 @@ def test_import_rules_hold():
     assert run.returncode == 0, run.stdout
 
 
+def test_what_the_accountant_calls_runnable_is_what_workers_run():
+    from accountant.core.mechanisms import RUNNABLE
+    from workers.mechanisms import RUNNERS
+
+    assert set(RUNNERS) == RUNNABLE
+
+
 @pytest.mark.slow
 def test_types_check_strictly():
     run = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True)

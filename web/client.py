@@ -138,9 +138,12 @@ class Client:
         """Replace a dataset's policy."""
         return self._json("PUT", f"/datasets/{_part(name)}/policy", json=dict(policy))
 
-    def allow(self, name: str, epsilon: str, delta: str, reason: str) -> Json:
-        """Set a dataset's allowance. Amounts are decimal texts: no digit is lost on the way."""
-        body = {"epsilon": epsilon, "delta": delta, "reason": reason}
+    def allow(self, name: str, epsilon: str | None, delta: str | None, reason: str, **others: Any) -> Json:
+        """Set a dataset's allowance. Amounts are decimal texts: no digit is lost on the way.
+
+        `others`: shares, order, ex_post, ex_post_settlement, secret.
+        """
+        body = {"epsilon": epsilon, "delta": delta, "reason": reason, **others}
         return self._json("POST", f"/datasets/{_part(name)}/allowance", json=body)
 
     def quote(

@@ -4,32 +4,72 @@ Pure. The ledger applies an entry here before it writes it, and `exchequer verif
 through the same steps, so a balance can only be what the entries say.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from accountant.core.admission import Account, FilterAccount
 from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.chain import EntryKind
+from accountant.core.currencies import (
+    NO_EX_POST,
+    NO_HISTORY,
+    NOTHING,
+    Accounts,
+    Demand,
+    ExPostAccount,
+    History,
+    SecretAccount,
+    Settlement,
+    allow_ex_post,
+    allow_secret,
+    beyond_dp,
+    entry_part,
+    read_demand,
+    secret_json,
+)
 from accountant.core.errors import ExchequerError, VerificationFailed, invalid
 from accountant.core.events import Event, from_json, releases, to_json
 from accountant.core.filters import Amount, Costs, Filter, Kind, granted, portfolio
 from accountant.core.pricing import Terms
+from accountant.core.secrets import SecretKind
 
 # --- bodies -------------------------------------------------------------------------------------
 
 
-def allow_body(account: Account | None, epsilon: object, delta: object, reason: str) -> dict[str, Any]:
+def allow_body(
+    account: Account | None,
+    epsilon: object,
+    delta: object,
+    reason: str,
+    *,
+    shares: Mapping[Kind, Fraction] | None = None,
+    order: Fraction | None = None,
+    ex_post: Mapping[str, Any] | None = None,
+    secret: SecretAccount | None = None,
+) -> dict[str, Any]:
     """The body of an ALLOW that sets the allowance to (`epsilon`, `delta`).
 
-    The first allowance above zero fixes orders and shares; later ones keep them.
+    The first allowance fixes orders and shares; later ones keep them. `epsilon` None leaves the `dp`
+    account as it is. `ex_post` is what currencies.ex_post_json gives, `secret` the account wanted.
     """
+    others: dict[str, Any] = {} if ex_post is None else {"ex_post": dict(ex_post)}
+    if secret is not None:
+        others["secret"] = secret_json(secret)
+    if epsilon is None:
+        return {"reason": reason, **others}
+    if account is not None and (shares is not None or order is not None):
+        raise invalid("shares", "orders and shares are fixed at creation", "nothing")
     eps, dlt = granted(epsilon, delta)
     if account is None and eps == 0:
         raise invalid("epsilon", "the first allowance is 0: it fixes the filters", "more than 0")
-    filters = portfolio(eps, dlt) if account is None else tuple(e.filter for e in account.filters)
+    if account is None:
+        filters = portfolio(eps, dlt, shares, order)
+    else:
+        filters = tuple(e.filter for e in account.filters)
     return {
+        **others,
         "epsilon": to_decimal(eps, EPSILON_UNITS),
         "delta": to_decimal(dlt, DELTA_UNITS),
         "reason": reason,
@@ -38,7 +78,7 @@ def allow_body(account: Account | None, epsilon: object, delta: object, reason: 
 
 
 def reserve_body(
-    account: Account,
+    account: Account | None,
     mechanism: str,
     parameters: Mapping[str, Any],
     terms: Terms,
@@ -46,39 +86,81 @@ def reserve_body(
     *,
     model: Mapping[str, Any] | None,
     approval: Mapping[str, Any] | None,
+    others: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The body of a RESERVE. `approval` says who approved it and why; None: the policy did."""
+    """The body of a RESERVE. `approval` says who approved it and why; None: the policy did.
+
+    `others` is what currencies.entry_part gives for the job: its ex-post and secret parts.
+    """
     return {
+        **({} if others is None else others),
         "mechanism": mechanism,
         "parameters": dict(parameters),
         "terms": terms.to_json(),
         "model": None if model is None else dict(model),
         "event": to_json(event),
-        "costs": costs_json(account.costs(event)),
+        "costs": {} if account is None else costs_json(account.costs(event)),
         "approval": None if approval is None else dict(approval),
     }
 
 
 def commit_body(
-    account: Account, event: Event, outcome: str, attempt: int, output: str | None
+    account: Account | None,
+    event: Event,
+    outcome: str,
+    attempt: int,
+    output: str | None,
+    *,
+    others: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The body of a COMMIT: what was really spent. `output` is the SHA-256 of what was published."""
+    """The body of a COMMIT: what was really spent. `output` is the SHA-256 of what was published.
+
+    `others`: the ex-post and secret parts as realized (currencies.entry_part).
+    """
     return {
+        **({} if others is None else others),
         "event": to_json(event),
-        "costs": costs_json(account.costs(event)),
+        "costs": {} if account is None else costs_json(account.costs(event)),
         "outcome": outcome,
         "attempt": attempt,
         "output_sha256": output,
     }
 
 
+def settled_part(
+    accounts: Accounts, held: "Reservation", realized: Event, ex_post: int | None = None
+) -> dict[str, Any]:
+    """The ex-post and secret parts of the COMMIT of a reservation that realized this event.
+
+    A planned cap stands as it was reserved, whatever it really cost: the real figure depends on the data
+    and never enters the entry. `ex_post`, in units, counts where the dataset settles what was realized.
+    """
+    part: dict[str, Any] = {}
+    asked = held.others
+    if asked.ex_post:
+        settles = accounts.ex_post.settlement is Settlement.REALIZED and ex_post is not None
+        part["ex_post"] = {"cap": str(ex_post if settles else asked.ex_post)}
+    account = accounts.secret
+    if account is not None and (asked.secret is not None or releases(held.event)):
+        cost: int | None = held.secret_cost
+        if account.kind is SecretKind.MANY:
+            cost = account.cost(realized, asked.secret)
+        assert cost is not None  # what covers the reservation covers a part of it
+        release = None if asked.secret is None else asked.secret.to_json()
+        part["secret"] = {"release": release, "cost": str(cost)}
+    return part
+
+
 def _filter_json(each: Filter, limit: Amount) -> dict[str, Any]:
-    return {
+    stored: dict[str, Any] = {
         "kind": str(each.kind),
         "share": str(each.share),
         "order": None if each.order is None else str(each.order),
         "limit": _amount_json(limit),
     }
+    if each.step_delta:
+        stored["step_delta"] = str(each.step_delta)
+    return stored
 
 
 def _amount_json(amount: Amount) -> dict[str, str]:
@@ -103,25 +185,41 @@ def read_costs(value: Mapping[str, Any]) -> Costs:
 
 @dataclass(frozen=True)
 class Reservation:
-    """A live reservation: the event it covers and what is set aside on each filter."""
+    """A live reservation: what it covers and what is set aside on each filter and account."""
 
     event: Event
     costs: Costs
+    others: Demand = NOTHING
+    secret_cost: int = 0
+
+
+def read_reservation(body: Mapping[str, Any]) -> Reservation:
+    """What the body of a RESERVE set aside."""
+    event = from_json(body["event"])
+    secret_cost = int(body["secret"]["cost"]) if "secret" in body else 0
+    return Reservation(event, read_costs(body["costs"]), read_demand(event, body), secret_cost)
 
 
 @dataclass(frozen=True)
 class Books:
-    """A dataset's account and its live reservations, after some prefix of the ledger."""
+    """A dataset's accounts and its live reservations, after some prefix of the ledger."""
 
     account: Account | None = None
     live: Mapping[str, Reservation] = field(default_factory=dict)
     resolved: frozenset[str] = frozenset()
+    ex_post: ExPostAccount = NO_EX_POST
+    secret: SecretAccount | None = None
+    history: History = NO_HISTORY
+
+    @property
+    def accounts(self) -> Accounts:
+        return Accounts(self.account, self.ex_post, self.secret)
 
     def apply(self, kind: EntryKind, job: str | None, body: Mapping[str, Any]) -> "Books":
         """The books after one more entry. Raises VerificationFailed where the entry can't stand."""
         try:
             if kind is EntryKind.ALLOW:
-                return replace(self, account=allow(self.account, body))
+                return self._allow(body)
             if job is None:
                 raise VerificationFailed("it names no reservation")
             if kind is EntryKind.RESERVE:
@@ -132,20 +230,61 @@ class Books:
                 raise
             raise VerificationFailed(f"{type(error).__name__}: {error}") from None
 
+    def _allow(self, body: Mapping[str, Any]) -> "Books":
+        account, history, before = self.account, self.history, self.accounts
+        if "epsilon" in body:
+            account = allow(self.account, body)
+        ex_post = allow_ex_post(self.ex_post, body["ex_post"]) if "ex_post" in body else self.ex_post
+        secret = self.secret
+        if "secret" in body:
+            if ex_post.spent or ex_post.reserved:
+                raise VerificationFailed("it states secrets where ex-post jobs ran")
+            secret = allow_secret(self.secret, body["secret"], history.jobs)
+        books = replace(self, account=account, ex_post=ex_post, secret=secret)
+        return replace(books, history=_after_allow(history, before, books.accounts))
+
     def _reserve(self, job: str, body: Mapping[str, Any]) -> "Books":
         if job in self.live or job in self.resolved:
             raise VerificationFailed("its job is reserved already")
         event = from_json(body["event"])
-        account = self.account
-        if account is None:
-            if releases(event):
-                raise VerificationFailed("it reserves where there is no allowance")
-            return replace(self, live={**self.live, job: Reservation(event, {})})
-        costs = _checked_costs(account, event, body)
-        account = move(account, costs, reserved=1)
-        if releases(event) and not any(each.holds for each in account.filters):
-            raise VerificationFailed("no filter holds after it")
-        return replace(self, account=account, live={**self.live, job: Reservation(event, costs)})
+        asked = read_demand(event, body)
+        if entry_part(self.accounts, asked) != {k: body[k] for k in ("ex_post", "secret") if k in body}:
+            raise VerificationFailed("its ex-post or secret part is not that of its event")
+        refused = beyond_dp(self.accounts, asked, True)
+        if refused is not None:
+            raise VerificationFailed(f"it does not fit: {refused.why}")
+        secret_cost = int(body["secret"]["cost"]) if "secret" in body else 0
+        account, costs = self.account, Costs()
+        if account is None and releases(event):
+            raise VerificationFailed("it reserves where there is no allowance")
+        if account is not None:
+            costs = _checked_costs(account, event, body)
+            account = move(account, costs, reserved=1)
+            if releases(event) and not any(each.holds for each in account.filters):
+                raise VerificationFailed("no filter holds after it")
+        books = replace(
+            self, account=account, live={**self.live, job: Reservation(event, costs, asked, secret_cost)}
+        )
+        return books._counted(job, costs, asked, secret_cost, 1)
+
+    def _counted(self, job: str, costs: Costs, asked: Demand, secret_cost: int, sign: int) -> "Books":
+        """History and the two smaller accounts after a RESERVE (1) or its VOID (-1)."""
+        history = self.history
+        secret = self.secret
+        if secret is not None and (asked.secret is not None or releases(asked.dp)):
+            secret = replace(secret, reserved=secret.reserved + sign * secret_cost, jobs=secret.jobs + sign)
+        shut = tuple((kind, job) for kind, cost in costs.items() if cost is None)
+        others = tuple(each for each in history.closers if each[1] != job)
+        spends = bool(releases(asked.dp)) or asked.ex_post > 0 or asked.secret is not None
+        history = replace(
+            history,
+            jobs=history.jobs + sign * spends,
+            ex_post_jobs=history.ex_post_jobs + sign * (asked.ex_post > 0),
+            secret_jobs=history.secret_jobs + sign * (asked.secret is not None),
+            closers=history.closers + shut if sign > 0 else others,
+        )
+        ex_post = replace(self.ex_post, reserved=self.ex_post.reserved + sign * asked.ex_post)
+        return replace(self, ex_post=ex_post, secret=secret, history=history)
 
     def _resolve(self, kind: EntryKind, job: str, body: Mapping[str, Any]) -> "Books":
         if job not in self.live:
@@ -157,7 +296,8 @@ class Books:
         if kind is EntryKind.VOID:
             if account is not None and held.costs:
                 account = move(account, held.costs, reserved=-1)
-            return replace(self, account=account, live=rest, resolved=done)
+            books = replace(self, account=account, live=rest, resolved=done)
+            return books._counted(job, held.costs, held.others, held.secret_cost, -1)
         event = from_json(body["event"])
         if releases(event) - releases(held.event):
             raise VerificationFailed("it realizes more than was reserved")
@@ -165,7 +305,113 @@ class Books:
             costs = settled(held.costs, _checked_costs(account, event, body))
             account = move(account, held.costs, reserved=-1, keep_closed=True)
             account = move(account, costs, spent=1)
-        return replace(self, account=account, live=rest, resolved=done)
+        books = replace(self, account=account, live=rest, resolved=done)
+        return books._settled_others(held, event, body)
+
+    def _settled_others(self, held: Reservation, event: Event, body: Mapping[str, Any]) -> "Books":
+        """The smaller accounts after a COMMIT: caps stand unless the dataset settles what was realized."""
+        realized = read_demand(event, body)
+        ex_post = self.ex_post
+        charged = held.others.ex_post
+        if held.others.ex_post and ex_post.settlement is Settlement.REALIZED and "ex_post" in body:
+            charged = realized.ex_post
+        elif realized.ex_post not in (0, charged):
+            raise VerificationFailed("an ex-post cap is charged as it was reserved")
+        ex_post = replace(
+            ex_post, reserved=ex_post.reserved - held.others.ex_post, spent=ex_post.spent + charged
+        )
+        secret = self.secret
+        if secret is not None and held.secret_cost:
+            cost = settled_secret(secret, held.others, held.secret_cost, realized, body)
+            secret = replace(secret, reserved=secret.reserved - held.secret_cost, spent=secret.spent + cost)
+        failed = body.get("outcome") in ("failed", "cancelled")
+        history = replace(self.history, failures=self.history.failures + failed)
+        return replace(self, ex_post=ex_post, secret=secret, history=history)
+
+
+def _after_allow(history: History, before: Accounts, after: Accounts) -> History:
+    """Largest allowances so far, and whether this one was a raise after a release."""
+    dp = after.dp
+    epsilon, delta = (0, 0) if dp is None else (dp.epsilon, dp.delta)
+    bound = 0.0 if after.secret is None else after.secret.terms.bound
+    raised = (
+        epsilon > history.largest_epsilon
+        or delta > history.largest_delta
+        or bound > history.largest_bound
+        or after.ex_post.limit > before.ex_post.limit
+    )
+    return replace(
+        history,
+        largest_epsilon=max(epsilon, history.largest_epsilon),
+        largest_delta=max(delta, history.largest_delta),
+        largest_bound=max(bound, history.largest_bound),
+        raises_after_release=history.raises_after_release + (raised and history.jobs > 0),
+    )
+
+
+def settled_secret(
+    account: SecretAccount, held: Demand, reserved: int, realized: Demand, body: Mapping[str, Any]
+) -> int:
+    """What a COMMIT leaves charged on the secret account.
+
+    Divergences of rounds add up, so a `many` account returns what was not taken. A blow-up does not:
+    the one exact job pays its reservation, and so does a job whose COMMIT states no secret part.
+    """
+    if account.kind is SecretKind.ONE or "secret" not in body:
+        return reserved
+    if realized.secret is not None and (
+        held.secret is None
+        or replace(realized.secret, rounds=1) != replace(held.secret, rounds=1)
+        or realized.secret.rounds > held.secret.rounds
+    ):
+        raise VerificationFailed("it realizes a secret release that was not reserved")
+    cost = account.cost(realized.dp, realized.secret) or 0
+    if body["secret"]["cost"] != str(cost) or cost > reserved:
+        raise VerificationFailed("its secret cost is not that of its event")
+    return cost
+
+
+def closing_jobs(books: Books) -> dict[Kind, str]:
+    """For each filter that is closed because it could not price a job: the first such job."""
+    first: dict[Kind, str] = {}
+    for kind, job in books.history.closers:
+        first.setdefault(kind, job)
+    return first
+
+
+@dataclass(frozen=True)
+class FilterState:
+    """A filter as a page shows it: open, closed by a job that it can't price, or passed.
+
+    A passed one is beyond its limit because another filter admitted the job; a refund may bring it back.
+    """
+
+    filter: Filter
+    state: Literal["open", "closed", "passed"]
+    closed_by: str | None
+
+
+def filter_states(books: Books) -> tuple[FilterState, ...]:
+    """The state of every filter; nothing where there is no `dp` account."""
+    closers = closing_jobs(books)
+    states = []
+    for each in () if books.account is None else books.account.filters:
+        state: Literal["open", "closed", "passed"] = "open" if each.holds else "passed"
+        if each.closed:
+            state = "closed"
+        states.append(FilterState(each.filter, state, closers.get(each.filter.kind)))
+    return tuple(states)
+
+
+def closing_jobs_of(entries: Iterable[tuple[EntryKind, str | None, Mapping[str, Any]]]) -> dict[Kind, str]:
+    """The same from (kind, job, body) of a ledger's entries in order, without replaying balances."""
+    closers: list[tuple[Kind, str]] = []
+    for entry, job, body in entries:
+        if entry is EntryKind.RESERVE and job is not None:
+            closers += [(Kind(kind), job) for kind, cost in body["costs"].items() if cost is None]
+        elif entry is EntryKind.VOID:
+            closers = [each for each in closers if each[1] != job]
+    return {kind: next(job for each, job in closers if each is kind) for kind, _ in closers}
 
 
 def _checked_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Costs:
@@ -177,8 +423,12 @@ def _checked_costs(account: Account, event: Event, body: Mapping[str, Any]) -> C
 
 
 def settled(reserved: Costs, realized: Costs) -> Costs:
-    """What a COMMIT moves to spent. A filter that could not price the reservation stays closed."""
-    return {kind: None if reserved[kind] is None else realized[kind] for kind in reserved}
+    """What a COMMIT moves to spent. A filter that could not price the reservation stays closed.
+
+    An (epsilon, delta) price covers the whole job and none of its prefixes: where one was reserved
+    (delta above 0), nothing of it returns.
+    """
+    return {kind: cost if cost is None or cost.delta else realized[kind] for kind, cost in reserved.items()}
 
 
 def move(
@@ -230,4 +480,7 @@ def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
 
 def _read_filter(value: Mapping[str, Any]) -> Filter:
     order = None if value["order"] is None else Fraction(value["order"])
-    return Filter(Kind(value["kind"]), Fraction(value["share"]), order)
+    step = int(value.get("step_delta", 0))
+    if step < 0:
+        raise VerificationFailed("a step of delta is negative")
+    return Filter(Kind(value["kind"]), Fraction(value["share"]), order, step)

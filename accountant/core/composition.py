@@ -1,21 +1,37 @@
 """From events to (epsilon, delta): the figure of one job alone.
 
 Inside one job the parameters are fixed before it starts, so ordinary composition theorems apply and
-the tightest accountant serves. Across jobs only the filters of `filters.py` decide.
+the tightest accountant serves: exact profiles where the event has one, which a privacy loss distribution
+on a grid approaches from above at ten times the work, and Rényi divergence elsewhere. Across jobs only
+the filters of `filters.py` decide.
 """
 
 import math
+from collections import Counter
 from fractions import Fraction
 
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_ndtr
 
-from accountant.core import curves
+from accountant.core import curves, profiles
 from accountant.core.errors import invalid
-from accountant.core.events import Event, Gaussian, releases
+from accountant.core.events import (
+    Event,
+    Gaussian,
+    Laplace,
+    PoissonReplaced,
+    PoissonSampled,
+    Sampled,
+    SampledWithoutReplacement,
+    from_releases,
+    releases,
+)
 
 #: ln(order - 1) is searched between these: orders from 1 + 5e-5 to 1 + 9e13.
 _LOG_ORDER_RANGE = (-10.0, 32.0)
+
+#: Below this delta, integration (good to about 1e-30) gives way to Rényi divergence.
+_LEAST_INTEGRATED_DELTA = 1e-24
 
 
 def conversion(order: float, delta: float) -> float:
@@ -77,24 +93,94 @@ def renyi_epsilon(event: Event, delta: float) -> float | None:
 def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
     """The tightest epsilon of one job at `delta`, and the accountant that gives it.
 
-    Raises InvalidRequest for a `delta` outside (0, 1).
+    Raises InvalidRequest for a `delta` outside (0, 1), or where no accountant knows the event.
     """
-    if not 0 < delta < 1:
-        raise invalid("delta", f"{delta!r} is out of range", "0 < delta < 1")
+    check_delta(delta)
     counts = releases(event)
     if not counts:
         return 0.0, "no release"
+    exact = _exact_epsilon(counts, delta)
+    if exact is not None:
+        return exact
     found: list[tuple[float, str]] = []
-    if all(isinstance(leaf, Gaussian) for leaf in counts):
-        mu_squared = curves.gaussian_mu_squared(event)
-        assert mu_squared is not None
-        return gaussian_epsilon(math.sqrt(mu_squared), delta), "exact Gaussian"
     renyi = renyi_epsilon(event, delta)
     if renyi is not None:
         found.append((renyi, "Rényi"))
     pure = curves.pure_epsilon(event)
     if pure is not None:
         found.append((float(pure), "sum of pure epsilon"))
+    split = _pure_and_exact(counts, delta)
+    if split is not None:
+        found.append((split, "pure epsilon and exact Gaussian"))
     if not found:
         raise invalid("event", "no accountant can price this composition")
     return min(found)
+
+
+def check_delta(delta: float) -> None:
+    """Raise InvalidRequest for a `delta` at which no epsilon can be quoted."""
+    if not 0 < delta < 1:
+        raise invalid("delta", f"{delta!r} is out of range", "0 < delta < 1")
+
+
+def _exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | None:
+    """Gaussians, alone or with one sampled event or one Laplace release: exact, by integration."""
+    others = {leaf: count for leaf, count in counts.items() if not isinstance(leaf, Gaussian)}
+    mu_squared = curves.gaussian_mu_squared(from_releases(counts - Counter(others)))
+    assert mu_squared is not None  # only Gaussians are left
+    mu = math.sqrt(mu_squared)
+    if not others:
+        return gaussian_epsilon(mu, delta), "exact Gaussian"
+    ((leaf, count),) = list(others.items())[:1]
+    if len(others) > 1 or count > 1 or delta < _LEAST_INTEGRATED_DELTA:
+        return None
+    match leaf:
+        case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
+            epsilons = [_with_gaussian(*each, mu, delta) for each in sampled_profiles(leaf)]
+            return max(epsilons), "exact sampled Gaussian"
+        case Laplace(multiplier) if mu > 0:
+            pure = 1 / multiplier
+            return _with_gaussian(profiles.laplace(pure), (-pure, pure), mu, delta), "exact integration"
+        case _:
+            return None
+
+
+def sampled_profiles(event: Sampled) -> list[tuple[profiles.Profile, tuple[float, ...]]]:
+    """The privacy profiles of a sampled event, one per direction, with the places of their kinks."""
+    q = event.probability
+    mu = math.sqrt(curves.whole_mu_squared(event))
+    if not isinstance(event, PoissonSampled):
+        return [(profiles.replaced(q, mu), (0.0,))]
+    turn = math.log1p(-q) if q < 1 else 0.0
+    return [
+        (profiles.poisson_removed(q, mu), (0.0, turn)),
+        (profiles.poisson_added(q, mu), (0.0, -turn)),
+    ]
+
+
+def _with_gaussian(profile: profiles.Profile, kinks: tuple[float, ...], mu: float, delta: float) -> float:
+    """The smallest epsilon >= 0 of the profile composed with a `mu`-GDP release."""
+
+    def excess(epsilon: float) -> float:
+        return math.log(profiles.delta_with_gaussian(profile, kinks, mu, epsilon) or 1e-300) - target
+
+    target = math.log(delta)
+    if excess(0.0) <= 0:
+        return 0.0
+    high = 1.0
+    while excess(high) > 0:
+        high *= 2
+    return float(brentq(excess, 0.0, high, xtol=1e-11, rtol=1e-12))
+
+
+def _pure_and_exact(counts: Counter[Event], delta: float) -> float | None:
+    """Pure releases by their sum at delta 0, all others exactly at `delta`; None where that is no split."""
+    pure, others = Fraction(0), Counter[Event]()
+    for leaf, count in counts.items():
+        cost = curves.pure_epsilon(leaf)
+        if cost is None:
+            others[leaf] = count
+        else:
+            pure += cost * count
+    exact = _exact_epsilon(others, delta) if others and pure else None
+    return None if exact is None else float(pure) + exact[0]

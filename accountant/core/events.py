@@ -133,7 +133,95 @@ class WorstOf:
         _check_parts(self.events, least=1)
 
 
-Event = Gaussian | Laplace | Exponential | ZCDp | EpsilonDelta | SelfComposed | Composed | WorstOf
+@dataclass(frozen=True)
+class PoissonSampled:
+    """`event` on a sample in which every unit takes part by a coin of its own, `probability` for heads.
+
+    One draw serves the whole of `event`, which must consist of Gaussians: sampling a composition is not
+    composing samples (DESIGN, trap 5). Neighbours differ by one unit, present in one and absent from
+    the other: the loss is that of (1 - q) N(0) + q N(1/sigma) against N(0), in both directions. A
+    replaced unit is `PoissonReplaced`.
+    """
+
+    probability: float
+    event: "Event"
+
+    def __post_init__(self) -> None:
+        _check_probability(self.probability)
+        _check_sampled(self.event)
+
+
+@dataclass(frozen=True)
+class PoissonReplaced:
+    """The same sampling where one unit is replaced by another, which tosses a coin of its own.
+
+    The multipliers in `event` are relative to the distance between the results with the one and with
+    the other unit; each lies no further than that from the result without either. The loss is
+    at most that of (1 - q) M0 + q M1 against (1 - q) M0 + q M1' with any two of the three that far apart.
+    """
+
+    probability: float
+    event: "Event"
+
+    def __post_init__(self) -> None:
+        _check_probability(self.probability)
+        _check_sampled(self.event)
+
+
+@dataclass(frozen=True)
+class SampledWithoutReplacement:
+    """`event` on a uniform sample of exactly `sample_size` of exactly `population` units.
+
+    Meaningful under replace-one alone, where the population is public: adding a unit would displace
+    another from the sample. The multipliers in `event` are relative to the replace-one sensitivity.
+    """
+
+    sample_size: int
+    population: int
+    event: "Event"
+
+    def __post_init__(self) -> None:
+        for name in ("sample_size", "population"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise invalid(name, f"{value!r} is not a whole number", "1 to 10^12")
+            if not 1 <= value <= MAX_COUNT:
+                raise invalid(name, f"{value!r} is out of range", "1 to 10^12")
+        if self.sample_size > self.population:
+            raise invalid(
+                "sample_size", f"{self.sample_size} of {self.population}", f"1 to {self.population}"
+            )
+        _check_sampled(self.event)
+
+    @property
+    def probability(self) -> float:
+        """The chance that a given unit takes part: sample_size / population."""
+        return self.sample_size / self.population
+
+
+def _check_probability(value: object) -> None:
+    _positive(value, "probability")
+    if value > 1:  # type: ignore[operator]  # _positive has refused what is no number
+        raise invalid("probability", f"{value!r} is out of range", "0 < probability <= 1")
+
+
+def _check_sampled(event: object) -> None:
+    """Sampled events are priced for compositions of Gaussians and nothing else."""
+    match event:
+        case Gaussian():
+            return
+        case SelfComposed(inner, _):
+            _check_sampled(inner)
+        case Composed(events) if events:
+            for part in events:
+                _check_sampled(part)
+        case _:
+            raise invalid("event", "only Gaussians are priced on a sample", "a composition of Gaussians")
+
+
+Sampled = PoissonSampled | PoissonReplaced | SampledWithoutReplacement
+
+Event = Gaussian | Laplace | Exponential | ZCDp | EpsilonDelta | SelfComposed | Composed | WorstOf | Sampled
 
 FREE = Composed(())
 
@@ -142,7 +230,8 @@ FREE = Composed(())
 
 
 def releases(event: Event) -> Counter[Event]:
-    """How often each basic release occurs. Compositions are opened; a WorstOf counts as one release."""
+    """How often each basic release occurs. Compositions are opened; a WorstOf and a sampled
+    event count as one release."""
     if isinstance(event, SelfComposed):
         inner = releases(event.event)
         return Counter({leaf: count * event.count for leaf, count in inner.items()})
@@ -182,6 +271,13 @@ def to_json(event: Event) -> dict[str, Any]:
             return {"type": "composed", "events": [to_json(part) for part in events]}
         case WorstOf(events):
             return {"type": "worst_of", "events": [to_json(part) for part in events]}
+        case PoissonSampled(probability, inner):
+            return {"type": "poisson_sampled", "probability": float(probability), "event": to_json(inner)}
+        case PoissonReplaced(probability, inner):
+            return {"type": "poisson_replaced", "probability": float(probability), "event": to_json(inner)}
+        case SampledWithoutReplacement(size, population, inner):
+            counts = {"sample_size": size, "population": population}
+            return {"type": "sampled_without_replacement", **counts, "event": to_json(inner)}
 
 
 _FIELDS: dict[str, tuple[Callable[..., Event], tuple[str, ...]]] = {
@@ -193,6 +289,9 @@ _FIELDS: dict[str, tuple[Callable[..., Event], tuple[str, ...]]] = {
     "self_composed": (SelfComposed, ("event", "count")),
     "composed": (Composed, ("events",)),
     "worst_of": (WorstOf, ("events",)),
+    "poisson_sampled": (PoissonSampled, ("probability", "event")),
+    "poisson_replaced": (PoissonReplaced, ("probability", "event")),
+    "sampled_without_replacement": (SampledWithoutReplacement, ("sample_size", "population", "event")),
 }
 
 
@@ -214,7 +313,7 @@ def from_json(value: object, depth: int = 0) -> Event:
         if not isinstance(arguments["events"], list):
             raise invalid("event.events", "not a list")
         arguments["events"] = tuple(from_json(part, depth + 1) for part in arguments["events"])
-    for name in ("noise_multiplier", "shift", "rho", "epsilon", "delta"):
+    for name in ("noise_multiplier", "shift", "rho", "epsilon", "delta", "probability"):
         if isinstance(arguments.get(name), int) and not isinstance(arguments[name], bool):
             arguments[name] = float(arguments[name])  # JSON writes 2.0 as 2
     return build(**arguments)

@@ -7,6 +7,7 @@ A job is admitted while at least one filter fits everything so far and the job.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -21,9 +22,9 @@ from accountant.core.budget import (
     round_allowance,
     round_price,
 )
-from accountant.core.composition import conversion, gaussian_mu
+from accountant.core.composition import conversion, gaussian_epsilon, gaussian_mu
 from accountant.core.errors import invalid
-from accountant.core.events import Event
+from accountant.core.events import EpsilonDelta, Event, from_releases, releases
 
 
 class Kind(StrEnum):
@@ -41,6 +42,12 @@ DEFAULT_SHARES: dict[Kind, Fraction] = {
     Kind.RENYI_TWICE: Fraction(1, 10),
     Kind.BASIC: Fraction(1, 10),
 }
+
+#: The basic filter charges a job that is not pure this part of the filter's share of delta, fixed when
+#: the account is created: at most so many such jobs fit whatever their epsilon.
+BASIC_STEP = Fraction(1, 100)
+
+MOST_ORDER = 10**12
 
 SOURCES: dict[Kind, str] = {
     Kind.RENYI: "Feldman and Zrnic 2021",
@@ -82,12 +89,14 @@ Costs = dict[Kind, Amount | None]
 class Filter:
     """One filter of one dataset: kind, share of delta, and Rényi order where it has one.
 
-    Fixed when the first allowance is given; a raised allowance keeps them.
+    Fixed when the first allowance is given; a raised allowance keeps them. `step_delta`, of the basic
+    filter, is what a job that is not pure pays of delta, in 10^-21; 0: such a job closes the filter.
     """
 
     kind: Kind
     share: Fraction
     order: Fraction | None = None
+    step_delta: int = 0
 
     def limit(self, epsilon: int, delta: int) -> Amount:
         """What the filter allows in total under (`epsilon`, `delta`), in units."""
@@ -103,9 +112,7 @@ class Filter:
         return Amount(math.floor(allowed * EPSILON_UNITS))
 
     def cost(self, event: Event) -> Amount | None:
-        """What `event` costs here, rounded up; None if this filter can't price it. An event
-        that is not pure closes the basic filter.
-        """
+        """What `event` costs here, rounded up; None if this filter can't price it, which closes it."""
         match self.kind:
             case Kind.RENYI | Kind.RENYI_TWICE:
                 assert self.order is not None
@@ -113,14 +120,78 @@ class Filter:
             case Kind.GAUSSIAN:
                 price = curves.gaussian_mu_squared(event)
             case Kind.BASIC:
-                price = curves.pure_epsilon(event)
+                return basic_cost(event, self.step_delta)
         return None if price is None else Amount(round_price(price, EPSILON_UNITS))
 
 
-def portfolio(epsilon: int, delta: int, shares: dict[Kind, Fraction] | None = None) -> tuple[Filter, ...]:
+# --- the basic filter ---------------------------------------------------------------------------
+
+#: Orders over which a job's epsilon is minimised for the basic filter: fixed, so that a verifier gets
+#: the same figure from the same event on any machine.
+_BASIC_ORDERS = tuple(1 + Fraction(2) ** (step // 2) * Fraction(2 + step % 2, 2) for step in range(-8, 22))
+#: Covers root-finding and logarithms in those figures.
+_BASIC_SLACK = Fraction(1, 10**8)
+
+
+def basic_cost(event: Event, step_delta: int) -> Amount | None:
+    """(epsilon, delta) of a whole job, in units.
+
+    A pure job: the sum of its epsilons, delta 0. Otherwise releases stated as (epsilon, delta) add up
+    as they are, and the others are priced together: as pure if they are, or else at `step_delta`.
+    An (epsilon, delta) price covers the whole job and none of its prefixes: an early stop returns
+    nothing of it (books.settled).
+    """
+    pure = curves.pure_epsilon(event)
+    if pure is not None:
+        return Amount(round_price(pure, EPSILON_UNITS))
+    counts = releases(event)
+    main, delta = Fraction(0), Fraction(0)
+    for leaf in [leaf for leaf in counts if isinstance(leaf, EpsilonDelta) and leaf.delta > 0]:
+        assert isinstance(leaf, EpsilonDelta)
+        count = counts.pop(leaf)
+        main += count * Fraction(leaf.epsilon)
+        delta += count * Fraction(leaf.delta)
+    if counts:
+        rest = from_releases(counts)
+        own = curves.pure_epsilon(rest)
+        if own is None:
+            if step_delta == 0:
+                return None
+            own = _epsilon_at(rest, step_delta / DELTA_UNITS)
+            delta += Fraction(step_delta, DELTA_UNITS)
+        if own is None:
+            return None
+        main += own
+    return Amount(round_price(main, EPSILON_UNITS), round_price(delta, DELTA_UNITS))
+
+
+def _epsilon_at(event: Event, delta: float) -> Fraction | None:
+    """An epsilon at `delta`: by mu or by Rényi divergence, whichever is less; None where neither applies."""
+    found = []
+    mu_squared = curves.gaussian_mu_squared(event)
+    if mu_squared is not None:
+        found.append(gaussian_epsilon(math.sqrt(mu_squared), delta))
+    for order in _BASIC_ORDERS:
+        cost = curves.renyi(event, order)
+        if cost is None:
+            break
+        found.append(max(0.0, float(cost) + conversion(float(order), delta)))
+    if found:
+        return Fraction(min(found)) * (1 + _BASIC_SLACK) + _BASIC_SLACK / 10
+    return None
+
+
+def portfolio(
+    epsilon: int,
+    delta: int,
+    shares: Mapping[Kind, Fraction] | None = None,
+    order: Fraction | None = None,
+) -> tuple[Filter, ...]:
     """The filters of a new account with (`epsilon`, `delta`) in units.
 
-    Raises InvalidRequest where a share is missing, not positive, or the shares exceed 1 together.
+    `shares` and `order` (of the first filter; the third has twice that) are the steward's; nothing:
+    the defaults. Raises InvalidRequest where a share is missing, negative, the shares exceed 1
+    together, or the order is not above 1.
     """
     shares = DEFAULT_SHARES if shares is None else shares
     if set(shares) != set(Kind):
@@ -130,9 +201,15 @@ def portfolio(epsilon: int, delta: int, shares: dict[Kind, Fraction] | None = No
             raise invalid(f"shares.{kind}", f"{share} is out of range", "0 to 1")
     if sum(shares.values()) > 1:
         raise invalid("shares", f"they add up to {float(sum(shares.values()))}", "at most 1 together")
-    order = best_order(epsilon, delta, shares[Kind.RENYI])
+    if order is None:
+        order = best_order(epsilon, delta, shares[Kind.RENYI])
+    if not 1 < order <= MOST_ORDER:
+        raise invalid("order", f"{float(order):g} is out of range", f"above 1, up to {MOST_ORDER:,}")
     orders = {Kind.RENYI: order, Kind.RENYI_TWICE: 2 * order}
-    return tuple(Filter(kind, shares[kind], orders.get(kind)) for kind in Kind)
+    step = math.floor(BASIC_STEP * shares[Kind.BASIC] * delta)
+    return tuple(
+        Filter(kind, shares[kind], orders.get(kind), step if kind is Kind.BASIC else 0) for kind in Kind
+    )
 
 
 def best_order(epsilon: int, delta: int, share: Fraction) -> Fraction:

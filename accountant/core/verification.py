@@ -14,6 +14,7 @@ from typing import Any
 from accountant.core import mechanisms
 from accountant.core.books import Books
 from accountant.core.chain import FIELDS, GENESIS, Entry, EntryKind, digest, read_entry
+from accountant.core.currencies import NO_EX_POST, demand, read_demand
 from accountant.core.errors import ExchequerError, VerificationFailed
 from accountant.core.events import to_json
 from accountant.core.pricing import Terms
@@ -34,7 +35,15 @@ class Verified:
 def summary(books: Books) -> dict[str, Any]:
     """Balances as the header of an export states them."""
     account = books.account
+    others: dict[str, Any] = {}
+    if books.ex_post != NO_EX_POST:
+        own = books.ex_post
+        others["ex_post"] = [str(own.limit), str(own.spent), str(own.reserved)]
+    if books.secret is not None:
+        held = books.secret
+        others["secret"] = [str(held.limit), str(held.spent), str(held.reserved), str(held.jobs)]
     return {
+        **others,
         "live_reservations": len(books.live),
         "filters": None
         if account is None
@@ -94,7 +103,8 @@ def _check_price(body: Mapping[str, Any]) -> None:
         price = mechanism.price(mechanism.parse(body["parameters"], terms), terms)
     except (KeyError, TypeError, ValueError, ExchequerError) as error:
         raise VerificationFailed(f"its price can't be recomputed: {error}") from None
-    if price.dp is None or to_json(price.dp) != body["event"]:
+    asked = demand(price)
+    if to_json(asked.dp) != body["event"] or asked != read_demand(asked.dp, body):
         raise VerificationFailed("its event is not the price of its parameters")
 
 

@@ -1,12 +1,13 @@
 """Datasets: catalogue, declaration, allowance, policy, quotes, ledger."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from flask import Response, jsonify, request
 from pydantic import Field
 
 from accountant import ledger, registry, reports
 from accountant.core.admission import Policy
+from accountant.core.allowances import SecretDeclaration
 from accountant.core.errors import InvalidRequest, invalid
 from web.api import api
 from web.api.bodies import Body, read, read_limit, read_object, read_seq
@@ -17,12 +18,30 @@ from web.errors import with_prefix
 FORMATS = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
 
 
+Figure = Annotated[str | int | float, Field(union_mode="left_to_right")]
+
+
 class NewAllowance(Body):
     """An allowance in decimals: texts keep every digit, numbers serve too."""
 
-    epsilon: str | int | float = Field(union_mode="left_to_right")
-    delta: str | int | float = Field(union_mode="left_to_right")
+    epsilon: Figure | None = None
+    delta: Figure | None = None
     reason: str = Field(max_length=2000)
+    shares: dict[str, Figure] | None = None
+    order: Figure | None = None
+    ex_post: Figure | None = None
+    ex_post_settlement: str | None = Field(None, max_length=20)
+    secret: dict[str, Any] | None = None
+
+    def allowance(self) -> ledger.Allowance:
+        """The allowance that the ledger takes. Raises InvalidRequest for figures of too many digits."""
+        for field in ("epsilon", "delta", "order", "ex_post"):
+            if len(str(getattr(self, field))) > 100:
+                raise invalid(field, "too many digits", "at most 100 characters")
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        if self.secret is not None:
+            given["secret"] = SecretDeclaration.from_json(self.secret)
+        return ledger.Allowance(**given)
 
 
 class Correction(Body):
@@ -73,11 +92,7 @@ def allow(name: str) -> Response:
     actor = current_actor()
     actor.require("steward")
     reports.dataset(engine(), name, actor)  # a name in the address that names nothing is 404, not 422
-    body = read(NewAllowance)
-    for field, value in (("epsilon", body.epsilon), ("delta", body.delta)):
-        if len(str(value)) > 100:
-            raise invalid(field, "too many digits", "at most 100 characters")
-    ledger.allow(engine(), name, ledger.Allowance(body.epsilon, body.delta, body.reason), actor)
+    ledger.allow(engine(), name, read(NewAllowance).allowance(), actor)
     return jsonify(reports.dataset(engine(), name, actor))
 
 

@@ -6,7 +6,7 @@ from flask import Response, jsonify
 from pydantic import Field
 
 from accountant import registry, reports
-from accountant.core.mechanisms import MECHANISMS
+from accountant.core.mechanisms import MECHANISMS, RUNNABLE
 from web.api import api
 from web.api.bodies import Body, read
 from web.app import engine
@@ -52,6 +52,7 @@ def mechanisms() -> Response:
                 "summary": each.summary,
                 "source": each.source,
                 "size_field": each.size_field,
+                "runnable": each.id in RUNNABLE,
                 "parameters": each.parameters.model_json_schema(),
             }
             for each in MECHANISMS.values()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from web.cli.output import Failed, err, facts, out, print_json, say, table
-from web.cli.price import split
+from web.cli.price import read_json, split
 from web.cli.profile import connect
 from web.client import Client
 
@@ -196,6 +196,8 @@ def show_account(dataset: dict[str, Any]) -> None:
     rows = [[each[name] for name in names] + [_state(each)] for each in dataset["account"]["filters"]]
     out.print(table(["filter", *names[1:], "state"], rows, right="limit spent reserved left"))
     say("A job is admitted while one filter holds for it and everything before it.")
+    for each in dataset.get("statements", []):
+        say(each["text"])
 
 
 def _state(each: dict[str, Any]) -> str:
@@ -209,21 +211,37 @@ def _state(each: dict[str, Any]) -> str:
 
 def allow(
     dataset: str,
-    epsilon: Annotated[str, typer.Option(help="In all, not in addition.")],
-    delta: Annotated[str, typer.Option(help="In all, not in addition.")],
     reason: Annotated[str, typer.Option(help="Why; it stands in the ledger.")],
+    epsilon: Annotated[str | None, typer.Option(help="In all, not in addition.")] = None,
+    delta: Annotated[str | None, typer.Option(help="In all, not in addition.")] = None,
+    share: Annotated[
+        list[str] | None, typer.Option(help="FILTER=SHARE of δ, with the first allowance; all four.")
+    ] = None,
+    ex_post: Annotated[str | None, typer.Option(help="Sum of ex-post caps, in all.")] = None,
+    settlement: Annotated[str | None, typer.Option(help="Of ex-post jobs: planned or realized.")] = None,
+    secret: Annotated[str | None, typer.Option(help="What is stated about secrets, as JSON.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Set a dataset's allowance (ε, δ)."""
+    """Set a dataset's allowance: (ε, δ), ex-post caps, or a statement about secrets."""
     from accountant.core.budget import exact
 
-    exact(epsilon, "epsilon")  # a slip is told before anything is sent
-    exact(delta, "delta")
+    for name, amount in (("epsilon", epsilon), ("delta", delta), ("ex_post", ex_post)):
+        if amount is not None:
+            exact(amount, name)  # a slip is told before anything is sent
+    others = {
+        "shares": dict(each.partition("=")[::2] for each in share) if share else None,
+        "ex_post": ex_post,
+        "ex_post_settlement": settlement,
+        "secret": None if secret is None else read_json("--secret", secret),
+    }
     with connect() as client:
-        client.allow(dataset, epsilon, delta, reason)
+        given = {name: value for name, value in others.items() if value is not None}
+        client.allow(dataset, epsilon, delta, reason, **given)
         found = client.dataset(dataset)
     if as_json:
         print_json(found)
+    elif found["account"] is None:
+        say(f"{dataset}: allowance changed; no (ε, δ) is allowed yet")
     else:
         say(f"{dataset}: allowance {_allowance(found)}, {_used(found)} of it used")
 

@@ -30,6 +30,9 @@ def price(
     public_size: Annotated[int | None, typer.Option(help="Declared size, a round public figure.")] = None,
     max_records_per_unit: Annotated[int | None, typer.Option(help="Records kept of one unit. [1]")] = None,
     labels: Annotated[str | None, typer.Option(metavar="A,B,...", help="Declared labels.")] = None,
+    secret: Annotated[
+        str | None, typer.Option(metavar="JSON", help="What the dataset states about secrets, for secpe.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Price a job. Needs no server, except with --dataset."""
@@ -41,6 +44,7 @@ def price(
         "public_size": public_size,
         "max_records_per_unit": max_records_per_unit,
         "labels": None if labels is None else split(labels),
+        "secret": None if secret is None else read_json("--secret", secret),
     }
     given = {name: value for name, value in terms.items() if value is not None}
     if dataset is None:
@@ -68,6 +72,17 @@ def parameters(settings: list[str]) -> dict[str, Any]:
         except (ValueError, RecursionError):
             values[name] = text
     return values
+
+
+def read_json(option: str, text: str) -> dict[str, Any]:
+    """A JSON object given to an option. Raises InvalidRequest naming it."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise invalid(option, "it is no JSON object", '{"prior": 0.0001, "bound": 0.001, ...}')
+    return value
 
 
 def split(text: str) -> list[str]:
@@ -110,7 +125,9 @@ def price_alone(
     limit = math.inf if epsilon is None else epsilon
 
     def affordable(price: pricing.Price) -> bool:
-        return price.dp is None or epsilon_alone(price.dp, terms.delta)[0] <= limit
+        if price.dp is None:
+            raise invalid("--fit", f"{mechanism_id} costs no ε by these parameters", "--fit with --dataset")
+        return epsilon_alone(price.dp, terms.delta)[0] <= limit
 
     found = pricing.fit(mechanism, raw, terms, fit, affordable)
     if found is None:
@@ -142,6 +159,10 @@ def _terms(given: Quote) -> Any:
         chosen["neighbours"] = Neighbours(given["neighbours"])
     if "labels" in given:
         chosen["labels"] = tuple(given["labels"])
+    if "secret" in given:
+        from accountant.core.secrets import SecretTerms
+
+        chosen["secret"] = SecretTerms.from_json(given["secret"])
     return Terms(**chosen)
 
 

@@ -125,10 +125,9 @@ def allow(name: str) -> BaseResponse:
     """Set the allowance, for a reason."""
     values = sent()
     try:
-        body = read(
-            NewAllowance, {field: values.get(field, "").strip() for field in NewAllowance.model_fields}
-        )
-        ledger.allow(engine(), name, ledger.Allowance(body.epsilon, body.delta, body.reason), current_actor())
+        asked = {field: values.get(field, "").strip() for field in ("epsilon", "delta", "reason")}
+        body = read(NewAllowance, asked)
+        ledger.allow(engine(), name, body.allowance(), current_actor())
     except InvalidRequest as error:
         return Response(_page(name, allowance=rejected(error)), 422)
     except Conflict as error:
@@ -272,7 +271,7 @@ def _ask_page(name: str, form: Form) -> str:
         dataset=dataset,
         form=form,
         mechanism=mechanism,
-        mechanisms=list(mechanisms.MECHANISMS.values()),
+        mechanisms=[each for each in mechanisms.MECHANISMS.values() if each.id in mechanisms.RUNNABLE],
         models=[each for each in reports.models(engine(), actor) if each["state"] == "ready"],
         inputs=[each for each in fields if each.kind != "fixed"],
         fixed=[each for each in fields if each.kind == "fixed"],

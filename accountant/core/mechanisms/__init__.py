@@ -3,10 +3,34 @@
 from typing import Any
 
 from accountant.core.errors import invalid
-from accountant.core.mechanisms import private_prediction
+from accountant.core.mechanisms import (
+    aug_pe,
+    dp_kps,
+    epsvec,
+    invisible_ink,
+    private_prediction,
+    secpe,
+    summary_oneshot,
+    summary_token,
+)
 from accountant.core.pricing import Mechanism
 
-MECHANISMS: dict[str, Mechanism[Any]] = {each.id: each for each in (private_prediction.MECHANISM,)}
+MECHANISMS: dict[str, Mechanism[Any]] = {
+    each.id: each
+    for each in (
+        private_prediction.MECHANISM,
+        invisible_ink.MECHANISM,
+        epsvec.MECHANISM,
+        dp_kps.MECHANISM,
+        aug_pe.MECHANISM,
+        secpe.MECHANISM,
+        summary_token.MECHANISM,
+        summary_oneshot.MECHANISM,
+    )
+}
+
+#: Mechanisms that this service can run (workers.mechanisms.RUNNERS); the others have a price only.
+RUNNABLE: frozenset[str] = frozenset({private_prediction.MECHANISM.id})
 
 
 def get(mechanism_id: object) -> Mechanism[Any]:
@@ -14,4 +38,13 @@ def get(mechanism_id: object) -> Mechanism[Any]:
     found = MECHANISMS.get(mechanism_id) if isinstance(mechanism_id, str) else None
     if found is None:
         raise invalid("mechanism", f"unknown mechanism {mechanism_id!r}", ", ".join(MECHANISMS))
+    return found
+
+
+def get_runnable(mechanism_id: object) -> Mechanism[Any]:
+    """The same for a job: raises InvalidRequest where there is a price and no runner."""
+    found = get(mechanism_id)
+    if found.id not in RUNNABLE:
+        problem = "priced, but this service has no runner for it yet"
+        raise invalid("mechanism", problem, ", ".join(sorted(RUNNABLE)))
     return found

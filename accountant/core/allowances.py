@@ -1,0 +1,132 @@
+"""What a steward allows on a dataset, as stated, and the ALLOW entry that it becomes.
+
+Pure: every wrong figure is an InvalidRequest that names its field, before anything is locked for long.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from accountant.core.books import Books, allow_body
+from accountant.core.budget import exact
+from accountant.core.currencies import (
+    SecretAccount,
+    Settlement,
+    allow_ex_post,
+    allow_secret,
+    ex_post_json,
+    new_secret_account,
+    secret_json,
+)
+from accountant.core.errors import Conflict, invalid
+from accountant.core.filters import Kind
+from accountant.core.secrets import SecretKind, SecretTerms
+
+
+@dataclass(frozen=True)
+class SecretDeclaration:
+    """What a steward states about a dataset's secrets: terms, kind of account, order of a `many` one.
+
+    Nothing for `kind` or `order` keeps those of the account that stands.
+    """
+
+    terms: SecretTerms
+    kind: SecretKind | None = None
+    order: object | None = None
+
+    @classmethod
+    def from_json(cls, value: object) -> "SecretDeclaration":
+        """Raises InvalidRequest naming what is wrong; fields as in SecretTerms, with kind and order."""
+        if not isinstance(value, Mapping):
+            raise invalid("secret", "not an object", "prior, bound, records_per_secret, …")
+        terms = {name: given for name, given in value.items() if name not in ("kind", "order")}
+        kind = value.get("kind")
+        if kind is not None and kind not in tuple(SecretKind):
+            raise invalid("secret.kind", f"{kind!r} is unknown", ", ".join(SecretKind))
+        read = SecretTerms.from_json(terms)
+        return cls(read, None if kind is None else SecretKind(kind), value.get("order"))
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a steward allows, in decimals, and why.
+
+    `epsilon` and `delta` None leave the (epsilon, delta) account as it is, where one of the others is
+    given. `shares` (of delta, by filter) and `order` (of the Rényi filter) go with the first allowance
+    only. `ex_post` is the sum of ex-post caps allowed; `ex_post_settlement` None keeps what stands.
+    """
+
+    epsilon: object
+    delta: object
+    reason: str
+    shares: Mapping[str, object] | None = None
+    order: object | None = None
+    ex_post: object | None = None
+    ex_post_settlement: str | None = None
+    secret: SecretDeclaration | None = None
+
+
+def allowance_body(allowance: Allowance, books: Books, neighbours: str) -> dict[str, Any]:
+    """The body of the ALLOW that `allowance` asks for on a dataset with these books.
+
+    Raises InvalidRequest naming a wrong field, and Conflict where a job that ran stands in the way.
+    """
+    if not allowance.reason.strip():
+        raise invalid("reason", "empty", "why the allowance is set or changed")
+    ex_post = _ex_post(allowance, books)
+    secret = None if allowance.secret is None else _secret(allowance.secret, books, neighbours)
+    if allowance.epsilon is None:
+        if ex_post is None and secret is None:
+            raise invalid("epsilon", "nothing is allowed", "a number, or an ex-post or secret allowance")
+        if allowance.delta is not None or allowance.shares is not None or allowance.order is not None:
+            raise invalid("epsilon", "not given, and delta, shares or an order are", "a number")
+    return allow_body(
+        books.account,
+        allowance.epsilon,
+        allowance.delta,
+        allowance.reason,
+        shares=None if allowance.shares is None else _shares(allowance.shares),
+        order=None if allowance.order is None else exact(allowance.order, "order"),  # type: ignore[arg-type]
+        ex_post=ex_post,
+        secret=secret,
+    )
+
+
+def _shares(given: Mapping[str, object]) -> dict[Kind, Fraction]:
+    if not isinstance(given, Mapping):
+        raise invalid("shares", "not an object", "one share for each of " + ", ".join(Kind))
+    unknown = sorted(set(given) - set(Kind))
+    if unknown:
+        raise invalid("shares", f"unknown {', '.join(map(repr, unknown))}", ", ".join(Kind))
+    return {Kind(name): exact(value, f"shares.{name}") for name, value in given.items()}  # type: ignore[arg-type]
+
+
+def _ex_post(allowance: Allowance, books: Books) -> dict[str, Any] | None:
+    wanted = allowance.ex_post_settlement
+    if wanted is not None and wanted not in tuple(Settlement):
+        raise invalid("ex_post_settlement", f"{wanted!r} is unknown", ", ".join(Settlement))
+    if allowance.ex_post is None:
+        if wanted is not None:
+            raise invalid("ex_post", "a settlement is given and no allowance", "a number of at least 0")
+        return None
+    settlement = books.ex_post.settlement if wanted is None else Settlement(wanted)
+    value = ex_post_json(allowance.ex_post, settlement)
+    allow_ex_post(books.ex_post, value)  # says which figure it would fall below
+    return value
+
+
+def _secret(declared: SecretDeclaration, books: Books, neighbours: str) -> SecretAccount:
+    """The account wanted, after the checks that the entry itself would fail."""
+    standing = books.secret
+    kind = declared.kind or (None if standing is None else standing.kind)
+    if kind is None:
+        raise invalid("secret.kind", "not given", ", ".join(SecretKind))
+    order = None if declared.order is None else exact(declared.order, "secret.order")  # type: ignore[arg-type]
+    if order is None and standing is not None:
+        order = standing.order
+    wanted = new_secret_account(declared.terms, kind, neighbours, order)
+    if standing is None and books.history.jobs:
+        raise Conflict("jobs ran before, and would stand outside a statement about secrets")
+    allow_secret(standing, secret_json(wanted), books.history.jobs)
+    return wanted

@@ -1,0 +1,294 @@
+"""The price of `epsvec` (paper 000).
+
+Shots: each private record counts for its nearest public candidate, Gaussian noise on all counts.
+L2 sensitivity b for a unit of at most b records, sqrt(2) b under replace-one; a record counts under its own
+label, and the counts of all labels together move by no more.
+
+Vectors: per layer, differences of hidden states from a synthetic partner, clipped to norm C, summed,
+noise, divided by the *public* m, normalised (free). The L vectors of one draw of records are L Gaussians
+of the same unit, sampled once: Sampled(SelfComposed(Gaussian(sigma / Delta), L)), never the reverse; or the
+stacked vector is clipped as a whole, one Gaussian. Partners go by a keyed hash of the record, or are
+their mean: pairing by position would shift every pair when one record comes or goes.
+
+Sampling, with b records of a unit drawn together by one coin:
+  poisson, add-remove      Delta = b C / m, PoissonSampled: a unit's coin of public rate q
+  poisson, replace-one     Delta = 2 b C / m, PoissonReplaced. A unit that changes its label moves two
+                           vectors by C / m each, sqrt(2) C / m together, which the first covers
+  without-replacement      Delta = 2 b C / m, replace-one only, exact public numbers: under add-remove
+                           a unit would displace another, which is a replacement (DESIGN, trap 5)
+Every filter takes the smaller of the amplified and the plain price; alone, both are exact and the
+amplified is never larger. Labels partition the records: the price is that of one label.
+
+Departures from the paper: it calibrates by sqrt(2 ln(1.25/delta))/epsilon, wrong for epsilon > 1, adds up
+L layers as (L epsilon, L delta), and amplifies that; here the L Gaussians are one, calibrated exactly, and
+amplified once (its Theorem 4.2 with the exact profile: Balle et al. 2018, Theorems 8 and 9).
+"""
+
+import math
+from fractions import Fraction
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from accountant.core.batches import doubled
+from accountant.core.budget import float_up
+from accountant.core.calibration import (
+    ARTIFACTS_ARE_FREE,
+    LEAST_EPSILON,
+    LEAST_MULTIPLIER,
+    MOST_EPSILON,
+    MOST_MULTIPLIER,
+    GaussianNoise,
+    cost,
+    from_job_field,
+    gaussian_multiplier,
+    resolved,
+    sampled_multiplier,
+    with_multiplier,
+    without_noise,
+)
+from accountant.core.errors import invalid
+from accountant.core.events import (
+    FREE,
+    Composed,
+    Event,
+    Gaussian,
+    PoissonReplaced,
+    PoissonSampled,
+    SampledWithoutReplacement,
+    SelfComposed,
+)
+from accountant.core.pricing import Mechanism, Neighbours, Price, Terms
+from accountant.core.template import check_template
+
+DEFAULT_TEMPLATE = "A text ({label}):"
+MOST_LAYERS = 1_000
+
+
+class Epsvec(GaussianNoise):
+    """Parameters of `epsvec`; the defaults are the paper's for Llama-3.1-8B where it gives one.
+
+    noise_multiplier and epsilon are those of the vectors. Coefficients and layers of other models:
+    OLMo-3-7B 1 (15-16), Qwen-3-4B 10 (19-20), Gemma-3-4B 800 (17-18).
+    """
+
+    either: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("noise_multiplier", "epsilon"),
+        ("shots_noise_multiplier", "shots_epsilon"),
+    )
+
+    from_job: str | None = from_job_field("fixed shots and vectors")
+    shots: int = Field(2, ge=0, le=100, description="fixed shots per label; 0: none, and no cost")
+    candidates: int = Field(
+        1_000, ge=1, le=1_000_000, description="zero-shot texts N per label that shots are picked from"
+    )
+    shots_epsilon: float | None = Field(
+        0.1, ge=LEAST_EPSILON, le=MOST_EPSILON, description="what the noisy counts cost at the dataset's δ"
+    )
+    shots_noise_multiplier: float | None = Field(
+        None,
+        ge=LEAST_MULTIPLIER,
+        le=MOST_MULTIPLIER,
+        description="σ over the sensitivity of the counts, instead of shots_epsilon",
+    )
+    samples_per_label: int = Field(
+        500, ge=1, le=1_000_000_000, description="public (expected) number m of records drawn per label"
+    )
+    sampling: Literal["poisson", "without-replacement"] = Field(
+        "poisson", description="a coin per unit, or exactly m of n, which needs replace-one and public n"
+    )
+    sampling_rate: float | None = Field(
+        None, ge=1e-9, le=1, description="poisson only: the coin's rate q; nothing: m * labels / public size"
+    )
+    layers: str = Field(
+        "18-21", pattern=r"^\d{1,4}(-\d{1,4})?$", description="layers of the vectors, first to last, from 0"
+    )
+    clip: float = Field(5.5, ge=1e-6, le=1_000_000, description="norm C that a difference is clipped to")
+    clipping: Literal["per-layer", "joint"] = Field(
+        "per-layer", description="clip each layer to C and pay per layer, or all together and pay once"
+    )
+    partner: Literal["hashed", "mean"] = Field(
+        "hashed", description="subtract a synthetic text picked by a keyed hash, or the mean of all"
+    )
+    coefficient: float = Field(1.4, ge=0, le=1_000_000, description="how strongly a vector steers")
+    temperature: float = Field(1.6, ge=0.001, le=1_000, description="temperature of every draw")
+    rejection: Literal["none", "judge", "rule"] = Field("none", description="what drops poor samples: free")
+    min_quality: int = Field(6, ge=0, le=10, description="samples below this quality are dropped")
+    samples: int = Field(1_000, ge=1, le=100_000_000, description="texts written per label: free")
+    max_tokens: int = Field(300, ge=1, le=1_000_000, description="a text ends here at the latest")
+    record_tokens: int = Field(300, ge=1, le=1_000_000, description="a record is cut after this many")
+    template: str = Field(DEFAULT_TEMPLATE, max_length=8_000, description="the prompt; slot {label}")
+
+
+def layer_range(parameters: Epsvec) -> range:
+    """The layers of the vectors. Raises InvalidRequest where they are out of range."""
+    first, _, last = parameters.layers.partition("-")
+    found = range(int(first), int(last or first) + 1)
+    if not found or found[-1] >= MOST_LAYERS:
+        allowed = f"first-last with first at most last, 0 to {MOST_LAYERS - 1}"
+        raise invalid("layers", f"{parameters.layers!r} is out of range", allowed)
+    return found
+
+
+def gaussians(parameters: Epsvec) -> int:
+    """Gaussians on one draw: one per layer, or one for the stacked vector."""
+    return len(layer_range(parameters)) if parameters.clipping == "per-layer" else 1
+
+
+def shots_sensitivity(terms: Terms) -> float:
+    """L2 sensitivity of the candidates' counts: b, or sqrt(2) b under replace-one."""
+    return terms.max_records_per_unit * math.sqrt(doubled(terms))
+
+
+def vector_sensitivity(parameters: Epsvec, terms: Terms) -> float:
+    """L2 sensitivity of the mean of a vector: b C / m, twice that under replace-one."""
+    bound = doubled(terms) * terms.max_records_per_unit
+    return bound * parameters.clip / parameters.samples_per_label
+
+
+def population(terms: Terms) -> int | None:
+    """Public number of units in the smallest label, where the highest share is drawn; None: not public."""
+    if terms.labels:
+        return min(terms.label_sizes, default=None)
+    return terms.public_size
+
+
+def vectors_event(parameters: Epsvec, terms: Terms) -> Event:
+    """All vectors of one label: one draw of records, L Gaussians (or one) on it."""
+    multiplier = resolved(parameters.noise_multiplier, "noise_multiplier")
+    count = gaussians(parameters)
+    whole = SelfComposed(Gaussian(multiplier), count) if count > 1 else Gaussian(multiplier)
+    if parameters.sampling == "without-replacement":
+        size = population(terms)
+        assert size is not None  # resolve asks for it
+        return SampledWithoutReplacement(parameters.samples_per_label, size, whole)
+    rate = resolved(parameters.sampling_rate, "sampling_rate")
+    if rate == 1:
+        return whole  # nothing is left to chance
+    if terms.neighbours is Neighbours.ADD_REMOVE:
+        return PoissonSampled(rate, whole)
+    return PoissonReplaced(rate, whole)
+
+
+def price(parameters: Epsvec, terms: Terms) -> Price:
+    """Shots and vectors of one label, or nothing where an earlier job's are used."""
+    if parameters.from_job is not None:
+        return Price(FREE, (ARTIFACTS_ARE_FREE,))
+    parts: list[Event] = []
+    lines: list[str] = []
+    if parameters.shots:
+        counts = Gaussian(resolved(parameters.shots_noise_multiplier, "shots_noise_multiplier"))
+        sigma = counts.noise_multiplier * shots_sensitivity(terms)
+        lines.append(
+            f"{parameters.candidates:,} candidate counts: Gaussian, σ {sigma:.6g}, {cost(counts, terms)}"
+        )
+        parts.append(counts)
+    vectors = vectors_event(parameters, terms)
+    parts.append(vectors)
+    lines.append(_describe_vectors(parameters, terms, vectors))
+    if len(terms.labels) > 1:
+        lines.append("labels partition the records, so all cost as one")
+    lines.append(f"{parameters.samples:,} texts per label steered by the vectors: free")
+    return Price(parts[0] if len(parts) == 1 else Composed(tuple(parts)), tuple(lines))
+
+
+def _describe_vectors(parameters: Epsvec, terms: Terms, vectors: Event) -> str:
+    count = gaussians(parameters)
+    sensitivity = vector_sensitivity(parameters, terms)
+    sigma = resolved(parameters.noise_multiplier, "noise_multiplier") * sensitivity
+    what = f"{count:,} layer vectors" if count > 1 else "1 vector"
+    text = f"{what}: Gaussian, σ {sigma:.6g} (sensitivity {sensitivity:.4g}), together {cost(vectors, terms)}"
+    if not isinstance(vectors, PoissonSampled | PoissonReplaced | SampledWithoutReplacement):
+        return text
+    draw = (
+        f"{vectors.sample_size:,} of {vectors.population:,} units without replacement"
+        if isinstance(vectors, SampledWithoutReplacement)
+        else f"a coin of rate {vectors.probability:.4g} per unit"
+    )
+    return f"{text}; one draw for all, {draw}; unsampled {cost(vectors.event, terms)}"
+
+
+def resolve(parameters: Epsvec, terms: Terms) -> Epsvec:
+    """Fill in rates and noise; refuse sampling that the relation or the numbers don't allow."""
+    check_template(parameters.template, required=(), optional=("label",))
+    count = gaussians(parameters)
+    if parameters.from_job is not None:
+        return without_noise(parameters)
+    if parameters.shots > parameters.candidates:
+        raise invalid("shots", f"{parameters.shots} is more than candidates", f"0 to {parameters.candidates}")
+    if parameters.sampling == "poisson":
+        rate = _poisson_rate(parameters, terms)
+        parameters = parameters.model_copy(update={"sampling_rate": rate})
+    else:
+        rate = _fixed_rate(parameters, terms)
+
+    def calibrate(epsilon: float) -> float:
+        if rate == 1:
+            return gaussian_multiplier(epsilon, terms.delta, count)
+        return sampled_multiplier(epsilon, terms.delta, count, rate)
+
+    parameters = with_multiplier(parameters, calibrate)
+    if not parameters.shots:
+        return parameters
+    return with_multiplier(
+        parameters,
+        lambda epsilon: gaussian_multiplier(epsilon, terms.delta),
+        "shots_noise_multiplier",
+        "shots_epsilon",
+    )
+
+
+def _poisson_rate(parameters: Epsvec, terms: Terms) -> float:
+    """The coin's rate: as asked, or the expected number over the public size of a label."""
+    if parameters.sampling_rate is not None:
+        return parameters.sampling_rate
+    if terms.public_size is None:
+        raise invalid("sampling_rate", "the dataset has no public size to derive it from", "above 0 to 1")
+    rate = Fraction(parameters.samples_per_label * max(1, len(terms.labels)), terms.public_size)
+    if rate > 1:
+        most = terms.public_size // max(1, len(terms.labels))
+        raise invalid(
+            "samples_per_label",
+            f"{parameters.samples_per_label} is more than the public size of a label",
+            f"1 to {most}",
+        )
+    return float_up(rate)
+
+
+def _fixed_rate(parameters: Epsvec, terms: Terms) -> float:
+    """m / n of a sample of exactly m of n, which needs replace-one and exact public numbers."""
+    if terms.neighbours is Neighbours.ADD_REMOVE:
+        why = "under add-remove a unit would displace another from the sample"
+        raise invalid("sampling", why, "poisson, or a dataset whose neighbours are replace-one")
+    if parameters.sampling_rate is not None:
+        raise invalid("sampling_rate", "a sample of fixed size has no coin", "nothing, or sampling poisson")
+    if terms.labels and terms.max_records_per_unit > 1:
+        why = "a unit with records in several labels would be drawn in each"
+        raise invalid("sampling", why, "poisson, or a dataset with one record per unit")
+    size = population(terms)
+    if size is None:
+        what = "the sizes of its labels are" if terms.labels else "its size is"
+        raise invalid("sampling", f"the dataset does not declare that {what} exact and public", "poisson")
+    if parameters.samples_per_label > size:
+        why = f"{parameters.samples_per_label} is more than the {size} units there are"
+        raise invalid("samples_per_label", why, f"1 to {size}")
+    return parameters.samples_per_label / size
+
+
+def context_tokens(parameters: Epsvec, template_tokens: int) -> int:
+    """Longest context: template, fixed shots (each at most a text), and one record or text."""
+    shots = parameters.shots * (template_tokens + parameters.max_tokens)
+    return template_tokens + shots + max(parameters.record_tokens, parameters.max_tokens)
+
+
+MECHANISM = Mechanism(
+    id="epsvec",
+    title="EPSVec",
+    summary="Releases noisy vectors that steer a model towards the dataset; any number of texts is free.",
+    source="paper 000, Algorithms 1 and 2",
+    parameters=Epsvec,
+    price=price,
+    resolve=resolve,
+    context_tokens=context_tokens,
+    size_field="epsilon",
+)

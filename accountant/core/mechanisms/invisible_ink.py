@@ -1,0 +1,101 @@
+"""The price of `invisible-ink` (Vinod et al. 2025, a baseline of paper 000).
+
+Each private context's difference from the public context's logits is clipped to [-c, c], summed, divided
+by the public batch size s, and added to the public logits; the token is drawn from softmax of that over
+the public top k, widened by 2c/s ("top-k+"). The set drawn from depends on public logits alone, so it
+costs nothing. A unit of at most b records moves a score by b * c / s (twice under replace-one): the
+exponential mechanism, zCDP (b * c / (s * temperature))^2 / 2 per token. The public context comes on
+top of s and does not count. Batches are disjoint: T = texts_per_batch * max_tokens tokens of one.
+Lengths and numbers are given, never read from private lengths.
+"""
+
+from fractions import Fraction
+
+from pydantic import Field
+
+from accountant.core.batches import batches_per_label, describe, token_draw, tokens_of_one_batch
+from accountant.core.events import Event
+from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+from accountant.core.template import check_template
+
+DEFAULT_TEMPLATE = "A text ({label}): {record}\nAnother text ({label}):"
+DEFAULT_PUBLIC_TEMPLATE = "A text ({label}):"
+
+
+class InvisibleInk(Parameters):
+    """Parameters of `invisible-ink`; batch size, temperature and top k are the paper's."""
+
+    batch_size: int = Field(
+        8, ge=1, le=1_000_000, description="public number s of private contexts: the denominator"
+    )
+    batches_per_label: int | None = Field(
+        None, ge=1, le=1_000_000, description="batches per label; nothing: public size / labels / s"
+    )
+    clip: float = Field(
+        1.0, ge=1e-6, le=1_000, description="differences from the public logits are clipped to [-c, c]"
+    )
+    temperature: float = Field(1.0, ge=0.001, le=1_000, description="temperature of every draw")
+    top_k: int = Field(
+        100, ge=1, le=10_000_000, description="tokens kept by public logits, widened by 2c/s: free"
+    )
+    max_tokens: int = Field(200, ge=1, le=1_000_000, description="a text ends here at the latest")
+    texts_per_batch: int = Field(1, ge=1, le=1_000_000, description="texts that every batch writes")
+    record_tokens: int = Field(256, ge=1, le=1_000_000, description="a record is cut after this many")
+    template: str = Field(
+        DEFAULT_TEMPLATE, max_length=8_000, description="the private prompt, with slots {label} and {record}"
+    )
+    public_template: str = Field(
+        DEFAULT_PUBLIC_TEMPLATE, max_length=8_000, description="the public prompt, with the slot {label}"
+    )
+    stop: str | None = Field(None, min_length=1, max_length=100, description="a text ends before this")
+
+
+def shift(parameters: InvisibleInk, terms: Terms) -> Fraction:
+    """Most by which one unit, added or removed, moves a score: b * c / (s * temperature), exactly."""
+    sensitivity = Fraction(parameters.clip) / parameters.batch_size * terms.max_records_per_unit
+    return sensitivity / Fraction(parameters.temperature)
+
+
+def tokens(parameters: InvisibleInk) -> int:
+    """Tokens T that every batch may write: texts_per_batch * max_tokens."""
+    return parameters.texts_per_batch * parameters.max_tokens
+
+
+def token_event(parameters: InvisibleInk, terms: Terms) -> Event:
+    """The privacy event of one token of one batch."""
+    return token_draw(shift(parameters, terms), terms)
+
+
+def price(parameters: InvisibleInk, terms: Terms) -> Price:
+    """T tokens of one batch."""
+    count, temperature = tokens(parameters), Fraction(parameters.temperature)
+    what = "the logits that a batch draws from"
+    lines = describe(shift(parameters, terms), temperature, count, terms, what)
+    event = tokens_of_one_batch(token_event(parameters, terms), count)
+    return Price(event, (*lines, f"the top {parameters.top_k:,} come from public logits: free"))
+
+
+def resolve(parameters: InvisibleInk, terms: Terms) -> InvisibleInk:
+    """Fill in the number of batches; refuse templates that can't be filled."""
+    check_template(parameters.template, required=("record",), optional=("label",))
+    check_template(parameters.public_template, required=(), optional=("label",), field="public_template")
+    batches = batches_per_label(parameters.batches_per_label, parameters.batch_size, terms)
+    return parameters.model_copy(update={"batches_per_label": batches})
+
+
+def context_tokens(parameters: InvisibleInk, template_tokens: int) -> int:
+    """Longest context: template, one record, and one text."""
+    return template_tokens + parameters.record_tokens + parameters.max_tokens
+
+
+MECHANISM = Mechanism(
+    id="invisible-ink",
+    title="InvisibleInk",
+    summary="Writes texts from public logits plus the clipped mean difference that private records make.",
+    source="Vinod et al. 2025; paper 000, Appendix C.1",
+    parameters=InvisibleInk,
+    price=price,
+    resolve=resolve,
+    context_tokens=context_tokens,
+    size_field="texts_per_batch",
+)

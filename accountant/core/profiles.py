@@ -1,0 +1,192 @@
+"""Privacy profiles of sampled Gaussians: the exact hockey-stick divergences behind their prices.
+
+The profile of a pair (P, Q) at epsilon is H(P || Q) = sup over events of P - e^epsilon Q: the least
+delta at that epsilon (Balle, Barthe and Gaboardi 2018). Sampling a composition of Gaussians of total mu,
+one draw for all, has a profile in closed form, and from a profile follow exactly
+
+  delta of its composition with a Gaussian:  E[h(epsilon - L)], L the loss of the Gaussian
+  Rényi divergence:  e^((a-1) D) - 1 <= a (a-1) integral_1^inf (t^(a-2) + t^(-a-1)) h(ln t) dt
+
+where h bounds both directions (the second is the f-divergence of t^a as an integral of hockey-sticks,
+Sason and Verdú 2016). All arguments are natural logarithms. Integrals are by Gauss-Legendre panels
+refined at every kink, good to about 1e-12 relative; tests compare them with dp-accounting.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_ndtr, logsumexp
+
+Array = NDArray[np.floating[Any]]
+Profile = Callable[[Array], Array]
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+#: Gaussian tails beyond this many deviations weigh less than 2e-32 and are added to delta.
+_TAIL = 12.0
+#: Orders that would need more points than this are priced without amplification.
+_MOST_POINTS = 60_000
+
+
+def log_gaussian(mu: float, epsilon: Array) -> Array:
+    """ln H(N(mu, 1) || N(0, 1)) at any real `epsilon` (Balle and Wang 2018, Theorem 8)."""
+    upper = log_ndtr(mu / 2 - epsilon / mu)
+    lower = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+    with np.errstate(divide="ignore"):
+        return np.asarray(upper + np.log(-np.expm1(np.minimum(lower - upper, 0.0))))
+
+
+def gaussian(mu: float, epsilon: Array) -> Array:
+    """H(N(mu, 1) || N(0, 1)) at any real `epsilon`."""
+    return np.asarray(np.exp(log_gaussian(mu, epsilon)))
+
+
+def _unsampled(q: float, epsilon: Array) -> Array:
+    """ln(1 + (e^epsilon - 1) / q) where that exists: the epsilon at which the whole event is asked."""
+    near = np.minimum(epsilon, 30.0)
+    inner = np.log1p(np.maximum(np.expm1(near) / q, -1 + 1e-300))
+    far = epsilon - math.log(q) + np.log1p(-(1 - q) * np.exp(-np.maximum(epsilon, 30.0)))
+    return np.asarray(np.where(epsilon > 30.0, far, inner))
+
+
+def poisson_removed(q: float, mu: float) -> Profile:
+    """(1 - q) N(0) + q N(mu) against N(0): the unit is there against it isn't."""
+
+    def profile(epsilon: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            asked = _unsampled(q, epsilon)
+        certain = epsilon <= math.log1p(-q) if q < 1 else np.zeros(epsilon.shape, dtype=bool)
+        asked = np.where(certain, 0.0, asked)
+        return np.asarray(np.where(certain, -np.expm1(np.minimum(epsilon, 0.0)), q * gaussian(mu, asked)))
+
+    return profile
+
+
+def poisson_added(q: float, mu: float) -> Profile:
+    """N(0) against (1 - q) N(0) + q N(mu)."""
+
+    def profile(epsilon: Array) -> Array:
+        capped = np.minimum(epsilon, 700.0)
+        left = 1 - np.exp(capped) * (1 - q)
+        held = left > 0
+        left = np.where(held, left, 1.0)
+        asked = capped + math.log(q) - np.log(left)
+        return np.asarray(np.where(held, left * gaussian(mu, asked), 0.0))
+
+    return profile
+
+
+def replaced(q: float, mu: float) -> Profile:
+    """A bound for one unit replaced on a sample, by coin or without replacement, in both directions.
+
+    For epsilon >= 0: q H(ln(1 + (e^epsilon - 1)/q)) (Balle, Barthe and Gaboardi 2018, Theorems 8 and 9,
+    by advanced joint convexity). The relation is symmetric, so the other half is its mirror image.
+    """
+
+    def profile(epsilon: Array) -> Array:
+        held = q * gaussian(mu, _unsampled(q, np.abs(epsilon)))
+        below = np.minimum(epsilon, 0.0)
+        return np.asarray(np.where(epsilon >= 0, held, -np.expm1(below) + np.exp(below) * held))
+
+    return profile
+
+
+def laplace(pure: float) -> Profile:
+    """One Laplace release of pure epsilon `pure`."""
+
+    def profile(epsilon: Array) -> Array:
+        inside = -np.expm1((np.minimum(epsilon, pure) - pure) / 2)
+        return np.asarray(np.where(epsilon < -pure, -np.expm1(np.minimum(epsilon, 0.0)), inside))
+
+    return profile
+
+
+# --- composition with a Gaussian -----------------------------------------------------------------
+
+
+def _panels(edges: Array) -> tuple[Array, Array]:
+    """Gauss-Legendre points and weights on the panels between sorted `edges`."""
+    half = np.diff(edges) / 2
+    middle = (edges[1:] + edges[:-1]) / 2
+    points = middle[:, None] + half[:, None] * _NODES
+    return points.ravel(), (half[:, None] * _WEIGHTS).ravel()
+
+
+def delta_with_gaussian(profile: Profile, kinks: tuple[float, ...], mu: float, epsilon: float) -> float:
+    """delta at `epsilon` of a `mu`-GDP release composed with one whose profile is `profile`.
+
+    `kinks`: where the profile turns sharply. mu = 0: the profile itself.
+    """
+    if mu == 0:
+        return float(profile(np.array([epsilon]))[0])
+    reach = np.concatenate(([0.0], np.exp2(np.arange(-26.0, 7.0))))
+    marks = [kink + sign * reach for kink in kinks for sign in (-1, 1)]
+    # The Gaussian's loss is mu^2/2 + mu z; the profile is asked at epsilon minus that.
+    turns = (epsilon - np.concatenate(marks) - mu * mu / 2) / mu
+    plain = np.linspace(-_TAIL, _TAIL, 49)
+    edges = np.unique(np.clip(np.concatenate((plain, turns)), -_TAIL, _TAIL))
+    points, weights = _panels(edges)
+    density = np.exp(-points * points / 2) / math.sqrt(2 * math.pi)
+    values = profile(epsilon - mu * mu / 2 - mu * points)
+    return float(np.dot(weights * density, values)) + 2e-33
+
+
+# --- Rényi divergence ----------------------------------------------------------------------------
+
+
+def _log_mixture(q: float, loss: Array) -> Array:
+    """ln(1 - q + q e^loss)."""
+    return np.asarray(np.logaddexp(math.log1p(-q), math.log(q) + loss) if q < 1 else loss)
+
+
+@lru_cache(maxsize=4096)
+def renyi_poisson(order: float, q: float, mu: float) -> float:
+    """D_order of (1 - q) N(0) + q N(mu) against N(0), which is the larger direction.
+
+    Mironov, Talwar and Zhang 2019, Theorems 4 and 5: the integral itself, by the trapezoidal rule,
+    which converges geometrically for it. Infinite where too many points would be needed.
+    """
+    step = min(0.1, 0.3 / mu)
+    count = math.ceil((2 * _TAIL + order * mu) / step)
+    if not count <= _MOST_POINTS:
+        return math.inf
+    x = -_TAIL + step * np.arange(count + 1)
+    loss = mu * x - mu * mu / 2
+    ratio = q * np.expm1(np.minimum(loss, 700.0))
+    # E[(1 + y)^a] - 1 = E[(1 + y)^a - 1 - a y] as E[y] = 0: no cancellation where y is small.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        power = order * np.where(loss < 30.0, np.log1p(ratio), _log_mixture(q, loss))
+        series = order * (order - 1) / 2 * ratio**2 * (1 + (order - 2) / 3 * ratio)
+        excess = np.expm1(np.minimum(power, 600.0)) - order * ratio
+        small = np.abs(ratio) * max(order, 1.0) < 1e-4
+        near = np.log(np.maximum(np.where(small, series, excess), 0.0))
+        # Far out 1 + y is y, and only logarithms hold it.
+        far = power + np.log1p(-order * np.exp(np.minimum(power / order - power, -math.log(order))))
+        log_excess = np.where(power > 600.0, far, near)
+    total = logsumexp(log_excess - x * x / 2) + math.log(step / math.sqrt(2 * math.pi))
+    return float(np.logaddexp(0.0, total) / (order - 1)) + 1e-16
+
+
+@lru_cache(maxsize=4096)
+def renyi_replaced(order: float, q: float, mu: float) -> float:
+    """A bound on the Rényi divergence from the profile `replaced` (head of this file); tight for q = 1.
+
+    With t = 1 + q (e^u - 1) the integral is that of (t^(a-2) + t^(-a-1)) H(u) q^2 e^u over u > 0.
+    Infinite where too many points would be needed.
+    """
+    width = min(mu, 1.0)
+    top = mu * mu * (order + 0.5) + _TAIL * mu
+    count = math.ceil(top / width)
+    if not count * len(_NODES) <= _MOST_POINTS:
+        return math.inf
+    # Halving panels towards 0 where the profile is steepest on the scale of q.
+    graded = width * np.exp2(-np.arange(1.0, 6.0))
+    u, weights = _panels(np.unique(np.concatenate((width * np.arange(count + 1), graded))))
+    log_t = _log_mixture(q, u)
+    log_h = log_gaussian(mu, u) + u + np.log(weights)
+    terms: Any = logsumexp(np.concatenate((log_h + (order - 2) * log_t, log_h - (order + 1) * log_t)))
+    total = float(terms) + math.log(order * (order - 1)) + 2 * math.log(q)
+    return float(np.logaddexp(0.0, total) / (order - 1)) + 1e-16

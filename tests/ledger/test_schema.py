@@ -1,0 +1,138 @@
+"""The migrations make the schema that tables.py states, and carry an older ledger over."""
+
+import json
+import uuid
+from datetime import UTC, datetime
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine, text
+
+from accountant import reports, tables
+from accountant.core import mechanisms
+from accountant.core.books import Books, allow_body, commit_body, reserve_body
+from accountant.core.chain import GENESIS, Entry, EntryKind, canonical
+from accountant.core.pricing import Terms
+from accountant.database import MIGRATIONS
+from tests.support import Bench
+
+
+@pytest.fixture
+def alembic(database_url) -> Config:
+    config = Config(str(MIGRATIONS / "alembic.ini"))
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.attributes["url"] = database_url
+    return config
+
+
+def test_alembic_finds_nothing_to_add(alembic):
+    command.check(alembic)
+
+
+def test_checks_and_defaults_are_those_of_the_tables(engine):
+    """Alembic compares no CHECK: the tables made anew, in a schema of their own, have the same ones."""
+    constraints = text(
+        "SELECT r.relname, c.conname, pg_get_constraintdef(c.oid) FROM pg_constraint c "
+        "JOIN pg_class r ON r.oid = c.conrelid JOIN pg_namespace n ON n.oid = r.relnamespace "
+        "WHERE n.nspname = :schema AND c.contype = 'c' AND r.relname <> 'alembic_version' ORDER BY 1, 2"
+    )
+    columns = text(
+        "SELECT table_name, column_name, data_type, is_nullable, column_default "
+        "FROM information_schema.columns "
+        "WHERE table_schema = :schema AND table_name <> 'alembic_version' ORDER BY 1, 2"
+    )
+    with engine.connect().execution_options(schema_translate_map={None: "plain"}) as connection:
+        connection.execute(text("CREATE SCHEMA plain"))
+        tables.metadata.create_all(connection)
+        for query in (constraints, columns):
+            made = connection.execute(query, {"schema": "plain"}).all()
+            migrated = connection.execute(query, {"schema": "public"}).all()
+            assert made == migrated
+        connection.rollback()
+
+
+def old_ledger(dataset: str):
+    """(kind, job, document, hash) of entries as version 0001 wrote them: no step of delta."""
+    mechanism, terms = mechanisms.get("private-prediction"), Terms(delta=1e-6, public_size=1000)
+    parameters = mechanism.parse({"tokens_per_batch": 10}, terms)
+    event = mechanism.price(parameters, terms).dp
+    books, head = Books(), GENESIS
+
+    def allowed(epsilon: str) -> dict:
+        body = allow_body(books.account, epsilon, "1e-6", "why")
+        for each in body["filters"]:
+            each.pop("step_delta", None)
+        return body
+
+    def reserved() -> dict:
+        raw = parameters.model_dump(mode="json")
+        return reserve_body(books.account, mechanism.id, raw, terms, event, model=None, approval=None)
+
+    failed, cancelled = str(uuid.uuid4()), str(uuid.uuid4())
+    steps = [
+        (EntryKind.ALLOW, None, lambda: allowed("3")),
+        (EntryKind.ALLOW, None, lambda: allowed("5")),
+        (EntryKind.RESERVE, failed, reserved),
+        (EntryKind.COMMIT, failed, lambda: commit_body(books.account, event, "failed", 1, None)),
+        (EntryKind.RESERVE, cancelled, reserved),
+        (EntryKind.VOID, cancelled, lambda: {"outcome": "cancelled", "reason": "x"}),
+        (EntryKind.ALLOW, None, lambda: allowed("7.5")),
+        (EntryKind.ALLOW, None, lambda: allowed("6")),
+    ]
+    for seq, (kind, job, body) in enumerate(steps, start=1):
+        stated = body()
+        books = books.apply(kind, job, stated)
+        entry = Entry(dataset, seq, kind, datetime(2026, 1, 1, tzinfo=UTC), "someone", job, stated, head)
+        yield kind, job, canonical(entry.document()).decode(), head, entry.hash(), books
+        head = entry.hash()
+
+
+def write_old(connection, dataset: str) -> None:
+    """Put that ledger and its balances under a dataset, in the schema of 0001."""
+    find = text("SELECT id FROM datasets WHERE name = :name")
+    dataset_id = connection.execute(find, {"name": dataset}).scalar_one()
+    add = text(
+        "INSERT INTO entries VALUES "
+        "(:dataset, :seq, :kind, now(), 'someone', :job, :document, :previous, :hash)"
+    )
+    connection.execute(text("ALTER TABLE entries DROP CONSTRAINT fk_entries_job_id"))  # no jobs here
+    entries = list(old_ledger(dataset))
+    for seq, (kind, job, document, previous, own, _) in enumerate(entries, start=1):
+        row = {"dataset": dataset_id, "seq": seq, "kind": str(kind), "job": job, "document": document}
+        connection.execute(add, {**row, "previous": previous, "hash": own})
+    account = entries[-1][-1].account
+    values = {"epsilon": account.epsilon, "delta": account.delta, "chain_seq": seq, "chain_head": own}
+    for each in account.filters:
+        kind = each.filter.kind
+        values |= {f"{kind}_share": str(each.filter.share), f"{kind}_limit": each.limit.main}
+        values |= {f"{kind}_order": each.filter.order and str(each.filter.order)}
+        values |= {f"{kind}_spent": each.spent.main}
+    values["basic_delta_limit"] = account.filters[-1].limit.delta
+    sets = ", ".join(f"{name} = :{name}" for name in values)
+    connection.execute(
+        text(f"UPDATE accounts SET {sets} WHERE dataset_id = :id"), {**values, "id": dataset_id}
+    )
+    connection.execute(
+        text(
+            "ALTER TABLE entries ADD CONSTRAINT fk_entries_job_id "
+            "FOREIGN KEY (job_id) REFERENCES jobs (id) NOT VALID"
+        )
+    )
+
+
+def test_an_older_ledger_is_carried_over(alembic, database_url, engine):
+    bench = Bench(engine)
+    engine.dispose()
+    command.downgrade(alembic, "0001")
+    admin = create_engine(database_url)
+    with admin.begin() as connection:
+        write_old(connection, bench.dataset)
+    admin.dispose()
+    command.upgrade(alembic, "head")
+    assert reports.check(engine, bench.dataset) == []
+    facts = reports.dataset(engine, bench.dataset, bench.steward)
+    texts = {each["currency"]: each["text"] for each in facts["statements"]}
+    for fact in ("(7.5, 0.000001)", "1 raise", "1 job failed"):
+        assert fact in texts["dp"]
+    assert "step_delta" not in json.dumps(reports.entries(engine, bench.dataset, bench.auditor))
