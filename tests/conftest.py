@@ -1,4 +1,4 @@
-"""Shared fixtures: a real PostgreSQL and Valkey for the whole run, a fresh database per test module."""
+"""Shared fixtures: a real PostgreSQL and Valkey for the whole run, a fresh database per module."""
 
 import uuid
 from collections.abc import Iterator
