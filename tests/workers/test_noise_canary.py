@@ -1,4 +1,4 @@
-"""A worst-case canary on every released quantity never shows more loss than was paid, and half the noise does.
+"""A worst-case canary on every released quantity shows no more loss than was paid; with half the noise it does.
 
 Each test draws many times with the canary and without, and bounds from below the loss that the counts of
 one event prove (Clopper-Pearson, both bounds wrong with a chance of 1e-6 together). Where noise is what it
@@ -15,8 +15,8 @@ from scipy.stats import beta, norm
 from accountant.core.curves import gaussian_mu_squared, pure_epsilon
 from accountant.core.events import Exponential, Gaussian, Laplace, SelfComposed
 from workers import meter as metering
-from workers.meter import Meter
 from workers.mechanisms.private_prediction import GRID, aggregate
+from workers.meter import Meter
 
 CHANCE = 1e-6 / 2
 
@@ -56,7 +56,7 @@ def _judge(loss: float, price: float, weakened: int) -> None:
 
 @pytest.mark.parametrize("multiplier", [1.0, 4.0])
 def test_a_count_with_gaussian_noise(weakened, multiplier):
-    """The canary is one record more. Each of the copies has noise of its own: each is a run of the release."""
+    """The canary is one record more. Every copy has noise of its own: each is a run of the release."""
     event, draws = Gaussian(multiplier), 400_000
     outcomes = []
     for count in (101, 100):
