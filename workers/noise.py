@@ -106,8 +106,7 @@ def _add(law: _Law, values: Grid, scale: Fraction | float, entropy: Entropy) -> 
 def _exactly(law: _Law, scale: Fraction, bits: int, entropy: Entropy) -> int:
     """The k of the module's first lines, for the T whose first KNOWN bits are `bits`."""
     known = KNOWN
-    log_t = math.log(2 * bits + 1) - (known + 1) * math.log(2)
-    step = math.floor(law.from_log(log_t) * float(scale) + 0.5)
+    step = _guess(law, scale, bits, known)
     while True:
         inner = -1 if step == 0 else _side(law, (step - Fraction(1, 2)) / scale, bits, known)
         outer = _side(law, (step + Fraction(1, 2)) / scale, bits, known)
@@ -120,6 +119,13 @@ def _exactly(law: _Law, scale: Fraction, bits: int, entropy: Entropy) -> int:
         else:
             bits = (bits << 64) | int.from_bytes(entropy(8), "big")
             known += 64
+            step = _guess(law, scale, bits, known)  # in the far tail the new bits move it by many steps
+
+
+def _guess(law: _Law, scale: Fraction, bits: int, known: int) -> int:
+    """About the k of the middle of [bits, bits + 1) / 2^known; for no scale off by more than a step."""
+    log_t = math.log(2 * bits + 1) - (known + 1) * math.log(2)
+    return math.floor(law.from_log(log_t) * float(scale) + 0.5)
 
 
 def _side(law: _Law, x: Fraction, bits: int, known: int) -> int:

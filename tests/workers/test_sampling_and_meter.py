@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from accountant.core.errors import MeterExceeded
-from accountant.core.events import Composed, Exponential, Laplace, SelfComposed, WorstOf, releases
+from accountant.core.events import (
+    Composed,
+    Exponential,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    SelfComposed,
+    WorstOf,
+    releases,
+)
 from workers import sampling
 from workers.meter import Meter
 
@@ -98,3 +107,80 @@ def test_realized_is_the_worst_part_and_never_more_than_reserved(steps, limit):
     for event in (TOKEN, other):
         assert realized[event] == max(part[event] for part in made.values())
     assert not realized - releases(reserved)
+
+
+ZEROS = np.zeros(3, dtype=np.int64)
+NOISY = pytest.mark.parametrize(
+    ("method", "event"), [("gaussian", Gaussian(2.0)), ("laplace", Laplace(2.0))], ids=["gaussian", "laplace"]
+)
+
+
+@pytest.fixture
+def no_noise(monkeypatch):
+    """Replace both kinds of noise by a record of the scales that were asked for."""
+    asked = []
+    for kind in ("gaussian_on_grid", "laplace_on_grid"):
+        monkeypatch.setattr(
+            f"workers.meter.{kind}", lambda values, scale, kind=kind: asked.append((kind, scale)) or values
+        )
+    return asked
+
+
+@NOISY
+def test_noise_is_the_multiplier_times_the_sensitivity(method, event, no_noise):
+    meter = Meter(SelfComposed(event, 3))
+    getattr(meter, method)(ZEROS, Fraction(7, 3), event)
+    getattr(meter.parallel("a"), method)(ZEROS, 0.1, event)
+    kind = f"{method}_on_grid"
+    assert no_noise == [(kind, Fraction(14, 3)), (kind, 2 * Fraction(0.1))], "exact rationals"
+    assert meter.realized == SelfComposed(event, 2)
+
+
+@NOISY
+def test_noise_is_refused_before_it_is_drawn(method, event, no_noise):
+    meter = Meter(Composed((SelfComposed(event, 2), Exponential(0.1))))
+    add = getattr(meter, method)
+    add(ZEROS, 1, event)
+    with pytest.raises(MeterExceeded):
+        add(ZEROS, 1, type(event)(1.0))  # less noise was not reserved, nor was more
+    with pytest.raises(MeterExceeded):
+        add(ZEROS, 1, type(event)(4.0))
+    with pytest.raises(MeterExceeded):
+        add(np.zeros((2, 3), dtype=np.int64), 1, SelfComposed(event, 2))
+    add(ZEROS, 1, event)
+    with pytest.raises(MeterExceeded):
+        add(ZEROS, 1, event)
+    with pytest.raises(MeterExceeded):
+        getattr(meter.parallel("a"), method)(ZEROS, 1, event)
+    assert len(no_noise) == 2
+    assert meter.realized == SelfComposed(event, 2)
+
+
+def test_events_that_are_another_noise_cost_nothing_and_give_none(no_noise):
+    both = Composed((Gaussian(1.0), Gaussian(2.0)))
+    reserved = Composed((Gaussian(1.0), Gaussian(2.0), Laplace(2.0), TOKEN, WorstOf((Gaussian(1.0),))))
+    meter = Meter(reserved)
+    for event in (Laplace(2.0), TOKEN, both, Composed(()), WorstOf((Gaussian(1.0),))):
+        with pytest.raises(ValueError, match=r"the event|one call"):
+            meter.gaussian(ZEROS, 1, event)
+    for event in (Gaussian(1.0), TOKEN, PoissonSampled(0.1, Gaussian(1.0))):
+        with pytest.raises(ValueError, match="the event"):
+            meter.laplace(ZEROS, 1, event)
+    assert not no_noise
+    assert meter.realized == Composed(())
+
+
+def test_one_draw_of_records_serves_all_releases_of_a_sampled_event(no_noise):
+    layers = SelfComposed(Gaussian(3.0), 4)
+    sampled = PoissonSampled(0.25, layers)
+    vectors = np.zeros((4, 5), dtype=np.int64)
+    meter = Meter(Composed((sampled, layers)))
+    for event in (sampled, layers):
+        with pytest.raises(ValueError, match="4 rows"):
+            meter.parallel("label").gaussian(vectors[:3], 10, event)
+        assert meter.parallel("label").gaussian(vectors, 10, event).shape == (4, 5)
+        with pytest.raises(MeterExceeded):
+            meter.parallel("label").gaussian(vectors, 10, event)
+    assert meter.parallel("other").gaussian(vectors, 10, sampled).shape == (4, 5), "side by side"
+    assert no_noise == [("gaussian_on_grid", 30)] * 3
+    assert releases(meter.realized) == releases(Composed((sampled, layers)))
