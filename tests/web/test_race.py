@@ -1,0 +1,48 @@
+"""Sixty-four clients at once, over HTTP to a real server on a real socket."""
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from waitress import create_server
+
+from accountant import registry, reports
+from tests.support import Bench
+
+
+@pytest.fixture
+def address(app):
+    server = create_server(app, host="127.0.0.1", port=0, threads=16)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.effective_port}/api/v1"
+    server.close()
+    thread.join(timeout=10)
+
+
+def test_room_for_twenty_admits_twenty_of_sixty_four(address, engine):
+    bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
+    bench.allow()
+    bench.warm()
+    bench.submit(10)  # leaves 348 of 358 tokens: room for 20 jobs of 17
+    token = registry.add_token(engine, bench.analyst.id, "race", None)
+    body = {
+        "dataset": bench.dataset,
+        "mechanism": "private-prediction",
+        "model": bench.model,
+        "parameters": {"tokens_per_batch": 17},
+        "purpose": "a race",
+    }
+
+    def ask(_: int) -> tuple[int, str]:
+        answer = httpx.post(
+            f"{address}/jobs", json=body, headers={"Authorization": f"Bearer {token}"}, timeout=60
+        )
+        return answer.status_code, answer.json().get("state")
+
+    with ThreadPoolExecutor(64) as pool:
+        answers = Counter(pool.map(ask, range(64)))
+    assert answers == {(201, "queued"): 20, (201, "refused"): 44}
+    assert reports.check(engine, bench.dataset) == []
