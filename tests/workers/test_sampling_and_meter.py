@@ -2,6 +2,7 @@
 
 from collections import Counter
 from fractions import Fraction
+from itertools import chain, repeat
 
 import numpy as np
 import pytest
@@ -53,10 +54,11 @@ def test_a_wrong_temperature_would_be_noticed():
 def test_the_exact_path_decides_as_the_fast_one(scores, entropy, temperature):
     scale = Fraction(9, 2**16 * 64) / Fraction(temperature)
     vector = np.array(scores, dtype=np.int64)
-    stream = iter([entropy[i : i + 8] for i in range(0, 64, 8)])
+    words = [entropy[i : i + 8] for i in range(0, 64, 8)]
+    stream = chain(words, repeat(b"\x5a" * 8))  # zeros alone would never decide
     fast = sampling.draw(vector, scale, lambda _: next(stream))
     bits = int.from_bytes(entropy[:8], "big")
-    more = iter([entropy[i : i + 8] for i in range(8, 64, 8)])
+    more = chain(words[1:], repeat(b"\x5a" * 8))
     exact = sampling._draw_exactly(vector - vector.max(), scale, bits, lambda _: next(more))
     assert fast == exact
 
