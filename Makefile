@@ -35,14 +35,16 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.dev
-	for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+bench: $(VENV)/.dev             ## ratios in one run each; opendp is installed to compare with
+	$(PIP) install -q opendp==0.16.0
+	for file in benchmarks/[a-z]*.py; do \
+		echo "== $$file"; $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
 lock: $(VENV)/.dev              ## make the locks anew from pyproject.toml
 	$(BIN)/python -m piptools compile -q --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 		--extra client --extra server --extra worker -o requirements.lock pyproject.toml
 	$(BIN)/python -m piptools compile -q --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-		--all-extras -o requirements-dev.lock pyproject.toml
+		--extra client --extra server --extra worker --extra dev -o requirements-dev.lock pyproject.toml
 	sed -i 's/+cpu$$//' requirements.lock requirements-dev.lock  # either build of torch will do
 
 clean:

@@ -1,4 +1,4 @@
-"""A worst-case canary on every released quantity shows no more loss than was paid; with half the noise it does.
+"""A worst-case canary on each released quantity shows no more loss than was paid; at half the noise it does.
 
 Each test draws many times with the canary and without, and bounds from below the loss that the counts of
 one event prove (Clopper-Pearson, both bounds wrong with a chance of 1e-6 together). Where noise is what it
@@ -41,7 +41,7 @@ def _gaussian_loss(with_canary: np.ndarray, without: np.ndarray) -> float:
 
 @pytest.fixture(params=[1, 2], ids=["as paid", "halved"])
 def weakened(request, monkeypatch) -> int:
-    """By how much the noise is divided on purpose, inside the meter."""
+    """By how much noise is divided on purpose, inside the meter."""
     by = request.param
     gaussian, laplace, draw = metering.gaussian_on_grid, metering.laplace_on_grid, metering.draw
     monkeypatch.setattr(metering, "gaussian_on_grid", lambda values, sigma: gaussian(values, sigma / by))
@@ -108,7 +108,7 @@ def test_a_token(weakened):
     scale = Fraction(clip) / (GRID * size * temperature)
     event = Exponential(shift)
     canary = [20.0] + [0.0] * (vocabulary - 1)
-    rows = torch.tensor([[0.0, 1.3 * clip, 1.3 * clip]] * 4)  # token 0 starts rare
+    rows = torch.tensor([[0.0, clip / 2, clip / 2]] * 4)  # token 0 starts rare: chance 0.16
     outcomes = []
     for contexts in (torch.cat([rows, torch.tensor([canary])]), rows):
         total = aggregate(iter([contexts]), clip, vocabulary)
