@@ -55,6 +55,53 @@ def aggregate(chunks: Iterator[torch.Tensor], clip: float, vocabulary: int) -> N
     return summed
 
 
+# --- the median's cost, token by token ----------------------------------------------------------
+
+
+def median_interval(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(left end, median, right end) per token: between the ends lies the median of any neighbour.
+
+    `logits`: (contexts, vocabulary), clipped. Even size, middles a, b: [a, b], for one context removed
+    leaves a or b in the middle, and one added lies between them or leaves one of them there. Odd size,
+    middles a, b, c: [(a + b) / 2, (b + c) / 2], for a neighbour's median is the mean of two middles. The
+    paper's interval for odd sizes is [a, c], which also holds and is up to twice as wide; its right
+    median c for even sizes is a slip for b (paper 001, Definition 3).
+    """
+    size = len(logits)
+    if logits.ndim != 2 or size < 2:
+        raise ValueError("the median's cost needs at least two contexts: (contexts, vocabulary)")
+    ordered = logits.double().sort(dim=0).values
+    if size % 2 == 0:
+        low, high = ordered[size // 2 - 1], ordered[size // 2]
+        return low, (low + high) / 2, high
+    low, middle, high = ordered[size // 2 - 1], ordered[size // 2], ordered[size // 2 + 1]
+    return (low + middle) / 2, middle, (middle + high) / 2
+
+
+def interval_costs(
+    left: torch.Tensor, median: torch.Tensor, right: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    """gamma of paper 001, Definition 4, per token, in float64, rounded up: (vocabulary,)."""
+    left, median, right = (ends.double() / temperature for ends in (left, median, right))
+    below = torch.logsumexp(median, 0) - torch.logsumexp(left, 0)
+    above = torch.logsumexp(right, 0) - torch.logsumexp(median, 0)
+    cost = torch.maximum(right - median + below, median - left + above)
+    # Sums of exponentials err by a few units in the last place for each of their terms.
+    slack = (len(median) + 8) * 2.0**-52 * (1 + median.abs().max() + left.abs().max() + right.abs().max())
+    return cost + slack
+
+
+def median_token_costs(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """What drawing each token from the median costs ex post, when a context may be added or removed.
+
+    `logits`: float (contexts, vocabulary), already clipped, public contexts included. Returns gamma per
+    token, float64 (vocabulary,): |ln P(token) - ln P'(token)| is at most that for every neighbour (paper
+    001, Theorem 2, with the tighter ends of `median_interval`). Raises ValueError for fewer than two
+    contexts.
+    """
+    return interval_costs(*median_interval(logits), temperature)
+
+
 class Runner:
     """Runs `private-prediction`."""
 
