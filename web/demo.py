@@ -73,7 +73,7 @@ def run() -> None:
         Client(address, tokens["analyst"]) as analyst,
         Client(address, tokens["auditor"]) as auditor,
     ):
-        _register(step, steward)
+        _register(step, steward, configured)
         request = _price(step, analyst)
         job = _run_job(step, request, analyst, steward)
         _show_texts(step, analyst, job)
@@ -84,20 +84,23 @@ def run() -> None:
 # --- before the job -----------------------------------------------------------------------------
 
 
-def _register(step: Steps, steward: Client) -> None:
+def _register(step: Steps, steward: Client, configured: Settings) -> None:
     """The model, the dataset and its allowance, each unless it is there."""
     sample = bootstrap.sample()
+    folder = bootstrap.kept_sample(configured)
     step(
         "The steward registers a model and a dataset",
         "The model was trained on public reviews; the 'private' ones are made up for this demo. A worker, "
         "not the web server, opens both and checks them.",
     )
     if all(each["name"] != MODEL for each in steward.models()):
-        steward.add_model(MODEL, str(sample.MODEL_DIR), "the public part of the made-up reviews")
+        steward.add_model(
+            MODEL, str(folder / sample.MODEL_DIR.name), "the public part of the made-up reviews"
+        )
     model = wait_for_model(steward, MODEL)
     if model["state"] == "invalid":
         raise model_refused(model)
-    dataset = _dataset(steward, sample)
+    dataset = _dataset(steward, sample, folder)
     tell(f"model {MODEL}: {model['state']}; dataset {DATASET}: {dataset['state']}")
     step(
         "The steward allows a budget",
@@ -111,7 +114,7 @@ def _register(step: Steps, steward: Client) -> None:
     tell(f"allowed: ε {account['epsilon']} at δ {account['delta']}; used so far: {account['used_share']:.1%}")
 
 
-def _dataset(steward: Client, sample: Any) -> dict[str, Any]:
+def _dataset(steward: Client, sample: Any, folder: Path) -> dict[str, Any]:
     try:
         found = steward.dataset(DATASET)
     except ApiProblem as problem:
@@ -120,7 +123,7 @@ def _dataset(steward: Client, sample: Any) -> dict[str, Any]:
         found = steward.add_dataset(
             {
                 "name": DATASET,
-                "uri": str(sample.PRIVATE_CSV),
+                "uri": str(folder / sample.PRIVATE_CSV.name),
                 "description": "Made-up reviews of six kinds of business; nobody is in them.",
                 "neighbours": "add-remove",
                 "label_column": "label",
@@ -131,7 +134,7 @@ def _dataset(steward: Client, sample: Any) -> dict[str, Any]:
         )
     found = wait_for_dataset(steward, DATASET)
     if found["state"] == "invalid":  # the file may have been moved since
-        steward.correct_dataset(DATASET, uri=str(sample.PRIVATE_CSV))
+        steward.correct_dataset(DATASET, uri=str(folder / sample.PRIVATE_CSV.name))
         found = wait_for_dataset(steward, DATASET)
     if found["state"] == "invalid":
         raise data_refused(found)

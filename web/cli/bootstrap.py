@@ -7,6 +7,7 @@ administrators only.
 import importlib.util
 import os
 import secrets
+import shutil
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,7 +26,7 @@ STEWARD_ROLES = ("steward", "administrator")
 def settings() -> Settings:
     """The settings of the local stack; the bundled sample may always be read, as nobody is in it."""
     configured = load()
-    folder = str(sample().HERE)
+    folder = str(configured.home / "sample")
     roots = {name: getattr(configured, name) for name in ("data_roots", "model_roots")}
     added = {
         name: "|".join(each for each in (value, folder) if each)
@@ -41,6 +42,22 @@ def sample() -> Any:
     Imported by name because the web never imports what workers run.
     """
     return importlib.import_module("workers.sample")
+
+
+def kept_sample(configured: Settings) -> Path:
+    """The bundled model and data in the stack's home, copied there once.
+
+    What is registered there stays readable when this checkout is moved, and stays the same bytes when
+    a later version brings another sample.
+    """
+    folder = configured.home / "sample"
+    if not folder.exists():
+        bundled = sample()
+        draft = configured.home / f".sample-{secrets.token_hex(8)}"
+        shutil.copytree(bundled.MODEL_DIR, draft / bundled.MODEL_DIR.name)
+        shutil.copy(bundled.PRIVATE_CSV, draft / bundled.PRIVATE_CSV.name)
+        draft.rename(folder)  # whole or not at all
+    return folder
 
 
 def engine(configured: Settings) -> Any:

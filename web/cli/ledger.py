@@ -152,7 +152,8 @@ def _show_balances(balances: dict[str, Any]) -> None:
     for each in balances["filters"]:
         limit, spent, reserved = (int(each[name][0]) for name in ("limit", "spent", "reserved"))
         figures = [to_decimal(n, EPSILON_UNITS) for n in (limit, spent, reserved, limit - spent - reserved)]
-        rows.append((each["kind"], *figures, "closed" if each["closed"] else "open"))
+        state = "closed" if each["closed"] else "exceeded" if spent + reserved > limit else "holds"
+        rows.append((each["kind"], *figures, state))
     columns = ["filter", "limit", "spent", "reserved", "left", "state"]
     out.print(table(columns, rows, right="limit spent reserved left"))
     say(f"reservations not settled yet: {balances['live_reservations']}")
