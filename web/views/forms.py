@@ -21,13 +21,14 @@ class Input:
     name: str
     label: str
     help: str
-    kind: str  # number, text, area or fixed
+    kind: str  # number, text, area, choice or fixed
     default: str
     bounds: str
     step: str = "any"
     minimum: str = ""
     maximum: str = ""
     required: bool = True
+    options: tuple[str, ...] = ()
 
 
 @dataclass
@@ -81,7 +82,9 @@ def _input(name: str, schema: Mapping[str, Any]) -> Input:
     default = schema.get("default")
     numeric = part.get("type") in ("integer", "number")
     long = part.get("type") == "string" and part.get("maxLength", 0) > 200
+    options = tuple(str(each) for each in part.get("enum", ()))
     kind = "fixed" if "const" in part else "number" if numeric else "area" if long else "text"
+    kind = "choice" if options else kind
     low = part.get("minimum", "" if part.get("type") == "integer" else part.get("exclusiveMinimum", ""))
     return Input(
         name=PREFIX + name,
@@ -94,6 +97,7 @@ def _input(name: str, schema: Mapping[str, Any]) -> Input:
         minimum=str(low),
         maximum=str(part.get("maximum", "")),
         required=not optional,
+        options=(*([""] if optional else []), *options),
     )
 
 
