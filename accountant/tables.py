@@ -34,6 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from accountant.core.filters import Kind
+from accountant.core.states import JOB_STATES
 
 metadata = MetaData(
     naming_convention={
@@ -231,19 +232,6 @@ accounts = Table(
     CheckConstraint(
         "secret IS NULL OR secret ->> 'kind' <> 'one' OR secret_jobs <= 1", name="one_secret_job"
     ),
-)
-
-JOB_STATES = (
-    "submitted",
-    "awaiting_approval",
-    "refused",
-    "expired",
-    "queued",
-    "running",
-    "settling",
-    "succeeded",
-    "failed",
-    "cancelled",
 )
 
 jobs = Table(

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from accountant import ledger, reports
 from accountant.core.errors import invalid
+from accountant.core.states import JOB_STATES
 from web.api import api, outputs
 from web.api.bodies import Body, read, read_choice, read_id, read_limit, read_moment
 from web.app import engine
@@ -15,18 +16,6 @@ from web.auth import current_actor
 from web.errors import refuse_unstorable
 
 #: The public states of a job, in the order in which a job may pass through them.
-STATES = (
-    "submitted",
-    "awaiting_approval",
-    "refused",
-    "expired",
-    "queued",
-    "running",
-    "settling",
-    "succeeded",
-    "failed",
-    "cancelled",
-)
 
 
 class NewJob(Body):
@@ -72,7 +61,7 @@ def jobs() -> Response:
         engine(),
         current_actor(),
         dataset=request.args.get("dataset") or None,
-        state=read_choice("state", STATES),
+        state=read_choice("state", JOB_STATES),
         limit=read_limit(),
         before=read_moment(),
     )

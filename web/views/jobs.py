@@ -10,9 +10,9 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant import ledger, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict
+from accountant.core.states import JOB_STATES
 from web.api import outputs
 from web.api.bodies import read_choice, read_id, read_moment
-from web.api.jobs import STATES
 from web.app import engine
 from web.auth import current_actor
 from web.views.look import ENDED
@@ -27,7 +27,7 @@ PREVIEW_TEXTS = 10
 @login_required
 def listing() -> str:
     """Jobs, newest first; filters stand in the address."""
-    state, dataset = read_choice("state", STATES), request.args.get("dataset") or None
+    state, dataset = read_choice("state", JOB_STATES), request.args.get("dataset") or None
     found = reports.jobs(
         engine(), current_actor(), dataset=dataset, state=state, limit=PAGE + 1, before=read_moment()
     )
@@ -39,7 +39,7 @@ def listing() -> str:
         before=request.args.get("before"),
         state=state,
         dataset=dataset,
-        states=STATES,
+        states=JOB_STATES,
         datasets=[each["name"] for each in reports.datasets(engine(), current_actor())],
     )
 
