@@ -144,7 +144,8 @@ def _laplace_tail(x: Fraction, precision: int) -> Bounds:
     if x > precision:  # e^-x < 2^-precision
         return Fraction(0), Fraction(1, 2**precision)
     digits = precision * 302 // 1000 + 20
-    exponent = -Decimal(x.numerator), Decimal(x.denominator)
+    # The sign goes in before: minus on a Decimal would round to the 28 digits of the default context.
+    exponent = Decimal(-x.numerator), Decimal(x.denominator)
     down = Context(prec=digits, rounding=ROUND_FLOOR).divide(*exponent)
     up = Context(prec=digits, rounding=ROUND_CEILING).divide(*exponent)
     unit = Fraction(1, 10 ** (digits - 1))

@@ -10,7 +10,7 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -161,6 +161,7 @@ def test_far_tails_go_on(kind):
 
 @settings(max_examples=200, deadline=None)
 @given(st.fractions(Fraction(1, 10**9), 25), st.integers(20, 400))
+@example(Fraction(2523985175314625636621790991880811984975147, 129316634016935787734920067460583 * 10**9), 34)
 def test_the_bounds_of_the_tails_hold_and_are_tight(x, precision):
     with mpmath.workdps(400):
         argument = mpmath.mpf(x.numerator) / x.denominator
