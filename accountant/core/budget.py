@@ -78,12 +78,6 @@ def float_up(value: Fraction) -> float:
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
-def float_down(value: Fraction) -> float:
-    """The largest float that is not above `value`."""
-    nearest = value.numerator / value.denominator
-    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
-
-
 def to_decimal(amount: int, units: int) -> str:
     """Units as an exact decimal text without trailing zeros, such as '2.5' or '0.0000029053'."""
     digits = len(str(units)) - 1
