@@ -154,6 +154,7 @@ def resend(engine: Engine, older_than_seconds: float) -> int:
             ),
         ),
         ("check_model", select(tables.models.c.id, literal(0)).where(tables.models.c.state == "checking")),
+        ("check_corpus", select(tables.corpora.c.id, literal(0)).where(tables.corpora.c.state == "checking")),
     ]
     count = 0
     limit = func.clock_timestamp() - timedelta(seconds=older_than_seconds)

@@ -22,6 +22,7 @@ from accountant.core.template import slots
 from accountant.ledger import Actor
 
 ROLES = ("steward", "analyst", "auditor", "administrator")
+MODEL_KINDS = ("language", "embedding")
 NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 
 # --- people -------------------------------------------------------------------------------------
@@ -262,10 +263,17 @@ def set_policy(engine: Engine, name: str, policy: Policy, actor: Actor) -> None:
 # --- models -------------------------------------------------------------------------------------
 
 
-def add_model(engine: Engine, name: str, path: str, trained_on: str, actor: Actor) -> UUID:
-    """Register a model; a worker checks its files first. `trained_on` is the steward's declaration."""
+def add_model(
+    engine: Engine, name: str, path: str, trained_on: str, actor: Actor, kind: str = "language"
+) -> UUID:
+    """Register a model; a worker checks its files first. `trained_on` is the steward's declaration.
+
+    `kind`: `language` writes texts, `embedding` places them in a space.
+    """
     actor.require("steward")
     problems = []
+    if kind not in MODEL_KINDS:
+        problems.append(FieldProblem("kind", repr(kind), ", ".join(MODEL_KINDS)))
     if not re.fullmatch(NAME, name):
         problems.append(FieldProblem("name", repr(name), "lower case letters, digits, '.', '_' and '-'"))
     if not path.strip():
@@ -281,6 +289,7 @@ def add_model(engine: Engine, name: str, path: str, trained_on: str, actor: Acto
                 insert(tables.models).values(
                     id=model_id,
                     name=name,
+                    kind=kind,
                     path=path,
                     trained_on=trained_on,
                     state="checking",

@@ -372,6 +372,7 @@ def models(engine: Engine, viewer: Actor) -> list[dict[str, Any]]:
     return [
         {
             "name": row.name,
+            "kind": row.kind,
             "state": row.state,
             "trained_on": row.trained_on,
             "facts": row.facts,

@@ -101,6 +101,7 @@ models = Table(
     metadata,
     _key(),
     Column("name", Text, nullable=False, unique=True),
+    Column("kind", Text, nullable=False, server_default="language"),
     Column("path", Text, nullable=False),
     Column("trained_on", Text, nullable=False),  # the steward's declaration
     Column("state", Text, nullable=False),
@@ -108,6 +109,28 @@ models = Table(
     Column("facts", JSONB(none_as_null=True)),
     Column("created_by", ForeignKey("users.id"), nullable=False),
     _moment("created_at", default=True),
+    CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
+    CheckConstraint("(state = 'ready') = (facts IS NOT NULL)", name="facts_when_ready"),
+    CheckConstraint("kind IN ('language','embedding')", name="kind"),
+)
+
+# Texts that a steward vouches for as public, or as given for this with their writers' consent.
+corpora = Table(
+    "corpora",
+    metadata,
+    _key(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("uri", Text, nullable=False),
+    Column("text_template", Text, nullable=False),
+    Column("label_column", Text),
+    Column("declaration", Text, nullable=False),
+    Column("statement", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("error", Text),
+    Column("facts", JSONB(none_as_null=True)),
+    Column("created_by", ForeignKey("users.id"), nullable=False),
+    _moment("created_at", default=True),
+    CheckConstraint("declaration IN ('public','consented')", name="declaration"),
     CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
     CheckConstraint("(state = 'ready') = (facts IS NOT NULL)", name="facts_when_ready"),
 )
@@ -330,5 +353,5 @@ outbox = Table(
     _moment("sent_at"),
     Index("ix_outbox_unsent", "id", postgresql_where=text("sent_at IS NULL")),
     Index("ix_outbox_subject", "subject", "id"),
-    CheckConstraint("task IN ('generate','probe','check_dataset','check_model')", name="task"),
+    CheckConstraint("task IN ('generate','probe','check_dataset','check_model','check_corpus')", name="task"),
 )

@@ -164,9 +164,18 @@ class Client:
         """Registered models."""
         return self._list("/models", "models")
 
-    def add_model(self, name: str, path: str, trained_on: str) -> Json:
-        """Register a model; a worker then looks at its files."""
-        return self._json("POST", "/models", json={"name": name, "path": path, "trained_on": trained_on})
+    def add_model(self, name: str, path: str, trained_on: str, kind: str = "language") -> Json:
+        """Register a model, `language` or `embedding`; a worker then looks at its files."""
+        body = {"name": name, "path": path, "trained_on": trained_on, "kind": kind}
+        return self._json("POST", "/models", json=body)
+
+    def corpora(self) -> list[Json]:
+        """Registered public corpora."""
+        return self._list("/corpora", "corpora")
+
+    def add_corpus(self, declaration: Mapping[str, Any]) -> Json:
+        """Register a public or consented corpus; a worker then reads it through."""
+        return self._json("POST", "/corpora", json=dict(declaration))
 
     def mechanisms(self) -> list[Json]:
         """What can be asked for."""

@@ -16,6 +16,7 @@ QUEUES = {
     "probe": "checks",  # public looks at models, data checks: quick, and never behind a long job
     "check_dataset": "checks",
     "check_model": "checks",
+    "check_corpus": "checks",
 }
 
 

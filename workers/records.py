@@ -108,7 +108,8 @@ def check_address(uri: str, roots: list[str]) -> str:
     raise DataError("the file is not under a data root that this service may read")
 
 
-def _files(address: str) -> list[str]:
+def files(address: str) -> list[str]:
+    """The files of an address, in order. Raises DataError where there is none."""
     system, path = fsspec.core.url_to_fs(address)
     if system.isdir(path):
         found = sorted(name for name in system.find(path) if _format(name) is not None)
@@ -129,7 +130,7 @@ def _format(name: str) -> str | None:
 
 def rows(address: str, columns: list[str]) -> Iterator[Mapping[str, Any] | Broken]:
     """Every row of every file as a mapping of its columns. Raises DataError where a file can't be read."""
-    for file in _files(address):
+    for file in files(address):
         form = _format(file)
         if form is None:
             raise DataError(
@@ -214,10 +215,11 @@ def _require(columns: list[str], present: list[str]) -> None:
 def records(address: str, layout: Layout) -> Iterator[Record | Broken]:
     """Every record in order, or where and why there is none."""
     for position, row in enumerate(rows(address, layout.columns()), 1):
-        yield row if isinstance(row, Broken) else _record(row, layout, position)
+        yield row if isinstance(row, Broken) else record(row, layout, position)
 
 
-def _record(row: Mapping[str, Any], layout: Layout, position: int) -> Record | Broken:
+def record(row: Mapping[str, Any], layout: Layout, position: int) -> Record | Broken:
+    """The record in a row, or why there is none."""
     values = {name: _text(row.get(name)) for name in layout.columns()}
     if any("\udc80" <= character <= "\udcff" for value in values.values() for character in value):
         return Broken(position, "it is not UTF-8")

@@ -13,13 +13,14 @@ from uuid import UUID
 import structlog
 from sqlalchemy import Engine
 
+from accountant import corpora as registered_corpora
 from accountant import leases, ledger, registry, settings
 from accountant.core import mechanisms
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
 from accountant.core.events import from_json
 from accountant.core.pricing import Terms
 from accountant.database import engine_for
-from workers import models, records, staging
+from workers import corpora, models, records, staging
 from workers.app import app
 from workers.heartbeat import Heartbeat
 from workers.interface import Progress
@@ -177,3 +178,20 @@ def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
         registry.model_checked(engine, row.id, None, str(error))
     except Exception as error:
         registry.model_checked(engine, row.id, None, f"path: it can't be read ({type(error).__name__})")
+
+
+@app.task(name="exchequer.check_corpus")
+def check_corpus(corpus_id: str, attempt: int = 0) -> None:  # noqa: ARG001
+    """Read a new public corpus through once: how many texts, which labels, and its hash."""
+    engine = _engine()
+    row = registered_corpora.to_check(engine, UUID(corpus_id))
+    if row is None:
+        return
+    try:
+        address = records.check_address(row.uri, settings.load().data_root_list)
+        facts = corpora.inspect(address, row.text_template, row.label_column)
+        registered_corpora.checked(engine, row.id, facts, None)
+    except DataError as problem:
+        registered_corpora.checked(engine, row.id, None, str(problem))
+    except Exception as problem:  # whatever a file system or codec raises: the steward gets the kind
+        registered_corpora.checked(engine, row.id, None, f"it can't be read: {type(problem).__name__}")

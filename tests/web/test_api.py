@@ -40,6 +40,8 @@ def test_no_token_no_answer(app, header):
 ROUTES = [
     ("GET", "/datasets", {"steward", "analyst", "auditor", "administrator"}),
     ("GET", "/models", {"steward", "analyst", "auditor", "administrator"}),
+    ("GET", "/corpora", {"steward", "analyst", "auditor", "administrator"}),
+    ("POST", "/corpora", {"steward"}),
     ("GET", "/mechanisms", {"steward", "analyst", "auditor", "administrator"}),
     ("GET", "{dataset}", {"steward", "analyst", "auditor", "administrator"}),
     ("GET", "{dataset}/ledger", {"steward", "auditor"}),

@@ -1,6 +1,6 @@
 """Models and mechanisms: what a job can be asked with."""
 
-from typing import Any
+from typing import Any, Literal
 
 from flask import Response, jsonify
 from pydantic import Field
@@ -19,6 +19,7 @@ class NewModel(Body):
     name: str = Field(pattern=registry.NAME)
     path: str = Field(max_length=2000)
     trained_on: str = Field(max_length=4000)
+    kind: Literal["language", "embedding"] = "language"
 
 
 @api.get("/models")
@@ -33,7 +34,7 @@ def add_model() -> tuple[Response, int]:
     actor = current_actor()
     actor.require("steward")
     body = read(NewModel)
-    registry.add_model(engine(), body.name, body.path, body.trained_on, actor)
+    registry.add_model(engine(), body.name, body.path, body.trained_on, actor, body.kind)
     return jsonify(_model(body.name)), 201
 
 

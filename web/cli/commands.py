@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from accountant.core.errors import ExchequerError
-from web.cli import data, jobs, ledger, output, stack
+from web.cli import corpora, data, jobs, ledger, output, stack
 from web.cli.price import price
 
 
@@ -61,6 +61,7 @@ for group, name, panel in (
     (stack.admin, "admin", LOCAL),
     (data.datasets, "dataset", WORK),
     (data.models, "model", WORK),
+    (corpora.corpora, "corpus", WORK),
     (ledger.ledgers, "ledger", LOOK),
 ):
     app.add_typer(group, name=name, rich_help_panel=panel)

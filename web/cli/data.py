@@ -113,10 +113,10 @@ def data_refused(dataset: dict[str, Any]) -> Failed:
 
 def wait_for_dataset(client: Client, name: str) -> dict[str, Any]:
     """The dataset once its data has been checked."""
-    return _until_checked("checking the data", lambda: client.dataset(name))
+    return until_checked("checking the data", lambda: client.dataset(name))
 
 
-def _until_checked(what: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def until_checked(what: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     ends = time.monotonic() + CHECK_SECONDS
     with err.status(f"{what} …"):
         while (found := read())["state"] == "checking":
@@ -289,12 +289,13 @@ def add_model(
     name: str,
     path: Annotated[str, typer.Option(help="Folder with safetensors, or a hub name.")],
     trained_on: Annotated[str, typer.Option(help="What it was trained on: your declaration.")],
+    kind: Annotated[str, typer.Option(metavar="language|embedding")] = "language",
     wait: Wait = True,
     as_json: Json = False,
 ) -> None:
     """Register a model. A worker looks at its files before any job can use it."""
     with connect() as client:
-        client.add_model(name, local_address(path), trained_on)
+        client.add_model(name, local_address(path), trained_on, kind)
         found = wait_for_model(client, name) if wait else find_model(client, name)
     if as_json:
         print_json(found)
@@ -314,7 +315,7 @@ def find_model(client: Client, name: str) -> dict[str, Any]:
 
 def wait_for_model(client: Client, name: str) -> dict[str, Any]:
     """The model once its files have been checked."""
-    return _until_checked("checking the model", lambda: find_model(client, name))
+    return until_checked("checking the model", lambda: find_model(client, name))
 
 
 def model_refused(model: dict[str, Any]) -> Failed:
@@ -336,10 +337,11 @@ def list_models(as_json: Json = False) -> None:
     elif not found:
         say("no model yet. Register one: exchequer model add NAME --path FOLDER --trained-on TEXT")
     else:
-        rows = [(each["name"], each["state"], _context(each), each["trained_on"]) for each in found]
-        out.print(table(["name", "state", "context", "trained on"], rows, right="context"))
+        columns = ["name", "kind", "state", "context", "trained on"]
+        rows = [(*(each[name] for name in columns[:3]), _context(each), each["trained_on"]) for each in found]
+        out.print(table(columns, rows, right="context"))
 
 
 def _context(model: dict[str, Any]) -> str | None:
     found = model["facts"]
-    return f"{found['context_tokens']} tokens" if found else None
+    return f"{found['context_tokens']} tokens" if found and "context_tokens" in found else None

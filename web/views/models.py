@@ -33,8 +33,8 @@ def add() -> BaseResponse:
     """Register a model."""
     values = {name: value.strip() for name, value in sent().items()}
     try:
-        body = read(NewModel, {name: values.get(name, "") for name in NewModel.model_fields})
-        registry.add_model(engine(), body.name, body.path, body.trained_on, current_actor())
+        body = read(NewModel, {name: values[name] for name in NewModel.model_fields if name in values})
+        registry.add_model(engine(), body.name, body.path, body.trained_on, current_actor(), body.kind)
     except InvalidRequest as error:
         return Response(_page(rejected(error)), 422)
     except Conflict as error:

@@ -1,0 +1,83 @@
+"""`corpus`: public texts that mechanisms and evaluation may read without a price."""
+
+from typing import Annotated, Any
+
+import typer
+
+from web.cli.data import Json, Wait, local_address, until_checked
+from web.cli.output import Failed, out, print_json, say, table
+from web.cli.profile import connect
+from web.client import Client
+
+corpora = typer.Typer(help="Public corpora.", no_args_is_help=True)
+
+
+@corpora.command("add")
+def add_corpus(
+    name: str,
+    uri: Annotated[str, typer.Option(help="File, folder or address that the workers may open.")],
+    statement: Annotated[str, typer.Option(help="Whose texts these are, and why nobody is touched.")],
+    text_template: Annotated[str, typer.Option(help="A text from its columns.")] = "{text}",
+    label_column: Annotated[str | None, typer.Option()] = None,
+    declaration: Annotated[str, typer.Option(metavar="public|consented")] = "public",
+    wait: Wait = True,
+    as_json: Json = False,
+) -> None:
+    """Register a corpus. A worker reads it through before any job can use it."""
+    body = {
+        "name": name,
+        "uri": local_address(uri),
+        "statement": statement,
+        "text_template": text_template,
+        "label_column": label_column,
+        "declaration": declaration,
+    }
+    with connect() as client:
+        client.add_corpus(body)
+        if wait:
+            found = until_checked("reading the corpus", lambda: find_corpus(client, name))
+        else:
+            found = find_corpus(client, name)
+    if as_json:
+        print_json(found)
+    if found["state"] == "invalid":
+        why = found.get("error") or "its steward can see why"
+        raise Failed(f"the corpus {name!r} was refused: {why}. Correct it and add it by another name.")
+    if not as_json:
+        say(f"corpus {name}: {found['state']}{_texts(found)}")
+
+
+def find_corpus(client: Client, name: str) -> dict[str, Any]:
+    """A registered corpus by name."""
+    for each in client.corpora():
+        if each["name"] == name:
+            return each
+    raise Failed(f"there is no corpus {name!r}. `exchequer corpus list` shows those there are.")
+
+
+def _texts(corpus: dict[str, Any]) -> str:
+    return f", {corpus['facts']['texts']:,} texts" if corpus["facts"] else ""
+
+
+@corpora.command("list")
+def list_corpora(as_json: Json = False) -> None:
+    """List corpora with what a worker found in their files."""
+    with connect() as client:
+        found = client.corpora()
+    if as_json:
+        print_json(found)
+    elif not found:
+        say("no corpus yet. Register one: exchequer corpus add NAME --uri FILE --statement TEXT")
+    else:
+        columns = ["name", "state", "declaration", "texts", "statement"]
+        rows = [
+            (
+                each["name"],
+                each["state"],
+                each["declaration"],
+                f"{each['facts']['texts']:,}" if each["facts"] else None,
+                each["statement"],
+            )
+            for each in found
+        ]
+        out.print(table(columns, rows, right="texts"))

@@ -1,0 +1,44 @@
+"""Public corpora: what is registered, and registering one."""
+
+from flask import Blueprint, Response, flash, redirect, render_template, url_for
+from flask_login import login_required
+from werkzeug.wrappers import Response as BaseResponse
+
+from accountant import corpora
+from accountant.core.errors import Conflict, InvalidRequest
+from web.api.bodies import read
+from web.api.corpora import NewCorpus
+from web.app import engine
+from web.auth import current_actor, needs_role
+from web.views.forms import Form, rejected, sent
+
+pages = Blueprint("corpora", __name__)
+
+
+@pages.get("/corpora")
+@login_required
+def listing() -> str:
+    """Registered corpora."""
+    return _page(Form())
+
+
+def _page(form: Form) -> str:
+    return render_template("corpora.html", corpora=corpora.listing(engine(), current_actor()), form=form)
+
+
+@pages.post("/corpora")
+@login_required
+@needs_role("steward")
+def add() -> BaseResponse:
+    """Register a corpus."""
+    values = {name: value.strip() for name, value in sent().items()}
+    try:
+        given = {name: values[name] for name in NewCorpus.model_fields if values.get(name)}
+        body = read(NewCorpus, {"statement": "", "name": "", **given})
+        corpora.add(engine(), body.spec(), current_actor())
+    except InvalidRequest as error:
+        return Response(_page(rejected(error)), 422)
+    except Conflict as error:
+        return Response(_page(Form(values, general=str(error))), 409)
+    flash(f"{body.name} is registered. A worker now reads it through.")
+    return redirect(url_for("corpora.listing"), 303)
