@@ -85,7 +85,7 @@ class Work:
     job: Row[Any]
     dataset: Row[Any]
     version: Row[Any]
-    model: Row[Any]
+    model: Row[Any] | None  # None: the mechanism uses none
 
 
 def work(engine: Engine, job_id: UUID) -> Work:
@@ -97,7 +97,7 @@ def work(engine: Engine, job_id: UUID) -> Work:
             job,
             connection.execute(select(datasets).where(datasets.c.id == job.dataset_id)).one(),
             connection.execute(select(versions).where(versions.c.id == job.version_id)).one(),
-            connection.execute(select(models).where(models.c.id == job.model_id)).one(),
+            connection.execute(select(models).where(models.c.id == job.model_id)).one_or_none(),
         )
 
 

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from accountant import requests, tables
-from accountant.core import books
+from accountant.core import books, mechanisms
 from accountant.core.admission import Admitted, NeedsApproval, Policy, Refused
 from accountant.core.allowances import Allowance, SecretDeclaration, allowance_body
 from accountant.core.chain import EntryKind
@@ -109,7 +109,7 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
         dataset = _dataset(connection, request.dataset)
         policy = Policy.model_validate(dataset.policy)
         version = _ready_version(connection, dataset)
-        model = _ready_model(connection, request.model)
+        model = _ready_model(connection, request)
         locked = LockedAccount(connection, dataset.id)
         # Looked up under the lock: of two requests with one key, the second waits and then sees it.
         earlier = _earlier(connection, actor, idempotency_key, request)
@@ -123,7 +123,7 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
                 id=job_id,
                 dataset_id=dataset.id,
                 version_id=version.id,
-                model_id=model.id,
+                model_id=None if model is None else model.id,
                 analyst_id=actor.id,
                 mechanism=request.mechanism,
                 parameters=priced.parameters.model_dump(mode="json"),
@@ -160,7 +160,11 @@ def _earlier(connection: Connection, actor: Actor, key: str | None, request: Job
 
 
 def _consider(
-    locked: LockedAccount, job: Row[Any], model: Row[Any], policy: Policy, approval: dict[str, Any] | None
+    locked: LockedAccount,
+    job: Row[Any],
+    model: Row[Any] | None,
+    policy: Policy,
+    approval: dict[str, Any] | None,
 ) -> None:
     """Move a submitted or approved job on: probe, refuse, ask a steward, or reserve and queue."""
     connection = locked.connection
@@ -184,7 +188,7 @@ def _consider(
             _reserve(locked, job, model, asked, approval)
 
 
-def _probe(connection: Connection, job: Row[Any], model: Row[Any]) -> Mapping[str, Any] | None:
+def _probe(connection: Connection, job: Row[Any], model: Row[Any] | None) -> Mapping[str, Any] | None:
     """What is known of the model with the job's template; None: nobody has looked yet."""
     key = requests.probe_key(model, job.parameters, job.terms)
     if key is None:
@@ -202,7 +206,11 @@ def _refuse(
 
 
 def _reserve(
-    locked: LockedAccount, job: Row[Any], model: Row[Any], asked: Demand, approval: dict[str, Any] | None
+    locked: LockedAccount,
+    job: Row[Any],
+    model: Row[Any] | None,
+    asked: Demand,
+    approval: dict[str, Any] | None,
 ) -> None:
     """RESERVE, the queued job and its message, in the caller's transaction."""
     body = books.reserve_body(
@@ -211,7 +219,7 @@ def _reserve(
         job.parameters,
         Terms.from_json(job.terms),
         asked.dp,
-        model={"name": model.name, "sha256": model.facts["sha256"]},
+        model=None if model is None else {"name": model.name, "sha256": model.facts["sha256"]},
         approval=approval,
         others=entry_part(locked.accounts, asked),
     )
@@ -227,7 +235,7 @@ def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, proble
         locked, job = _locked_job(connection, job_id)
         if job.state != "submitted":
             return
-        model = connection.execute(select(tables.models).where(tables.models.c.id == job.model_id)).one()
+        model = _model_of(connection, job)
         if problem is not None or facts is None:
             refusal = Refused("model", "-", "-", problem or "the model can't be probed")
             _refuse(connection, job, refusal, "policy", None)
@@ -257,7 +265,7 @@ def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
         locked, job, policy = _judged(connection, job_id, actor, reason)
         if job.analyst_id == actor.id and not policy.solo:
             raise NotPermitted("nobody approves a job of their own, unless the dataset's policy is solo")
-        model = connection.execute(select(tables.models).where(tables.models.c.id == job.model_id)).one()
+        model = _model_of(connection, job)
         _set(connection, job, decided_by=actor.id, decision_reason=reason, decided_at=_now())
         _consider(locked, job, model, policy, {"by": actor.name, "reason": reason})
 
@@ -454,12 +462,25 @@ def _ready_version(connection: Connection, dataset: Row[Any]) -> Row[Any]:
     raise invalid("dataset", f"{dataset.name!r} is not ready: its data has not been checked", "a ready one")
 
 
-def _ready_model(connection: Connection, name: str) -> Row[Any]:
+def _model_of(connection: Connection, job: Row[Any]) -> Row[Any] | None:
+    """The model of a recorded job; None where its mechanism uses none."""
+    query = select(tables.models).where(tables.models.c.id == job.model_id)
+    return connection.execute(query).one_or_none()
+
+
+def _ready_model(connection: Connection, request: JobRequest) -> Row[Any] | None:
+    """The model that a request names, checked; None where its mechanism uses none."""
+    name = request.model
+    if not mechanisms.get(request.mechanism).uses_model:
+        if name is not None:
+            raise invalid("model", f"{request.mechanism} uses none", "nothing")
+        return None
     row = connection.execute(select(tables.models).where(tables.models.c.name == name)).one_or_none()
     if row is None or row.state != "ready":
         query = select(tables.models.c.name).where(tables.models.c.state == "ready")
         ready = ", ".join(connection.execute(query).scalars()) or "none is registered yet"
         problem = f"there is no model {name!r}" if row is None else f"{name!r} is {row.state}"
+        problem = f"none is given, and {request.mechanism} runs one" if name is None else problem
         raise invalid("model", problem, ready)
     return row
 

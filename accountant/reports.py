@@ -32,7 +32,7 @@ from accountant.core.currencies import (
 from accountant.core.errors import NotFound, NotPermitted, invalid
 from accountant.core.events import releases
 from accountant.core.filters import Kind
-from accountant.core.pricing import Parameters, Price, Terms, fit, quote
+from accountant.core.pricing import Fitted, Price, Terms, fit, quote
 from accountant.core.verification import (
     CSV_COLUMNS,
     Verifier,
@@ -203,8 +203,11 @@ def quote_on(
     if fit_field is None:
         parameters = mechanism.parse(raw, terms)
     else:
-        parameters = fitted(mechanism, raw, terms, fit_field, epsilon, accounts)
+        found = fitted(mechanism, raw, terms, fit_field, epsilon, accounts)
+        parameters = found.parameters
     answer = quote(mechanism, parameters, terms)
+    if fit_field is not None:
+        answer["fit"] = {"field": fit_field, "value": found.value}
     price = mechanism.price(parameters, terms)
     policy = Policy.model_validate(row.policy)
     alone = 0.0 if answer["dp"] is None else answer["dp"]["epsilon"]
@@ -226,8 +229,8 @@ def fitted(
     field: str,
     epsilon: float | None,
     accounts: Accounts,
-) -> Parameters:
-    """Parameters whose `field` spends the most that fits `epsilon` alone and the dataset's accounts."""
+) -> Fitted:
+    """The value of `field`, and parameters with it, spending the most that fits `epsilon` alone and here."""
 
     def affordable(price: Price) -> bool:
         asked = demand(price)
@@ -239,7 +242,7 @@ def fitted(
     found = fit(mechanism, raw, terms, field, affordable)
     if found is None:
         raise invalid(field, "no value in its range fits", "a larger epsilon, or other parameters")
-    return found.parameters
+    return found
 
 
 def _before_and_after(account: Account | None, price: Price) -> dict[str, Any]:
@@ -273,7 +276,7 @@ def _job_query(viewer: Actor) -> Select[Any]:
     query = (
         select(*_JOB_COLUMNS)
         .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
-        .join(tables.models, tables.models.c.id == jobs.c.model_id)
+        .outerjoin(tables.models, tables.models.c.id == jobs.c.model_id)
         .join(tables.users, tables.users.c.id == jobs.c.analyst_id)
     )
     return query if viewer.roles & OVERSEERS else query.where(jobs.c.analyst_id == viewer.id)
@@ -341,7 +344,11 @@ def _job(row: Row[Any]) -> dict[str, Any]:
         "decision_reason": row.decision_reason,
         "attempt": row.attempt,
         "cancel_requested": row.cancel_requested,
-        "progress": {"done": row.progress_done, "total": row.progress_total},
+        "progress": {
+            "done": row.progress_done,
+            "total": row.progress_total,
+            "unit": mechanisms.get(row.mechanism).progress_unit,
+        },
         "failure": row.failure,
         "output_sha256": row.output_sha256,
         **{

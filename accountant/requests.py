@@ -26,7 +26,7 @@ class JobRequest:
 
     dataset: str
     mechanism: str
-    model: str
+    model: str | None  # None: the mechanism uses none
     parameters: Mapping[str, Any]
     purpose: str = ""
 
@@ -95,7 +95,7 @@ def check_policy(policy: Policy, request: JobRequest, analyst: str) -> None:
         ("model", policy.models, request.model),
         ("analyst", policy.analysts, analyst),
     ):
-        if allowed and asked not in allowed:
+        if allowed and asked is not None and asked not in allowed:
             raise NotPermitted(f"the dataset's policy does not allow the {name} {asked!r}")
 
 
@@ -105,12 +105,12 @@ def check_policy(policy: Policy, request: JobRequest, analyst: str) -> None:
 NO_TEMPLATE: Mapping[str, Any] = {"template_tokens": 0}
 
 
-def probe_key(model: Row[Any], parameters: Mapping[str, Any], terms: Mapping[str, Any]) -> str | None:
+def probe_key(model: Row[Any] | None, parameters: Mapping[str, Any], terms: Mapping[str, Any]) -> str | None:
     """Identity of a public probe: the model's bytes, the template and the labels that fill it.
 
-    None where the parameters have no template: there is nothing to look at.
+    None where there is no model or the parameters have no template: there is nothing to look at.
     """
-    if "template" not in parameters:
+    if model is None or "template" not in parameters:
         return None
     document = {
         "model": model.facts["sha256"],
@@ -127,8 +127,10 @@ def demand_of(job: Row[Any]) -> Demand:
     return currencies.demand(mechanism.price(mechanism.parse(job.parameters, terms), terms))
 
 
-def context_problem(job: Row[Any], model: Row[Any], probe: Mapping[str, Any]) -> Refused | None:
+def context_problem(job: Row[Any], model: Row[Any] | None, probe: Mapping[str, Any]) -> Refused | None:
     """The refusal of a job whose contexts are longer than its model takes."""
+    if model is None:
+        return None
     mechanism = mechanisms.get(job.mechanism)
     parameters = mechanism.parse(job.parameters, Terms.from_json(job.terms))
     asked = mechanism.context_tokens(parameters, probe["template_tokens"])

@@ -263,7 +263,7 @@ jobs = Table(
     _key(),
     Column("dataset_id", ForeignKey("datasets.id"), nullable=False),
     Column("version_id", ForeignKey("dataset_versions.id"), nullable=False),
-    Column("model_id", ForeignKey("models.id"), nullable=False),
+    Column("model_id", ForeignKey("models.id")),  # NULL: the mechanism uses none
     Column("analyst_id", ForeignKey("users.id"), nullable=False),
     Column("mechanism", Text, nullable=False),
     Column("parameters", JSONB, nullable=False),

@@ -18,9 +18,10 @@ def test_import_rules_hold():
 
 def test_what_the_accountant_calls_runnable_is_what_workers_run():
     from accountant.core.mechanisms import RUNNABLE
-    from workers.mechanisms import RUNNERS
+    from workers.mechanisms import RUNNERS, runner
 
     assert set(RUNNERS) == RUNNABLE
+    assert all(hasattr(runner(name), "run") for name in RUNNERS)
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """What a mechanism may use: parameters, records, a model, the meter and a progress report. Nothing else.
 
-A runner is `run(parameters, records, model, meter, progress)` and yields texts as they are written. It
-never prices itself, never sees the ledger, and has no noise but the meter's.
+A runner is `run(parameters, terms, records, model, meter, progress)` and yields texts as they are written,
+or counts. It never prices itself, never sees the ledger, and has no noise but the meter's.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from accountant.core.pricing import Terms
 from workers.meter import Meter
-from workers.models import LocalModel
 from workers.records import Records
 
 
@@ -24,6 +23,17 @@ class Text:
 
     def to_json(self) -> dict[str, Any]:
         return {"text": self.text, "label": self.label, "complete": self.complete}
+
+
+@dataclass(frozen=True)
+class Count:
+    """A noisy number of privacy units; `label` None: of the whole dataset."""
+
+    label: str | None
+    count: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"label": self.label, "count": self.count}
 
 
 @dataclass
@@ -53,8 +63,11 @@ class Runner(Protocol):
         parameters: Any,
         terms: Terms,
         records: Records,
-        model: LocalModel,
+        model: Any,
         meter: Meter,
         progress: Progress,
-    ) -> Iterator[Text]:
-        """Run it; every random draw that touches private data goes through `meter`."""
+    ) -> Iterator[Text | Count]:
+        """Run it; every random draw that touches private data goes through `meter`.
+
+        `model`: a LocalModel; None for a mechanism that uses none.
+        """

@@ -91,25 +91,31 @@ class _Run:
 
     def execute(self) -> None:
         """Load the model, commit "reading begins", read, run, publish."""
-        from workers.mechanisms import RUNNERS
+        from workers.mechanisms import runner
 
         work = leases.work(self.engine, self.claim.job_id)
         terms = Terms.from_json(work.job.terms)
         parameters = mechanisms.get(work.job.mechanism).parse(work.job.parameters, terms)
-        runner = RUNNERS[work.job.mechanism]
+        running = runner(work.job.mechanism)
         configured = settings.load()
-        folder = models.resolve(work.model.path, configured.model_root_list, configured.model_hub)
-        model = models.load(folder, work.model.facts["sha256"])
+        model = None if work.model is None else _load(work.model)
         meter = Meter(from_json(work.job.event))
         address = records.check_address(work.version.uri, configured.data_root_list)
-        self.progress.total = runner.total(parameters, terms)
+        self.progress.total = running.total(parameters, terms)
         self.progress.check()
         leases.begin_reading(self.engine, self.claim)
         self.reading = True
         data = records.read(address, layout_of(work.dataset), batch_key(self.claim.job_id))
-        texts = runner.run(parameters, terms, data, model, meter, self.progress)
-        output = staging.write(self.uri, (text.to_json() for text in texts))
+        made = running.run(parameters, terms, data, model, meter, self.progress)
+        output = staging.write(self.uri, (each.to_json() for each in made))
         ledger.publish(self.engine, self.claim, meter.realized, output, _worker_name())
+
+
+def _load(row: Any) -> models.LocalModel:
+    """A job's model, if its files are still those that were registered."""
+    configured = settings.load()
+    folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
+    return models.load(folder, row.facts["sha256"])
 
 
 def layout_of(dataset: Any) -> records.Layout:
@@ -136,6 +142,8 @@ def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     """Find how many tokens a waiting job's template takes in its model; reads nothing private."""
     engine, configured = _engine(), settings.load()
     work = leases.work(engine, UUID(job_id))
+    if work.model is None:
+        return
     try:
         folder = models.resolve(work.model.path, configured.model_root_list, configured.model_hub)
         tokens = models.template_tokens(folder, work.job.parameters["template"], work.job.terms["labels"])

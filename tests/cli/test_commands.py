@@ -109,7 +109,8 @@ def test_a_damaged_profile_counts_as_none(exchequer: Run, server: StandIn) -> No
 BAD_FILES = [
     ("{", ("FILE", "no JSON")),
     ("[]", ("FILE", "no JSON object")),
-    ("{}", ("dataset", "mechanism", "model")),
+    ("{}", ("dataset", "mechanism")),
+    (json.dumps(REQUEST | {"model": 3}), ("model", "no text")),
     (json.dumps(REQUEST | {"colour": 1}), ("colour", "unknown field")),
     (json.dumps(REQUEST | {"parameters": 3}), ("parameters", "no object")),
     (json.dumps(REQUEST | {"parameters": {"clip": float("nan")}}), ("parameters.clip", "nan")),

@@ -25,7 +25,7 @@ from accountant.core.events import (
     releases,
     to_json,
 )
-from accountant.core.mechanisms import MECHANISMS, aug_pe, dp_kps, epsvec, get
+from accountant.core.mechanisms import MECHANISMS, aug_pe, dp_kps, epsvec, get, noisy_count
 from accountant.core.pricing import Neighbours, Terms, quote
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
@@ -36,6 +36,8 @@ SHAPES = {
     "mean of clusters": ("private-prediction", {"batching": "clusters"}),
     "two of a slot": ("private-prediction", {"examples_per_context": 2, "context_partner": "exact-slot"}),
     "two lowest": ("private-prediction", {"examples_per_context": 2, "context_partner": "lowest-hash"}),
+    "noisy-count": ("noisy-count", {}),
+    "noisy-count gaussian": ("noisy-count", {"noise": "gaussian", "noise_multiplier": 5.0}),
     "invisible-ink": ("invisible-ink", {}),
     "epsvec": ("epsvec", {"epsilon": 3.0}),
     "epsvec joint": ("epsvec", {"epsilon": 3.0, "clipping": "joint", "shots": 0}),
@@ -161,6 +163,35 @@ def test_the_smallest_shift_has_a_price_on_every_filter(shift):
     assert squared > 0
     bound = Fraction(math.pi) / 2 * Fraction(shift) ** 2
     assert bound * Fraction(9, 10) <= squared <= bound * (1 + Fraction(1, 10**9))
+
+
+# --- noisy-count ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("terms", "per", "moved"),
+    [
+        (Terms(ADD), "label", 1),
+        (Terms(REPLACE), "label", 1),  # an unreadable unit may replace a readable one
+        (Terms(ADD, labels=("a", "b", "c")), "label", 1),
+        (Terms(REPLACE, labels=("a", "b", "c")), "label", 2),
+        (Terms(ADD, max_records_per_unit=2, labels=("a", "b", "c")), "label", 2),
+        (Terms(REPLACE, max_records_per_unit=2, labels=("a", "b", "c")), "label", 3),
+        (Terms(ADD, max_records_per_unit=9, labels=("a", "b", "c")), "label", 3),
+        (Terms(ADD, max_records_per_unit=9, labels=("a", "b", "c")), "dataset", 1),
+        (Terms(REPLACE, max_records_per_unit=9, labels=("a", "b", "c")), "dataset", 1),
+    ],
+    ids=str,
+)
+def test_a_unit_moves_as_many_counts_as_it_may_have_labels(terms, per, moved):
+    price, parameters = priced("noisy-count", {"per": per, "epsilon": 0.5}, terms)
+    assert price.dp == Laplace(2.0)
+    assert noisy_count.sensitivity(parameters, terms) == moved
+    assert f"scale {2 * moved}" in price.breakdown[0]
+    gaussian, parameters = priced("noisy-count", {"per": per, "noise": "gaussian", "epsilon": 0.5}, terms)
+    assert epsilon_alone(gaussian.dp, terms.delta)[0] == pytest.approx(0.5)
+    assert Fraction(noisy_count.sensitivity(parameters, terms)) ** 2 >= moved
+    assert noisy_count.sensitivity(parameters, terms) == pytest.approx(math.sqrt(moved))
 
 
 # --- invisible-ink -------------------------------------------------------------------------------

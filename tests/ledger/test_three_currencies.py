@@ -377,7 +377,7 @@ def test_what_has_a_price_and_no_runner_is_refused_at_submission(engine):
     with pytest.raises(InvalidRequest) as caught:
         ask(bench, "aug-pe", epsilon=1.0)
     (problem,) = caught.value.problems
-    assert (problem.field, problem.allowed) == ("mechanism", "private-prediction")
+    assert (problem.field, problem.allowed) == ("mechanism", "noisy-count, private-prediction")
     assert "no runner" in problem.problem
 
 

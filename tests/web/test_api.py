@@ -151,6 +151,8 @@ def test_administrators_add_people(site):
 FIELDS = [
     ({"mechanism": "nonsense"}, "mechanism"),
     ({"model": "nonsense"}, "model"),
+    ({"model": None}, "model"),
+    ({"mechanism": "noisy-count", "parameters": {}}, "model"),  # it uses none, and one is named
     ({"dataset": "nonsense"}, "dataset"),
     ({"extra": 1}, "extra"),
     ({"purpose": 3}, "purpose"),

@@ -217,6 +217,30 @@ def test_live_parts_send_a_lost_session_to_sign_in(site):
     assert answer.headers["HX-Redirect"] == "/sign-in"
 
 
+def test_a_count_is_asked_for_by_form_without_a_model_and_its_result_is_shown(site, publish):
+    browser = site.pages("analyst")
+    form = {"mechanism": "noisy-count", "purpose": "how many", "key": f"count-{site.bench.dataset}"}
+    shown = browser.post(f"{site.dataset}/submit", f"{site.dataset}/submit", **form, action="price").text
+    assert 'id="model"' not in shown
+    assert 'id="parameters.noise_multiplier"' in shown
+    typed = form | {"parameters.noise_multiplier": "3", "action": "fit"}
+    fitted = browser.post(f"{site.dataset}/submit", f"{site.dataset}/submit", **typed).text
+    assert re.search(r'name="parameters.noise_multiplier" type="number" value=""', fitted)
+    assert re.search(r'name="parameters.epsilon" type="number" value="[0-9]', fitted)
+    form |= {"parameters.epsilon": "0.5", "action": "submit"}
+    answer = browser.post(f"{site.dataset}/submit", f"{site.dataset}/submit", **form)
+    assert answer.status_code == 303, answer.text
+    page = answer.headers["Location"]
+    job = page.rsplit("/", 1)[1]
+    steward = site.pages("steward")
+    assert "noisy-count ·" in steward.get("/inbox").text
+    steward.post(f"/inbox/{job}", "/inbox", decision="approve", reason="yes")
+    publish(job, b'{"label": null, "count": -3}\n')
+    text = browser.get(page).text
+    assert "<dt>model</dt><dd>none</dd>" in text
+    assert '<strong class="tab">-3</strong>' in text
+
+
 def test_models_by_form(site):
     browser = site.pages("steward")
     typed = {"name": f"m-{site.bench.dataset}", "path": "/models/x", "trained_on": "public text"}

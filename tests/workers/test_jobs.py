@@ -100,6 +100,22 @@ def test_a_job_runs_is_charged_its_price_and_publishes_its_texts(desk, dataset):
     verify_lines(reports.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
+def test_a_count_runs_without_a_model_and_says_one_number_per_label(desk, dataset):
+    parameters = {"noise": "gaussian", "epsilon": 0.5}
+    request = JobRequest(dataset, "noisy-count", None, parameters, "how many")
+    job = desk.ended(ledger.submit(desk.engine, request, desk.analyst))
+    assert job["state"] == "succeeded", job
+    assert job["entries"][0]["costs"] == job["entries"][1]["costs"]
+    uri = reports.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    counts = [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
+    from workers.sample import LABELS as every_label
+
+    assert [each["label"] for each in counts] == list(every_label)
+    assert all(isinstance(each["count"], int) for each in counts)
+    assert job["progress"]["unit"] == "counts"
+    assert reports.check(desk.engine, dataset) == []
+
+
 def test_a_worker_killed_while_it_reads_costs_nothing_and_the_job_runs_again(desk, dataset, service):
     before = desk.facts(dataset)["account"]["filters"][0]
     job_id = desk.submit(dataset, tokens_per_batch=40)

@@ -23,7 +23,7 @@ class NewJob(Body):
 
     dataset: str = Field(max_length=200)
     mechanism: str = Field(max_length=200)
-    model: str = Field(max_length=200)
+    model: str | None = Field(None, max_length=200)
     parameters: dict[str, Any] = Field(default_factory=dict)
     purpose: str = Field("", max_length=2000)
 

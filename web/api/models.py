@@ -53,6 +53,7 @@ def mechanisms() -> Response:
                 "summary": each.summary,
                 "source": each.source,
                 "size_field": each.size_field,
+                "uses_model": each.uses_model,
                 "runnable": each.id in RUNNABLE,
                 "parameters": each.parameters.model_json_schema(),
             }

@@ -69,9 +69,11 @@ def read_request(file: str) -> Job:
         raise invalid("FILE", f"{file} holds no JSON object", f"an object of {', '.join(REQUEST_FIELDS)}")
     allowed = ", ".join(REQUEST_FIELDS)
     problems = [FieldProblem(str(n), "unknown field", allowed) for n in request if n not in REQUEST_FIELDS]
-    for name in ("dataset", "mechanism", "model"):
+    for name in ("dataset", "mechanism"):
         if not isinstance(request.get(name), str) or not request[name]:
             problems.append(FieldProblem(name, "missing, or no text", f"the name of a {name}"))
+    if not isinstance(request.get("model", ""), str | None):
+        problems.append(FieldProblem("model", "no text", "the name of a model, or nothing"))
     if not isinstance(request.get("parameters", {}), dict):
         problems.append(FieldProblem("parameters", "no object", "an object of parameters"))
     if not isinstance(request.get("purpose", ""), str):
@@ -148,7 +150,7 @@ def _lines() -> Iterator[Callable[[Job], None]]:
 def _amount(job: Job) -> str | None:
     """Progress in public quantities."""
     done, total = _done(job)
-    return f"{done:,} of {total:,} tokens" if total else None
+    return f"{done:,} of {total:,} {job['progress'].get('unit', 'tokens')}" if total else None
 
 
 def _done(job: Job) -> tuple[int, int | None]:

@@ -34,6 +34,12 @@
     if (button && "once" in button.dataset) setTimeout(() => { button.disabled = true; }, 0);
   });
 
+  // Another mechanism has other fields: the form comes back with them, and priced.
+  document.addEventListener("change", (event) => {
+    if (!("reload" in event.target.dataset)) return;
+    event.target.form.requestSubmit(event.target.form.querySelector("button[value=price]"));
+  });
+
   // A page that comes back from the browser's cache has its buttons again.
   window.addEventListener("pageshow", () => {
     document.querySelectorAll("[data-once]").forEach((button) => {

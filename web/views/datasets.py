@@ -221,10 +221,10 @@ def submit(name: str) -> BaseResponse:
 
 
 def _new_job(name: str, values: Mapping[str, str]) -> NewJob:
-    mechanism = values.get("mechanism", DEFAULT_MECHANISM)
-    stated = parameters(mechanisms.get(mechanism), values)
-    raw = {"dataset": name, "mechanism": mechanism, "parameters": stated}
-    raw |= {field: values.get(field, "").strip() for field in ("model", "purpose")}
+    mechanism = mechanisms.get(values.get("mechanism", DEFAULT_MECHANISM))
+    stated = parameters(mechanism, values)
+    raw: dict[str, Any] = {"dataset": name, "mechanism": mechanism.id, "parameters": stated}
+    raw |= {"model": values.get("model", "").strip() or None, "purpose": values.get("purpose", "").strip()}
     return read(NewJob, raw)
 
 
@@ -252,12 +252,16 @@ def _quote(name: str, values: Mapping[str, str], fit: str | None = None) -> dict
 
 def _fit(name: str, values: dict[str, str]) -> Response:
     """The size field at what the filters have left."""
-    field = mechanisms.get(values.get("mechanism", DEFAULT_MECHANISM)).size_field
+    mechanism = mechanisms.get(values.get("mechanism", DEFAULT_MECHANISM))
+    field = mechanism.size_field
     try:
         quote = _quote(name, values, fit=field)
     except InvalidRequest as error:
         return Response(_ask_page(name, rejected(error)), 422)
-    values[f"parameters.{field}"] = str(quote["parameters"][field])
+    for one, other in mechanism.parameters.either:  # the fitted one replaces what stood in its partner
+        if field in (one, other):
+            values[f"parameters.{other if field == one else one}"] = ""
+    values[f"parameters.{field}"] = str(quote["fit"]["value"])
     return Response(_ask_page(name, Form(values)))
 
 

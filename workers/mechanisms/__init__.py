@@ -1,6 +1,17 @@
 """The registry of runners: one file each, named as its price in accountant.core.mechanisms is."""
 
-from workers.interface import Runner
-from workers.mechanisms import private_prediction
+from functools import cache
+from importlib import import_module
 
-RUNNERS: dict[str, Runner] = {"private-prediction": private_prediction.Runner()}
+from workers.interface import Runner
+
+RUNNERS = ("noisy-count", "private-prediction")
+
+
+@cache
+def runner(mechanism_id: str) -> Runner:
+    """The runner of a mechanism, imported when it is first asked for: some need torch and some don't."""
+    if mechanism_id not in RUNNERS:
+        raise KeyError(mechanism_id)
+    found: Runner = import_module(f"{__name__}.{mechanism_id.replace('-', '_')}").Runner()
+    return found

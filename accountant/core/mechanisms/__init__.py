@@ -8,6 +8,7 @@ from accountant.core.mechanisms import (
     dp_kps,
     epsvec,
     invisible_ink,
+    noisy_count,
     private_prediction,
     secpe,
     summary_oneshot,
@@ -19,6 +20,7 @@ MECHANISMS: dict[str, Mechanism[Any]] = {
     each.id: each
     for each in (
         private_prediction.MECHANISM,
+        noisy_count.MECHANISM,
         invisible_ink.MECHANISM,
         epsvec.MECHANISM,
         dp_kps.MECHANISM,
@@ -30,7 +32,7 @@ MECHANISMS: dict[str, Mechanism[Any]] = {
 }
 
 #: Mechanisms that this service can run (workers.mechanisms.RUNNERS); the others have a price only.
-RUNNABLE: frozenset[str] = frozenset({private_prediction.MECHANISM.id})
+RUNNABLE: frozenset[str] = frozenset({private_prediction.MECHANISM.id, noisy_count.MECHANISM.id})
 
 
 def get(mechanism_id: object) -> Mechanism[Any]:

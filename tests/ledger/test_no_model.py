@@ -1,0 +1,50 @@
+"""A job whose mechanism uses no model names none, is decided at once and verifies."""
+
+import pytest
+from sqlalchemy import text
+
+from accountant import leases, ledger, reports
+from accountant.core.errors import InvalidRequest
+from accountant.core.events import Laplace
+from accountant.core.verification import read_document, verify_lines
+from accountant.ledger import JobRequest, Output
+
+
+def ask(bench, model=None, mechanism="noisy-count", **parameters):
+    request = JobRequest(bench.dataset, mechanism, model, parameters, "how many")
+    return ledger.submit(bench.engine, request, bench.analyst)
+
+
+def test_a_count_is_reserved_without_a_look_at_a_model_and_its_ledger_verifies(open_bench):
+    bench = open_bench
+    job_id = ask(bench, epsilon=0.25)
+    job = reports.job(bench.engine, job_id, bench.analyst)
+    assert (job["state"], job["model"]) == ("queued", None)
+    assert leases.work(bench.engine, job_id).model is None
+    claim = leases.claim(bench.engine, job_id, 1, "w", 60)
+    leases.begin_reading(bench.engine, claim)
+    ledger.publish(bench.engine, claim, Laplace(4.0), Output("/x", "0" * 64), "w")
+    assert reports.check(bench.engine, bench.dataset) == []
+    verify_lines(reports.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
+    query = "SELECT document FROM entries WHERE job_id = :job AND kind = 'RESERVE'"
+    with bench.engine.connect() as connection:
+        document = connection.execute(text(query), {"job": job_id}).scalar_one()
+    assert read_document(document)["body"]["model"] is None
+
+
+def test_a_count_that_needs_approval_is_approved_and_one_in_a_list_of_models_is_not_refused(bench):
+    from accountant import registry
+    from accountant.core.admission import Policy
+
+    registry.set_policy(bench.engine, bench.dataset, Policy(models=("some-model",)), bench.steward)
+    job_id = ask(bench)
+    assert reports.job(bench.engine, job_id, bench.analyst)["state"] == "awaiting_approval"
+    ledger.approve(bench.engine, job_id, bench.steward, "fine")
+    assert reports.job(bench.engine, job_id, bench.analyst)["state"] == "queued"
+
+
+@pytest.mark.parametrize("mechanism", ["noisy-count", "private-prediction"])
+def test_a_model_is_named_where_one_runs_and_nowhere_else(bench, mechanism):
+    model = bench.model if mechanism == "noisy-count" else None
+    with pytest.raises(InvalidRequest, match="model"):
+        ask(bench, model, mechanism)
