@@ -7,24 +7,41 @@ basic releases, and disjoint parts of the data (batches, labels) spend side by s
 
 from collections import Counter
 from collections.abc import Hashable
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accountant.core.budget import EPSILON_UNITS, round_price
 from accountant.core.errors import MeterExceeded
 from accountant.core.events import Event, Gaussian, Laplace, Sampled, from_releases, releases
 from workers.noise import Grid, gaussian_on_grid, laplace_on_grid
 from workers.sampling import draw
 
 
-class Meter:
-    """Records the releases of one job under one reservation."""
+@dataclass
+class _ExPost:
+    """Draws whose cost depends on the data: how many, and the exact sum of their ex-post epsilon."""
 
-    def __init__(self, reserved: Event) -> None:
+    draws: int = 0
+    cost: Fraction = Fraction(0)
+
+
+class Meter:
+    """Records the releases of one job under one reservation.
+
+    `reserved`: the event that was priced. `ex_post_draws`: how many draws with an ex-post cost each part
+    may make, which a reservation with a cap fixes beforehand (pricing.Price); 0: none at all.
+    """
+
+    def __init__(self, reserved: Event, ex_post_draws: int = 0) -> None:
         self._covered = releases(reserved)
         self._common: Counter[Event] = Counter()
         self._branches: dict[Hashable, Counter[Event]] = {}
+        self._ex_post_draws = ex_post_draws
+        self._common_ex_post = _ExPost()
+        self._ex_post: dict[Hashable, _ExPost] = {}
 
     def parallel(self, part: Hashable) -> "Branch":
         """The meter of one part of the data. Parts must be disjoint: no unit lies in two of them.
@@ -44,6 +61,35 @@ class Meter:
         """
         self._record(event, part)
         return draw(scores, scale)
+
+    def ex_post_token(
+        self,
+        scores: NDArray[np.int64],
+        scale: Fraction,
+        costs: NDArray[np.float64],
+        part: Hashable | None = None,
+    ) -> int:
+        """Draw from softmax(scores * scale) and add the drawn token's ex-post cost to this part's sum.
+
+        `scores`: (vocabulary,) int64. `costs`: (vocabulary,) float64, the ex-post epsilon of every token,
+        already rounded up; the sum is exact. What the draws cost depends on the data, so nothing is ever
+        refused, stopped or shortened because of it: only the number of draws is bounded, by what was
+        priced. Raises MeterExceeded beyond that, and where nothing ex-post was reserved; ValueError for
+        costs that are not one finite number >= 0 per token. Both before drawing.
+        """
+        if costs.shape != scores.shape or costs.dtype != np.float64:
+            raise ValueError("costs must be float64, one for every score")
+        if not (np.isfinite(costs).all() and (costs >= 0).all()):
+            raise ValueError("an ex-post cost must be finite and not negative")
+        spent = self._common_ex_post if part is None else self._ex_post.setdefault(part, _ExPost())
+        most = max((each.draws for each in self._ex_post.values()), default=0)
+        used = self._common_ex_post.draws + (most if part is None else spent.draws)
+        if used >= self._ex_post_draws:
+            raise MeterExceeded("the reservation does not cover this draw")
+        spent.draws += 1
+        token = draw(scores, scale)
+        spent.cost += Fraction(float(costs[token]))
+        return token
 
     def gaussian(
         self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
@@ -107,6 +153,15 @@ class Meter:
             total[event] += max((branch[event] for branch in self._branches.values()), default=0)
         return from_releases(+total)
 
+    @property
+    def realized_ex_post(self) -> int:
+        """What the draws of `ex_post_token` cost, in units, rounded up: that of the part that cost most.
+
+        This figure depends on the data. It is for stewards and auditors.
+        """
+        most = max((each.cost for each in self._ex_post.values()), default=Fraction(0))
+        return round_price(self._common_ex_post.cost + most, EPSILON_UNITS)
+
 
 class Branch:
     """The meter of one disjoint part."""
@@ -117,6 +172,10 @@ class Branch:
     def sample_token(self, scores: NDArray[np.int64], scale: Fraction, event: Event) -> int:
         """As `Meter.sample_token`, charged to this part."""
         return self._meter.sample_token(scores, scale, event, self._part)
+
+    def ex_post_token(self, scores: NDArray[np.int64], scale: Fraction, costs: NDArray[np.float64]) -> int:
+        """As `Meter.ex_post_token`, charged to this part."""
+        return self._meter.ex_post_token(scores, scale, costs, self._part)
 
     def gaussian(self, values: Grid, sensitivity: Fraction | float, event: Event) -> Grid:
         """As `Meter.gaussian`, charged to this part."""

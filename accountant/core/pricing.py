@@ -87,12 +87,14 @@ class Price:
     """What one job costs, in the three currencies, with an account of it that a person can read.
 
     `dp` is None where the job has no (epsilon, delta) price at all, which is not the same as
-    `events.FREE`: the event of a job that reads nothing private.
+    `events.FREE`: the event of a job that reads nothing private. `ex_post_draws` goes with a cap: how
+    many draws with an ex-post cost each disjoint part of the data makes, fixed before the job starts.
     """
 
     dp: Event | None
     breakdown: tuple[str, ...] = ()
     ex_post_cap: Fraction | None = None
+    ex_post_draws: int = 0
     secret: dict[str, Any] | None = None
 
 

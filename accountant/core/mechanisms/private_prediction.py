@@ -149,7 +149,12 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
             f"{parameters.tokens_per_batch:,} tokens of the median: ex-post, planned at {cap:g}, "
             "settled by the batch that cost most; the cap is neither a bound nor a mean"
         )
-        return Price(parts[0] if parts else None, tuple(lines), ex_post_cap=Fraction(cap))
+        return Price(
+            parts[0] if parts else None,
+            tuple(lines),
+            ex_post_cap=Fraction(cap),
+            ex_post_draws=parameters.tokens_per_batch,
+        )
     tokens = parameters.tokens_per_batch
     temperature = Fraction(parameters.temperature)
     what = "the mean logits of a batch"
