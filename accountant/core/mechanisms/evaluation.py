@@ -1,0 +1,90 @@
+"""The price of `evaluation`: nothing. It reads a published output and a public corpus, never a dataset.
+
+What was released stays released: any function of a published output and of public texts costs nothing
+(post-processing). A metric against private records would be a release of its own and is not offered.
+"""
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from accountant.core.errors import invalid
+from accountant.core.events import FREE
+from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+
+#: Every metric, and what it needs beside the two sets of texts.
+METRICS: Mapping[str, str | None] = {
+    "mauve": "embedding",
+    "frechet": "embedding",
+    "lengths": None,
+    "openings": None,
+    "tstr": "labels",
+    "trts": "labels",
+    "next-token": "model",
+    "in-context-tstr": "model",
+    "in-context-trts": "model",
+    "judge": "model",
+}
+
+
+class Evaluation(Parameters):
+    """Parameters of `evaluation`."""
+
+    from_job: str = Field(
+        min_length=36, max_length=36, description="the succeeded job whose published texts are looked at"
+    )
+    corpus: str = Field(
+        min_length=1,
+        max_length=63,
+        description="a registered corpus, public or consented, that they are compared with",
+    )
+    metrics: str = Field(
+        "mauve, frechet, lengths, openings, tstr",
+        max_length=300,
+        description="metrics, separated by commas: " + ", ".join(METRICS),
+    )
+    embedding: str | None = Field(
+        None,
+        max_length=63,
+        description="a registered embedding model; MAUVE and the Fréchet distance need one",
+    )
+    most_texts: int = Field(2_000, ge=2, le=100_000, description="texts of each that are compared at most")
+    shots: int = Field(4, ge=1, le=64, description="in context: examples of each label in the prompt")
+    steps: int = Field(200, ge=1, le=100_000, description="next token: steps of fine-tuning")
+    text_tokens: int = Field(64, ge=2, le=4_096, description="language models see this much of a text")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="of clustering, fine-tuning and choices; all public")
+
+    def wanted(self) -> tuple[str, ...]:
+        """The metrics in the order asked for, each once."""
+        names = (name.strip() for name in self.metrics.split(","))
+        return tuple(dict.fromkeys(name for name in names if name))
+
+
+def price(_: Evaluation, __: Terms) -> Price:
+    """Nothing, in every currency."""
+    return Price(FREE, ("a published output against public texts: free",))
+
+
+def resolve(parameters: Evaluation, _: Terms) -> Evaluation:
+    """Refuse unknown metrics, and metrics without what they need."""
+    wanted = parameters.wanted()
+    unknown = [name for name in wanted if name not in METRICS]
+    if unknown or not wanted:
+        raise invalid("metrics", f"{unknown[0]!r} is unknown" if unknown else "none", ", ".join(METRICS))
+    needing = [name for name in wanted if METRICS[name] == "embedding"]
+    if needing and parameters.embedding is None:
+        raise invalid("embedding", f"not given, and {needing[0]} needs one", "a registered embedding model")
+    return parameters
+
+
+MECHANISM = Mechanism(
+    id="evaluation",
+    title="Evaluation",
+    summary="Compares published texts with a public or consented corpus; reads nothing private and is free.",
+    source="MAUVE: Pillutla et al. 2021; TSTR and TRTS; the metrics of papers 000 to 003",
+    parameters=Evaluation,
+    price=price,
+    resolve=resolve,
+    context_tokens=lambda parameters, _: parameters.text_tokens,
+    size_field="most_texts",
+)

@@ -1,0 +1,81 @@
+"""Evaluation on files of one's own, without a server.
+
+    python -m workers.evaluation synthetic.jsonl reference.csv --embedding models/embedder -o report.html
+
+Both sides are CSV, JSON Lines or Parquet with a text and, for TSTR and TRTS, a label. The reference must be
+public, consented, or held out and one's own to look at: nothing here has a price.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from accountant.core.errors import ExchequerError
+from accountant.core.mechanisms.evaluation import MECHANISM, METRICS, Evaluation
+from accountant.core.pricing import Terms
+from workers import corpora
+from workers.evaluation import report
+from workers.evaluation.run import Texts, embedding_of, evaluate
+
+UNUSED_JOB = "0" * 36
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m workers.evaluation", description=__doc__.split("\n")[0])
+    parser.add_argument("synthetic", help="published texts")
+    parser.add_argument("reference", help="public or consented texts")
+    parser.add_argument(
+        "--metrics", default=Evaluation.model_fields["metrics"].default, help=", ".join(METRICS)
+    )
+    parser.add_argument("--embedding", type=Path, help="folder of an embedding model")
+    parser.add_argument("--model", type=Path, help="folder of a language model")
+    for side in ("synthetic", "reference"):
+        parser.add_argument(f"--{side}-text", default="{text}", help="a text from its columns")
+        parser.add_argument(f"--{side}-label", help="column of its label")
+    parser.add_argument("--most-texts", type=int, default=2_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("-o", "--output", type=Path, help="the report, .html or .json; default: JSON here")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Read both sides, compute, write the report."""
+    asked = _arguments()
+    raw = {
+        "from_job": UNUSED_JOB,
+        "corpus": "file",
+        "metrics": asked.metrics,
+        "embedding": asked.embedding and asked.embedding.name[:63],
+        "most_texts": asked.most_texts,
+        "seed": asked.seed,
+    }
+    try:
+        parameters = MECHANISM.parse(raw, Terms())
+        sides = [
+            _read(path, text, label, parameters.most_texts)
+            for path, text, label in (
+                (asked.synthetic, asked.synthetic_text, asked.synthetic_label),
+                (asked.reference, asked.reference_text, asked.reference_label),
+            )
+        ]
+        embedding = None if asked.embedding is None else embedding_of(asked.embedding)
+        figures = list(evaluate(parameters, sides[0], sides[1], embedding, asked.model))
+    except ExchequerError as error:
+        sys.exit(f"evaluation: {error}")
+    facts = {"synthetic": Path(asked.synthetic).name, "reference": Path(asked.reference).name}
+    if asked.output is None:
+        print(report.to_json(facts, figures))
+    elif asked.output.suffix == ".html":
+        asked.output.write_text(report.to_html("Evaluation", facts, figures), "utf-8")
+    else:
+        asked.output.write_text(report.to_json(facts, figures), "utf-8")
+
+
+def _read(path: str, template: str, label: str | None, most: int) -> Texts:
+    rows = corpora.Corpus(Path(path).name, path, template, label).texts()
+    kept = [pair for pair, _ in zip(rows, range(most), strict=False)]
+    return Texts([text for text, _ in kept], None if label is None else [str(given) for _, given in kept])
+
+
+if __name__ == "__main__":
+    main()

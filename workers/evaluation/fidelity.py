@@ -1,0 +1,74 @@
+"""Distances between two sets of texts: Fréchet distance, lengths, openings, and V-measure of clusters."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.evaluation.figures import Figure
+
+
+def frechet(synthetic: NDArray[np.float32], reference: NDArray[np.float32], *, features: str = "") -> Figure:
+    """Fréchet distance of two Gaussians fitted to features, (n, d) and (m, d) (Heusel et al. 2017).
+
+    |mu - mu'|^2 + tr(S + S' - 2 (S S')^(1/2)). It falls with more texts: compare equal numbers only.
+    """
+    if min(len(synthetic), len(reference)) < 2:
+        raise ValueError("a covariance needs at least two rows")
+    ours, theirs = synthetic.astype(np.float64), reference.astype(np.float64)
+    first, second = (np.atleast_2d(np.cov(each, rowvar=False)) for each in (ours, theirs))
+    # tr (S S')^(1/2) through the symmetric S^(1/2) S' S^(1/2), which has the same eigenvalues.
+    values, vectors = np.linalg.eigh(first)
+    root = (vectors * np.sqrt(np.clip(values, 0, None))) @ vectors.T
+    shared = np.sqrt(np.clip(np.linalg.eigvalsh(root @ second @ root), 0, None)).sum()
+    gap = float(np.sum((ours.mean(axis=0) - theirs.mean(axis=0)) ** 2))
+    value = gap + float(np.trace(first) + np.trace(second)) - 2 * float(shared)
+    settings = {"features": features, "texts": [len(ours), len(theirs)]}
+    return Figure("Fréchet distance", max(value, 0.0), settings, "0: same mean and covariance")
+
+
+def lengths(synthetic: Sequence[str], reference: Sequence[str]) -> Figure:
+    """Wasserstein distance of the two distributions of lengths, in words."""
+    from scipy.stats import wasserstein_distance
+
+    ours, theirs = ([len(text.split()) for text in texts] for texts in (synthetic, reference))
+    shares = np.linspace(0, 1, 101)
+    series = {
+        name: (np.quantile(counts, shares).tolist(), shares.tolist())
+        for name, counts in (("synthetic", ours), ("reference", theirs))
+    }
+    details = {"median words, synthetic": float(np.median(ours))}
+    details["median words, reference"] = float(np.median(theirs))
+    settings = {"unit": "words between blanks", "texts": [len(ours), len(theirs)]}
+    value = float(wasserstein_distance(ours, theirs))
+    return Figure("Length distance", value, settings, "0: lengths are distributed alike", details, series)
+
+
+def openings(synthetic: Sequence[str], reference: Sequence[str]) -> Figure:
+    """Share of distinct opening 3-grams among equally many texts of each (paper 000, Figure 3)."""
+    count = min(len(synthetic), len(reference))
+    steps = sorted({max(1, round(count * share / 20)) for share in range(1, 21)})
+    series = {}
+    for name, texts in (("synthetic", synthetic), ("reference", reference)):
+        seen = [_opening(text) for text in texts[:count]]
+        series[name] = ([float(n) for n in steps], [len(set(seen[:n])) / n for n in steps])
+    details = {f"distinct, {name}": y[-1] for name, (_, y) in series.items()}
+    value = details["distinct, synthetic"] / details["distinct, reference"]
+    settings = {"words": 3, "texts of each": count, "case": "folded"}
+    return Figure(
+        "Distinct openings, ratio", value, settings, "1: as varied as the reference", details, series
+    )
+
+
+def _opening(text: str) -> tuple[str, ...]:
+    return tuple(text.casefold().split()[:3])
+
+
+def v_measure(clusters: Sequence[int], labels: Sequence[str], *, what: str = "") -> Figure:
+    """Harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg 2007)."""
+    from sklearn.metrics import homogeneity_completeness_v_measure
+
+    homogeneity, completeness, value = homogeneity_completeness_v_measure(labels, clusters)
+    details = {"homogeneity": float(homogeneity), "completeness": float(completeness)}
+    settings = {"clusters": len(set(clusters)), "labels": len(set(labels)), "of": what, "beta": 1.0}
+    return Figure("V-measure", float(value), settings, "1: clusters are the labels", details)

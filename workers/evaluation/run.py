@@ -1,0 +1,114 @@
+"""All metrics of one evaluation, in the order asked for."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountant.core.errors import invalid
+from accountant.core.mechanisms.evaluation import Evaluation
+from workers.evaluation import fidelity, judge, language
+from workers.evaluation.figures import Figure
+from workers.evaluation.mauve import mauve
+from workers.evaluation.transfer import Labelled, transfer
+
+
+@dataclass(frozen=True)
+class Texts:
+    """One side of a comparison; `labels` where every text has one."""
+
+    texts: Sequence[str]
+    labels: Sequence[str] | None = None
+
+    def labelled(self, metric: str, field: str) -> Labelled:
+        """With labels. Raises InvalidRequest naming `field` where there are none."""
+        if self.labels is None:
+            raise invalid(field, f"its texts have no labels, and {metric} needs them", "labelled texts")
+        return Labelled(self.texts, self.labels)
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """What places texts in a space: its name, for the settings, and texts -> (n, d) float32."""
+
+    name: str
+    embed: Callable[[Sequence[str]], NDArray[np.float32]]
+
+
+def embedding_of(folder: Path) -> Embedding:
+    """A local embedding model. Raises ModelError where the folder is none."""
+    from workers import embeddings
+
+    return Embedding(folder.name, embeddings.load(folder).embed)
+
+
+def evaluate(
+    parameters: Evaluation,
+    synthetic: Texts,
+    reference: Texts,
+    embedding: Embedding | None = None,
+    model: Path | None = None,
+    ask: Callable[[str], str] | None = None,
+) -> Iterator[Figure]:
+    """The figures of `parameters.wanted()`. Raises InvalidRequest where a metric lacks what it needs.
+
+    `embedding` serves MAUVE and the Fréchet distance, `model`, a folder, what is trained or prompted, and
+    `ask` the judge. Texts beyond `most_texts` are left out, the first ones kept.
+    """
+    ours, theirs = (_first(each, parameters.most_texts) for each in (synthetic, reference))
+    features: dict[str, NDArray[np.float32]] = {}
+    if embedding is not None:
+        features = {"ours": embedding.embed(ours.texts), "theirs": embedding.embed(theirs.texts)}
+    for metric in parameters.wanted():
+        if metric in ("mauve", "frechet"):
+            if embedding is None:
+                raise invalid("embedding", f"{metric} needs one", "a registered embedding model")
+            pair = features["ours"], features["theirs"]
+            if metric == "mauve":
+                yield mauve(*pair, seed=parameters.seed, features=embedding.name)
+            else:
+                yield fidelity.frechet(*pair, features=embedding.name)
+        elif metric == "lengths":
+            yield fidelity.lengths(ours.texts, theirs.texts)
+        elif metric == "openings":
+            yield fidelity.openings(ours.texts, theirs.texts)
+        elif metric in ("tstr", "trts"):
+            sides = ours.labelled(metric, "from_job"), theirs.labelled(metric, "corpus")
+            train, test = sides if metric == "tstr" else sides[::-1]
+            yield transfer(train, test, name=f"{metric.upper()} accuracy")
+        else:
+            yield _by_model(metric, parameters, ours, theirs, model, ask)
+
+
+def _by_model(
+    metric: str,
+    parameters: Evaluation,
+    ours: Texts,
+    theirs: Texts,
+    model: Path | None,
+    ask: Callable[[str], str] | None,
+) -> Figure:
+    """The metrics that train or prompt a language model."""
+    if model is None or (metric == "judge" and ask is None):
+        raise invalid("model", f"{metric} needs a language model", "a registered model")
+    tokens, seed = parameters.text_tokens, parameters.seed
+    if metric == "judge":
+        assert ask is not None
+        return judge.quality(ours.texts, ask, judge=model.name)
+    if metric == "next-token":
+        return language.next_token_accuracy(
+            model, ours.texts, theirs.texts, steps=parameters.steps, tokens=tokens, seed=seed
+        )
+    sides = ours.labelled(metric, "from_job"), theirs.labelled(metric, "corpus")
+    examples, test = sides if metric == "in-context-tstr" else sides[::-1]
+    name = f"In-context {metric[-4:].upper()} accuracy"
+    return language.in_context_accuracy(
+        model, examples, test, shots=parameters.shots, tokens=tokens, seed=seed, name=name
+    )
+
+
+def _first(side: Texts, most: int) -> Texts:
+    labels = None if side.labels is None else side.labels[:most]
+    return Texts(side.texts[:most], labels)

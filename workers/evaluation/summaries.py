@@ -1,0 +1,71 @@
+"""Summaries against references: ROUGE (Lin 2004) and BERTScore (Zhang et al. 2020)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from workers.evaluation.figures import Figure
+
+ROUGES = ("rouge1", "rouge2", "rougeL")
+
+
+def rouge(candidates: Sequence[str], references: Sequence[str]) -> list[Figure]:
+    """Mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L with stemming, by the library rouge-score."""
+    from rouge_score.rouge_scorer import RougeScorer
+
+    scorer = RougeScorer(list(ROUGES), use_stemmer=True)
+    scores = [scorer.score(right, ours) for ours, right in zip(candidates, references, strict=True)]
+    settings = {"stemmer": True, "library": "rouge-score", "pairs": len(scores)}
+    return [
+        Figure(
+            name.replace("rouge", "ROUGE-"),
+            float(np.mean([each[name].fmeasure for each in scores])),
+            settings,
+            "1: the words of the reference",
+        )
+        for name in ROUGES
+    ]
+
+
+def bert_score(
+    folder: Path, candidates: Sequence[str], references: Sequence[str], *, layer: int | None = None
+) -> Figure:
+    """Mean F1 of greedy matching of token embeddings, every token of the same weight.
+
+    `layer`: whose hidden states serve, counted from the embeddings (0); nothing: the last. The tokens
+    around a sequence may be matched and are not counted, as in the authors' code. A pair with an empty
+    text scores 0.
+    """
+    from transformers import AutoModel, AutoTokenizer
+
+    options = {"trust_remote_code": False, "local_files_only": True}
+    network = AutoModel.from_pretrained(folder, use_safetensors=True, dtype=torch.float32, **options).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    used = int(network.config.num_hidden_layers) if layer is None else layer
+    limit = int(getattr(network.config, "max_position_embeddings", 512))
+
+    around = torch.tensor(
+        [each for each in (tokenizer.cls_token_id, tokenizer.sep_token_id) if each is not None]
+    )
+
+    @torch.inference_mode()
+    def embedded(text: str) -> tuple[torch.Tensor, torch.Tensor]:
+        ids = torch.tensor([tokenizer.encode(text.strip(), truncation=True, max_length=limit)])
+        states = network(input_ids=ids, output_hidden_states=True).hidden_states[used][0]
+        return torch.nn.functional.normalize(states, dim=-1), ~torch.isin(ids[0], around)
+
+    scores = []
+    for ours, right in zip(candidates, references, strict=True):
+        if not ours.strip() or not right.strip():
+            scores.append(0.0)
+            continue
+        (found, counted), (wanted, expected) = embedded(ours), embedded(right)
+        likeness = found @ wanted.T
+        precision = float(likeness.amax(1)[counted].mean())
+        recall = float(likeness.amax(0)[expected].mean())
+        total = precision + recall
+        scores.append(2 * precision * recall / total if total else 0.0)
+    settings = {"model": folder.name, "layer": used, "idf": False, "rescaled": False, "pairs": len(scores)}
+    return Figure("BERTScore F1", float(np.mean(scores)), settings, "1: every token finds its like")
