@@ -9,8 +9,8 @@ api = Blueprint("api", __name__, url_prefix="/api/v1")
 
 @api.before_request
 def _authenticate() -> None:
-    if request.endpoint != "api.sign_in":
+    if request.endpoint not in ("api.sign_in", "api.openapi"):
         authenticate_token()
 
 
-from web.api import corpora, datasets, jobs, models, people  # noqa: E402, F401  (they hang their routes on `api`)
+from web.api import corpora, datasets, jobs, models, openapi, people  # noqa: E402, F401  (they hang their routes on `api`)

@@ -11,12 +11,14 @@ from accountant.core.allowances import SecretDeclaration
 from accountant.core.errors import InvalidRequest, invalid
 from web.api import api
 from web.api.bodies import Body, read, read_limit, read_object, read_seq
+from web.api.openapi import LIMIT, Operation, describe, listing
 from web.app import engine
 from web.auth import current_actor
 from web.errors import with_prefix
 
 FORMATS = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
-
+FORMAT = {"type": "string", "enum": list(FORMATS), "default": "jsonl"}
+SEQ = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 
 Figure = Annotated[str | int | float, Field(union_mode="left_to_right")]
 
@@ -65,12 +67,14 @@ class QuoteRequest(Body):
 
 
 @api.get("/datasets")
+@describe(Operation(answer=listing("datasets")))
 def datasets() -> Response:
     """The catalogue."""
     return jsonify(datasets=reports.datasets(engine(), current_actor()))
 
 
 @api.post("/datasets")
+@describe(Operation(body=registry.DatasetSpec, status=201))
 def add_dataset() -> tuple[Response, int]:
     """Register a dataset; a worker then checks its data."""
     actor = current_actor()
@@ -81,12 +85,14 @@ def add_dataset() -> tuple[Response, int]:
 
 
 @api.get("/datasets/<name>")
+@describe(Operation())
 def dataset(name: str) -> Response:
     """One dataset with its account."""
     return jsonify(reports.dataset(engine(), name, current_actor()))
 
 
 @api.post("/datasets/<name>/allowance")
+@describe(Operation(body=NewAllowance))
 def allow(name: str) -> Response:
     """Set the allowance; answers with the dataset."""
     actor = current_actor()
@@ -97,6 +103,7 @@ def allow(name: str) -> Response:
 
 
 @api.post("/datasets/<name>/data")
+@describe(Operation(body=Correction, status=202))
 def correct_dataset(name: str) -> tuple[Response, int]:
     """Declare data that was refused again: another address, template or column."""
     actor = current_actor()
@@ -107,6 +114,7 @@ def correct_dataset(name: str) -> tuple[Response, int]:
 
 
 @api.put("/datasets/<name>/policy")
+@describe(Operation(body=Policy))
 def set_policy(name: str) -> Response:
     """Replace the policy."""
     actor = current_actor()
@@ -116,6 +124,7 @@ def set_policy(name: str) -> Response:
 
 
 @api.post("/datasets/<name>/quote")
+@describe(Operation(body=QuoteRequest))
 def quote(name: str) -> Response:
     """The price of a request here, and what admission would say now."""
     body = read(QuoteRequest)
@@ -137,6 +146,7 @@ def quote_for(name: str, body: QuoteRequest) -> dict[str, Any]:
 
 
 @api.get("/datasets/<name>/ledger")
+@describe(Operation(query={"before": SEQ, "limit": LIMIT}, answer=listing("entries")))
 def entries(name: str) -> Response:
     """Entries, newest first; `before` continues."""
     found = reports.entries(engine(), name, current_actor(), before=read_seq(), limit=read_limit())
@@ -144,6 +154,7 @@ def entries(name: str) -> Response:
 
 
 @api.get("/datasets/<name>/ledger/export")
+@describe(Operation(query={"format": FORMAT}, media_types=tuple(FORMATS.values())))
 def export(name: str) -> Response:
     """The whole ledger as a file."""
     return export_response(name, request.args.get("format", "jsonl"))

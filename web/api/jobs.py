@@ -11,11 +11,13 @@ from accountant.core.errors import invalid
 from accountant.core.states import JOB_STATES
 from web.api import api, outputs
 from web.api.bodies import Body, read, read_choice, read_id, read_limit, read_moment
+from web.api.openapi import LIMIT, TEXT, TIME, Operation, describe, listing
 from web.app import engine
 from web.auth import current_actor
 from web.errors import refuse_unstorable
 
-#: The public states of a job, in the order in which a job may pass through them.
+STATE = {"type": "string", "enum": list(JOB_STATES)}
+KEY = {"type": "string", "minLength": 1, "maxLength": 200}
 
 
 class NewJob(Body):
@@ -35,6 +37,7 @@ class Reason(Body):
 
 
 @api.post("/jobs")
+@describe(Operation(body=NewJob, headers={"Idempotency-Key": KEY}, status=201))
 def submit() -> tuple[Response, int]:
     """Submit a job; the same Idempotency-Key with the same body is the same job."""
     key = request.headers.get("Idempotency-Key")
@@ -55,6 +58,9 @@ def submit_job(job: NewJob, key: str | None) -> UUID:
 
 
 @api.get("/jobs")
+@describe(
+    Operation(query={"dataset": TEXT, "state": STATE, "limit": LIMIT, "before": TIME}, answer=listing("jobs"))
+)
 def jobs() -> Response:
     """Jobs that the asker may see, newest first."""
     found = reports.jobs(
@@ -69,6 +75,7 @@ def jobs() -> Response:
 
 
 @api.get("/jobs/<job>")
+@describe(Operation())
 def job(job: str) -> Response:
     """One job."""
     return _answer(read_id(job))
@@ -79,6 +86,7 @@ def _answer(job_id: UUID) -> Response:
 
 
 @api.post("/jobs/<job>/approve")
+@describe(Operation(body=Reason))
 def approve(job: str) -> Response:
     """Say yes, as a steward."""
     job_id = read_id(job)
@@ -87,6 +95,7 @@ def approve(job: str) -> Response:
 
 
 @api.post("/jobs/<job>/refuse")
+@describe(Operation(body=Reason))
 def refuse(job: str) -> Response:
     """Say no, as a steward."""
     job_id = read_id(job)
@@ -95,6 +104,7 @@ def refuse(job: str) -> Response:
 
 
 @api.post("/jobs/<job>/cancel")
+@describe(Operation(refusals=(409,)))
 def cancel(job: str) -> Response:
     """Ask a job to stop."""
     job_id = read_id(job)
@@ -103,6 +113,7 @@ def cancel(job: str) -> Response:
 
 
 @api.get("/jobs/<job>/result")
+@describe(Operation(media_types=("application/x-ndjson",)))
 def result(job: str) -> Response:
     """The published texts."""
     return outputs.download(read_id(job))
