@@ -20,7 +20,7 @@ from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLo
 from accountant.core.events import from_json
 from accountant.core.pricing import Terms
 from accountant.database import engine_for
-from workers import corpora, models, records, staging
+from workers import corpora, embeddings, models, records, staging
 from workers.app import app
 from workers.heartbeat import Heartbeat
 from workers.interface import Progress
@@ -181,7 +181,8 @@ def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
         return
     try:
         folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
-        registry.model_checked(engine, row.id, models.inspect(folder), None)
+        inspect = embeddings.inspect if row.kind == "embedding" else models.inspect
+        registry.model_checked(engine, row.id, inspect(folder), None)
     except models.ModelError as error:
         registry.model_checked(engine, row.id, None, str(error))
     except Exception as error:
