@@ -60,7 +60,7 @@ class Size:
 
 
 SMALL: Final = Size(width=256, layers=4, rows=4, minutes=120)
-LARGE: Final = Size(width=512, layers=8, rows=64, minutes=10)
+LARGE: Final = Size(width=512, layers=8, rows=64, minutes=3)  # some ten epochs: more would be learnt by heart
 
 
 def read_texts() -> dict[str, list[str]]:
@@ -276,7 +276,7 @@ def cache_folder() -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, help="of training in all (120; on CUDA 10)")
+    parser.add_argument("--minutes", type=float, help="of training in all (120; on CUDA 3)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cache", type=Path, default=cache_folder())
     arguments = parser.parse_args()
