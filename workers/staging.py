@@ -32,8 +32,15 @@ def write(uri: str, documents: Iterable[dict[str, Any]]) -> Output:
     return Output(uri, total.hexdigest())
 
 
+def artifacts_folder(uri: str) -> str:
+    """Where the artifacts of the attempt that stages its output at `uri` go."""
+    return f"{uri.removesuffix('.jsonl')}.artifacts"
+
+
 def destroy(uri: str) -> None:
-    """Remove a staged output, if there is one."""
+    """Remove a staged output and its artifacts, if there are any."""
     system, path = fsspec.core.url_to_fs(uri)
     with contextlib.suppress(FileNotFoundError):
         system.rm_file(path)
+    with contextlib.suppress(FileNotFoundError):
+        system.rm(artifacts_folder(path), recursive=True)
