@@ -20,7 +20,11 @@ _SUFFIXES = {"application/json": "json", "application/x-safetensors": "safetenso
 
 
 @api.get("/artifacts")
-@describe(Operation(query={"job": ID, "dataset": TEXT, "limit": LIMIT}, answer=listing("artifacts")))
+@describe(
+    Operation(
+        query={"job": ID, "dataset": TEXT, "limit": LIMIT}, answer=listing("artifacts"), refusals=(404,)
+    )
+)
 def list_artifacts() -> Response:
     """Artifacts that the asker may see, newest first."""
     named = request.args.get("job")
