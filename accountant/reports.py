@@ -24,6 +24,7 @@ from accountant.core.books import Books
 from accountant.core.chain import GENESIS
 from accountant.core.composition import epsilon_alone
 from accountant.core.currencies import (
+    NOTHING,
     Accounts,
     decide_job,
     demand,
@@ -250,6 +251,8 @@ def fitted(
 
 def _before_and_after(account: Account | None, price: Price) -> dict[str, Any]:
     """How much of each filter is used before and after, and how many jobs of this shape are left."""
+    if price.dp is not None and demand(price) == NOTHING:
+        return {"filters": [], "jobs_of_this_shape": None}  # free: as many as anybody likes
     if account is None or price.dp is None:
         return {"filters": [], "jobs_of_this_shape": 0}
     costs = account.costs(price.dp)

@@ -1,7 +1,7 @@
 """Artifacts on their way out and in: staged beside the output of their attempt, checked when read again.
 
-A file is named by the SHA-256 of its bytes, in a folder that holds the lease token: whatever a lost
-attempt leaves goes with its output, and nothing that another attempt published is touched.
+A file is named by the lease token and the SHA-256 of its bytes: whatever a lost attempt leaves goes with its
+output, and nothing that another attempt published is touched.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ def _texts(
 
 def _store(uri: str, artifact: Artifact) -> Stored:
     sha256 = hashlib.sha256(artifact.content).hexdigest()
-    address = f"{staging.artifacts_folder(uri)}/{sha256}{SUFFIXES[artifact.media_type]}"
+    address = staging.artifact_uri(uri, sha256, SUFFIXES[artifact.media_type])
     with fsspec.open(address, "wb", auto_mkdir=True) as file:
         file.write(artifact.content)
     return Stored(artifact.name, artifact.kind, artifact.media_type, sha256, len(artifact.content), address)

@@ -32,15 +32,17 @@ def write(uri: str, documents: Iterable[dict[str, Any]]) -> Output:
     return Output(uri, total.hexdigest())
 
 
-def artifacts_folder(uri: str) -> str:
-    """Where the artifacts of the attempt that stages its output at `uri` go."""
-    return f"{uri.removesuffix('.jsonl')}.artifacts"
+def artifact_uri(uri: str, sha256: str, suffix: str) -> str:
+    """Where an artifact of the attempt that stages its output at `uri` goes: beside it, by its hash."""
+    return f"{uri.removesuffix('.jsonl')}.{sha256}{suffix}"
 
 
 def destroy(uri: str) -> None:
-    """Remove a staged output and its artifacts, if there are any."""
+    """Remove everything that the attempt with its output at `uri` staged: all files named by its token."""
     system, path = fsspec.core.url_to_fs(uri)
+    folder, _, name = path.rpartition("/")
+    token = name.split(".", 1)[0]
     with contextlib.suppress(FileNotFoundError):
-        system.rm_file(path)
-    with contextlib.suppress(FileNotFoundError):
-        system.rm(artifacts_folder(path), recursive=True)
+        for each in system.find(folder):
+            if each.rpartition("/")[2].startswith(f"{token}."):
+                system.rm_file(each)
