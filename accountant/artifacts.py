@@ -48,8 +48,8 @@ class Stored:
 # --- writing ------------------------------------------------------------------------------------
 
 
-def add(connection: Connection, job: Row[Any], seq: int, stored: Sequence[Stored]) -> None:
-    """Publish the artifacts that the COMMIT with number `seq` names, in its transaction."""
+def add(connection: Connection, job: Row[Any], stored: Sequence[Stored]) -> None:
+    """Publish the artifacts that the job's COMMIT names, in its transaction."""
     for each in stored:
         connection.execute(
             insert(tables.artifacts).values(
@@ -60,8 +60,6 @@ def add(connection: Connection, job: Row[Any], seq: int, stored: Sequence[Stored
                 sha256=each.sha256,
                 size=each.size,
                 uri=each.uri,
-                dataset_id=job.dataset_id,
-                entry_seq=seq,
             )
         )
 
@@ -182,10 +180,12 @@ def _query(viewer: Viewer) -> Any:
             tables.datasets.c.name.label("dataset"),
             tables.models.c.name.label("model"),
             jobs.c.mechanism,
+            tables.entries.c.seq,
         )
         .join(jobs, jobs.c.id == table.c.job_id)
         .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
         .outerjoin(tables.models, tables.models.c.id == jobs.c.model_id)
+        .join(tables.entries, and_(tables.entries.c.job_id == jobs.c.id, tables.entries.c.kind == "COMMIT"))
         .where(_visible(viewer))
     )
 
@@ -195,6 +195,6 @@ def _view(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "job": str(row["job_id"]),
         **{name: row[name] for name in facts},
-        "entry": row["entry_seq"],
+        "entry": row["seq"],
         "created_at": row["created_at"].isoformat(),
     }

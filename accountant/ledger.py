@@ -351,8 +351,8 @@ def publish(
     """
     with engine.begin() as connection:
         locked, job = _fenced(connection, claim)
-        seq = _commit(locked, job, realized, "succeeded", worker, output=output, ex_post=ex_post)
-        artifacts.add(connection, job, seq, output.artifacts)
+        _commit(locked, job, realized, "succeeded", worker, output=output, ex_post=ex_post)
+        artifacts.add(connection, job, output.artifacts)
         _set(
             connection,
             job,
@@ -407,8 +407,8 @@ def _commit(
     *,
     output: Output | None = None,
     ex_post: int | None = None,
-) -> int:
-    """Append the COMMIT of a job's reservation, and return its number; `realized` None: all of it."""
+) -> None:
+    """Append the COMMIT of a job's reservation; `realized` None: all of it."""
     held = books.read_reservation(locked.reservation(job.id))
     released = () if output is None else output.artifacts
     if released and held.others.ex_post:
@@ -424,7 +424,7 @@ def _commit(
         others=others,
         artifacts=[each.to_json() for each in released],
     )
-    return locked.append(EntryKind.COMMIT, by, job.id, body).seq
+    locked.append(EntryKind.COMMIT, by, job.id, body)
 
 
 # --- rows ---------------------------------------------------------------------------------------

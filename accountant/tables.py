@@ -356,7 +356,7 @@ entries = Table(
     CheckConstraint("seq >= 1", name="seq"),
 )
 
-# What jobs released besides their texts; written with the COMMIT that names the hashes.
+# What jobs released besides their texts; written with their one COMMIT, which names the hashes.
 artifacts = Table(
     "artifacts",
     metadata,
@@ -367,10 +367,7 @@ artifacts = Table(
     Column("sha256", Text, nullable=False),
     Column("size", BigInteger, nullable=False),  # bytes
     Column("uri", Text, nullable=False),
-    Column("dataset_id", Uuid, nullable=False),
-    Column("entry_seq", BigInteger, nullable=False),
     _moment("created_at", default=True),
-    ForeignKeyConstraint(["dataset_id", "entry_seq"], ["entries.dataset_id", "entries.seq"]),
     Index("ix_artifacts_sha256", "sha256"),
     CheckConstraint("size >= 0", name="size"),
     CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256"),

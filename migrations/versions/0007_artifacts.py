@@ -19,8 +19,6 @@ def upgrade() -> None:
         sa.Column("sha256", sa.Text(), nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("uri", sa.Text(), nullable=False),
-        sa.Column("dataset_id", sa.Uuid(), nullable=False),
-        sa.Column("entry_seq", sa.BigInteger(), nullable=False),
         sa.Column(
             "created_at",
             sa.DateTime(timezone=True),
@@ -34,11 +32,6 @@ def upgrade() -> None:
             name=op.f("ck_artifacts_media_type"),
         ),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_artifacts_job_id")),
-        sa.ForeignKeyConstraint(
-            ["dataset_id", "entry_seq"],
-            ["entries.dataset_id", "entries.seq"],
-            name=op.f("fk_artifacts_dataset_id_entry_seq"),
-        ),
         sa.PrimaryKeyConstraint("job_id", "name", name=op.f("pk_artifacts")),
     )
     op.create_index("ix_artifacts_sha256", "artifacts", ["sha256"])
