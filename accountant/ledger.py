@@ -12,8 +12,9 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import requests, tables
-from accountant.core import books, mechanisms
+from accountant import artifacts, requests, tables
+from accountant.artifacts import Stored
+from accountant.core import books, lineage, mechanisms
 from accountant.core.admission import Admitted, NeedsApproval, Policy, Refused
 from accountant.core.allowances import Allowance, SecretDeclaration, allowance_body
 from accountant.core.chain import EntryKind
@@ -108,7 +109,6 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
     with engine.begin() as connection:
         dataset = _dataset(connection, request.dataset)
         policy = Policy.model_validate(dataset.policy)
-        version = _ready_version(connection, dataset)
         model = _ready_model(connection, request)
         locked = LockedAccount(connection, dataset.id)
         # Looked up under the lock: of two requests with one key, the second waits and then sees it.
@@ -117,12 +117,14 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
             return earlier
         requests.check_policy(policy, request, actor.name)
         priced = requests.priced(request, terms_of(dataset, locked.accounts))
+        source = artifacts.source(connection, dataset, model, priced, actor)
         job_id = uuid4()
         connection.execute(
             insert(tables.jobs).values(
                 id=job_id,
                 dataset_id=dataset.id,
-                version_id=version.id,
+                version_id=_ready_version(connection, dataset).id if source is None else source.version_id,
+                source_job_id=None if source is None else source.id,
                 model_id=None if model is None else model.id,
                 analyst_id=actor.id,
                 mechanism=request.mechanism,
@@ -222,11 +224,22 @@ def _reserve(
         model=None if model is None else {"name": model.name, "sha256": model.facts["sha256"]},
         approval=approval,
         others=entry_part(locked.accounts, asked),
+        source=_source(locked.connection, job),
     )
     analyst = _user_name(locked.connection, job.analyst_id)
     locked.append(EntryKind.RESERVE, analyst, job.id, body)
     _set(locked.connection, job, state="queued", attempt=1, queued_at=_now())
     _send(locked.connection, "generate", job.id, attempt=1)
+
+
+def _source(connection: Connection, job: Row[Any]) -> dict[str, Any]:
+    """What the job reads, for its RESERVE."""
+    if job.source_job_id is not None:
+        rows = artifacts.of_job(connection, job.source_job_id)
+        return lineage.of_artifacts(str(job.source_job_id), {row.name: row.sha256 for row in rows})
+    versions = tables.dataset_versions
+    number = connection.execute(select(versions.c.number).where(versions.c.id == job.version_id))
+    return lineage.of_version(number.scalar_one())
 
 
 def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, problem: str | None) -> None:
@@ -314,10 +327,11 @@ def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
 
 @dataclass(frozen=True)
 class Output:
-    """A staged output: where it lies and the SHA-256 of its bytes."""
+    """A staged output: where it lies, the SHA-256 of its bytes, and the artifacts beside it."""
 
     uri: str
     sha256: str
+    artifacts: tuple[Stored, ...] = ()
 
 
 def publish(
@@ -337,7 +351,8 @@ def publish(
     """
     with engine.begin() as connection:
         locked, job = _fenced(connection, claim)
-        _commit(locked, job, realized, "succeeded", worker, output=output.sha256, ex_post=ex_post)
+        _commit(locked, job, realized, "succeeded", worker, output=output, ex_post=ex_post)
+        artifacts.add(connection, job, output.artifacts)
         _set(
             connection,
             job,
@@ -390,14 +405,25 @@ def _commit(
     outcome: str,
     by: str,
     *,
-    output: str | None = None,
+    output: Output | None = None,
     ex_post: int | None = None,
 ) -> None:
     """Append the COMMIT of a job's reservation; `realized` None: all of it."""
     held = books.read_reservation(locked.reservation(job.id))
+    released = () if output is None else output.artifacts
+    if released and held.others.ex_post:
+        raise NotPermitted("an ex-post output is published whole: nothing of it may be an artifact")
     event = held.event if realized is None else realized
     others = books.settled_part(locked.accounts, held, event, ex_post)
-    body = books.commit_body(locked.accounts.dp, event, outcome, job.attempt, output, others=others)
+    body = books.commit_body(
+        locked.accounts.dp,
+        event,
+        outcome,
+        job.attempt,
+        None if output is None else output.sha256,
+        others=others,
+        artifacts=[each.to_json() for each in released],
+    )
     locked.append(EntryKind.COMMIT, by, job.id, body)
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, Row, Select, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
 from accountant import tables
+from accountant.artifacts import OVERSEERS
 from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.core import mechanisms
 from accountant.core.admission import Account, Policy, Refused
@@ -23,6 +24,7 @@ from accountant.core.books import Books
 from accountant.core.chain import GENESIS
 from accountant.core.composition import epsilon_alone
 from accountant.core.currencies import (
+    NOTHING,
     Accounts,
     decide_job,
     demand,
@@ -45,8 +47,6 @@ from accountant.core.verification import (
 from accountant.ledger import Actor
 from accountant.posting import read_books
 from accountant.requests import terms_of
-
-OVERSEERS = frozenset({"steward", "auditor"})
 
 
 def _time(moment: datetime | None) -> str | None:
@@ -168,14 +168,18 @@ def _dataset(row: Row[Any], books: Books, versions: list[Row[Any]], viewer: Acto
             {
                 "number": version.number,
                 "uri": version.uri,
+                "text_template": version.text_template,
+                "unit_column": version.unit_column,
+                "label_column": version.label_column,
                 "state": version.state,
                 "error": version.error,
                 "created_at": _time(version.created_at),
             }
             for version in versions
         ]
-        facts["text_template"] = row.text_template
-        facts["label_column"] = row.label_column
+        newest = versions[-1]
+        facts["text_template"] = newest.text_template
+        facts["label_column"] = newest.label_column
     return facts
 
 
@@ -247,6 +251,8 @@ def fitted(
 
 def _before_and_after(account: Account | None, price: Price) -> dict[str, Any]:
     """How much of each filter is used before and after, and how many jobs of this shape are left."""
+    if price.dp is not None and demand(price) == NOTHING:
+        return {"filters": [], "jobs_of_this_shape": None}  # free: as many as anybody likes
     if account is None or price.dp is None:
         return {"filters": [], "jobs_of_this_shape": 0}
     costs = account.costs(price.dp)
@@ -351,6 +357,7 @@ def _job(row: Row[Any]) -> dict[str, Any]:
         },
         "failure": row.failure,
         "output_sha256": row.output_sha256,
+        "source_job": None if row.source_job_id is None else str(row.source_job_id),
         **{
             name: _time(getattr(row, name))
             for name in ("created_at", "decided_at", "queued_at", "started_at", "finished_at")

@@ -52,6 +52,11 @@ class Priced:
     price: Price
     epsilon_alone: float | None
 
+    @property
+    def is_free(self) -> bool:
+        """Whether it asks nothing of any account."""
+        return currencies.demand(self.price) == currencies.NOTHING
+
 
 def priced(request: JobRequest, terms: Terms) -> Priced:
     """The price of a request that can run. Raises InvalidRequest naming every wrong field."""

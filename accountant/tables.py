@@ -142,12 +142,10 @@ datasets = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("description", Text, nullable=False, server_default=""),
     Column("neighbours", Text, nullable=False),
-    Column("unit_column", Text),  # NULL: the privacy unit is a record
+    Column("unit_column", Text),  # as first declared; NULL: the privacy unit is a record, in every version
     Column("max_records_per_unit", Integer, nullable=False),
     Column("public_size", BigInteger),
-    Column("label_column", Text),
     Column("labels", JSONB, nullable=False),
-    Column("text_template", Text, nullable=False),
     Column("policy", JSONB, nullable=False),
     Column("created_by", ForeignKey("users.id"), nullable=False),
     _moment("created_at", default=True),
@@ -164,12 +162,36 @@ dataset_versions = Table(
     Column("dataset_id", ForeignKey("datasets.id"), nullable=False),
     Column("number", Integer, nullable=False),
     Column("uri", Text, nullable=False),
+    Column("text_template", Text, nullable=False),
+    Column("unit_column", Text),
+    Column("label_column", Text),
     Column("state", Text, nullable=False),
     Column("error", Text),  # shown to stewards only
     Column("created_by", ForeignKey("users.id"), nullable=False),
     _moment("created_at", default=True),
     UniqueConstraint("dataset_id", "number"),
     CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
+)
+
+# Keyed hashes of the units of every version that was found right, and of the records of units by column.
+# A unit has one account: the partial index says so, and `identity` compares units with records under a lock.
+fingerprints = Table(
+    "fingerprints",
+    metadata,
+    Column("fingerprint", LargeBinary, nullable=False, primary_key=True),
+    Column("dataset_id", ForeignKey("datasets.id"), nullable=False, primary_key=True),
+    Column("is_unit", Boolean, nullable=False),
+    Index("uq_fingerprints_unit", "fingerprint", unique=True, postgresql_where=text("is_unit")),
+    CheckConstraint("octet_length(fingerprint) = 16", name="length"),
+)
+
+# One row: what the key of the fingerprints makes of a public text.
+fingerprint_key = Table(
+    "fingerprint_key",
+    metadata,
+    Column("single", Boolean, primary_key=True, server_default=text("true")),
+    Column("proof", LargeBinary, nullable=False),
+    CheckConstraint("single", name="one_row"),
 )
 
 
@@ -294,6 +316,7 @@ jobs = Table(
     Column("output_uri", Text),
     Column("output_sha256", Text),
     Column("failure", Text),
+    Column("source_job_id", ForeignKey("jobs.id")),  # the job whose artifacts it reads instead of records
     UniqueConstraint("analyst_id", "idempotency_key"),
     Index(None, "dataset_id", "created_at"),
     Index(None, "analyst_id", "created_at"),
@@ -303,6 +326,7 @@ jobs = Table(
     CheckConstraint("(event IS NULL) = (epsilon_alone IS NULL)", name="event"),
     CheckConstraint("(state = 'refused') = (refusal IS NOT NULL)", name="refusal"),
     CheckConstraint("(state = 'succeeded') = (output_uri IS NOT NULL)", name="output"),
+    CheckConstraint("source_job_id IS NULL OR reading_began_at IS NULL", name="reads_no_records"),
 )
 
 # The append-only ledger. Triggers in the migration forbid UPDATE, DELETE and TRUNCATE.
@@ -330,6 +354,24 @@ entries = Table(
     CheckConstraint("kind IN ('ALLOW','RESERVE','COMMIT','VOID')", name="kind"),
     CheckConstraint("(kind = 'ALLOW') = (job_id IS NULL)", name="job"),
     CheckConstraint("seq >= 1", name="seq"),
+)
+
+# What jobs released besides their texts; written with their one COMMIT, which names the hashes.
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("media_type", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),  # bytes
+    Column("uri", Text, nullable=False),
+    _moment("created_at", default=True),
+    Index("ix_artifacts_sha256", "sha256"),
+    CheckConstraint("size >= 0", name="size"),
+    CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256"),
+    CheckConstraint("media_type IN ('application/json','application/x-safetensors')", name="media_type"),
 )
 
 # Public facts that a worker found about a model with a template, so that a request can be decided at once.

@@ -75,6 +75,9 @@ class Policy(BaseModel):
     mechanisms: tuple[str, ...] = Field((), description="mechanisms that may be asked for")
     analysts: tuple[str, ...] = Field((), description="people who may ask")
     models: tuple[str, ...] = Field((), description="models that may be used")
+    share_artifacts: bool = Field(
+        False, description="whoever may ask sees and uses the artifacts of everybody's jobs"
+    )
     secret_jobs: bool = Field(False, description="admit jobs that protect declared secrets, not records")
 
     def approves(self, epsilon_alone: float) -> bool:

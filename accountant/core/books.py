@@ -4,7 +4,7 @@ Pure. The ledger applies an entry here before it writes it, and `exchequer verif
 through the same steps, so a balance can only be what the entries say.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -87,13 +87,16 @@ def reserve_body(
     model: Mapping[str, Any] | None,
     approval: Mapping[str, Any] | None,
     others: Mapping[str, Any] | None = None,
+    source: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The body of a RESERVE. `approval` says who approved it and why; None: the policy did.
 
-    `others` is what currencies.entry_part gives for the job: its ex-post and secret parts.
+    `others` is what currencies.entry_part gives for the job: its ex-post and secret parts. `source` is
+    what it reads (core.lineage): a version of the data, or an earlier job's artifacts.
     """
     return {
         **({} if others is None else others),
+        **({} if source is None else {"source": dict(source)}),
         "mechanism": mechanism,
         "parameters": dict(parameters),
         "terms": terms.to_json(),
@@ -112,13 +115,16 @@ def commit_body(
     output: str | None,
     *,
     others: Mapping[str, Any] | None = None,
+    artifacts: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
     """The body of a COMMIT: what was really spent. `output` is the SHA-256 of what was published.
 
-    `others`: the ex-post and secret parts as realized (currencies.entry_part).
+    `others`: the ex-post and secret parts as realized (currencies.entry_part). `artifacts`: name, kind and
+    SHA-256 of each that is published with it.
     """
     return {
         **({} if others is None else others),
+        **({"artifacts": [dict(each) for each in artifacts]} if artifacts else {}),
         "event": to_json(event),
         "costs": {} if account is None else costs_json(account.costs(event)),
         "outcome": outcome,

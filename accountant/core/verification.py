@@ -17,6 +17,7 @@ from accountant.core.chain import FIELDS, GENESIS, Entry, EntryKind, digest, rea
 from accountant.core.currencies import NO_EX_POST, demand, read_demand
 from accountant.core.errors import ExchequerError, VerificationFailed
 from accountant.core.events import to_json
+from accountant.core.lineage import Lineage
 from accountant.core.pricing import Terms
 
 FORMAT = "exchequer-ledger"
@@ -66,6 +67,7 @@ class Verifier:
     def __init__(self, dataset: str | None = None) -> None:
         self.dataset = dataset
         self.books = Books()
+        self.lineage = Lineage()
         self.head = GENESIS
         self.count = 0
 
@@ -84,6 +86,7 @@ class Verifier:
         try:
             if entry.kind is EntryKind.RESERVE:
                 _check_price(entry.body)
+            self.lineage.add(entry)
             self.books = self.books.apply(entry.kind, entry.job, entry.body)
         except VerificationFailed as error:
             raise VerificationFailed(str(error), seq) from None

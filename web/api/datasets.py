@@ -57,6 +57,15 @@ class Correction(Body):
     labels: list[str] | None = None
 
 
+class NewVersion(Body):
+    """More or changed data of a dataset; what is not given stays as in the newest version in use."""
+
+    uri: str = Field(min_length=1, max_length=2000)
+    text_template: str | None = Field(None, min_length=1, max_length=4000)
+    unit_column: str | None = None
+    label_column: str | None = None
+
+
 class QuoteRequest(Body):
     """What to price, and which field to fit."""
 
@@ -111,6 +120,17 @@ def correct_dataset(name: str) -> tuple[Response, int]:
     changes = read(Correction).model_dump(exclude_unset=True)
     registry.correct_dataset(engine(), name, changes, actor)
     return jsonify(reports.dataset(engine(), name, actor)), 202
+
+
+@api.post("/datasets/<name>/versions")
+@describe(Operation(body=NewVersion, status=201))
+def add_version(name: str) -> tuple[Response, int]:
+    """Add data on the same account; new jobs run on it once a worker has found it right."""
+    actor = current_actor()
+    actor.require("steward")
+    changes = read(NewVersion).model_dump(exclude_none=True)
+    registry.add_version(engine(), name, changes, actor)
+    return jsonify(reports.dataset(engine(), name, actor)), 201
 
 
 @api.put("/datasets/<name>/policy")

@@ -8,12 +8,12 @@ from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import ledger, registry, reports
+from accountant import artifacts, ledger, registry, reports
 from accountant.core import mechanisms
 from accountant.core.admission import Policy
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
 from web.api.bodies import read, read_seq
-from web.api.datasets import Correction, NewAllowance, QuoteRequest, export_response, quote_for
+from web.api.datasets import Correction, NewAllowance, NewVersion, QuoteRequest, export_response, quote_for
 from web.api.jobs import NewJob, submit_job
 from web.app import engine
 from web.auth import current_actor, needs_role
@@ -82,6 +82,7 @@ def _policy(values: Mapping[str, str]) -> dict[str, Any]:
     return {
         "auto_approve_epsilon": values.get("policy.auto_approve_epsilon", "").strip() or "0",
         "solo": "policy.solo" in values,
+        "share_artifacts": "policy.share_artifacts" in values,
         **{name: lines(values.get(f"policy.{name}", "")) for name in ("mechanisms", "analysts", "models")},
     }
 
@@ -99,7 +100,7 @@ def show(name: str) -> str:
 def _page(name: str, **forms: Form) -> str:
     actor = current_actor()
     dataset = reports.dataset(engine(), name, actor)
-    overseer = bool(actor.roles & reports.OVERSEERS)
+    overseer = bool(actor.roles & artifacts.OVERSEERS)
     before = read_seq()
     entries = []
     if overseer:
@@ -115,6 +116,7 @@ def _page(name: str, **forms: Form) -> str:
         allowance_form=forms.get("allowance", empty),
         policy_form=forms.get("policy", empty),
         data_form=forms.get("data", empty),
+        version_form=forms.get("version", empty),
     )
 
 
@@ -174,6 +176,25 @@ def correct(name: str) -> BaseResponse:
     except Conflict as error:
         return Response(_page(name, data=Form(values, general=str(error))), 409)
     flash("A worker now reads the data through as it is declared now.")
+    return redirect(url_for("datasets.show", name=name), 303)
+
+
+@pages.post("/datasets/<name>/versions")
+@login_required
+@needs_role("steward")
+def add_version(name: str) -> BaseResponse:
+    """Add data on the same account; fields that are left empty stay as they were."""
+    values = sent()
+    fields = ("uri", "text_template", "unit_column", "label_column")
+    given = {field: values.get(field, "").strip() for field in fields}
+    try:
+        version = read(NewVersion, {field: value for field, value in given.items() if value})
+        registry.add_version(engine(), name, version.model_dump(exclude_none=True), current_actor())
+    except InvalidRequest as error:
+        return Response(_page(name, version=rejected(error)), 422)
+    except Conflict as error:
+        return Response(_page(name, version=Form(values, general=str(error))), 409)
+    flash("A worker now reads the new version through. Jobs run on it once it is ready.")
     return redirect(url_for("datasets.show", name=name), 303)
 
 
