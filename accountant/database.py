@@ -69,7 +69,7 @@ def grant(connection: Connection, application_url: str) -> None:
     name = sql.Identifier(role)
     tables = text("SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tableowner = current_user")
     for table in connection.execute(tables).scalars().all():
-        rights = sql.SQL(_RIGHTS.get(table, _OTHER_RIGHTS))  # type: ignore[arg-type]
+        rights = sql.SQL(_RIGHTS.get(table, _OTHER_RIGHTS))
         target = sql.Identifier("public", table)
         _run(connection, sql.SQL("REVOKE ALL ON {} FROM {}").format(target, name))
         _run(connection, sql.SQL("GRANT {} ON {} TO {}").format(rights, target, name))
@@ -77,7 +77,7 @@ def grant(connection: Connection, application_url: str) -> None:
 
 def _create_role(connection: Connection, role: str, password: str | None) -> None:
     """A role belongs to the whole cluster: another database's migration may make it at the same moment."""
-    secret = sql.SQL("")
+    secret: sql.Composable = sql.SQL("")
     if password is not None:
         driver: Any = connection.connection.driver_connection
         hashed = driver.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")

@@ -19,10 +19,11 @@ from tests.support import Bench
 
 
 @pytest.fixture
-def alembic(owner_url) -> Config:
+def alembic(owner_url, database_url) -> Config:
     config = Config(str(MIGRATIONS / "alembic.ini"))
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["url"] = owner_url
+    config.attributes["application_url"] = database_url
     return config
 
 

@@ -13,4 +13,4 @@ def _authenticate() -> None:
         authenticate_token()
 
 
-from web.api import corpora, datasets, jobs, models, openapi, people  # noqa: E402, F401  (they hang their routes on `api`)
+from web.api import corpora, datasets, jobs, models, openapi, people, proposals  # noqa: E402, F401  (they hang their routes on `api`)

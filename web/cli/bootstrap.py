@@ -71,14 +71,15 @@ def engine(configured: Settings) -> Any:
 
 def excess_rights(configured: Settings) -> list[str] | None:
     """What the service's database role could do to the ledger beyond its work; None: nobody answers."""
-    from sqlalchemy.exc import SQLAlchemyError
-
     from accountant import database
 
     try:
         return database.excess_rights(engine(configured))
-    except SQLAlchemyError:
-        return None
+    except Exception as error:
+        # SQLAlchemy's errors can't be named here without importing it for every command.
+        if type(error).__module__.startswith("sqlalchemy"):
+            return None
+        raise
 
 
 def require_packages() -> None:
