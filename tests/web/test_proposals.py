@@ -35,7 +35,7 @@ def test_a_correction_by_page(site, publish):
     steward, second = site.api("steward"), site.pages("steward-2")
     assert steward.post(f"/jobs/{job_id}/correct", {"reason": "why", "nothing": True}).status_code == 422
     event = steward.get(f"/jobs/{job_id}").json["event"]
-    twice = {"type": "SelfComposed", "event": event["event"], "count": 2 * event["count"]}
+    twice = {**event, "count": 2 * event["count"]}
     answer = steward.post(f"/jobs/{job_id}/correct", {"reason": "why", "event": twice})
     assert answer.status_code == 202, answer.text
     found = answer.json["proposal"]["id"]
