@@ -89,7 +89,7 @@ class LockedAccount:
 
     def _books(self, kind: EntryKind, job_id: UUID | None) -> Books:
         """The books as far as this entry needs them: the accounts and its own reservation."""
-        if kind in (EntryKind.ALLOW, EntryKind.RESERVE) or job_id is None:
+        if kind not in (EntryKind.COMMIT, EntryKind.VOID) or job_id is None:
             return self.books
         return replace(self.books, live={str(job_id): read_reservation(self.reservation(job_id))})
 
@@ -127,7 +127,13 @@ def read_books(row: Row[Any]) -> Books:
     )
     values = row._mapping
     history = History(**{name: values[column] for name, column in _HISTORY.items()})
-    return Books(_read_account(row), ex_post=ex_post, secret=_read_secret(row), history=history)
+    return Books(
+        _read_account(row),
+        ex_post=ex_post,
+        secret=_read_secret(row),
+        history=history,
+        overdrawn=row.overdrawn,
+    )
 
 
 def _read_account(row: Row[Any]) -> Account | None:
@@ -170,6 +176,7 @@ def _columns(books: Books) -> dict[str, Any]:
     values: dict[str, Any] = {column: getattr(books.history, name) for name, column in _HISTORY.items()}
     for part in ("limit", "spent", "reserved"):
         values[f"ex_post_{part}"] = getattr(books.ex_post, part)
+    values["overdrawn"] = books.overdrawn
     values["ex_post_settlement"] = str(books.ex_post.settlement)
     if books.secret is not None:
         values |= _secret_columns(books.secret)

@@ -15,7 +15,6 @@ from sqlalchemy.exc import IntegrityError
 
 from accountant import tables
 from accountant.core.admission import Policy
-from accountant.core.budget import exact
 from accountant.core.chain import GENESIS
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound, invalid
 from accountant.core.template import slots
@@ -147,7 +146,7 @@ def read_dataset(raw: Mapping[str, Any]) -> DatasetSpec:
         problems.append(FieldProblem("text_template", "names no column", "at least one {column}"))
     if problems:
         raise InvalidRequest(problems)
-    exact(spec.policy.auto_approve_epsilon, "policy.auto_approve_epsilon")
+    spec.policy.check("policy.")
     return spec
 
 
@@ -290,7 +289,7 @@ def dataset_refused(engine: Engine, version_id: UUID, error: str) -> None:
 def set_policy(engine: Engine, name: str, policy: Policy, actor: Actor) -> None:
     """Replace a dataset's policy; jobs decided before keep their decision."""
     actor.require("steward")
-    exact(policy.auto_approve_epsilon, "auto_approve_epsilon")
+    policy.check()
     with engine.begin() as connection:
         changed = connection.execute(
             update(tables.datasets)

@@ -223,6 +223,22 @@ class Client:
         """Say no, as a steward."""
         return self._json("POST", f"/jobs/{_part(job_id)}/refuse", json={"reason": reason})
 
+    def correct(self, job_id: str, reason: str, **others: Any) -> Json:
+        """Propose a correction of a settled job's charge. `others`: event, nothing, ex_post."""
+        return self._json("POST", f"/jobs/{_part(job_id)}/correct", json={"reason": reason, **others})
+
+    def proposals(self, state: str = "open") -> list[Json]:
+        """What waits for a second steward, or proposals of another state."""
+        return self._list("/proposals", "proposals", params={"state": state})
+
+    def confirm(self, proposal_id: str, reason: str) -> Json:
+        """Confirm another steward's proposal."""
+        return self._json("POST", f"/proposals/{_part(proposal_id)}/confirm", json={"reason": reason})
+
+    def withdraw(self, proposal_id: str, reason: str) -> Json:
+        """Close a proposal without effect."""
+        return self._json("POST", f"/proposals/{_part(proposal_id)}/withdraw", json={"reason": reason})
+
     def cancel(self, job_id: str) -> Json:
         """Ask a job to stop."""
         return self._json("POST", f"/jobs/{_part(job_id)}/cancel")

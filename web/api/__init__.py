@@ -21,4 +21,5 @@ from web.api import (  # noqa: E402  (they hang their routes on `api`)
     models,  # noqa: F401
     openapi,  # noqa: F401
     people,  # noqa: F401
+    proposals,  # noqa: F401
 )

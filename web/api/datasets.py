@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import ledger, registry, reports
+from accountant import ledger, proposals, registry, reports
 from accountant.core.admission import Policy
 from accountant.core.allowances import SecretDeclaration
 from accountant.core.errors import InvalidRequest, invalid
@@ -73,6 +73,7 @@ class QuoteRequest(Body):
     parameters: dict[str, Any] = Field(default_factory=dict)
     fit: str | None = None
     epsilon: float | None = Field(None, gt=0, le=1e6)
+    project: str | None = Field(None, max_length=200)
 
 
 @api.get("/datasets")
@@ -101,14 +102,16 @@ def dataset(name: str) -> Response:
 
 
 @api.post("/datasets/<name>/allowance")
-@describe(Operation(body=NewAllowance))
-def allow(name: str) -> Response:
-    """Set the allowance; answers with the dataset."""
+@describe(Operation(body=NewAllowance, or_status=202))
+def allow(name: str) -> tuple[Response, int]:
+    """Set the allowance; answers with the dataset, or 202 with a proposal where two people are needed."""
     actor = current_actor()
     actor.require("steward")
     reports.dataset(engine(), name, actor)  # a name in the address that names nothing is 404, not 422
-    ledger.allow(engine(), name, read(NewAllowance).allowance(), actor)
-    return jsonify(reports.dataset(engine(), name, actor))
+    proposal = proposals.allow_or_propose(engine(), name, read(NewAllowance).allowance(), actor)
+    if proposal is not None:
+        return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
+    return jsonify(reports.dataset(engine(), name, actor)), 200
 
 
 @api.post("/datasets/<name>/data")
@@ -153,13 +156,16 @@ def quote(name: str) -> Response:
 
 def quote_for(name: str, body: QuoteRequest) -> dict[str, Any]:
     """A quote whose errors name the fields as the request does."""
-    reports.dataset(engine(), name, current_actor())
+    actor = current_actor()
+    reports.dataset(engine(), name, actor)
     try:
-        return reports.quote_on(engine(), name, body.mechanism, body.parameters, body.fit, body.epsilon)
+        return reports.quote_on(
+            engine(), name, body.mechanism, body.parameters, body.fit, body.epsilon, actor, body.project
+        )
     except OverflowError:
         raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
     except InvalidRequest as error:
-        outer = {"mechanism", "fit", "epsilon"}
+        outer = {"mechanism", "fit", "epsilon", "project"}
         if any(each.field in outer for each in error.problems):
             raise
         raise with_prefix(error, "parameters.") from None

@@ -269,10 +269,12 @@ def allow(
     }
     with connect() as client:
         given = {name: value for name, value in others.items() if value is not None}
-        client.allow(dataset, epsilon, delta, reason, **given)
+        proposal = client.allow(dataset, epsilon, delta, reason, **given).get("proposal")
         found = client.dataset(dataset)
     if as_json:
-        print_json(found)
+        print_json(found if proposal is None else proposal)
+    elif proposal is not None:
+        say(f"proposed; another steward runs: exchequer confirm {proposal['id']} --reason TEXT")
     elif found["account"] is None:
         say(f"{dataset}: allowance changed; no (ε, δ) is allowed yet")
     else:
@@ -294,6 +296,14 @@ def policy(
     mechanisms: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
     analysts: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
     models: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
+    approval_days: Annotated[int | None, typer.Option(help="Requests expire after this; 0: never.")] = None,
+    analyst_epsilon: Annotated[
+        str | None, typer.Option(help='Cap on one person\'s sum of stand-alone ε; "": none.')
+    ] = None,
+    project_epsilon: Annotated[str | None, typer.Option(help='The same for one project; "": none.')] = None,
+    two_people: Annotated[
+        bool | None, typer.Option("--two-people/--one-person", help="To raise the allowance.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Change a dataset's policy: what is given changes, the rest stays. Alone, shows it."""
@@ -305,7 +315,12 @@ def policy(
         "analysts": None if analysts is None else split(analysts),
         "models": None if models is None else split(models),
     }
+    given |= {"approval_days": approval_days, "two_people": two_people}
+    given |= {"analyst_epsilon": analyst_epsilon, "project_epsilon": project_epsilon}
     changes = {name: value for name, value in given.items() if value is not None}
+    for name in ("approval_days", "analyst_epsilon", "project_epsilon"):
+        if name in changes and changes[name] in (0, ""):
+            changes[name] = None
     with connect() as client:
         current = client.dataset(dataset)["policy"]
         if changes:
