@@ -3,7 +3,7 @@
 from functools import lru_cache
 from pathlib import Path
 
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, NullPool, create_engine
 
 MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 
@@ -24,6 +24,11 @@ def connect(url: str, pool_size: int = 10) -> Engine:
 def engine_for(url: str) -> Engine:
     """The engine of this process for `url`."""
     return connect(url)
+
+
+def unpooled(url: str) -> Engine:
+    """An engine that keeps no connection open: for a process that forks others, which would share it."""
+    return create_engine(url, isolation_level="READ COMMITTED", poolclass=NullPool)
 
 
 def migrate(url: str) -> None:

@@ -76,6 +76,12 @@ class Policy(BaseModel):
     analysts: tuple[str, ...] = Field((), description="people who may ask")
     models: tuple[str, ...] = Field((), description="models that may be used")
     secret_jobs: bool = Field(False, description="admit jobs that protect declared secrets, not records")
+    charge_each_attempt: bool = Field(
+        False, description="a job whose machine is lost after it began to read is charged and ends"
+    )
+    time_limit_seconds: int | None = Field(
+        None, ge=1, le=31_536_000, description="an attempt at a job ends itself after this"
+    )
 
     def approves(self, epsilon_alone: float) -> bool:
         """Whether a job of this epsilon needs nobody's approval."""
