@@ -389,15 +389,21 @@ def _combined(
     return from_releases(most) if others else realized, max(costs, default=None)
 
 
+#: What is said of a job that failed after reading began: one sentence for every cause, for which of them
+#: it was may depend on the data.
+UNSAID = "it failed, died or passed its time limit while private data was read; the cause is shown to nobody"
+
+
 def fail(engine: Engine, claim: Claim, outcome: str, public_reason: str, worker: str) -> None:
     """End a job for good (`outcome` failed or cancelled), under the token of one of its parts.
 
-    After reading began the whole reservation is charged; before, it is void. The other parts are fenced
-    off with it and stop.
+    After reading began the whole reservation is charged; before, it is void, and only then the reason is
+    told. The other parts are fenced off with it and stop.
     """
     with engine.begin() as connection:
         locked, job = _fenced(connection, claim)
-        _close(locked, job, outcome, worker, public_reason)
+        told = job.reading_began_at is None or outcome == "cancelled"
+        _close(locked, job, outcome, worker, public_reason if told else UNSAID)
 
 
 def give_up(locked: LockedAccount, job: Row[Any], outcome: str, public_reason: str) -> None:

@@ -24,7 +24,7 @@ def make_app() -> Celery:
     """The application, configured from the environment."""
     configured = settings.load()
     limit = configured.hard_limit_seconds
-    app = Celery("exchequer", broker=configured.broker_url, include=["workers.tasks"])
+    app = Celery("exchequer", broker=configured.broker_url, include=["workers.tasks", "workers.watch"])
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",

@@ -31,6 +31,7 @@ from workers.app import app
 from workers.heartbeat import Heartbeat
 from workers.interface import Progress
 from workers.meter import Meter
+from workers.watch import process_name
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -49,16 +50,7 @@ def _worker_name() -> str:
 
 # --- generation ---------------------------------------------------------------------------------
 
-#: What is said of an attempt that failed after reading began. One sentence for all causes: which of
-#: them it was may depend on the data.
-UNSAID = "it failed or passed its time limit while private data was read; the cause is shown to nobody"
-
 RETRY_SECONDS = 1.0
-
-
-def process_name(parent: int, task_id: str) -> str:
-    """Who runs an attempt: the machine, the worker's main process on it, and the message it works on."""
-    return f"{socket.gethostname()}/{parent}/{task_id}"
 
 
 @app.task(name="exchequer.generate", bind=True)
@@ -144,14 +136,12 @@ class _Attempt:
         )
 
     def end(self, error: Exception) -> None:
-        """Settle an attempt that failed: what may be said of it depends on whether reading had begun."""
+        """Settle an attempt that failed. The cause goes nowhere once reading had begun."""
+        outcome, reason = "failed", "it failed before any data was read"
         if isinstance(error, Cancelled):
             outcome, reason = "cancelled", "cancelled while it ran"
-        elif self.reading:
-            outcome, reason = "failed", UNSAID
-        else:
-            outcome = "failed"
-            reason = str(error) if isinstance(error, ExchequerError) else "it failed before any data was read"
+        elif not self.reading:
+            reason = str(error) if isinstance(error, ExchequerError) else reason
             log.error("job failed before reading", job=str(self.claim.job_id), error=repr(error))
         try:
             self._write(lambda: ledger.fail(self.engine, self.claim, outcome, reason, _worker_name()))
