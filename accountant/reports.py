@@ -330,6 +330,13 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
     return {**_job(row), "decided_by": decider, "entries": [_entry_brief(entry) for entry in entries]}
 
 
+#: Stands wherever realized figures are shown.
+EX_POST_NOTE = (
+    "A cap is a planning figure, neither bound nor mean. What a job really cost depends on the data: "
+    "approvals given after seeing these figures leak them."
+)
+
+
 def ex_post(engine: Engine, name: str, viewer: Actor) -> list[dict[str, Any]]:
     """What the ex-post jobs of a dataset really cost beside their caps, newest first.
 
@@ -375,6 +382,7 @@ def _job(row: Row[Any]) -> dict[str, Any]:
         "terms": row.terms,
         "event": row.event,
         "epsilon_alone": row.epsilon_alone,
+        "ex_post_cap": row.parameters.get("ex_post_cap"),
         "delta": row.terms["delta"],
         "breakdown": row.breakdown,
         "state": row.state,

@@ -5,7 +5,9 @@ import os
 import signal
 import socket
 import threading
+import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -153,18 +155,12 @@ class Proxy:
                 threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
 
     def _pass(self, source: socket.socket, sink: socket.socket) -> None:
-        while data := source.recv(65536):
-            while self.frozen.is_set():
-                self.frozen_wait()
-            try:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                while self.frozen.is_set():
+                    time.sleep(0.1)
                 sink.sendall(data)
-            except OSError:
-                break
         sink.close()
-
-    @staticmethod
-    def frozen_wait() -> None:
-        threading.Event().wait(0.1)
 
 
 @pytest.fixture
