@@ -79,7 +79,7 @@ def test_parts_run_side_by_side_and_the_last_one_settles_the_most_that_any_spent
     claims = [held(shared, job_id, part) for part in range(PARTS)]
     for claim, done in zip(claims, (3, 5, 8), strict=True):
         leases.renew(shared.engine, claim, 60, done, 150)
-    assert job(shared, job_id)["progress"] == {"done": 16, "total": 150}
+    assert job(shared, job_id)["progress"] == {"done": 16, "total": 150, "unit": "tokens"}
     assert finish(shared, claims[2], 4) is None
     assert finish(shared, claims[0], 7) is None
     assert job(shared, job_id)["state"] == "running"
@@ -87,7 +87,7 @@ def test_parts_run_side_by_side_and_the_last_one_settles_the_most_that_any_spent
     assert job(shared, job_id)["state"] == "settling"
     settle(shared, claims[1], 5)
     ended = job(shared, job_id)
-    assert (ended["state"], ended["progress"]) == ("succeeded", {"done": 150, "total": 150})
+    assert (ended["state"], ended["progress"]) == ("succeeded", {"done": 150, "total": 150, "unit": "tokens"})
     assert [each["kind"] for each in ended["entries"]] == ["RESERVE", "COMMIT"]
     entry = reports.entries(shared.engine, shared.dataset, shared.steward, limit=1)[0]["body"]
     assert from_json(entry["event"]) == tokens(shared, job_id, 7)

@@ -154,6 +154,7 @@ def entries(name: str) -> Response:
 
 
 @api.get("/datasets/<name>/ex-post")
+@describe(Operation())
 def ex_post(name: str) -> Response:
     """What ex-post jobs really cost, for stewards and auditors."""
     return jsonify(jobs=reports.ex_post(engine(), name, current_actor()), note=reports.EX_POST_NOTE)
