@@ -125,7 +125,9 @@ class _Attempt:
 
     def _settle(self, meter: Meter, output: ledger.Output) -> None:
         """Leave this part's share, or, where it is the last, publish the whole and settle the job."""
-        engine, claim = self.engine, self.claim
+        engine, claim, seconds = self.engine, self.claim, self.configured.lease_seconds
+        done, total = self.progress.done, self.progress.total
+        self._write(lambda: leases.renew(engine, claim, seconds, done, total))
         cost = meter.realized_ex_post if meter.has_ex_post else None
         outputs = self._write(lambda: leases.finish(engine, claim, meter.realized, output, cost))
         if outputs is None:
