@@ -82,6 +82,8 @@ def _policy(values: Mapping[str, str]) -> dict[str, Any]:
     return {
         "auto_approve_epsilon": values.get("policy.auto_approve_epsilon", "").strip() or "0",
         "solo": "policy.solo" in values,
+        "charge_each_attempt": "policy.charge_each_attempt" in values,
+        "time_limit_seconds": whole(values.get("policy.time_limit_seconds", "").replace(",", "")),
         **{name: lines(values.get(f"policy.{name}", "")) for name in ("mechanisms", "analysts", "models")},
     }
 
