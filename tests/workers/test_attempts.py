@@ -2,14 +2,18 @@
 
 import hashlib
 import json
+import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import UUID, uuid4
 
 import numpy as np
 import pytest
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from sqlalchemy.exc import OperationalError
 
 from accountant import leases, ledger, reports
@@ -21,7 +25,7 @@ from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance, Output
 from accountant.settings import Settings
 from tests.support import Bench
-from workers import staging, tasks
+from workers import staging, tasks, watch
 from workers.interface import Text
 from workers.meter import Meter
 
@@ -209,6 +213,41 @@ def test_a_step_whose_answer_is_lost_is_done_once_and_its_output_stays(bench, co
     assert len(calls) == 2
     assert job(bench, job_id)["state"] == "succeeded"
     assert published(bench, job_id)
+    sound(bench)
+
+
+# --- what the main process sees -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [WorkerLostError("signal 9"), TimeLimitExceeded(60)])
+@pytest.mark.usefixtures("runner")
+def test_a_process_that_was_killed_ends_its_own_attempt_and_no_other(
+    bench, configured, monkeypatch, database_url, error
+):
+    """As Celery's main process reports it: out of memory, or past the hard limit."""
+    with_database = configured.model_copy(update={"database_url": database_url})
+    monkeypatch.setattr(settings_module, "load", lambda: with_database)
+    ours = watch.process_name(os.getpid(), "our message")
+    job_id = queued(bench)
+    claim = leases.claim(bench.engine, job_id, 1, ours, 60, 1)
+    assert claim is not None
+    leases.begin_reading(bench.engine, claim)
+    sender, args = SimpleNamespace(name="exchequer.generate"), [str(job_id), 1, 1]
+
+    def reported(task_id: str, exception: Exception) -> str:
+        watch.on_failure(sender=sender, task_id=task_id, exception=exception, args=args)
+        for thread in threading.enumerate():
+            if thread.name == "end-dead":
+                thread.join()
+        return str(job(bench, job_id)["state"])
+
+    assert reported("another message", error) == "running"
+    assert reported("our message", ValueError("it was told already")) == "running"
+    monkeypatch.setattr(watch.state, "should_terminate", 1)
+    assert reported("our message", error) == "running", "a shutdown is no failure"
+    monkeypatch.setattr(watch.state, "should_terminate", None)
+    assert reported("our message", error) == "failed"
+    assert job(bench, job_id)["failure"] == ledger.UNSAID
     sound(bench)
 
 
