@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from psycopg import sql
-from sqlalchemy import Connection, Engine, create_engine, make_url, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, make_url, text
 
 MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 
@@ -30,6 +30,11 @@ def connect(url: str, pool_size: int = 10) -> Engine:
 def engine_for(url: str) -> Engine:
     """The engine of this process for `url`."""
     return connect(url)
+
+
+def unpooled(url: str) -> Engine:
+    """An engine that keeps no connection open: for a process that forks others, which would share it."""
+    return create_engine(url, isolation_level="READ COMMITTED", poolclass=NullPool)
 
 
 def migrate(url: str, application_url: str | None = None) -> None:

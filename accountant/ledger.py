@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import artifacts, requests, tables, usage
+from accountant import artifacts, requests, settings, tables, usage
 from accountant.artifacts import Stored
 from accountant.core import books, lineage, mechanisms
 from accountant.core.admission import Admitted, NeedsApproval, Policy, Refused
@@ -27,7 +27,7 @@ from accountant.core.errors import (
     VerificationFailed,
     invalid,
 )
-from accountant.core.events import Event, to_json
+from accountant.core.events import Event, from_json, from_releases, releases, to_json
 from accountant.core.pricing import Terms
 from accountant.expiry import approval_expires, expire_approvals
 from accountant.posting import LockedAccount
@@ -68,11 +68,12 @@ class Actor:
 
 @dataclass(frozen=True)
 class Claim:
-    """A worker's hold on one attempt of a job; the token fences off everybody else."""
+    """A worker's hold on one attempt at one part of a job; the token fences off everybody else."""
 
     job_id: UUID
     attempt: int
     token: UUID
+    part: int = 0
 
 
 # --- allowances ---------------------------------------------------------------------------------
@@ -237,7 +238,18 @@ def _reserve(
     analyst = _user_name(locked.connection, job.analyst_id)
     locked.append(EntryKind.RESERVE, analyst, job.id, body)
     _set(locked.connection, job, state="queued", attempt=1, queued_at=_now())
-    _send(locked.connection, "generate", job.id, attempt=1)
+    _queue_parts(locked.connection, job)
+
+
+def _queue_parts(connection: Connection, job: Row[Any]) -> None:
+    """The job's parts, and a message for each."""
+    numbers = range(requests.parts_of(job, settings.load().fan_out))
+    connection.execute(
+        insert(tables.parts),
+        [{"job_id": job.id, "number": n, "state": "queued", "attempt": 1} for n in numbers],
+    )
+    messages = [{"task": "generate", "subject": job.id, "attempt": 1, "part": number} for number in numbers]
+    connection.execute(insert(tables.outbox), messages)
 
 
 def _source(connection: Connection, job: Row[Any]) -> dict[str, Any]:
@@ -326,7 +338,7 @@ def _judged(
 
 
 def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
-    """Stop a job: at once where no worker has it, else by a flag that its worker sees at every token."""
+    """Stop a job: at once where no worker has it, else by a flag that its workers see at every token."""
     with engine.begin() as connection:
         locked, job = _locked_job(connection, job_id)
         if job.analyst_id != actor.id and "steward" not in actor.roles:
@@ -336,10 +348,18 @@ def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
                 _set(connection, job, state="cancelled", finished_at=_now())
             case "queued":
                 _close(locked, job, "cancelled", actor.name, "cancelled before a worker took it")
+            case "running" | "settling" if not _running(connection, job_id):
+                _close(locked, job, "cancelled", actor.name, "cancelled while it waited to go on")
             case "running" | "settling":
                 _set(connection, job, cancel_requested=True)
             case state:
                 raise Conflict(f"the job is {state} already")
+
+
+def _running(connection: Connection, job_id: UUID) -> bool:
+    parts = tables.parts
+    query = select(parts.c.number).where(parts.c.job_id == job_id, parts.c.state == "running")
+    return connection.execute(query).first() is not None
 
 
 @dataclass(frozen=True)
@@ -362,40 +382,65 @@ def publish(
 ) -> None:
     """COMMIT what was spent and publish the output, in one transaction that checks the token.
 
-    `ex_post` is what the run really cost in that currency, in units; it counts only where the dataset
-    settles realized costs, and is kept nowhere else. Raises LeaseLost where another attempt owns the
-    job by now: nothing is published then.
+    The claim is that of the last part to end; `realized` and `ex_post` (in units) are what its own meter
+    recorded, and the other parts left theirs when they were done. `ex_post` is charged only where the
+    dataset settles realized costs; else it goes to a table of its own and changes nothing. Raises
+    LeaseLost where another attempt owns the part by now: nothing is published then.
     """
     with engine.begin() as connection:
         locked, job = _fenced(connection, claim)
-        _commit(locked, job, realized, "succeeded", worker, output=output, ex_post=ex_post)
+        spent, cost = _combined(connection, claim, realized, ex_post)
+        _commit(locked, job, spent, "succeeded", worker, output=output, ex_post=cost)
+        if cost is not None:
+            connection.execute(insert(tables.realized_ex_post).values(job_id=job.id, amount=cost))
         artifacts.add(connection, job, output.artifacts)
+        _end_parts(connection, job.id)
         _set(
             connection,
             job,
             state="succeeded",
-            lease_token=None,
-            lease_expires=None,
-            progress_done=tables.jobs.c.progress_total,
             output_uri=output.uri,
             output_sha256=output.sha256,
             finished_at=_now(),
         )
 
 
-def fail(engine: Engine, claim: Claim, outcome: str, public_reason: str, worker: str) -> None:
-    """End an attempt for good (`outcome` failed or cancelled), under its token.
+def _combined(
+    connection: Connection, claim: Claim, realized: Event, ex_post: int | None
+) -> tuple[Event, int | None]:
+    """What all parts of a job spent together: their data is disjoint, so the most of each release."""
+    parts = tables.parts
+    query = select(parts).where(parts.c.job_id == claim.job_id, parts.c.number != claim.part)
+    others = connection.execute(query).all()
+    if any(each.state != "done" for each in others):
+        raise Conflict("other parts of the job have not ended")
+    most = releases(realized)
+    for each in others:
+        most |= releases(from_json(each.realized))
+    costs = [cost for cost in (ex_post, *(each.realized_ex_post for each in others)) if cost is not None]
+    return from_releases(most) if others else realized, max(costs, default=None)
 
-    After reading began the whole reservation is charged; before, it is void.
+
+#: What is said of a job that failed after reading began: one sentence for every cause, for which of them
+#: it was may depend on the data.
+UNSAID = "it failed, died or passed its time limit while private data was read; the cause is shown to nobody"
+
+
+def fail(engine: Engine, claim: Claim, outcome: str, public_reason: str, worker: str) -> None:
+    """End a job for good (`outcome` failed or cancelled), under the token of one of its parts.
+
+    After reading began the whole reservation is charged; before, it is void, and only then the reason is
+    told. The other parts are fenced off with it and stop.
     """
     with engine.begin() as connection:
         locked, job = _fenced(connection, claim)
-        _close(locked, job, outcome, worker, public_reason)
+        told = job.reading_began_at is None or outcome == "cancelled"
+        _close(locked, job, outcome, worker, public_reason if told else UNSAID)
 
 
-def give_up(locked: LockedAccount, job: Row[Any], public_reason: str) -> None:
-    """End a job whose attempts are used up; called by the reaper, which holds both rows."""
-    _close(locked, job, "failed", "reaper", public_reason)
+def give_up(locked: LockedAccount, job: Row[Any], outcome: str, public_reason: str) -> None:
+    """End a job that no worker will end; called by the reaper, which holds both rows."""
+    _close(locked, job, outcome, "reaper", public_reason)
 
 
 def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: str) -> None:
@@ -405,14 +450,28 @@ def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: 
         usage.settle(locked.connection, job, charged=False)
     else:
         _commit(locked, job, None, outcome, by)
-    _set(
-        locked.connection,
-        job,
-        state=outcome,
-        lease_token=None,
-        lease_expires=None,
-        failure=reason,
-        finished_at=_now(),
+    _end_parts(locked.connection, job.id)
+    _set(locked.connection, job, state=outcome, failure=reason, finished_at=_now())
+
+
+def _end_parts(connection: Connection, job_id: UUID) -> None:
+    """Fence off every part of a job that ends, and take away what they left for its settlement.
+
+    Where their outputs lie is in the tokens' names: the relay's sweep destroys all that the job did not
+    publish.
+    """
+    connection.execute(
+        update(tables.parts)
+        .where(tables.parts.c.job_id == job_id)
+        .values(
+            state="stopped",
+            lease_token=None,
+            lease_expires=None,
+            staged_uri=None,
+            staged_sha256=None,
+            realized=None,
+            realized_ex_post=None,
+        )
     )
 
 
@@ -484,7 +543,11 @@ def _locked_job(connection: Connection, job_id: UUID) -> tuple[LockedAccount, Ro
 
 def _fenced(connection: Connection, claim: Claim) -> tuple[LockedAccount, Row[Any]]:
     locked, job = _locked_job(connection, claim.job_id)
-    if job.lease_token != claim.token:
+    parts = tables.parts
+    held = select(parts.c.number).where(
+        parts.c.job_id == claim.job_id, parts.c.number == claim.part, parts.c.lease_token == claim.token
+    )
+    if connection.execute(held.with_for_update()).one_or_none() is None:
         raise LeaseLost("another attempt owns this job, or it has ended")
     return locked, job
 

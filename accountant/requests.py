@@ -148,6 +148,12 @@ def demand_of(job: Row[Any]) -> Demand:
     return currencies.demand(mechanism.price(mechanism.parse(job.parameters, terms), terms))
 
 
+def parts_of(job: Row[Any], most: int) -> int:
+    """Into how many parts a job is split: from its parameters and the service's settings alone."""
+    mechanism, terms = mechanisms.get(job.mechanism), Terms.from_json(job.terms)
+    return min(mechanism.batches(mechanism.parse(job.parameters, terms), terms), most)
+
+
 def context_problem(job: Row[Any], model: Row[Any] | None, probe: Mapping[str, Any]) -> Refused | None:
     """The refusal of a job whose contexts are longer than its model takes."""
     if model is None:

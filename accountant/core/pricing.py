@@ -110,7 +110,9 @@ class Mechanism(Generic[P]):
     the field by which a request is made smaller when it does not fit; `missing` names what a price can
     do without and a run can't; `unavailable` names a variant that is priced and not run yet; `uses_model`
     says whether a job names a model; `progress_unit` is what its public progress counts;
-    `artifacts_need_model`: what a job releases serves only the model that it ran with.
+    `artifacts_need_model`: what a job releases serves only the model that it ran with; `batches` is how
+    many batches of its data a run works on independently, so that several workers may share them
+    (records.Records.share), 1 where any release is from all the data.
     """
 
     id: str
@@ -127,6 +129,7 @@ class Mechanism(Generic[P]):
     uses_model: bool = True
     progress_unit: str = "tokens"
     artifacts_need_model: bool = True
+    batches: Callable[[P, Terms], int] = lambda *_: 1
     fields: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

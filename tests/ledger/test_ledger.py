@@ -199,7 +199,9 @@ def test_an_expired_lease_refunds_nothing_and_the_last_attempt_is_charged(open_b
         assert renyi(open_bench)["reserved"] == before
         with open_bench.engine.begin() as connection:
             connection.execute(
-                text("UPDATE jobs SET lease_expires = clock_timestamp() - interval '1 s' WHERE id = :id"),
+                text(
+                    "UPDATE parts SET lease_expires = clock_timestamp() - interval '1 s' WHERE job_id = :id"
+                ),
                 {"id": job_id},
             )
         leases.expire(open_bench.engine, max_attempts=3)

@@ -225,6 +225,13 @@ def missing(parameters: PrivatePrediction) -> FieldProblem | None:
     return FieldProblem("batches_per_label", problem, "a whole number from 1")
 
 
+def batches(parameters: PrivatePrediction, terms: Terms) -> int:
+    """Batches that run independently; the noisy counts of clusters are one release from all the data."""
+    if parameters.batching == "clusters":
+        return 1
+    return (parameters.batches_per_label or 1) * max(1, len(terms.labels))
+
+
 def unavailable(parameters: PrivatePrediction) -> FieldProblem | None:
     """Variants that have a price and no runner yet."""
     for name, runs in (("aggregation", "mean"), ("batching", "uniform"), ("examples_per_context", 1)):
@@ -246,4 +253,5 @@ MECHANISM = Mechanism(
     size_field="tokens_per_batch",
     missing=missing,
     unavailable=unavailable,
+    batches=batches,
 )
