@@ -234,5 +234,7 @@ def grid_costs(interval: Interval, clip: float, temperature: float) -> torch.Ten
     A step of the doubled grid in float64 is off by 2^-53 of itself, which the slack covers many times over.
     """
     step = clip / (2 * GRID)
-    ends = (torch.from_numpy(each) * step for each in (interval.left, interval.median, interval.right))
-    return interval_costs(*ends, temperature)
+    left, median, right = (
+        torch.from_numpy(each) * step for each in (interval.left, interval.median, interval.right)
+    )
+    return interval_costs(left, median, right, temperature)

@@ -74,6 +74,7 @@ class Decoder:
         """
         self.model, self.shape, self.hidden = model, shape, hidden
         self.steering = dict(steering or {})
+        model.check_layers(list(self.steering))
         self.most_rows, self.reading = sizes.rows, min(sizes.reading, sizes.rows)
         self.batches = [_State(slice(0, 0)) for _ in batches]
         first = 0
@@ -189,7 +190,9 @@ class Decoder:
         masks = Masks(own, self.rows.positions[rows, : self._extent], None)
         return self._forward(self.store, masks, own, ids=self.tokens[rows].unsqueeze(1))[:, -1]
 
-    def _pass(self, step: Callable[[slice], torch.Tensor], rows: slice) -> Iterator[tuple[slice, torch.Tensor]]:
+    def _pass(
+        self, step: Callable[[slice], torch.Tensor], rows: slice
+    ) -> Iterator[tuple[slice, torch.Tensor]]:
         """One pass over `rows`, or two over its halves where memory runs out, and so on."""
         try:
             with torch.inference_mode():
@@ -263,4 +266,6 @@ def _out_of_memory(error: Exception) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     text = str(error)
-    return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "not enough memory" in text)
+    return isinstance(error, RuntimeError) and (
+        "can't allocate memory" in text or "not enough memory" in text
+    )

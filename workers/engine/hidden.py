@@ -71,9 +71,7 @@ def _fine(stream: torch.Tensor) -> torch.dtype:
     return torch.promote_types(stream.dtype, torch.float32)
 
 
-def _weights(
-    contexts: Sequence[Context], spans: Sequence[Span] | None, rows: int, rest: int
-) -> torch.Tensor:
+def _weights(contexts: Sequence[Context], spans: Sequence[Span] | None, rows: int, rest: int) -> torch.Tensor:
     """(rows, rest): what each column counts in its context's mean."""
     weights = torch.zeros((rows, rest), dtype=torch.float64)
     for row, context in enumerate(contexts):

@@ -66,14 +66,14 @@ def sizes(network: Any, shape: Shape, contexts: int, batches: int, memory: int) 
     A batch that holds more than that, or that does not fit alone, still runs, in more passes; where memory
     does run out, passes become smaller (Decoder).
     """
+    config = network.config.get_text_config()
+    logits = 4 * config.vocab_size
     working = memory // WORKING_SHARE
-    together = (memory - working) // (contexts * cache_bytes(network, shape.capacity))
+    together = (memory - working) // (contexts * (cache_bytes(network, shape.capacity) + logits))
     together = max(1, min(together, batches))
     wanted = -(-together * contexts // TILE) * TILE
     rows = min(MOST_ROWS[network.device.type if network.device.type in MOST_ROWS else "cuda"], wanted)
-    config = network.config.get_text_config()
-    per_row = max(config.vocab_size * 8, 1)
-    while rows > TILE and rows * per_row > working:
+    while rows > TILE and 2 * rows * logits > working:
         rows //= 2
     reading = max(1, min(rows, working // reading_bytes(network, shape)))
     return Sizes(rows, reading, together)

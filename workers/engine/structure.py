@@ -70,7 +70,8 @@ class Structure:
         for layer, vector in bias.items():
             own = next(self.blocks[layer].parameters())
             moved = vector.to(own.device, own.dtype)
-            hooks.append(self.blocks[layer].register_forward_hook(_adding(moved)))
+            # Before any other hook: who watches a layer sees the stream that goes on.
+            hooks.append(self.blocks[layer].register_forward_hook(_adding(moved), prepend=True))
         try:
             yield
         finally:
@@ -81,9 +82,7 @@ class Structure:
     def watched(self, layers: Mapping[int, Callable[[torch.Tensor], None]]) -> Iterator[None]:
         """Within this context, layers[l] is called with each output of block l: (rows, tokens, hidden)."""
         self.check_layers(list(layers))
-        hooks = [
-            self.blocks[layer].register_forward_hook(_telling(look)) for layer, look in layers.items()
-        ]
+        hooks = [self.blocks[layer].register_forward_hook(_telling(look)) for layer, look in layers.items()]
         try:
             yield
         finally:
@@ -170,6 +169,8 @@ def prepare(network: Any) -> Structure:
         raise StructureError("the model's blocks do not follow one another")
     # A coarse type may round differently; another function of the hidden state would be far away.
     near = 1e-3 if plain.dtype in (torch.float32, torch.float64) else 0.1
-    if not torch.allclose(found.logits(hidden), plain.float(), rtol=near, atol=near * plain.abs().max().item()):
+    if not torch.allclose(
+        found.logits(hidden), plain.float(), rtol=near, atol=near * plain.abs().max().item()
+    ):
         raise StructureError("the model's head is more than its output embedding and a soft cap")
     return found
