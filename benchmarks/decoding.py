@@ -2,9 +2,9 @@
 
     python -m benchmarks.decoding [--quick] [--parts steps,reencode,...] [--model FOLDER ...]
 
-A random Llama of 12 layers, width 768, vocabulary 32,000; 64 contexts of 300 tokens, of which the first 40 are
-one shared prefix. Alternatives take turns step by step and the medians of their times are compared, so that a
-busy machine slows both. Where only the time of a step counts, the caches are filled with random numbers
+A random Llama of 12 layers, width 768, vocabulary 32,000; 64 contexts of 300 tokens, of which the first 40
+are one shared prefix. Alternatives take turns step by step and the medians of their times are compared, so
+that a busy machine slows both. Where only the time of a step counts, the caches are filled with random numbers
 instead of being read. EXCHEQUER_SHARED adds the small models that lie there; on CUDA the clock is the wall's,
 between synchronised steps.
 """
@@ -25,7 +25,13 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, LlamaConfig, StoppingCriteria, StoppingCriteriaList
+from transformers import (
+    AutoModelForCausalLM,
+    DynamicCache,
+    LlamaConfig,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
 from workers.aggregation import GRID, Mean, Median, grid_costs, mean_scores
 from workers.engine import Batch, Decoder, Shape, Sizes, prepare
@@ -95,6 +101,16 @@ class Bench:
 
     def batch(self) -> Batch:
         return Batch(self.contexts, self.prefix)
+
+    def plain_cache(self, length: int) -> DynamicCache:
+        """What `generate` would have kept of `length` tokens of each context, in random numbers."""
+        config = self.plain.config
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        shape = (len(self.contexts), config.num_key_value_heads, length, width)
+        kept = DynamicCache(config=config)
+        for layer in range(config.num_hidden_layers):
+            kept.update(torch.randn(shape, device=DEVICE), torch.randn(shape, device=DEVICE), layer)
+        return kept
 
     def sizes(self, batches: int = 1) -> Sizes:
         rows = min(MOST_ROWS[DEVICE.type], -(-len(self.contexts) * batches // 16) * 16)
@@ -186,6 +202,7 @@ def part_steps(bench: Bench, rounds: int) -> None:
         bench.plain.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
+            past_key_values=bench.plain_cache(ids.shape[1] - 1),
             max_new_tokens=3 * rounds + 1,
             min_new_tokens=3 * rounds + 1,
             do_sample=True,

@@ -197,7 +197,7 @@ def test_sizes_follow_from_public_numbers_and_the_memory():
     model, _ = family("llama")
     ample = sizes(model.network, SHAPE, contexts=24, batches=10, memory=2**32)
     assert (ample.batches, ample.rows, ample.reading) == (10, 64, 64)
-    # Each of 24 contexts takes 33 columns of 512 bytes and 388 bytes of logits; 7/8 of the memory is for them.
+    # A context takes 33 columns of 512 bytes and 388 bytes of logits; 7/8 of the memory is for these.
     tight = sizes(model.network, SHAPE, contexts=24, batches=10, memory=1_000_000)
     assert (tight.batches, tight.rows) == (2, 48)
     assert 1 <= tight.reading < tight.rows

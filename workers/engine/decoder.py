@@ -49,6 +49,7 @@ class _Rows:
 
 
 Given = Iterator[tuple[int, torch.Tensor]]
+Step = Callable[[slice], torch.Tensor]
 
 
 class Decoder:
@@ -190,9 +191,7 @@ class Decoder:
         masks = Masks(own, self.rows.positions[rows, : self._extent], None)
         return self._forward(self.store, masks, own, ids=self.tokens[rows].unsqueeze(1))[:, -1]
 
-    def _pass(
-        self, step: Callable[[slice], torch.Tensor], rows: slice
-    ) -> Iterator[tuple[slice, torch.Tensor]]:
+    def _pass(self, step: Step, rows: slice) -> Iterator[tuple[slice, torch.Tensor]]:
         """One pass over `rows`, or two over its halves where memory runs out, and so on."""
         try:
             with torch.inference_mode():
@@ -216,7 +215,7 @@ class Decoder:
         yield from self._pass(step, slice(rows.start, middle))
         yield from self._pass(step, slice(middle, rows.stop))
 
-    def _passes(self, step: Callable[[slice], torch.Tensor], most: int, wanted: set[int]) -> Given:
+    def _passes(self, step: Step, most: int, wanted: set[int]) -> Given:
         """Passes of `most` rows over all that hold a row of a wanted batch."""
         for first in range(0, self.count, most):
             rows = slice(first, min(first + most, self.count))

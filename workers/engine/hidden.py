@@ -25,10 +25,10 @@ def hidden_states(
 ) -> Iterator[torch.Tensor]:
     """For each context in order, one row: (layers, hidden) float32, pooled.
 
-    `layers`: l for the residual stream after block l, counted from 0; HEAD for what the head receives. `spans`:
-    the tokens to take the mean over (an empty span gives NaN); nothing: each context's last token. Memory
-    does not grow with the number of contexts. A context longer than `shape.rest` loses its beginning, and a
-    span moves with it. Raises StructureError for a layer that the model does not have.
+    `layers`: l for the residual stream after block l, counted from 0; HEAD for what the head receives.
+    `spans`: the tokens to take the mean over (an empty span gives NaN); nothing: each context's last token.
+    Memory does not grow with the number of contexts. A context longer than `shape.rest` loses its beginning,
+    and a span moves with it. Raises StructureError for a layer that the model does not have.
     """
     numbers = [layer for layer in layers if isinstance(layer, int)]
     if unknown := [layer for layer in layers if isinstance(layer, str) and layer != HEAD]:

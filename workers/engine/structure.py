@@ -169,8 +169,7 @@ def prepare(network: Any) -> Structure:
         raise StructureError("the model's blocks do not follow one another")
     # A coarse type may round differently; another function of the hidden state would be far away.
     near = 1e-3 if plain.dtype in (torch.float32, torch.float64) else 0.1
-    if not torch.allclose(
-        found.logits(hidden), plain.float(), rtol=near, atol=near * plain.abs().max().item()
-    ):
+    most = near * plain.abs().max().item()
+    if not torch.allclose(found.logits(hidden).to(plain.dtype), plain, rtol=near, atol=most):
         raise StructureError("the model's head is more than its output embedding and a soft cap")
     return found
