@@ -4,9 +4,9 @@
 
 A random Llama of 12 layers, width 768, vocabulary 32,000; 64 contexts of 300 tokens, of which the first 40
 are one shared prefix. Alternatives take turns step by step and the medians of their times are compared, so
-that a busy machine slows both. Where only the time of a step counts, the caches are filled with random numbers
-instead of being read. EXCHEQUER_SHARED adds the small models that lie there; on CUDA the clock is the wall's,
-between synchronised steps.
+that a busy machine slows both. Where only the time of a step counts, the caches are filled with random
+numbers instead of being read. EXCHEQUER_SHARED adds the small models that lie there; on CUDA the clock is the
+wall's, between synchronised steps.
 """
 
 import argparse

@@ -106,10 +106,11 @@ class Mechanism(Generic[P]):
     """A mechanism as the accountant sees it.
 
     `price` states the cost; `resolve` fills in parameters that depend on the dataset's public terms;
-    `context_tokens` says how long a context gets, given the tokens of the template; `size_field` is
-    the field by which a request is made smaller when it does not fit; `missing` names what a price can
-    do without and a run can't; `unavailable` names a variant that is priced and not run yet; `unfit` names
-    what the public facts of a model lack for a request; `uses_model` says whether a job names a model; `progress_unit` is what its public progress counts.
+    `context_tokens` says how long a context gets, given the tokens of the template; `size_field` is the
+    field by which a request is made smaller when it does not fit; `missing` names what a price can do
+    without and a run can't; `unavailable` names a variant that is priced and not run yet; `unfit` names
+    what the public facts of a model lack for a request; `uses_model` says whether a job names a model;
+    `progress_unit` is what its public progress counts.
     """
 
     id: str

@@ -294,7 +294,7 @@ def test_a_model_that_never_ends_a_text_is_refused_before_anything_is_reserved(b
     assert renyi(bench)["reserved"] == "0"
     ending = bench.submit(10, stop=".")
     bench.probe(ending, tokens=20)
-    assert reports.job(bench.engine, ending, bench.analyst)["state"] == "queued"
+    assert reports.job(bench.engine, ending, bench.analyst)["state"] == "awaiting_approval"
 
 
 # --- allowances ---------------------------------------------------------------------------------
