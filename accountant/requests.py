@@ -155,11 +155,14 @@ def parts_of(job: Row[Any], most: int) -> int:
 
 
 def context_problem(job: Row[Any], model: Row[Any] | None, probe: Mapping[str, Any]) -> Refused | None:
-    """The refusal of a job whose contexts are longer than its model takes."""
+    """The refusal of a job that its model can't run: it lacks something, or its context is too short."""
     if model is None:
         return None
     mechanism = mechanisms.get(job.mechanism)
     parameters = mechanism.parse(job.parameters, Terms.from_json(job.terms))
+    unfit = mechanism.unfit(parameters, model.facts)
+    if unfit is not None:
+        return Refused("model", unfit.allowed, unfit.field, f"{unfit.field}: {unfit.problem}")
     asked = mechanism.context_tokens(parameters, probe["template_tokens"])
     limit = model.facts["context_tokens"]
     if asked <= limit:

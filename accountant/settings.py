@@ -8,6 +8,7 @@ import os
 import secrets
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -45,6 +46,12 @@ class Settings(BaseSettings):
     )
     model_roots: str = Field("", description="folders, separated by '|', under which workers may open models")
     model_hub: bool = Field(False, description="allow model names that the hub resolves")
+    model_dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="type that models run in; auto: bfloat16 on CUDA where saved so, else float32"
+    )
+    decoding_gib: float | None = Field(
+        None, gt=0, description="room for contexts decoded together; nothing: 80% of a GPU's, 4 of a host's"
+    )
     results_url: str | None = Field(None, description="where outputs are kept; any fsspec URL")
     lease_seconds: float = Field(60.0, gt=0, description="a worker's claim lasts this long unrenewed")
     resend_seconds: float = Field(120.0, gt=0, description="send an unclaimed job again after this")

@@ -181,7 +181,7 @@ def _load(row: Any) -> models.LocalModel:
     """A job's model, if its files are still those that were registered."""
     configured = settings.load()
     folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
-    return models.load(folder, row.facts["sha256"])
+    return models.load(folder, row.facts["sha256"], configured.model_dtype, configured.decoding_gib)
 
 
 def layout_of(dataset: Any, version: Any) -> records.Layout:

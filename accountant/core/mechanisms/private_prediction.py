@@ -23,8 +23,9 @@ plans with, in the currency `ex-post`. Refused under replace-one, where the theo
 Clusters: one Laplace histogram over public centres, L1 sensitivity 1 (2 under replace-one).
 """
 
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -241,6 +242,13 @@ def unavailable(parameters: PrivatePrediction) -> FieldProblem | None:
     return None
 
 
+def unfit(parameters: PrivatePrediction, facts: Mapping[str, Any]) -> FieldProblem | None:
+    """A model that names no end token never ends a text; a stop text may."""
+    if facts.get("end_tokens", True) or parameters.stop is not None:
+        return None
+    return FieldProblem("stop", "the model names no token that ends a text", "a text that ends each text")
+
+
 MECHANISM = Mechanism(
     id="private-prediction",
     title="Private prediction",
@@ -254,4 +262,5 @@ MECHANISM = Mechanism(
     missing=missing,
     unavailable=unavailable,
     batches=batches,
+    unfit=unfit,
 )
