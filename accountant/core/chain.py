@@ -65,7 +65,12 @@ class Entry:
 
 def digest(document: Mapping[str, Any]) -> str:
     """SHA-256, in hex, of the canonical encoding of `document`."""
-    return hashlib.sha256(canonical(document)).hexdigest()
+    return digest_text(canonical(document))
+
+
+def digest_text(text: bytes) -> str:
+    """SHA-256, in hex, of an encoding made before."""
+    return hashlib.sha256(text).hexdigest()
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
