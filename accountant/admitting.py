@@ -127,7 +127,8 @@ def _serve(key: tuple[Engine, str], take: Take[_Submission, _Answer]) -> None:
     except Exception as error:
         if len(batch) < 2 or _is_hopeless(error):
             raise  # the combiner tells all who wait for this
-        logger.warning("%d requests failed together (%s); each is tried alone", len(batch), error)
+        name = type(error).__name__  # its text may quote what somebody sent
+        logger.warning("%d requests failed together (%s); each is tried alone", len(batch), name)
         for ticket in batch:
             _serve_alone(engine, dataset, ticket)
         return
@@ -176,7 +177,8 @@ def _admit(locked: LockedAccount, submissions: Sequence[_Submission]) -> list[_A
     answers: list[_Answer | Exception] = []
     for each in submissions:
         try:
-            answers.append(batch.admit(each))
+            with locked.whole():
+                answers.append(batch.admit(each))
         except Exception as error:
             answers.append(error)
     locked.write([(tables.jobs, batch.jobs), (tables.outbox, batch.messages)])

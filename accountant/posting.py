@@ -5,7 +5,8 @@ with which an auditor replays an export, so the cached balances can't say anythi
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from fractions import Fraction
@@ -109,6 +110,18 @@ class LockedAccount:
         )
         self.seq, self.head = entry.seq, recorded
         return entry
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """A block that posts all of its entries, or none where it raises."""
+        before = (self.books, self.seq, self.head, self.now)
+        posted = len(self._posted)
+        try:
+            yield
+        except BaseException:
+            self.books, self.seq, self.head, self.now = before
+            del self._posted[posted:]
+            raise
 
     def write(self, besides: Sequence[tuple[Table, Sequence[Mapping[str, Any]]]] = ()) -> None:
         """Write what was posted, the balances after it, and rows of other tables, in one statement."""
