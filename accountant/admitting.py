@@ -12,10 +12,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Engine, Row, bindparam, select, text
+from sqlalchemy import JSON, Connection, Engine, bindparam, func, select, text
 from sqlalchemy.exc import OperationalError
 
 from accountant import requests, tables
@@ -199,9 +200,10 @@ class _Batch:
         found = _look_up(locked, submissions)
         locked.now = found.now
         self.version_id = found.version_id
-        self.policy = Policy.model_validate(found.policy)
+        dataset = SimpleNamespace(**found.dataset)
+        self.policy = Policy.model_validate(dataset.policy)
         self.models: dict[str, _Model] = {each["name"]: _Model(**each) for each in found.models or ()}
-        self.terms, _ = _remember(locked.dataset, terms_of(found, locked.accounts), locked.accounts)
+        self.terms, _ = _remember(locked.dataset, terms_of(dataset, locked.accounts), locked.accounts)
         #: Jobs by (analyst, key), and those of submissions that were tried before, by id.
         self.earlier = {
             (UUID(analyst), key): (sha256, _Answer(UUID(job_id)))
@@ -280,7 +282,7 @@ class _Model:
     facts: Mapping[str, Any] | None
 
 
-def _look_up(locked: LockedAccount, submissions: Sequence[_Submission]) -> Row[Any]:
+def _look_up(locked: LockedAccount, submissions: Sequence[_Submission]) -> Any:
     """Everything that the batch refers to, in one statement: its snapshot is younger than every request."""
     keyed = [each for each in submissions if each.key is not None]
     found = locked.connection.execute(
@@ -307,7 +309,7 @@ _VERSION = (
     .limit(1)
 )
 _LOOK_UP = select(
-    tables.datasets,
+    func.row_to_json(tables.datasets.table_valued(), type_=JSON).label("dataset"),
     _VERSION.scalar_subquery().label("version_id"),
     text(
         "(SELECT json_agg(json_build_object('id', id, 'name', name, 'state', state, 'facts', facts))"

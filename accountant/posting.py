@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, Select, Table, bindparam, func, select
+from sqlalchemy import JSON, Connection, Row, Select, Table, bindparam, func, select
 
 from accountant import tables
 from accountant.core.admission import Account, FilterAccount
@@ -47,7 +47,9 @@ def _locking(column: str) -> Select[Any]:
         tables.entries.c.dataset_id == row.c.dataset_id, tables.entries.c.seq == row.c.chain_seq
     )
     # The time is the database's, and outside the subquery: it is taken when the row is held, not before.
-    return select(row, func.greatest(func.clock_timestamp(), last.scalar_subquery()).label("now"))
+    now = func.greatest(func.clock_timestamp(), last.scalar_subquery()).label("now")
+    # One column of JSON: its numbers arrive digit by digit, and sixty columns cost more than all else here.
+    return select(func.row_to_json(row.table_valued(), type_=JSON).label("account"), now)
 
 
 _LOCK_BY_ID, _LOCK_BY_NAME = _locking("id"), _locking("name")
@@ -67,12 +69,13 @@ class LockedAccount:
         row = connection.execute(lock, {"dataset": dataset}).one_or_none()
         if row is None:
             raise NotFound("dataset", str(dataset))
-        self.dataset_id: UUID = row.dataset_id
-        self.dataset: str = row.name
-        self.seq: int = row.chain_seq
-        self.head: str = row.chain_head
+        account = row.account
+        self.dataset_id = UUID(account["dataset_id"])
+        self.dataset: str = account["name"]
+        self.seq: int = account["chain_seq"]
+        self.head: str = account["chain_head"]
         self.now: datetime = row.now
-        self.books = read_books(row)
+        self.books = read_books(account)
         self._posted: list[dict[str, Any]] = []
 
     @property
@@ -199,48 +202,46 @@ _HISTORY = {
 _fraction = lru_cache(maxsize=1024)(Fraction)
 
 
-def read_books(row: Row[Any]) -> Books:
+def read_books(row: Row[Any] | Mapping[str, Any]) -> Books:
     """The books in an `accounts` row: balances and history, without reservations and closing jobs."""
-    ex_post = ExPostAccount(
-        row.ex_post_limit, row.ex_post_spent, row.ex_post_reserved, Settlement(row.ex_post_settlement)
-    )
-    values = row._mapping
+    values = row if isinstance(row, Mapping) else dict(row._mapping)
+    limit, spent, reserved = (values[f"ex_post_{part}"] for part in ("limit", "spent", "reserved"))
+    ex_post = ExPostAccount(limit, spent, reserved, Settlement(values["ex_post_settlement"]))
     history = History(**{name: values[column] for name, column in _HISTORY.items()})
-    return Books(_read_account(row), ex_post=ex_post, secret=_read_secret(row), history=history)
+    return Books(_read_account(values), ex_post=ex_post, secret=_read_secret(values), history=history)
 
 
-def _read_account(row: Row[Any]) -> Account | None:
+def _read_account(values: Mapping[str, Any]) -> Account | None:
     """The `dp` account; None before the first allowance."""
-    if row.epsilon is None:
+    if values["epsilon"] is None:
         return None
-    values = row._mapping
     filters = []
     for kind in Kind:
         order = values[f"{kind}_order"]
         each = Filter(kind, _fraction(values[f"{kind}_share"]), None if order is None else _fraction(order))
         amounts = {part: Amount(values[f"{kind}_{part}"]) for part in ("limit", "spent", "reserved")}
         if kind is Kind.BASIC:
-            each = replace(each, step_delta=row.basic_step_delta)
+            each = replace(each, step_delta=values["basic_step_delta"])
             amounts = {
                 part: replace(amount, delta=values[f"basic_delta_{part}"]) for part, amount in amounts.items()
             }
         filters.append(FilterAccount(each, **amounts, closed=values[f"{kind}_closed"]))
-    return Account(row.epsilon, row.delta, tuple(filters))
+    return Account(values["epsilon"], values["delta"], tuple(filters))
 
 
-def _read_secret(row: Row[Any]) -> SecretAccount | None:
+def _read_secret(values: Mapping[str, Any]) -> SecretAccount | None:
     """The secret account; its limit follows from its terms and stands in the row for the CHECK alone."""
-    if row.secret is None:
+    stored = values["secret"]
+    if stored is None:
         return None
-    stored = row.secret
     return SecretAccount(
         SecretTerms.from_json(stored["terms"]),
         SecretKind(stored["kind"]),
         stored["neighbours"],
         None if stored["order"] is None else Fraction(stored["order"]),
-        row.secret_spent,
-        row.secret_reserved,
-        row.secret_jobs,
+        values["secret_spent"],
+        values["secret_reserved"],
+        values["secret_jobs"],
     )
 
 

@@ -130,7 +130,7 @@ def _under_parameters(problem: FieldProblem) -> FieldProblem:
     return FieldProblem(f"parameters.{problem.field}", problem.problem, problem.allowed)
 
 
-def terms_of(dataset: Row[Any], accounts: Accounts) -> Terms:
+def terms_of(dataset: Any, accounts: Accounts) -> Terms:
     """The public terms of a dataset: its row, its allowance's delta, and what it states of secrets."""
     dp, secret = accounts.dp, accounts.secret
     stated = {} if secret is None else {"secret": secret.terms.to_json()}
