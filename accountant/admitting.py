@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import JSON, Connection, Engine, bindparam, func, select, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from accountant import requests, tables
 from accountant.combining import Combiner, Take, Ticket
@@ -126,10 +126,10 @@ def _serve(key: tuple[Engine, str], take: Take[_Submission, _Answer]) -> None:
             batch = take()
             answers = _admit(locked, [ticket.question for ticket in batch])
     except Exception as error:
-        if len(batch) < 2 or _is_hopeless(error):
+        if not batch or _is_hopeless(error):
             raise  # the combiner tells all who wait for this
         name = type(error).__name__  # its text may quote what somebody sent
-        logger.warning("%d requests failed together (%s); each is tried alone", len(batch), name)
+        logger.warning("a batch of %d failed (%s); each is tried alone", len(batch), name)
         for ticket in batch:
             _serve_alone(engine, dataset, ticket)
         return
@@ -138,13 +138,20 @@ def _serve(key: tuple[Engine, str], take: Take[_Submission, _Answer]) -> None:
 
 
 def _serve_alone(engine: Engine, dataset: str, ticket: Ticket[_Submission, _Answer]) -> None:
-    try:
-        with engine.begin() as connection:
-            answers = _admit(_lock(connection, dataset), [ticket.question])
-    except Exception as error:
-        ticket.fail(error)
-    else:
-        _settle(ticket, answers[0])
+    for last in (False, True):
+        try:
+            with engine.begin() as connection:
+                answers = _admit(_lock(connection, dataset), [ticket.question])
+        except IntegrityError as error:
+            # Its key was taken by a job on another dataset, under another lock: looked up again, it is seen.
+            if last:
+                ticket.fail(error)
+        except Exception as error:
+            ticket.fail(error)
+            return
+        else:
+            _settle(ticket, answers[0])
+            return
 
 
 def _settle(ticket: Ticket[_Submission, _Answer], answer: _Answer | Exception) -> None:
