@@ -15,14 +15,18 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, Select, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
-from accountant import tables
+from accountant import tables, usage
+from accountant.artifacts import OVERSEERS
 from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.core import mechanisms
 from accountant.core.admission import Account, Policy, Refused
 from accountant.core.books import Books
+from accountant.core.budget import EPSILON_UNITS, to_decimal
+from accountant.core.caps import ANALYST, NO_USAGE, limits
 from accountant.core.chain import GENESIS
 from accountant.core.composition import epsilon_alone
 from accountant.core.currencies import (
+    NOTHING,
     Accounts,
     decide_job,
     demand,
@@ -45,8 +49,6 @@ from accountant.core.verification import (
 from accountant.ledger import Actor
 from accountant.posting import read_books
 from accountant.requests import terms_of
-
-OVERSEERS = frozenset({"steward", "auditor"})
 
 
 def _time(moment: datetime | None) -> str | None:
@@ -89,7 +91,40 @@ def dataset(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
     with engine.connect() as connection:
         row = _dataset_row(connection, name)
         versions = _version_states(connection, row.id).get(row.id, [])
-        return _dataset(row, _books(connection, row), versions, viewer)
+        facts = _dataset(row, _books(connection, row), versions, viewer)
+        return facts | {"caps": _caps(connection, row, viewer)}
+
+
+def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[dict[str, str]]:
+    """What the caps of the policy leave: to an analyst their own, and the projects that they work in."""
+    set_by = limits(Policy.model_validate(row.policy))
+    if not set_by:
+        return []
+    table, users = tables.usage, tables.users
+    own = {str(viewer.id), *_projects(connection, row.id, viewer)}
+    names = {str(user.id): user.name for user in connection.execute(select(users.c.id, users.c.name))}
+    query = select(table).where(table.c.dataset_id == row.id).order_by(table.c.kind, table.c.holder)
+    used = {(each.kind, each.holder): each.spent + each.reserved for each in connection.execute(query)}
+    if ANALYST in set_by and viewer.roles & {"analyst", "steward"}:
+        used.setdefault((ANALYST, str(viewer.id)), 0)
+    return [
+        {
+            "kind": kind,
+            "name": names.get(holder, holder) if kind == ANALYST else holder,
+            "limit": to_decimal(set_by[kind], EPSILON_UNITS),
+            "used": to_decimal(amount, EPSILON_UNITS),
+            "left": to_decimal(max(set_by[kind] - amount, 0), EPSILON_UNITS),
+        }
+        for (kind, holder), amount in used.items()
+        if kind in set_by and (viewer.roles & OVERSEERS or holder in own)
+    ]
+
+
+def _projects(connection: Connection, dataset_id: UUID, viewer: Actor) -> set[str]:
+    """The projects for which somebody asked on a dataset."""
+    mine = (tables.jobs.c.dataset_id == dataset_id, tables.jobs.c.analyst_id == viewer.id)
+    query = select(tables.jobs.c.project).where(*mine, tables.jobs.c.project.is_not(None))
+    return set(connection.execute(query.distinct()).scalars())
 
 
 def _dataset_query() -> Select[Any]:
@@ -119,10 +154,19 @@ def _books(connection: Connection, row: Row[Any]) -> Books:
 def _closing_job(connection: Connection, dataset_id: UUID, kind: Kind) -> str:
     table, later = tables.entries, tables.entries.alias()
     cost = cast(table.c.document, JSONB)["body"]["costs"][str(kind)]
-    voided = select(later.c.seq).where(later.c.job_id == table.c.job_id, later.c.kind == "VOID").exists()
+    later_cost = cast(later.c.document, JSONB)["body"]["costs"][str(kind)]
+    # A VOID opens it again, and so does a correction that charges the job an amount there, or nothing.
+    opened = (later.c.kind == "VOID") | (
+        (later.c.kind == "REVERSAL") & (func.coalesce(func.jsonb_typeof(later_cost), "") != "null")
+    )
+    voided = (
+        select(later.c.seq)
+        .where(later.c.job_id == table.c.job_id, later.c.seq > table.c.seq, opened)
+        .exists()
+    )
     query = (
         select(table.c.job_id)
-        .where(table.c.dataset_id == dataset_id, table.c.kind == "RESERVE", ~voided)
+        .where(table.c.dataset_id == dataset_id, table.c.kind.in_(("RESERVE", "REVERSAL")), ~voided)
         .where(func.jsonb_typeof(cost) == "null")
         .order_by(table.c.seq)
         .limit(1)
@@ -153,7 +197,8 @@ def _dataset(row: Row[Any], books: Books, versions: list[Row[Any]], viewer: Acto
         "max_records_per_unit": row.max_records_per_unit,
         "public_size": row.public_size,
         "labels": row.labels,
-        "policy": row.policy,
+        "policy": Policy.model_validate(row.policy).model_dump(mode="json"),
+        "overdrawn": books.overdrawn,
         "account": account_view(books),
         "ex_post": ex_post_view(books.ex_post, bool(viewer.roles & OVERSEERS)),
         "secret": secret_view(books.secret),
@@ -168,14 +213,18 @@ def _dataset(row: Row[Any], books: Books, versions: list[Row[Any]], viewer: Acto
             {
                 "number": version.number,
                 "uri": version.uri,
+                "text_template": version.text_template,
+                "unit_column": version.unit_column,
+                "label_column": version.label_column,
                 "state": version.state,
                 "error": version.error,
                 "created_at": _time(version.created_at),
             }
             for version in versions
         ]
-        facts["text_template"] = row.text_template
-        facts["label_column"] = row.label_column
+        newest = versions[-1]
+        facts["text_template"] = newest.text_template
+        facts["label_column"] = newest.label_column
     return facts
 
 
@@ -189,8 +238,10 @@ def quote_on(
     raw: Mapping[str, Any],
     fit_field: str | None = None,
     epsilon: float | None = None,
+    viewer: Actor | None = None,
+    project: str | None = None,
 ) -> dict[str, Any]:
-    """The price of a request on a dataset, and what admission would say of it now.
+    """The price of a request on a dataset, and what admission would say of it now (to `viewer`, if given).
 
     With `fit_field` the value of that field that spends as much as the dataset's filters have left (and
     of `epsilon` alone, where given) is found first.
@@ -211,11 +262,13 @@ def quote_on(
     price = mechanism.price(parameters, terms)
     policy = Policy.model_validate(row.policy)
     alone = 0.0 if answer["dp"] is None else answer["dp"]["epsilon"]
-    decision = decide_job(accounts, demand(price), alone, policy, approved=False)
+    with engine.connect() as connection:
+        used = usage.used(connection, row.id, viewer.id, project) if viewer is not None else NO_USAGE
+    decision = decide_job(accounts, demand(price), alone, policy, False, used)
     refusal = {}
     if isinstance(decision, Refused):
-        if decision.cap not in ("policy", "allowance"):  # no size would help there
-            decision = with_largest(decision, mechanism, raw, terms, accounts)
+        if decision.cap not in ("policy", "allowance", "overdrawn"):  # no size would help there
+            decision = with_largest(decision, mechanism, raw, terms, accounts, policy, used)
         refusal = decision.to_json()
     answer["dataset"] = {"name": name, "decision": type(decision).__name__, "refusal": refusal}
     answer["dataset"] |= _before_and_after(accounts.dp, price)
@@ -247,6 +300,8 @@ def fitted(
 
 def _before_and_after(account: Account | None, price: Price) -> dict[str, Any]:
     """How much of each filter is used before and after, and how many jobs of this shape are left."""
+    if price.dp is not None and demand(price) == NOTHING:
+        return {"filters": [], "jobs_of_this_shape": None}  # free: as many as anybody likes
     if account is None or price.dp is None:
         return {"filters": [], "jobs_of_this_shape": 0}
     costs = account.costs(price.dp)
@@ -263,8 +318,17 @@ def _before_and_after(account: Account | None, price: Price) -> dict[str, Any]:
 
 # --- jobs ---------------------------------------------------------------------------------------
 
+
+def _of_parts(value: Any) -> Any:
+    """A figure over all parts of a job, for a query of jobs."""
+    query = select(value).where(tables.parts.c.job_id == tables.jobs.c.id)
+    return query.correlate(tables.jobs).scalar_subquery()
+
+
 _JOB_COLUMNS = (
     tables.jobs,
+    _of_parts(func.coalesce(func.sum(tables.parts.c.progress_done), 0)).label("progress_done"),
+    _of_parts(func.coalesce(func.max(tables.parts.c.progress_total), 0)).label("progress_total"),
     tables.datasets.c.name.label("dataset"),
     tables.models.c.name.label("model"),
     tables.users.c.name.label("analyst"),
@@ -320,6 +384,41 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
     return {**_job(row), "decided_by": decider, "entries": [_entry_brief(entry) for entry in entries]}
 
 
+#: Stands wherever realized figures are shown.
+EX_POST_NOTE = (
+    "A cap is a planning figure, neither bound nor mean. What a job really cost depends on the data: "
+    "approvals given after seeing these figures leak them."
+)
+
+
+def ex_post(engine: Engine, name: str, viewer: Actor) -> list[dict[str, Any]]:
+    """What the ex-post jobs of a dataset really cost beside their caps, newest first.
+
+    The figures depend on the data. Nothing that an analyst can reach may read them. Raises NotPermitted
+    for anybody but stewards and auditors.
+    """
+    _require_overseer(viewer)
+    jobs, realized, table = tables.jobs, tables.realized_ex_post, tables.entries
+    query = (
+        select(jobs.c.id, jobs.c.finished_at, realized.c.amount, table.c.document)
+        .join(realized, realized.c.job_id == jobs.c.id)
+        .join(table, (table.c.job_id == jobs.c.id) & (table.c.kind == "RESERVE"))
+        .order_by(jobs.c.finished_at.desc())
+    )
+    with engine.connect() as connection:
+        row = _dataset_row(connection, name)
+        found = connection.execute(query.where(jobs.c.dataset_id == row.id)).all()
+    return [
+        {
+            "job": str(each.id),
+            "cap": to_decimal(int(read_document(each.document)["body"]["ex_post"]["cap"]), EPSILON_UNITS),
+            "realized": to_decimal(each.amount, EPSILON_UNITS),
+            "finished_at": _time(each.finished_at),
+        }
+        for each in found
+    ]
+
+
 def _entry_brief(row: Any) -> dict[str, Any]:
     body = read_document(row.document)["body"]
     return {"seq": row.seq, "kind": row.kind, "costs": body.get("costs"), "outcome": body.get("outcome")}
@@ -333,10 +432,12 @@ def _job(row: Row[Any]) -> dict[str, Any]:
         "model": row.model,
         "analyst": row.analyst,
         "purpose": row.purpose,
+        "project": row.project,
         "parameters": row.parameters,
         "terms": row.terms,
         "event": row.event,
         "epsilon_alone": row.epsilon_alone,
+        "ex_post_cap": row.parameters.get("ex_post_cap"),
         "delta": row.terms["delta"],
         "breakdown": row.breakdown,
         "state": row.state,
@@ -345,15 +446,23 @@ def _job(row: Row[Any]) -> dict[str, Any]:
         "attempt": row.attempt,
         "cancel_requested": row.cancel_requested,
         "progress": {
-            "done": row.progress_done,
+            "done": row.progress_total if row.state == "succeeded" else int(row.progress_done),
             "total": row.progress_total,
             "unit": mechanisms.get(row.mechanism).progress_unit,
         },
         "failure": row.failure,
         "output_sha256": row.output_sha256,
+        "source_job": None if row.source_job_id is None else str(row.source_job_id),
         **{
             name: _time(getattr(row, name))
-            for name in ("created_at", "decided_at", "queued_at", "started_at", "finished_at")
+            for name in (
+                "created_at",
+                "approval_expires",
+                "decided_at",
+                "queued_at",
+                "started_at",
+                "finished_at",
+            )
         },
     }
 
@@ -478,4 +587,5 @@ def check(engine: Engine, name: str) -> list[str]:
         }
         if live != set(found.books.live):
             problems.append("live reservations are not those of the live jobs")
+        problems += usage.problems(connection, row.id)
     return problems

@@ -1,16 +1,29 @@
 """What a mechanism may use: parameters, records, a model, the meter and a progress report. Nothing else.
 
-A runner is `run(parameters, terms, records, model, meter, progress)` and yields texts as they are written,
-or counts. It never prices itself, never sees the ledger, and has no noise but the meter's.
+A runner is `run(parameters, terms, records, model, meter, progress, public)` and yields texts, counts and
+artifacts as they are made. It never prices itself, never sees the ledger, and has no noise but the meter's.
+One whose parameters have `from_job` also has `reuse(parameters, terms, artifacts, model, progress, public)`,
+without records and meter: what it makes of what was released is free because nothing private is in its
+reach.
 """
 
-from collections.abc import Callable, Iterator
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from accountant.core.pricing import Terms
 from workers.meter import Meter
 from workers.records import Records
+
+if TYPE_CHECKING:
+    from workers.corpora import Corpus
+    from workers.embeddings import Embedder
+    from workers.models import LocalModel
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,60 @@ class Count:
         return {"label": self.label, "count": self.count}
 
 
+JSON, SAFETENSORS, HTML = "application/json", "application/x-safetensors", "text/html"
+SUFFIXES = {JSON: ".json", SAFETENSORS: ".safetensors", HTML: ".html"}
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Something released besides texts, which later jobs read for nothing: vectors, centres, counts.
+
+    `name` is unique within its job, `kind` says what it is to other mechanisms. JSON or safetensors, so
+    that reading it back runs no code, or an HTML report for people, which no job reads.
+    """
+
+    name: str
+    kind: str
+    media_type: str
+    content: bytes
+
+    def __post_init__(self) -> None:
+        if self.media_type not in SUFFIXES:
+            raise ValueError(f"an artifact is JSON, safetensors or HTML, not {self.media_type!r}")
+        if not (_NAME.fullmatch(self.name) and _NAME.fullmatch(self.kind)):
+            raise ValueError("names and kinds are lower case letters, digits, '.', '_' and '-', at most 63")
+
+    @classmethod
+    def of_json(cls, name: str, kind: str, value: Any) -> "Artifact":
+        """An artifact of finite JSON values."""
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return cls(name, kind, JSON, text.encode())
+
+    @classmethod
+    def of_tensors(cls, name: str, kind: str, tensors: Mapping[str, NDArray[Any]]) -> "Artifact":
+        """An artifact of named arrays, of any shapes."""
+        from safetensors.numpy import save
+
+        arrays = {key: np.ascontiguousarray(value) for key, value in tensors.items()}
+        return cls(name, kind, SAFETENSORS, save(arrays))
+
+    def json(self) -> Any:
+        """The value of a JSON artifact."""
+        if self.media_type != JSON:
+            raise ValueError(f"{self.name} is no JSON")
+        return json.loads(self.content)
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """The arrays of a safetensors artifact."""
+        if self.media_type != SAFETENSORS:
+            raise ValueError(f"{self.name} is no safetensors")
+        from safetensors.numpy import load
+
+        found: dict[str, NDArray[Any]] = load(self.content)
+        return found
+
+
 @dataclass
 class Progress:
     """Public progress: how much of a publicly known amount is done.
@@ -52,6 +119,31 @@ class Progress:
         self.check()
 
 
+@dataclass(frozen=True)
+class Public:
+    """Registered public things by the field of the parameters that names them, their bytes checked.
+
+    `texts`: what the job in `from_job` published, for a mechanism that reads it; None for others.
+    """
+
+    corpora: Mapping[str, "Corpus"] = field(default_factory=dict)
+    embedders: Mapping[str, "Embedder"] = field(default_factory=dict)
+    models: Mapping[str, "LocalModel"] = field(default_factory=dict)
+    texts: tuple[Mapping[str, Any], ...] | None = None
+
+    def corpus(self, name: str) -> "Corpus":
+        return self.corpora[name]
+
+    def embedder(self, name: str) -> "Embedder":
+        return self.embedders[name]
+
+    def model(self, name: str) -> "LocalModel":
+        return self.models[name]
+
+
+NOTHING_PUBLIC = Public()
+
+
 class Runner(Protocol):
     """The algorithm of one mechanism."""
 
@@ -66,8 +158,26 @@ class Runner(Protocol):
         model: Any,
         meter: Meter,
         progress: Progress,
-    ) -> Iterator[Text | Count]:
+        public: Public = NOTHING_PUBLIC,
+    ) -> Iterator[Text | Count | Artifact]:
         """Run it; every random draw that touches private data goes through `meter`.
 
-        `model`: a LocalModel; None for a mechanism that uses none.
+        `model`: a LocalModel; None for a mechanism that uses none. `public`: the registered things that
+        the parameters name.
         """
+
+
+@runtime_checkable
+class Reuser(Protocol):
+    """A runner that can begin from what an earlier job released."""
+
+    def reuse(
+        self,
+        parameters: Any,
+        terms: Terms,
+        artifacts: Mapping[str, Artifact],
+        model: Any,
+        progress: Progress,
+        public: Public = NOTHING_PUBLIC,
+    ) -> Iterator[Text | Count | Artifact]:
+        """Run it from the artifacts of the job that `from_job` names, by name, checked against the ledger."""

@@ -18,7 +18,10 @@ from accountant.core.errors import ExchequerError
 from accountant.core.template import pieces
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import torch
+
+    from workers.engine import Structure
 
 HUB_NAME = re.compile(r"^[\w.-]{1,96}/[\w.-]{1,96}$")
 READ_FILES = ("*.json", "*.safetensors", "tokenizer.model", "*.txt")
@@ -32,14 +35,21 @@ class ModelError(ExchequerError):
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A loaded causal model in float32, its tokenizer and the facts that were checked."""
+    """A loaded causal model, its tokenizer and the facts that were checked.
+
+    `structure`: its parts, as the decoding engine found them. `memory_bytes`: room for the contexts that are
+    decoded together. `folder`: where it was loaded from, for whoever needs a fresh copy to train.
+    """
 
     network: Any
+    structure: "Structure"
     tokenizer: Any
     device: "torch.device"
     end_tokens: frozenset[int]
     context_tokens: int
     vocabulary: int
+    memory_bytes: int
+    folder: Path = Path()
 
 
 def resolve(path: str, roots: list[str], hub: bool) -> Path:
@@ -70,15 +80,34 @@ def inspect(folder: Path) -> dict[str, Any]:
     context = config.get("max_position_embeddings") or config.get("n_positions")
     if not isinstance(context, int) or context < 2:
         raise ModelError("path: config.json states no context length (max_position_embeddings)")
-    tokenizer = _tokenizer(folder)
+    layers = config.get("num_hidden_layers") or config.get("n_layer")
+    width = config.get("hidden_size") or config.get("n_embd")
+    if not isinstance(layers, int) or not isinstance(width, int):
+        raise ModelError("path: config.json states no layers or no width (num_hidden_layers, hidden_size)")
     return {
         "sha256": digest(folder),
         "architecture": architectures[0],
         "context_tokens": context,
         "vocabulary": int(config["vocab_size"]),
         "parameters": sum(map(_parameters, weights)),
-        "end_token": tokenizer.eos_token_id,
+        "layers": layers,
+        "hidden_size": width,
+        "dtype": _saved_type(config),
+        "end_tokens": end_tokens(folder),
     }
+
+
+def end_tokens(folder: Path) -> list[int]:
+    """Every token that ends a text: the tokenizer's and those of the model's generation settings."""
+    path = folder / "generation_config.json"
+    stated = _json(path if path.exists() else folder / "config.json").get("eos_token_id")
+    known = [tokenizer(folder).eos_token_id, *(stated if isinstance(stated, list) else [stated])]
+    return sorted({int(token) for token in known if token is not None})
+
+
+def _saved_type(config: dict[str, Any]) -> str:
+    """The type of the saved weights, as config.json names it; older files call it torch_dtype."""
+    return str(config.get("dtype") or config.get("torch_dtype") or "float32")
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -111,18 +140,31 @@ def _parameters(path: Path) -> int:
     return total
 
 
-def digest(folder: Path) -> str:
+def digest(folder: Path, files: tuple[str, ...] = READ_FILES) -> str:
     """SHA-256, in hex, over the names and bytes of every file that loading may read."""
     total = hashlib.sha256()
-    for path in sorted({file for pattern in READ_FILES for file in folder.glob(pattern)}):
-        total.update(path.name.encode() + b"\0" + path.stat().st_size.to_bytes(8, "big"))
+    for path in sorted({file for pattern in files for file in folder.glob(pattern)}):
+        name = path.relative_to(folder).as_posix()
+        total.update(name.encode() + b"\0" + path.stat().st_size.to_bytes(8, "big"))
         with path.open("rb") as file:
             total.update(hashlib.file_digest(file, "sha256").digest())
     return total.hexdigest()
 
 
+def tensors(path: Path) -> "dict[str, npt.NDArray[Any]]":
+    """All arrays of a safetensors file. Raises ModelError where it is none."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError):
+        raise ModelError(f"path: {path.name} is missing or not a safetensors file") from None
+
+
 @lru_cache(maxsize=4)
-def _tokenizer(folder: Path) -> Any:
+def tokenizer(folder: Path) -> Any:
+    """The tokenizer of a folder. Raises ModelError where none can be loaded."""
     from transformers import AutoTokenizer
 
     try:
@@ -134,7 +176,7 @@ def _tokenizer(folder: Path) -> Any:
 def template_tokens(folder: Path, template: str, labels: Iterable[str]) -> int:
     """Tokens that a template takes without its record, for the longest label."""
     names: list[str | None] = [*labels] or [None]
-    prompts = [Prompt(_tokenizer(folder), template, label) for label in names]
+    prompts = [Prompt(tokenizer(folder), template, label) for label in names]
     return max(prompt.fixed_tokens for prompt in prompts)
 
 
@@ -175,29 +217,53 @@ class Prompt:
         return [*self.before, *shown, *self.after]
 
 
+def set_threads() -> None:
+    """Half the cores: with more threads than free cores, small models are many times slower, since OpenMP's
+    threads spin while they wait."""
+    import torch
+
+    torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
+
+
 @lru_cache(maxsize=1)
-def load(folder: Path, sha256: str) -> LocalModel:
-    """The model, ready to run, on CUDA where there is one. Raises ModelError where its bytes changed."""
+def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | None = None) -> LocalModel:
+    """The model, ready to run, on CUDA where there is one. Raises ModelError where its bytes changed.
+
+    `dtype`: float32, bfloat16 or auto: on CUDA the type its weights were saved in, if that is bfloat16, and
+    float32 elsewhere. `memory_gib`: room for contexts; nothing: most of a device's, 4 GiB of a host's.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
+    from workers.engine import StructureError, prepare
+    from workers.engine.sizing import default_memory
+
     if digest(folder) != sha256:
         raise ModelError("the model's files are not those that were registered")
-    # More threads than free cores make small models many times slower: OpenMP's threads spin while they wait.
-    torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
+    set_threads()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    saved = _saved_type(_json(folder / "config.json"))
+    coarse = dtype == "bfloat16" or (dtype == "auto" and device.type == "cuda" and saved == "bfloat16")
     network = AutoModelForCausalLM.from_pretrained(
-        folder, trust_remote_code=False, use_safetensors=True, local_files_only=True, dtype=torch.float32
+        folder,
+        trust_remote_code=False,
+        use_safetensors=True,
+        local_files_only=True,
+        dtype=torch.bfloat16 if coarse else torch.float32,
     )
     network.requires_grad_(False).eval().to(device)
-    tokenizer = _tokenizer(folder)
-    ends = network.generation_config.eos_token_id
-    known = [tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
+    try:
+        structure = prepare(network)
+    except StructureError as error:
+        raise ModelError(f"path: {error}") from None
     return LocalModel(
         network=network,
-        tokenizer=tokenizer,
+        structure=structure,
+        tokenizer=tokenizer(folder),
         device=device,
-        end_tokens=frozenset(int(token) for token in known if token is not None),
+        end_tokens=frozenset(end_tokens(folder)),
         context_tokens=int(getattr(network.config, "max_position_embeddings", 0)),
-        vocabulary=int(network.config.vocab_size),
+        vocabulary=structure.vocabulary,
+        memory_bytes=default_memory(device) if memory_gib is None else int(memory_gib * 2**30),
+        folder=folder,
     )

@@ -1,10 +1,10 @@
-"""What entries do to an account: the one meaning of ALLOW, RESERVE, COMMIT and VOID.
+"""What entries do to an account: the one meaning of ALLOW, RESERVE, COMMIT and VOID (REVERSAL: corrections).
 
 Pure. The ledger applies an entry here before it writes it, and `exchequer verify` replays an export
 through the same steps, so a balance can only be what the entries say.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -87,13 +87,16 @@ def reserve_body(
     model: Mapping[str, Any] | None,
     approval: Mapping[str, Any] | None,
     others: Mapping[str, Any] | None = None,
+    source: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The body of a RESERVE. `approval` says who approved it and why; None: the policy did.
 
-    `others` is what currencies.entry_part gives for the job: its ex-post and secret parts.
+    `others` is what currencies.entry_part gives for the job: its ex-post and secret parts. `source` is
+    what it reads (core.lineage): a version of the data, or an earlier job's artifacts.
     """
     return {
         **({} if others is None else others),
+        **({} if source is None else {"source": dict(source)}),
         "mechanism": mechanism,
         "parameters": dict(parameters),
         "terms": terms.to_json(),
@@ -112,18 +115,24 @@ def commit_body(
     output: str | None,
     *,
     others: Mapping[str, Any] | None = None,
+    artifacts: Sequence[Mapping[str, str]] = (),
+    read: bool = True,
 ) -> dict[str, Any]:
     """The body of a COMMIT: what was really spent. `output` is the SHA-256 of what was published.
 
-    `others`: the ex-post and secret parts as realized (currencies.entry_part).
+    `others`: the ex-post and secret parts as realized (currencies.entry_part). `artifacts`: name, kind and
+    SHA-256 of each that is published with it. `read`: whether private data was read under the reservation,
+    which decides whether a correction may lower the charge.
     """
     return {
         **({} if others is None else others),
+        **({"artifacts": [dict(each) for each in artifacts]} if artifacts else {}),
         "event": to_json(event),
         "costs": {} if account is None else costs_json(account.costs(event)),
         "outcome": outcome,
         "attempt": attempt,
         "output_sha256": output,
+        "read": read,
     }
 
 
@@ -210,6 +219,8 @@ class Books:
     ex_post: ExPostAccount = NO_EX_POST
     secret: SecretAccount | None = None
     history: History = NO_HISTORY
+    #: A correction raised a charge beyond what an account allows, and it is not covered yet.
+    overdrawn: bool = False
 
     @property
     def accounts(self) -> Accounts:
@@ -218,17 +229,25 @@ class Books:
     def apply(self, kind: EntryKind, job: str | None, body: Mapping[str, Any]) -> "Books":
         """The books after one more entry. Raises VerificationFailed where the entry can't stand."""
         try:
-            if kind is EntryKind.ALLOW:
-                return self._allow(body)
-            if job is None:
-                raise VerificationFailed("it names no reservation")
-            if kind is EntryKind.RESERVE:
-                return self._reserve(job, body)
-            return self._resolve(kind, job, body)
+            after = self._applied(kind, job, body)
+            return replace(after, overdrawn=after.overdrawn and after.accounts.overdrawn)
         except (KeyError, TypeError, ValueError, ExchequerError) as error:
             if isinstance(error, VerificationFailed):
                 raise
             raise VerificationFailed(f"{type(error).__name__}: {error}") from None
+
+    def _applied(self, kind: EntryKind, job: str | None, body: Mapping[str, Any]) -> "Books":
+        if kind is EntryKind.ALLOW:
+            return self._allow(body)
+        if job is None:
+            raise VerificationFailed("it names no reservation")
+        if kind is EntryKind.REVERSAL:
+            from accountant.core.corrections import reverse  # builds on the steps here
+
+            return reverse(self, job, body)
+        if kind is EntryKind.RESERVE:
+            return self._reserve(job, body)
+        return self._resolve(kind, job, body)
 
     def _allow(self, body: Mapping[str, Any]) -> "Books":
         account, history, before = self.account, self.history, self.accounts
@@ -294,6 +313,8 @@ class Books:
         rest = {name: value for name, value in self.live.items() if name != job}
         done = self.resolved | {job}
         if kind is EntryKind.VOID:
+            if body.get("read", False):
+                raise VerificationFailed("it voids a reservation under which data was read")
             if account is not None and held.costs:
                 account = move(account, held.costs, reserved=-1)
             books = replace(self, account=account, live=rest, resolved=done)
@@ -409,8 +430,10 @@ def closing_jobs_of(entries: Iterable[tuple[EntryKind, str | None, Mapping[str, 
     for entry, job, body in entries:
         if entry is EntryKind.RESERVE and job is not None:
             closers += [(Kind(kind), job) for kind, cost in body["costs"].items() if cost is None]
-        elif entry is EntryKind.VOID:
+        elif entry in (EntryKind.VOID, EntryKind.REVERSAL):
             closers = [each for each in closers if each[1] != job]
+            costs = body["costs"] if entry is EntryKind.REVERSAL else {}
+            closers += [(Kind(kind), str(job)) for kind, cost in costs.items() if cost is None]
     return {kind: next(job for each, job in closers if each is kind) for kind, _ in closers}
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
+from json.encoder import encode_basestring as _quoted
 from typing import Any
 
 import rfc8785
@@ -26,6 +28,7 @@ class EntryKind(StrEnum):
     RESERVE = "RESERVE"
     COMMIT = "COMMIT"
     VOID = "VOID"
+    REVERSAL = "REVERSAL"
 
 
 FIELDS = ("version", "dataset", "seq", "kind", "at", "actor", "job", "body", "previous")
@@ -65,12 +68,41 @@ class Entry:
 
 def digest(document: Mapping[str, Any]) -> str:
     """SHA-256, in hex, of the canonical encoding of `document`."""
-    return hashlib.sha256(canonical(document)).hexdigest()
+    return digest_text(canonical(document))
+
+
+def digest_text(text: bytes) -> str:
+    """SHA-256, in hex, of an encoding made before."""
+    return hashlib.sha256(text).hexdigest()
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """RFC 8785 bytes."""
-    return rfc8785.dumps(dict(document))
+    """RFC 8785 bytes. Raises ValueError for what has none."""
+    try:
+        return _text(dict(document)).encode()
+    except UnicodeEncodeError:
+        return rfc8785.dumps(dict(document))  # which says so in its own words
+
+
+def _text(value: Any) -> str:
+    """The common shapes, in a third of the time; everything else is left to `rfc8785`."""
+    kind = type(value)
+    if kind is str:
+        return _quoted(value)
+    if kind is dict and all(type(key) is str and key.isascii() for key in value):  # they sort alike
+        return "{" + ",".join([f"{_quoted(key)}:{_text(value[key])}" for key in sorted(value)]) + "}"
+    if kind is list or kind is tuple:
+        return "[" + ",".join(map(_text, value)) + "]"
+    if kind is float:
+        return _number(value)
+    if kind is int and abs(value) < 2**53:
+        return str(value)
+    return "null" if value is None else rfc8785.dumps(value).decode()
+
+
+@lru_cache(maxsize=4096)
+def _number(value: float) -> str:
+    return rfc8785.dumps(value).decode()
 
 
 def format_time(moment: datetime) -> str:

@@ -14,9 +14,11 @@ from typing import Any
 from accountant.core import mechanisms
 from accountant.core.books import Books
 from accountant.core.chain import FIELDS, GENESIS, Entry, EntryKind, digest, read_entry
+from accountant.core.corrections import quoted
 from accountant.core.currencies import NO_EX_POST, demand, read_demand
 from accountant.core.errors import ExchequerError, VerificationFailed
 from accountant.core.events import to_json
+from accountant.core.lineage import Lineage
 from accountant.core.pricing import Terms
 
 FORMAT = "exchequer-ledger"
@@ -44,6 +46,7 @@ def summary(books: Books) -> dict[str, Any]:
         others["secret"] = [str(held.limit), str(held.spent), str(held.reserved), str(held.jobs)]
     return {
         **others,
+        **({"overdrawn": True} if books.overdrawn else {}),
         "live_reservations": len(books.live),
         "filters": None
         if account is None
@@ -66,8 +69,11 @@ class Verifier:
     def __init__(self, dataset: str | None = None) -> None:
         self.dataset = dataset
         self.books = Books()
+        self.lineage = Lineage()
         self.head = GENESIS
         self.count = 0
+        self._hashes = bytearray()  # 32 bytes an entry, so that quotations can be checked
+        self._corrections: dict[str, int] = {}  # job: number of its newest REVERSAL
 
     def add(self, document: Mapping[str, Any], recorded_hash: str) -> Entry:
         """Check one entry against everything before it. Raises VerificationFailed naming it."""
@@ -84,11 +90,31 @@ class Verifier:
         try:
             if entry.kind is EntryKind.RESERVE:
                 _check_price(entry.body)
+            self.lineage.add(entry)
+            if entry.kind is EntryKind.REVERSAL:
+                self._check_quotations(entry)
             self.books = self.books.apply(entry.kind, entry.job, entry.body)
         except VerificationFailed as error:
             raise VerificationFailed(str(error), seq) from None
         self.head, self.count = recorded_hash, seq
+        self._hashes += bytes.fromhex(recorded_hash)
         return entry
+
+    def _check_quotations(self, entry: Entry) -> None:
+        """A REVERSAL quotes two entries of this chain, the second the newest of its job, and two people."""
+        try:
+            reserved, corrected = quoted(entry.body)
+        except (KeyError, TypeError, ValueError) as error:
+            raise VerificationFailed(f"what it quotes can't be read: {error}") from None
+        for seq, hashed in (reserved, corrected):
+            if not 0 < seq < entry.seq or self._hashes[32 * seq - 32 : 32 * seq] != bytes.fromhex(hashed):
+                raise VerificationFailed(f"it quotes an entry {seq} that this ledger does not hold")
+        newest = self._corrections.get(str(entry.job))
+        if newest not in (None, corrected[0]):
+            raise VerificationFailed(f"it corrects entry {corrected[0]}, entry {newest} stands")
+        if entry.body.get("confirmed_by") != entry.actor:
+            raise VerificationFailed("it was not written by whoever confirmed it")
+        self._corrections[str(entry.job)] = entry.seq
 
     def result(self) -> Verified:
         """What has been verified so far."""

@@ -9,8 +9,17 @@ api = Blueprint("api", __name__, url_prefix="/api/v1")
 
 @api.before_request
 def _authenticate() -> None:
-    if request.endpoint != "api.sign_in":
+    if request.endpoint not in ("api.sign_in", "api.openapi"):
         authenticate_token()
 
 
-from web.api import corpora, datasets, jobs, models, people  # noqa: E402, F401  (they hang their routes on `api`)
+from web.api import (  # noqa: E402  (they hang their routes on `api`)
+    artifacts,  # noqa: F401
+    corpora,  # noqa: F401
+    datasets,  # noqa: F401
+    jobs,  # noqa: F401
+    models,  # noqa: F401
+    openapi,  # noqa: F401
+    people,  # noqa: F401
+    proposals,  # noqa: F401
+)

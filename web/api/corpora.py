@@ -8,6 +8,7 @@ from pydantic import Field
 from accountant import corpora
 from web.api import api
 from web.api.bodies import Body, read
+from web.api.openapi import Operation, describe, listing
 from web.app import engine
 from web.auth import current_actor
 
@@ -27,12 +28,14 @@ class NewCorpus(Body):
 
 
 @api.get("/corpora")
+@describe(Operation(answer=listing("corpora")))
 def list_corpora() -> Response:
     """Registered corpora with their public facts."""
     return jsonify(corpora=corpora.listing(engine(), current_actor()))
 
 
 @api.post("/corpora")
+@describe(Operation(body=NewCorpus, status=201))
 def add_corpus() -> tuple[Response, int]:
     """Register a corpus; a worker then reads it through."""
     actor = current_actor()

@@ -5,18 +5,20 @@ from typing import Annotated, Any
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import ledger, registry, reports
+from accountant import ledger, proposals, registry, reports
 from accountant.core.admission import Policy
 from accountant.core.allowances import SecretDeclaration
 from accountant.core.errors import InvalidRequest, invalid
 from web.api import api
 from web.api.bodies import Body, read, read_limit, read_object, read_seq
+from web.api.openapi import LIMIT, Operation, describe, listing
 from web.app import engine
 from web.auth import current_actor
 from web.errors import with_prefix
 
 FORMATS = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
-
+FORMAT = {"type": "string", "enum": list(FORMATS), "default": "jsonl"}
+SEQ = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 
 Figure = Annotated[str | int | float, Field(union_mode="left_to_right")]
 
@@ -55,6 +57,15 @@ class Correction(Body):
     labels: list[str] | None = None
 
 
+class NewVersion(Body):
+    """More or changed data of a dataset; what is not given stays as in the newest version in use."""
+
+    uri: str = Field(min_length=1, max_length=2000)
+    text_template: str | None = Field(None, min_length=1, max_length=4000)
+    unit_column: str | None = None
+    label_column: str | None = None
+
+
 class QuoteRequest(Body):
     """What to price, and which field to fit."""
 
@@ -62,15 +73,18 @@ class QuoteRequest(Body):
     parameters: dict[str, Any] = Field(default_factory=dict)
     fit: str | None = None
     epsilon: float | None = Field(None, gt=0, le=1e6)
+    project: str | None = Field(None, max_length=200)
 
 
 @api.get("/datasets")
+@describe(Operation(answer=listing("datasets")))
 def datasets() -> Response:
     """The catalogue."""
     return jsonify(datasets=reports.datasets(engine(), current_actor()))
 
 
 @api.post("/datasets")
+@describe(Operation(body=registry.DatasetSpec, status=201))
 def add_dataset() -> tuple[Response, int]:
     """Register a dataset; a worker then checks its data."""
     actor = current_actor()
@@ -81,22 +95,27 @@ def add_dataset() -> tuple[Response, int]:
 
 
 @api.get("/datasets/<name>")
+@describe(Operation())
 def dataset(name: str) -> Response:
     """One dataset with its account."""
     return jsonify(reports.dataset(engine(), name, current_actor()))
 
 
 @api.post("/datasets/<name>/allowance")
-def allow(name: str) -> Response:
-    """Set the allowance; answers with the dataset."""
+@describe(Operation(body=NewAllowance, or_status=202))
+def allow(name: str) -> tuple[Response, int]:
+    """Set the allowance; answers with the dataset, or 202 with a proposal where two people are needed."""
     actor = current_actor()
     actor.require("steward")
     reports.dataset(engine(), name, actor)  # a name in the address that names nothing is 404, not 422
-    ledger.allow(engine(), name, read(NewAllowance).allowance(), actor)
-    return jsonify(reports.dataset(engine(), name, actor))
+    proposal = proposals.allow_or_propose(engine(), name, read(NewAllowance).allowance(), actor)
+    if proposal is not None:
+        return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
+    return jsonify(reports.dataset(engine(), name, actor)), 200
 
 
 @api.post("/datasets/<name>/data")
+@describe(Operation(body=Correction, status=202))
 def correct_dataset(name: str) -> tuple[Response, int]:
     """Declare data that was refused again: another address, template or column."""
     actor = current_actor()
@@ -106,7 +125,19 @@ def correct_dataset(name: str) -> tuple[Response, int]:
     return jsonify(reports.dataset(engine(), name, actor)), 202
 
 
+@api.post("/datasets/<name>/versions")
+@describe(Operation(body=NewVersion, status=201))
+def add_version(name: str) -> tuple[Response, int]:
+    """Add data on the same account; new jobs run on it once a worker has found it right."""
+    actor = current_actor()
+    actor.require("steward")
+    changes = read(NewVersion).model_dump(exclude_none=True)
+    registry.add_version(engine(), name, changes, actor)
+    return jsonify(reports.dataset(engine(), name, actor)), 201
+
+
 @api.put("/datasets/<name>/policy")
+@describe(Operation(body=Policy))
 def set_policy(name: str) -> Response:
     """Replace the policy."""
     actor = current_actor()
@@ -116,6 +147,7 @@ def set_policy(name: str) -> Response:
 
 
 @api.post("/datasets/<name>/quote")
+@describe(Operation(body=QuoteRequest))
 def quote(name: str) -> Response:
     """The price of a request here, and what admission would say now."""
     body = read(QuoteRequest)
@@ -124,26 +156,38 @@ def quote(name: str) -> Response:
 
 def quote_for(name: str, body: QuoteRequest) -> dict[str, Any]:
     """A quote whose errors name the fields as the request does."""
-    reports.dataset(engine(), name, current_actor())
+    actor = current_actor()
+    reports.dataset(engine(), name, actor)
     try:
-        return reports.quote_on(engine(), name, body.mechanism, body.parameters, body.fit, body.epsilon)
+        return reports.quote_on(
+            engine(), name, body.mechanism, body.parameters, body.fit, body.epsilon, actor, body.project
+        )
     except OverflowError:
         raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
     except InvalidRequest as error:
-        outer = {"mechanism", "fit", "epsilon"}
+        outer = {"mechanism", "fit", "epsilon", "project"}
         if any(each.field in outer for each in error.problems):
             raise
         raise with_prefix(error, "parameters.") from None
 
 
 @api.get("/datasets/<name>/ledger")
+@describe(Operation(query={"before": SEQ, "limit": LIMIT}, answer=listing("entries")))
 def entries(name: str) -> Response:
     """Entries, newest first; `before` continues."""
     found = reports.entries(engine(), name, current_actor(), before=read_seq(), limit=read_limit())
     return jsonify(entries=found)
 
 
+@api.get("/datasets/<name>/ex-post")
+@describe(Operation())
+def ex_post(name: str) -> Response:
+    """What ex-post jobs really cost, for stewards and auditors."""
+    return jsonify(jobs=reports.ex_post(engine(), name, current_actor()), note=reports.EX_POST_NOTE)
+
+
 @api.get("/datasets/<name>/ledger/export")
+@describe(Operation(query={"format": FORMAT}, media_types=tuple(FORMATS.values())))
 def export(name: str) -> Response:
     """The whole ledger as a file."""
     return export_response(name, request.args.get("format", "jsonl"))

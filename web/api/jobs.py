@@ -11,11 +11,13 @@ from accountant.core.errors import invalid
 from accountant.core.states import JOB_STATES
 from web.api import api, outputs
 from web.api.bodies import Body, read, read_choice, read_id, read_limit, read_moment
+from web.api.openapi import LIMIT, TEXT, TIME, Operation, describe, listing
 from web.app import engine
 from web.auth import current_actor
 from web.errors import refuse_unstorable
 
-#: The public states of a job, in the order in which a job may pass through them.
+STATE = {"type": "string", "enum": list(JOB_STATES)}
+KEY = {"type": "string", "minLength": 1, "maxLength": 200}
 
 
 class NewJob(Body):
@@ -26,6 +28,7 @@ class NewJob(Body):
     model: str | None = Field(None, max_length=200)
     parameters: dict[str, Any] = Field(default_factory=dict)
     purpose: str = Field("", max_length=2000)
+    project: str | None = Field(None, max_length=200)
 
 
 class Reason(Body):
@@ -35,6 +38,7 @@ class Reason(Body):
 
 
 @api.post("/jobs")
+@describe(Operation(body=NewJob, headers={"Idempotency-Key": KEY}, status=201))
 def submit() -> tuple[Response, int]:
     """Submit a job; the same Idempotency-Key with the same body is the same job."""
     key = request.headers.get("Idempotency-Key")
@@ -47,7 +51,9 @@ def submit() -> tuple[Response, int]:
 
 def submit_job(job: NewJob, key: str | None) -> UUID:
     """Submit for whoever acts; pages do it too."""
-    request = ledger.JobRequest(job.dataset, job.mechanism, job.model, job.parameters, job.purpose)
+    request = ledger.JobRequest(
+        job.dataset, job.mechanism, job.model, job.parameters, job.purpose, job.project
+    )
     try:
         return ledger.submit(engine(), request, current_actor(), key)
     except OverflowError:
@@ -55,6 +61,9 @@ def submit_job(job: NewJob, key: str | None) -> UUID:
 
 
 @api.get("/jobs")
+@describe(
+    Operation(query={"dataset": TEXT, "state": STATE, "limit": LIMIT, "before": TIME}, answer=listing("jobs"))
+)
 def jobs() -> Response:
     """Jobs that the asker may see, newest first."""
     found = reports.jobs(
@@ -69,6 +78,7 @@ def jobs() -> Response:
 
 
 @api.get("/jobs/<job>")
+@describe(Operation())
 def job(job: str) -> Response:
     """One job."""
     return _answer(read_id(job))
@@ -79,6 +89,7 @@ def _answer(job_id: UUID) -> Response:
 
 
 @api.post("/jobs/<job>/approve")
+@describe(Operation(body=Reason))
 def approve(job: str) -> Response:
     """Say yes, as a steward."""
     job_id = read_id(job)
@@ -87,6 +98,7 @@ def approve(job: str) -> Response:
 
 
 @api.post("/jobs/<job>/refuse")
+@describe(Operation(body=Reason))
 def refuse(job: str) -> Response:
     """Say no, as a steward."""
     job_id = read_id(job)
@@ -95,6 +107,7 @@ def refuse(job: str) -> Response:
 
 
 @api.post("/jobs/<job>/cancel")
+@describe(Operation(refusals=(409,)))
 def cancel(job: str) -> Response:
     """Ask a job to stop."""
     job_id = read_id(job)
@@ -103,6 +116,7 @@ def cancel(job: str) -> Response:
 
 
 @api.get("/jobs/<job>/result")
+@describe(Operation(media_types=("application/x-ndjson",)))
 def result(job: str) -> Response:
     """The published texts."""
     return outputs.download(read_id(job))

@@ -9,6 +9,7 @@ from accountant import registry, reports
 from accountant.core.mechanisms import MECHANISMS, RUNNABLE
 from web.api import api
 from web.api.bodies import Body, read
+from web.api.openapi import Operation, describe, listing
 from web.app import engine
 from web.auth import current_actor
 
@@ -23,12 +24,14 @@ class NewModel(Body):
 
 
 @api.get("/models")
+@describe(Operation(answer=listing("models")))
 def models() -> Response:
     """Registered models."""
     return jsonify(models=reports.models(engine(), current_actor()))
 
 
 @api.post("/models")
+@describe(Operation(body=NewModel, status=201))
 def add_model() -> tuple[Response, int]:
     """Register a model; a worker then looks at its files."""
     actor = current_actor()
@@ -43,6 +46,7 @@ def _model(name: str) -> dict[str, Any]:
 
 
 @api.get("/mechanisms")
+@describe(Operation(answer=listing("mechanisms")))
 def mechanisms() -> Response:
     """Every mechanism with the JSON Schema of its parameters."""
     return jsonify(

@@ -8,6 +8,7 @@ from pydantic import Field
 from accountant import registry, reports
 from web.api import api
 from web.api.bodies import Body, read
+from web.api.openapi import Operation, describe, listing
 from web.app import engine
 from web.auth import current_actor, hash_password, user_of_password
 
@@ -30,6 +31,7 @@ class NewUser(Body):
 
 
 @api.post("/session")
+@describe(Operation(body=Credentials, status=201, public=True))
 def sign_in() -> tuple[Response, int]:
     """A new token for a name and password; it is shown once."""
     body = read(Credentials)
@@ -43,6 +45,7 @@ def sign_in() -> tuple[Response, int]:
 
 
 @api.get("/me")
+@describe(Operation())
 def me() -> Response:
     """Whose token this is."""
     actor = current_actor()
@@ -50,12 +53,14 @@ def me() -> Response:
 
 
 @api.get("/users")
+@describe(Operation(answer=listing("users")))
 def users() -> Response:
     """All accounts, for administrators."""
     return jsonify(users=reports.users(engine(), current_actor()))
 
 
 @api.post("/users")
+@describe(Operation(body=NewUser, status=201))
 def add_user() -> tuple[Response, int]:
     """A new account, by an administrator."""
     current_actor().require("administrator")

@@ -1,6 +1,7 @@
 """How values look on a page: times, figures, states, units. No number without its unit."""
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -104,6 +105,23 @@ def bar(value: object) -> str:
     return f"{min(max(float(str(value)), 0.0), 1.0) * 100:.3f}%"
 
 
+def extent(series: Mapping[str, Mapping[str, list[float]]]) -> dict[str, float]:
+    """The ends of a plot's axes, wide enough for every line."""
+    across = [value for line in series.values() for value in line["x"]]
+    up = [value for line in series.values() for value in line["y"]]
+    return {"left": min(across), "right": max(across), "low": min(up), "high": max(up)}
+
+
+def points(line: Mapping[str, list[float]], box: Mapping[str, float]) -> str:
+    """A line as the points of an SVG polyline, in the plot's area of 276 by 164 from (36, 8)."""
+    width, height = box["right"] - box["left"] or 1.0, box["high"] - box["low"] or 1.0
+    placed = (
+        (36 + 276 * (x - box["left"]) / width, 172 - 164 * (y - box["low"]) / height)
+        for x, y in zip(line["x"], line["y"], strict=True)
+    )
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
+
+
 def waiting() -> int:
     """How many jobs wait for a steward; shown beside the inbox."""
     if not current_user.is_authenticated or "steward" not in current_user.actor.roles:
@@ -113,7 +131,7 @@ def waiting() -> int:
 
 def init_app(app: Flask) -> None:
     """Give the templates these functions."""
-    for function in (figure, percent, units, unit, moment, words, refusal_unit, bar):
+    for function in (figure, percent, units, unit, moment, words, refusal_unit, bar, extent, points):
         app.jinja_env.filters[function.__name__] = function
     app.jinja_env.globals.update(state_look=state_look, waiting=waiting, FILTER_NAMES=FILTER_NAMES)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True

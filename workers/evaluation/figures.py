@@ -1,5 +1,6 @@
 """What a metric gives: a value, its settings, and what a plot needs."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,11 +22,8 @@ class Figure:
     series: Mapping[str, tuple[list[float], list[float]]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in a report's JSON; without the points of its plot."""
-        return {
-            "name": self.name,
-            "value": self.value,
-            "settings": dict(self.settings),
-            "ideal": self.ideal,
-            **({"details": dict(self.details)} if self.details else {}),
-        }
+        """As it stands in reports and outputs. A value that there is not (NaN) is null."""
+        value = None if math.isnan(self.value) else self.value
+        found: dict[str, Any] = {"name": self.name, "value": value, "ideal": self.ideal}
+        found |= {"settings": dict(self.settings), "details": dict(self.details)}
+        return found | {"series": {name: {"x": x, "y": y} for name, (x, y) in self.series.items()}}

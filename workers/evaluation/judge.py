@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from workers.evaluation.figures import Figure
+from workers.models import LocalModel
 
 PROMPT = (
     "Rate how natural, coherent and well written the following text is, from 1 (unreadable) to 10 "
@@ -26,6 +27,34 @@ def read_score(answer: str) -> float | None:
             return float(score)
         return None
     return None
+
+
+def asker(model: LocalModel, tokens: int = 48) -> Callable[[str], str]:
+    """Sends prompts to a local model, through its chat template where it has one; answers are greedy.
+
+    A prompt is cut from its start where it would not fit the model's context.
+    """
+    import torch
+
+    @torch.inference_mode()
+    def ask(prompt: str) -> str:
+        words = model.tokenizer
+        if words.chat_template:
+            turns = [{"role": "user", "content": prompt}]
+            prompt = words.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        ids = words.encode(prompt)[-(model.context_tokens - tokens) :]
+        inputs = torch.tensor([ids], device=model.device)
+        written = model.network.generate(
+            inputs,
+            attention_mask=torch.ones_like(inputs),
+            max_new_tokens=tokens,
+            do_sample=False,
+            pad_token_id=next(iter(model.end_tokens), 0),
+        )
+        answer: str = words.decode(written[0, len(ids) :], skip_special_tokens=True)
+        return answer
+
+    return ask
 
 
 def quality(texts: Sequence[str], ask: Callable[[str], str], *, judge: str) -> Figure:

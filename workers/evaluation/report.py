@@ -20,16 +20,10 @@ small { color: #777; } svg { max-width: 100%; height: auto; background: #fff; bo
 
 
 def to_json(facts: Mapping[str, Any], figures: Sequence[Figure]) -> str:
-    """The report as JSON. `facts`: what was compared. NaN, of a metric without a value, becomes null."""
+    """The report as JSON. `facts`: what was compared."""
     document = {"format": "exchequer-evaluation", "version": 1, **facts}
-    document["figures"] = [_finite(figure.to_json()) for figure in figures]
+    document["figures"] = [figure.to_json() for figure in figures]
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def to_html(title: str, facts: Mapping[str, Any], figures: Sequence[Figure]) -> str:

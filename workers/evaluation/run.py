@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.evaluation import Evaluation
+from workers import embeddings
 from workers.evaluation import fidelity, judge, language
 from workers.evaluation.figures import Figure
 from workers.evaluation.mauve import mauve
@@ -39,9 +40,8 @@ class Embedding:
 
 def embedding_of(folder: Path) -> Embedding:
     """A local embedding model. Raises ModelError where the folder is none."""
-    from workers import embeddings
-
-    return Embedding(folder.name, embeddings.load(folder).embed)
+    model = embeddings.load(folder, embeddings.inspect(folder)["sha256"])
+    return Embedding(folder.name, lambda texts: embeddings.embed_all(model, texts))
 
 
 def evaluate(
@@ -92,7 +92,7 @@ def _by_model(
 ) -> Figure:
     """The metrics that train or prompt a language model."""
     if model is None or (metric == "judge" and ask is None):
-        raise invalid("model", f"{metric} needs a language model", "a registered model")
+        raise invalid("language_model", f"{metric} needs one", "a registered language model")
     tokens, seed = parameters.text_tokens, parameters.seed
     if metric == "judge":
         assert ask is not None

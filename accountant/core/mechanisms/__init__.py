@@ -7,6 +7,7 @@ from accountant.core.mechanisms import (
     aug_pe,
     dp_kps,
     epsvec,
+    evaluation,
     invisible_ink,
     noisy_count,
     private_prediction,
@@ -28,11 +29,14 @@ MECHANISMS: dict[str, Mechanism[Any]] = {
         secpe.MECHANISM,
         summary_token.MECHANISM,
         summary_oneshot.MECHANISM,
+        evaluation.MECHANISM,
     )
 }
 
 #: Mechanisms that this service can run (workers.mechanisms.RUNNERS); the others have a price only.
-RUNNABLE: frozenset[str] = frozenset({private_prediction.MECHANISM.id, noisy_count.MECHANISM.id})
+RUNNABLE: frozenset[str] = frozenset(
+    {private_prediction.MECHANISM.id, noisy_count.MECHANISM.id, evaluation.MECHANISM.id}
+)
 
 
 def get(mechanism_id: object) -> Mechanism[Any]:

@@ -48,6 +48,9 @@ class Evaluation(Parameters):
         max_length=63,
         description="a registered embedding model; MAUVE and the Fréchet distance need one",
     )
+    language_model: str | None = Field(
+        None, max_length=63, description="a registered language model: the one trained, prompted, or judging"
+    )
     most_texts: int = Field(2_000, ge=2, le=100_000, description="texts of each that are compared at most")
     shots: int = Field(4, ge=1, le=64, description="in context: examples of each label in the prompt")
     steps: int = Field(200, ge=1, le=100_000, description="next token: steps of fine-tuning")
@@ -74,7 +77,17 @@ def resolve(parameters: Evaluation, _: Terms) -> Evaluation:
     needing = [name for name in wanted if METRICS[name] == "embedding"]
     if needing and parameters.embedding is None:
         raise invalid("embedding", f"not given, and {needing[0]} needs one", "a registered embedding model")
+    needing = [name for name in wanted if METRICS[name] == "model"]
+    if needing and parameters.language_model is None:
+        problem = f"not given, and {needing[0]} needs one"
+        raise invalid("language_model", problem, "a registered language model")
     return parameters
+
+
+def resources(parameters: Evaluation) -> dict[str, str]:
+    """The registered things that the parameters name."""
+    kinds = {"corpus": "corpus", "embedding": "embedding", "language_model": "model"}
+    return {field: kind for field, kind in kinds.items() if getattr(parameters, field) is not None}
 
 
 MECHANISM = Mechanism(
@@ -85,6 +98,10 @@ MECHANISM = Mechanism(
     parameters=Evaluation,
     price=price,
     resolve=resolve,
-    context_tokens=lambda parameters, _: parameters.text_tokens,
+    context_tokens=lambda _parameters, _template_tokens: 0,
     size_field="most_texts",
+    uses_model=False,
+    progress_unit="metrics",
+    resources=resources,
+    reads_output=True,
 )
