@@ -33,7 +33,7 @@ def test_a_mechanism_that_reads_artifacts_has_a_runner_without_records_and_meter
     for name in RUNNERS:
         if "from_job" in MECHANISMS[name].fields:
             names = inspect.signature(runner(name).reuse).parameters
-            assert list(names) == ["parameters", "terms", "artifacts", "model", "progress"]
+            assert list(names) == ["parameters", "terms", "artifacts", "model", "progress", "public"]
 
 
 @pytest.mark.slow

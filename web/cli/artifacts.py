@@ -39,9 +39,14 @@ def artifact(
 ) -> None:
     """Save an artifact. Its bytes are compared with the hash that you name."""
     with connect() as client:
-        save(output, lambda file: _checked(client, sha256, file))
+        save_checked(client, sha256, output)
     if output != "-":
         note(f"saved {output}")
+
+
+def save_checked(client: Client, sha256: str, output: str) -> None:
+    """Save an artifact to a file whose bytes have that hash, or leave none."""
+    save(output, lambda file: _checked(client, sha256, file))
 
 
 class _Hashing:

@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from accountant.core.errors import ExchequerError
-from web.cli import artifacts, corpora, data, jobs, ledger, output, proposals, stack
+from web.cli import artifacts, corpora, data, evaluation, jobs, ledger, output, proposals, stack
 from web.cli.price import price
 
 
@@ -52,6 +52,7 @@ for function, name, panel in (
     (jobs.refuse, "refuse", WORK),
     (jobs.cancel, "cancel", WORK),
     (jobs.result, "result", WORK),
+    (evaluation.evaluate, "evaluate", WORK),
     (artifacts.list_artifacts, "artifacts", WORK),
     (artifacts.artifact, "artifact", WORK),
     (proposals.correct, "correct", WORK),
