@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, func, insert, select, update
 
 from accountant import tables
 from accountant.core.admission import Account, FilterAccount
-from accountant.core.books import Books, read_reservation
+from accountant.core.books import Books, Reservation, read_reservation
 from accountant.core.chain import Entry, EntryKind, canonical, digest
 from accountant.core.currencies import (
     Accounts,
@@ -60,7 +60,7 @@ class LockedAccount:
         # The time is the database's, taken while the row is held: it never runs backwards.
         now = self.connection.execute(select(func.clock_timestamp())).scalar_one()
         entry = Entry(self.dataset, self.seq + 1, kind, now, actor, job, body, self.head)
-        after = self._books(kind, job_id).apply(kind, job, body)
+        after = self.books.apply(kind, body, self._held(kind, job_id))
         document = entry.document()
         recorded = digest(document)
         self.connection.execute(
@@ -76,9 +76,7 @@ class LockedAccount:
                 hash=recorded,
             )
         )
-        # Reservations and the jobs that closed a filter are in the entries, not on the row.
-        history = replace(after.history, closers=())
-        self.books = replace(after, live={}, resolved=frozenset(), history=history)
+        self.books = after
         self.seq, self.head = entry.seq, recorded
         self.connection.execute(
             update(tables.accounts)
@@ -87,11 +85,11 @@ class LockedAccount:
         )
         return entry
 
-    def _books(self, kind: EntryKind, job_id: UUID | None) -> Books:
-        """The books as far as this entry needs them: the accounts and its own reservation."""
+    def _held(self, kind: EntryKind, job_id: UUID | None) -> Reservation | None:
+        """What an entry resolves. That it is live still, a unique index on the entries checks."""
         if kind in (EntryKind.ALLOW, EntryKind.RESERVE) or job_id is None:
-            return self.books
-        return replace(self.books, live={str(job_id): read_reservation(self.reservation(job_id))})
+            return None
+        return read_reservation(self.reservation(job_id))
 
     def reservation(self, job_id: UUID) -> dict[str, Any]:
         """The body of the job's RESERVE entry."""

@@ -424,8 +424,8 @@ def _export(engine: Engine, name: str, form: str) -> Iterator[str]:
     options = {"isolation_level": "REPEATABLE READ", "stream_results": True, "yield_per": 500}
     with engine.connect().execution_options(**options) as connection:
         row = _dataset_row(connection, name)
-        claimed = header(name, row.chain_seq, row.chain_head, read_books(row))
-        claimed["balances"]["live_reservations"] = _live_reservations(connection, row.id)
+        live = _live_reservations(connection, row.id)
+        claimed = header(name, row.chain_seq, row.chain_head, read_books(row), live)
         yield (",".join(CSV_COLUMNS) if form == "csv" else json.dumps(claimed, ensure_ascii=False)) + "\n"
         table = tables.entries
         query = select(table.c.document, table.c.hash).where(table.c.dataset_id == row.id)
@@ -462,9 +462,9 @@ def check(engine: Engine, name: str) -> list[str]:
         if (row.chain_seq, row.chain_head) != (found.entries, found.head or GENESIS):
             problems.append("the account's chain head is not that of its entries")
         books, history = read_books(row), replace(found.books.history, closers=())
-        cached = summary(replace(books, live=found.books.live))
-        if cached != summary(found.books) or books.accounts != found.books.accounts:
-            problems.append(f"cached balances {cached} are not those of the entries {summary(found.books)}")
+        cached, replayed = summary(books, found.live), summary(found.books, found.live)
+        if cached != replayed or books.accounts != found.books.accounts:
+            problems.append(f"cached balances {cached} are not those of the entries {replayed}")
         if books.history != history:
             problems.append(f"the cached history {books.history} is not that of the entries {history}")
         live = {
@@ -476,6 +476,6 @@ def check(engine: Engine, name: str) -> list[str]:
                 )
             ).scalars()
         }
-        if live != set(found.books.live):
+        if live != set(verifier.replay.live()):
             problems.append("live reservations are not those of the live jobs")
     return problems

@@ -282,7 +282,7 @@ def _audit(step: Steps, auditor: Client, configured: Settings) -> None:
     exported = configured.home / "demo-ledger.jsonl"
     save(str(exported), lambda file: auditor.save_ledger(DATASET, "jsonl", file))
     found = verified(str(exported))
-    live = summary(found.books)["live_reservations"]
+    live = summary(found.books, found.live)["live_reservations"]
     tell(f"exchequer verify {_short(exported)}")
     out.print("verify: ok", style="bold green")
     tell(f"{found.entries} entries, {live} live reservations, head {found.head[:16]}…")

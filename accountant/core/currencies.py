@@ -358,7 +358,8 @@ class History:
     ex_post_jobs: int = 0
     secret_jobs: int = 0
     failures: int = 0
-    #: (filter, job) for every live or settled job that a filter could not price, in order.
+    #: (filter, job) for each closed filter: the first live or settled job that it could not price.
+    #: No step of the books needs it; a replay, or who shows an account, fills it in.
     closers: tuple[tuple[Kind, str], ...] = ()
 
 

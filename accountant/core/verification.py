@@ -9,15 +9,17 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from accountant.core import mechanisms
-from accountant.core.books import Books
+from accountant.core.books import SHAPES, Books, as_text
 from accountant.core.chain import FIELDS, GENESIS, Entry, EntryKind, digest, read_entry
-from accountant.core.currencies import NO_EX_POST, demand, read_demand
+from accountant.core.currencies import NO_EX_POST, Demand, demand, read_demand
 from accountant.core.errors import ExchequerError, VerificationFailed
 from accountant.core.events import to_json
-from accountant.core.pricing import Terms
+from accountant.core.pricing import Mechanism, Terms
+from accountant.core.replay import Replay
 
 FORMAT = "exchequer-ledger"
 
@@ -30,10 +32,11 @@ class Verified:
     entries: int
     head: str
     books: Books
+    live: int
 
 
-def summary(books: Books) -> dict[str, Any]:
-    """Balances as the header of an export states them."""
+def summary(books: Books, live: int) -> dict[str, Any]:
+    """Balances as the header of an export states them; `live` reservations are not settled yet."""
     account = books.account
     others: dict[str, Any] = {}
     if books.ex_post != NO_EX_POST:
@@ -44,7 +47,7 @@ def summary(books: Books) -> dict[str, Any]:
         others["secret"] = [str(held.limit), str(held.spent), str(held.reserved), str(held.jobs)]
     return {
         **others,
-        "live_reservations": len(books.live),
+        "live_reservations": live,
         "filters": None
         if account is None
         else [
@@ -65,7 +68,7 @@ class Verifier:
 
     def __init__(self, dataset: str | None = None) -> None:
         self.dataset = dataset
-        self.books = Books()
+        self.replay = Replay()
         self.head = GENESIS
         self.count = 0
 
@@ -84,7 +87,7 @@ class Verifier:
         try:
             if entry.kind is EntryKind.RESERVE:
                 _check_price(entry.body)
-            self.books = self.books.apply(entry.kind, entry.job, entry.body)
+            self.replay.apply(entry.kind, entry.job, entry.body)
         except VerificationFailed as error:
             raise VerificationFailed(str(error), seq) from None
         self.head, self.count = recorded_hash, seq
@@ -92,20 +95,29 @@ class Verifier:
 
     def result(self) -> Verified:
         """What has been verified so far."""
-        return Verified(self.dataset or "", self.count, self.head, self.books)
+        replay = self.replay
+        return Verified(self.dataset or "", self.count, self.head, replay.books, replay.live_count)
 
 
 def _check_price(body: Mapping[str, Any]) -> None:
     """The event must be what the mechanism charges for these parameters under these terms."""
     try:
         mechanism = mechanisms.get(body["mechanism"])
-        terms = Terms.from_json(body["terms"])
-        price = mechanism.price(mechanism.parse(body["parameters"], terms), terms)
+        event, asked = _recomputed(mechanism, as_text([body["parameters"], body["terms"]]))
+        stated = asked == read_demand(asked.dp, body) and event == body["event"]
     except (KeyError, TypeError, ValueError, ExchequerError) as error:
         raise VerificationFailed(f"its price can't be recomputed: {error}") from None
-    asked = demand(price)
-    if to_json(asked.dp) != body["event"] or asked != read_demand(asked.dp, body):
+    if not stated:
         raise VerificationFailed("its event is not the price of its parameters")
+
+
+@lru_cache(maxsize=SHAPES)
+def _recomputed(mechanism: Mechanism[Any], shape: str) -> tuple[dict[str, Any], Demand]:
+    """The event, as JSON, and all that a job of these parameters and terms asks."""
+    parameters, stated = json.loads(shape)
+    terms = Terms.from_json(stated)
+    asked = demand(mechanism.price(mechanism.parse(parameters, terms), terms))
+    return to_json(asked.dp), asked
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -116,7 +128,7 @@ TOTALS = "TOTALS"
 CSV_COLUMNS = ("seq", "kind", "at", "actor", "job", "hash", "entry")
 
 
-def header(dataset: str, entries: int, head: str, books: Books) -> dict[str, Any]:
+def header(dataset: str, entries: int, head: str, books: Books, live: int) -> dict[str, Any]:
     """First line of a JSON Lines export: what the rest must add up to."""
     return {
         "format": FORMAT,
@@ -124,7 +136,7 @@ def header(dataset: str, entries: int, head: str, books: Books) -> dict[str, Any
         "dataset": dataset,
         "entries": entries,
         "head": head,
-        "balances": summary(books),
+        "balances": summary(books, live),
     }
 
 
@@ -181,7 +193,7 @@ def _verify_csv(rows: Iterator[str]) -> Verified:
 
 def _checked_totals(claimed: Mapping[str, Any], found: Verified) -> Verified:
     """What an export claims of itself must be what its entries add up to."""
-    expected = header(found.dataset, found.entries, found.head, found.books)
+    expected = header(found.dataset, found.entries, found.head, found.books, found.live)
     for name in ("dataset", "entries", "head", "balances"):
         if claimed.get(name) != expected[name]:
             raise VerificationFailed(

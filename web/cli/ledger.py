@@ -105,7 +105,7 @@ def verify(
         if as_json:
             print_json({"ok": False, "entry": error.seq, "problem": str(error)})
         stop(report(error) if not as_json else REFUSED)
-    balances = summary(found.books)
+    balances = summary(found.books, found.live)
     if as_json:
         head = {"dataset": found.dataset, "entries": found.entries, "head": found.head}
         print_json({"ok": True, **head, "balances": balances})
