@@ -332,6 +332,28 @@ entries = Table(
     CheckConstraint("seq >= 1", name="seq"),
 )
 
+# Signing keys, each introduced by the one before it. Append-only.
+signing_keys = Table(
+    "signing_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("introduced_by", Text, nullable=False, unique=True),  # "": the first key
+    Column("introduced_at", DateTime(timezone=True), nullable=False),
+    Column("document", JSONB, nullable=False),
+)
+
+# Signed checkpoints, as they were handed out. Append-only.
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("dataset_id", ForeignKey("datasets.id"), nullable=False, primary_key=True),
+    Column("seq", BigInteger, nullable=False, primary_key=True, autoincrement=False),
+    Column("key_id", ForeignKey("signing_keys.id"), nullable=False, primary_key=True),
+    _moment("at", required=True),
+    Column("document", Text, nullable=False),
+    CheckConstraint("seq >= 0", name="seq"),
+)
+
 # Public facts that a worker found about a model with a template, so that a request can be decided at once.
 probes = Table(
     "probes",

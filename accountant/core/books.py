@@ -15,6 +15,7 @@ from typing import Any, Literal
 from accountant.core.admission import Account, FilterAccount
 from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.chain import EntryKind
+from accountant.core.commitments import is_hidden
 from accountant.core.currencies import (
     NO_EX_POST,
     NO_HISTORY,
@@ -280,7 +281,7 @@ class Books:
         ex_post = allow_ex_post(self.ex_post, body["ex_post"]) if "ex_post" in body else self.ex_post
         secret = self.secret
         if "secret" in body:
-            if ex_post.spent or ex_post.reserved:
+            if (ex_post.spent and not ex_post.hidden) or ex_post.reserved:
                 raise VerificationFailed("it states secrets where ex-post jobs ran")
             secret = allow_secret(self.secret, body["secret"], history.jobs)
         books = replace(self, account=account, ex_post=ex_post, secret=secret)
@@ -340,9 +341,11 @@ class Books:
 
     def _settled_others(self, held: Reservation, event: Event, body: Mapping[str, Any]) -> "Books":
         """The smaller accounts after a COMMIT: caps stand unless the dataset settles what was realized."""
+        ex_post, charged = self.ex_post, held.others.ex_post
+        if "ex_post" in body and is_hidden(body["ex_post"]["cap"]):
+            body = {**body, "ex_post": {"cap": str(charged)}}
+            ex_post = replace(ex_post, hidden=ex_post.hidden or ex_post.settlement is Settlement.REALIZED)
         realized = read_demand(event, body)
-        ex_post = self.ex_post
-        charged = held.others.ex_post
         if held.others.ex_post and ex_post.settlement is Settlement.REALIZED and "ex_post" in body:
             charged = realized.ex_post
         elif realized.ex_post not in (0, charged):

@@ -11,7 +11,7 @@ from typer.testing import Result
 from accountant.core.books import Books
 from accountant.core.chain import GENESIS, Entry, EntryKind, canonical, digest
 from accountant.core.replay import Replay
-from accountant.core.verification import CSV_COLUMNS, csv_row, csv_totals, header
+from accountant.core.verification import CSV_HEADER, csv_row, csv_totals, header
 
 Run = Callable[..., Result]
 
@@ -47,7 +47,7 @@ class Ledger:
 
     def csv(self) -> str:
         rows = [csv_row(each, digest(each), canonical(each).decode()) for each in self.documents]
-        return ",".join(CSV_COLUMNS) + "\n" + "".join(rows) + csv_totals(self.header())
+        return CSV_HEADER + "".join(rows) + csv_totals(self.header())
 
 
 @dataclass
