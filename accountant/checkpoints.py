@@ -60,7 +60,7 @@ def make(
         return document
 
 
-def listed(connection: Connection, dataset_id: UUID, limit: int) -> list[dict[str, Any]]:
+def listed(connection: Connection, dataset_id: UUID, limit: int | None) -> list[dict[str, Any]]:
     """Checkpoint files of a dataset, newest first."""
     table = tables.checkpoints
     query = select(table.c.document).where(table.c.dataset_id == dataset_id)

@@ -14,9 +14,6 @@ from accountant.posting import read_books
 
 FORMATS = ("jsonl", "csv", "parquet")
 
-#: One snapshot for the whole file, and rows fetched as they are sent.
-_OPTIONS = {"isolation_level": "REPEATABLE READ", "stream_results": True, "yield_per": 500}
-
 
 def export(
     engine: Engine, dataset_id: UUID, form: str, *, public: bool, seed: bytes | None
@@ -36,7 +33,7 @@ def export(
 def _export(
     engine: Engine, dataset_id: UUID, form: str, public: bool, seed: bytes | None
 ) -> Iterator[str | bytes]:
-    with engine.connect().execution_options(**_OPTIONS) as connection:
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         row = account_row(connection, dataset_id)
         books, live = read_books(row), live_reservations(connection, dataset_id)
         signed = None if seed is None else _signed(engine, row, summary(books, live, public=True), seed)
@@ -45,7 +42,7 @@ def _export(
         )
         rows = (
             (recorded, *verification.shown(text, public))
-            for text, recorded in _entries(connection, dataset_id)
+            for text, recorded in entries(connection, dataset_id)
         )
         if form == "parquet":
             columns = (verification.columns(document, recorded, text) for recorded, document, text in rows)
@@ -91,10 +88,12 @@ def _signed(engine: Engine, row: Row[Any], balances: dict[str, Any], seed: bytes
     return checkpoints.make(engine, row.dataset_id, row.name, row.chain_seq, row.chain_head, balances, seed)
 
 
-def _entries(connection: Connection, dataset_id: UUID) -> Iterator[tuple[str, str]]:
+def entries(connection: Connection, dataset_id: UUID) -> Iterator[tuple[str, str]]:
+    """Stored documents with their hashes, in order, fetched as they are read."""
     table = tables.entries
     query = select(table.c.document, table.c.hash).where(table.c.dataset_id == dataset_id)
-    for each in connection.execute(query.order_by(table.c.seq)):
+    options = {"stream_results": True, "yield_per": 500}
+    for each in connection.execute(query.order_by(table.c.seq), execution_options=options):
         yield each.document, each.hash
 
 

@@ -20,7 +20,8 @@ from accountant.checkpoints import listed as stored_checkpoints
 from accountant.core import mechanisms
 from accountant.core.admission import Account, Policy, Refused
 from accountant.core.books import Books
-from accountant.core.chain import GENESIS, opened
+from accountant.core.chain import opened
+from accountant.core.checkpoints import read_checkpoint
 from accountant.core.composition import epsilon_alone
 from accountant.core.currencies import (
     Accounts,
@@ -29,11 +30,11 @@ from accountant.core.currencies import (
     statements,
     with_largest,
 )
-from accountant.core.errors import NotFound, NotPermitted, invalid
+from accountant.core.errors import NotFound, NotPermitted, VerificationFailed, invalid
 from accountant.core.events import releases
 from accountant.core.filters import Kind
 from accountant.core.pricing import Fitted, Price, Terms, fit, quote
-from accountant.core.verification import Verifier, read_document, summary
+from accountant.core.verification import Verified, Verifier, read_document, summary
 from accountant.ledger import Actor
 from accountant.posting import read_books
 from accountant.requests import terms_of
@@ -437,33 +438,35 @@ def checkpoints(engine: Engine, name: str, viewer: Actor, limit: int = 50) -> li
 
 
 def check(engine: Engine, name: str) -> list[str]:
-    """Compare cached balances, chain head, entries and jobs of a dataset; returns what disagrees."""
-    problems = []
+    """Compare entries, checkpoints, cached balances and jobs of a dataset; returns what disagrees."""
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         row = _dataset_row(connection, name)
-        verifier = Verifier(name)
-        table = tables.entries
-        query = select(table.c.document, table.c.hash).where(table.c.dataset_id == row.id)
-        for each in connection.execute(query.order_by(table.c.seq)):
-            verifier.add(read_document(each.document), each.hash)
-        found = verifier.result()
-        if (row.chain_seq, row.chain_head) != (found.entries, found.head or GENESIS):
-            problems.append("the account's chain head is not that of its entries")
-        books, history = read_books(row), replace(found.books.history, closers=())
-        cached, replayed = summary(books, found.live), summary(found.books, found.live)
-        if cached != replayed or books.accounts != found.books.accounts:
-            problems.append(f"cached balances {cached} are not those of the entries {replayed}")
-        if books.history != history:
-            problems.append(f"the cached history {books.history} is not that of the entries {history}")
-        live = {
-            str(job_id)
-            for job_id in connection.execute(
-                select(tables.jobs.c.id).where(
-                    tables.jobs.c.dataset_id == row.id,
-                    tables.jobs.c.state.in_(("queued", "running", "settling")),
-                )
-            ).scalars()
-        }
-        if live != set(verifier.replay.live()):
-            problems.append("live reservations are not those of the live jobs")
-    return problems
+        try:
+            signed = [read_checkpoint(each) for each in stored_checkpoints(connection, row.id, None)]
+            verifier = Verifier(name, signed)
+            for document, recorded in exports.entries(connection, row.id):
+                verifier.add(read_document(document), recorded)
+            found = verifier.result()
+        except VerificationFailed as error:
+            return [str(error)]
+        live = set(verifier.replay.live())
+        return [*_cache_problems(row, found), *_job_problems(connection, row.id, live)]
+
+
+def _cache_problems(row: Row[Any], found: Verified) -> Iterator[str]:
+    if (row.chain_seq, row.chain_head) != (found.entries, found.head):
+        yield "the account's chain head is not that of its entries"
+    books, history = read_books(row), replace(found.books.history, closers=())
+    cached, replayed = summary(books, found.live), summary(found.books, found.live)
+    if cached != replayed or books.accounts != found.books.accounts:
+        yield f"cached balances {cached} are not those of the entries {replayed}"
+    if books.history != history:
+        yield f"the cached history {books.history} is not that of the entries {history}"
+
+
+def _job_problems(connection: Connection, dataset_id: UUID, live: set[str]) -> Iterator[str]:
+    jobs = tables.jobs
+    running = jobs.c.state.in_(("queued", "running", "settling"))
+    query = select(jobs.c.id).where(jobs.c.dataset_id == dataset_id, running)
+    if {str(job_id) for job_id in connection.execute(query).scalars()} != live:
+        yield "live reservations are not those of the live jobs"

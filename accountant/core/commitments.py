@@ -87,8 +87,8 @@ def _found(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mappi
     for place in _places(document):
         holder: Any = document
         for name in place[:-1]:
-            holder = holder.get(name) if isinstance(holder, Mapping) else None
-        if isinstance(holder, Mapping) and holder.get(place[-1]) is not None:
+            holder = holder.get(name) if isinstance(holder, dict) else None
+        if isinstance(holder, dict) and holder.get(place[-1]) is not None:
             yield place, holder, place[-1]
 
 

@@ -9,8 +9,8 @@ api = Blueprint("api", __name__, url_prefix="/api/v1")
 
 @api.before_request
 def _authenticate() -> None:
-    if request.endpoint not in ("api.sign_in", "api.openapi"):
+    if request.endpoint not in ("api.sign_in", "api.openapi", "api.keys"):
         authenticate_token()
 
 
-from web.api import corpora, datasets, jobs, models, openapi, people  # noqa: E402, F401  (they hang their routes on `api`)
+from web.api import audits, corpora, datasets, jobs, models, openapi, people  # noqa: E402, F401  (they hang their routes on `api`)

@@ -7,6 +7,7 @@ import typer
 from accountant.core.errors import ExchequerError
 from web.cli import corpora, data, jobs, ledger, output, stack
 from web.cli.price import price
+from web.cli.verify import verify
 
 
 class Commands(typer.core.TyperGroup):
@@ -53,7 +54,7 @@ for function, name, panel in (
     (jobs.cancel, "cancel", WORK),
     (jobs.result, "result", WORK),
     (price, "price", LOOK),
-    (ledger.verify, "verify", LOOK),
+    (verify, "verify", LOOK),
 ):
     app.command(name, rich_help_panel=panel)(function)
 for group, name, panel in (
