@@ -1,9 +1,15 @@
-"""The connection to PostgreSQL: one engine per process, READ COMMITTED, explicit transactions."""
+"""The connection to PostgreSQL: one engine per process, READ COMMITTED, explicit transactions.
+
+Two roles: migrations run as the owner of the tables, everything else as a role that can add entries and
+read them and no more, so that not even a hole in the service lets anybody rewrite the ledger.
+"""
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Engine, create_engine
+from psycopg import sql
+from sqlalchemy import Connection, Engine, create_engine, make_url, text
 
 MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 
@@ -26,12 +32,79 @@ def engine_for(url: str) -> Engine:
     return connect(url)
 
 
-def migrate(url: str) -> None:
-    """Bring the schema to the newest version."""
+def migrate(url: str, application_url: str | None = None) -> None:
+    """Bring the schema to the newest version, as its owner; the user of `application_url` gets its rights."""
     from alembic import command
     from alembic.config import Config
 
     config = Config(str(MIGRATIONS / "alembic.ini"))
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["url"] = url
+    config.attributes["application_url"] = application_url
     command.upgrade(config, "head")
+
+
+# --- rights -------------------------------------------------------------------------------------
+
+#: What the application may do to a table; to those not named here it may add, and change rows.
+_RIGHTS = {
+    "entries": "SELECT, INSERT",
+    "checkpoints": "SELECT, INSERT",
+    "signing_keys": "SELECT, INSERT",
+    "alembic_version": "SELECT",
+}
+_OTHER_RIGHTS = "SELECT, INSERT, UPDATE"
+_EXCESSIVE = ("UPDATE", "DELETE", "TRUNCATE", "TRIGGER")
+
+
+def grant(connection: Connection, application_url: str) -> None:
+    """State the rights of the application's role anew; it is made where there is none.
+
+    Runs after every migration, so that a new table never lacks them. Nothing where the URL names the
+    connected user: owner and application are then one role, and `excess_rights` tells what is lost.
+    """
+    address = make_url(application_url)
+    role = address.username
+    owner = connection.execute(text("SELECT current_user")).scalar_one()
+    if role is None or role == owner:
+        return
+    known = text("SELECT count(*) FROM pg_roles WHERE rolname = :role")
+    if not connection.execute(known, {"role": role}).scalar_one():
+        _create_role(connection, role, address.password)
+    name = sql.Identifier(role)
+    tables = text("SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tableowner = current_user")
+    for table in connection.execute(tables).scalars().all():
+        rights = sql.SQL(_RIGHTS.get(table, _OTHER_RIGHTS))
+        target = sql.Identifier("public", table)
+        _run(connection, sql.SQL("REVOKE ALL ON {} FROM {}").format(target, name))
+        _run(connection, sql.SQL("GRANT {} ON {} TO {}").format(rights, target, name))
+
+
+def _create_role(connection: Connection, role: str, password: str | None) -> None:
+    """A role belongs to the whole cluster: another database's migration may make it at the same moment."""
+    secret: sql.Composable = sql.SQL("")
+    if password is not None:
+        driver: Any = connection.connection.driver_connection
+        hashed = driver.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
+        secret = sql.SQL(" PASSWORD {}").format(sql.Literal(hashed.decode()))  # never the password itself
+    create = sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)) + secret
+    body = sql.SQL("BEGIN {}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END").format(
+        create
+    )
+    _run(connection, sql.SQL("DO {}").format(sql.Literal(body.as_string())))
+
+
+def _run(connection: Connection, statement: sql.Composed) -> None:
+    connection.exec_driver_sql(statement.as_string())
+
+
+def excess_rights(engine: Engine) -> list[str]:
+    """What the connected role could do to the ledger beyond adding to it and reading it.
+
+    Empty where owner and application are two roles. An owner may disable every trigger.
+    """
+    query = text("SELECT has_table_privilege('entries', :right)")
+    member = text("SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = 'entries'::regclass")
+    with engine.connect() as connection:
+        found = [each for each in _EXCESSIVE if connection.execute(query, {"right": each}).scalar_one()]
+        return [*found, "OWNER"] if connection.execute(member).scalar_one() else found

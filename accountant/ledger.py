@@ -12,10 +12,11 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import requests, tables
-from accountant.core import books, mechanisms
+from accountant import artifacts, requests, tables, usage
+from accountant.artifacts import Stored
+from accountant.core import books, lineage, mechanisms
 from accountant.core.admission import Admitted, NeedsApproval, Policy, Refused
-from accountant.core.allowances import Allowance, SecretDeclaration, allowance_body
+from accountant.core.allowances import Allowance, SecretDeclaration, allowance_body, raises
 from accountant.core.chain import EntryKind
 from accountant.core.currencies import Demand, decide_job, entry_part
 from accountant.core.errors import (
@@ -28,6 +29,7 @@ from accountant.core.errors import (
 )
 from accountant.core.events import Event, to_json
 from accountant.core.pricing import Terms
+from accountant.expiry import approval_expires, expire_approvals
 from accountant.posting import LockedAccount
 from accountant.requests import JobRequest, terms_of
 
@@ -79,14 +81,16 @@ class Claim:
 def allow(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> int:
     """Set a dataset's allowance; returns the entry's number.
 
-    Raises InvalidRequest for impossible figures, NotPermitted for anybody but a steward, and Conflict
-    where less would be allowed than is spent and reserved.
+    Raises InvalidRequest for impossible figures, NotPermitted for anybody but a steward and for a raise
+    that needs two people, and Conflict where less would be allowed than is spent and reserved.
     """
     actor.require("steward")
     with engine.begin() as connection:
         found = _dataset(connection, dataset)
         locked = LockedAccount(connection, found.id)
         body = allowance_body(allowance, locked.books, found.neighbours)
+        if policy_of(found).two_people and raises(locked.books, body):
+            raise NotPermitted("raising the allowance needs two people: one proposes it, another confirms")
         try:
             return locked.append(EntryKind.ALLOW, actor.name, None, body).seq
         except VerificationFailed:
@@ -107,8 +111,7 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
         raise invalid("idempotency_key", f"{len(idempotency_key)} characters", "1 to 200 characters")
     with engine.begin() as connection:
         dataset = _dataset(connection, request.dataset)
-        policy = Policy.model_validate(dataset.policy)
-        version = _ready_version(connection, dataset)
+        policy = policy_of(dataset)
         model = _ready_model(connection, request)
         locked = LockedAccount(connection, dataset.id)
         # Looked up under the lock: of two requests with one key, the second waits and then sees it.
@@ -117,12 +120,14 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
             return earlier
         requests.check_policy(policy, request, actor.name)
         priced = requests.priced(request, terms_of(dataset, locked.accounts))
+        source = artifacts.source(connection, dataset, model, priced, actor)
         job_id = uuid4()
         connection.execute(
             insert(tables.jobs).values(
                 id=job_id,
                 dataset_id=dataset.id,
-                version_id=version.id,
+                version_id=_ready_version(connection, dataset).id if source is None else source.version_id,
+                source_job_id=None if source is None else source.id,
                 model_id=None if model is None else model.id,
                 analyst_id=actor.id,
                 mechanism=request.mechanism,
@@ -132,6 +137,7 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
                 epsilon_alone=priced.epsilon_alone,
                 breakdown=list(priced.price.breakdown),
                 purpose=request.purpose,
+                project=request.project,
                 idempotency_key=idempotency_key,
                 request_sha256=request.sha256(),
                 state="submitted",
@@ -177,15 +183,19 @@ def _consider(
         _refuse(connection, job, problem, "policy", None)
         return
     asked = requests.demand_of(job)
-    decision = decide_job(locked.accounts, asked, job.epsilon_alone or 0.0, policy, approval is not None)
+    used = usage.used_where_capped(connection, job, policy)
+    alone, approved = job.epsilon_alone or 0.0, approval is not None
+    decision = decide_job(locked.accounts, asked, alone, policy, approved, used)
     match decision:
         case Refused():
-            told = requests.with_largest(decision, job, locked.accounts)
+            told = requests.with_largest(decision, job, locked.accounts, policy, used)
             _refuse(connection, job, told, "account", approval)
         case NeedsApproval(why=why):
-            _set(connection, job, state="awaiting_approval", decision_reason=why)
+            ends = approval_expires(policy)
+            _set(connection, job, state="awaiting_approval", decision_reason=why, approval_expires=ends)
         case Admitted():
             _reserve(locked, job, model, asked, approval)
+            usage.reserve(connection, job, policy)
 
 
 def _probe(connection: Connection, job: Row[Any], model: Row[Any] | None) -> Mapping[str, Any] | None:
@@ -222,11 +232,22 @@ def _reserve(
         model=None if model is None else {"name": model.name, "sha256": model.facts["sha256"]},
         approval=approval,
         others=entry_part(locked.accounts, asked),
+        source=_source(locked.connection, job),
     )
     analyst = _user_name(locked.connection, job.analyst_id)
     locked.append(EntryKind.RESERVE, analyst, job.id, body)
     _set(locked.connection, job, state="queued", attempt=1, queued_at=_now())
     _send(locked.connection, "generate", job.id, attempt=1)
+
+
+def _source(connection: Connection, job: Row[Any]) -> dict[str, Any]:
+    """What the job reads, for its RESERVE."""
+    if job.source_job_id is not None:
+        rows = artifacts.of_job(connection, job.source_job_id)
+        return lineage.of_artifacts(str(job.source_job_id), {row.name: row.sha256 for row in rows})
+    versions = tables.dataset_versions
+    number = connection.execute(select(versions.c.number).where(versions.c.id == job.version_id))
+    return lineage.of_version(number.scalar_one())
 
 
 def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, problem: str | None) -> None:
@@ -244,7 +265,7 @@ def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, proble
         dataset = connection.execute(
             select(tables.datasets).where(tables.datasets.c.id == job.dataset_id)
         ).one()
-        _consider(locked, job, model, Policy.model_validate(dataset.policy), None)
+        _consider(locked, job, model, policy_of(dataset), None)
 
 
 def _keep_probe(connection: Connection, key: str | None, facts: Mapping[str, Any]) -> None:
@@ -265,9 +286,13 @@ def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
         locked, job, policy = _judged(connection, job_id, actor, reason)
         if job.analyst_id == actor.id and not policy.solo:
             raise NotPermitted("nobody approves a job of their own, unless the dataset's policy is solo")
-        model = _model_of(connection, job)
-        _set(connection, job, decided_by=actor.id, decision_reason=reason, decided_at=_now())
-        _consider(locked, job, model, policy, {"by": actor.name, "reason": reason})
+        expired = expire_approvals(connection, job_id)
+        if not expired:
+            model = _model_of(connection, job)
+            _set(connection, job, decided_by=actor.id, decision_reason=reason, decided_at=_now())
+            _consider(locked, job, model, policy, {"by": actor.name, "reason": reason})
+    if expired:  # that it expired is kept, so it is told after the transaction
+        raise Conflict("nobody approved the job in time: it is expired")
 
 
 def refuse(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
@@ -277,6 +302,11 @@ def refuse(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
         refusal = Refused("steward", "-", "-", reason)
         _set(connection, job, decided_by=actor.id, decided_at=_now())
         _refuse(connection, job, refusal, actor.name, {"reason": reason})
+
+
+def policy_of(dataset: Row[Any]) -> Policy:
+    """The policy in a dataset's row."""
+    return Policy.model_validate(dataset.policy)
 
 
 def _judged(
@@ -289,7 +319,7 @@ def _judged(
     if job.state != "awaiting_approval":
         raise Conflict(f"the job is {job.state.replace('_', ' ')}, not awaiting approval")
     dataset = connection.execute(select(tables.datasets).where(tables.datasets.c.id == job.dataset_id)).one()
-    return locked, job, Policy.model_validate(dataset.policy)
+    return locked, job, policy_of(dataset)
 
 
 # --- ending -------------------------------------------------------------------------------------
@@ -314,10 +344,11 @@ def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
 
 @dataclass(frozen=True)
 class Output:
-    """A staged output: where it lies and the SHA-256 of its bytes."""
+    """A staged output: where it lies, the SHA-256 of its bytes, and the artifacts beside it."""
 
     uri: str
     sha256: str
+    artifacts: tuple[Stored, ...] = ()
 
 
 def publish(
@@ -337,7 +368,8 @@ def publish(
     """
     with engine.begin() as connection:
         locked, job = _fenced(connection, claim)
-        _commit(locked, job, realized, "succeeded", worker, output=output.sha256, ex_post=ex_post)
+        _commit(locked, job, realized, "succeeded", worker, output=output, ex_post=ex_post)
+        artifacts.add(connection, job, output.artifacts)
         _set(
             connection,
             job,
@@ -369,7 +401,8 @@ def give_up(locked: LockedAccount, job: Row[Any], public_reason: str) -> None:
 def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: str) -> None:
     """VOID a reservation under which nothing private was read, else charge all of it."""
     if job.reading_began_at is None:
-        locked.append(EntryKind.VOID, by, job.id, {"outcome": outcome, "reason": reason})
+        locked.append(EntryKind.VOID, by, job.id, {"outcome": outcome, "reason": reason, "read": False})
+        usage.settle(locked.connection, job, charged=False)
     else:
         _commit(locked, job, None, outcome, by)
     _set(
@@ -390,15 +423,28 @@ def _commit(
     outcome: str,
     by: str,
     *,
-    output: str | None = None,
+    output: Output | None = None,
     ex_post: int | None = None,
 ) -> None:
     """Append the COMMIT of a job's reservation; `realized` None: all of it."""
     held = books.read_reservation(locked.reservation(job.id))
+    released = () if output is None else output.artifacts
+    if released and held.others.ex_post:
+        raise NotPermitted("an ex-post output is published whole: nothing of it may be an artifact")
     event = held.event if realized is None else realized
     others = books.settled_part(locked.accounts, held, event, ex_post)
-    body = books.commit_body(locked.accounts.dp, event, outcome, job.attempt, output, others=others)
+    body = books.commit_body(
+        locked.accounts.dp,
+        event,
+        outcome,
+        job.attempt,
+        None if output is None else output.sha256,
+        others=others,
+        artifacts=[each.to_json() for each in released],
+        read=job.reading_began_at is not None,
+    )
     locked.append(EntryKind.COMMIT, by, job.id, body)
+    usage.settle(locked.connection, job, charged=True)
 
 
 # --- rows ---------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ class LockedAccount:
         # The time is the database's, taken while the row is held: it never runs backwards.
         now = self.connection.execute(select(func.clock_timestamp())).scalar_one()
         entry = Entry(self.dataset, self.seq + 1, kind, now, actor, job, body, self.head)
-        after = self.books.apply(kind, body, self._held(kind, job_id))
+        after = self.books.apply(kind, job, body, self._held(kind, job_id))
         document = entry.document()
         recorded = digest(document)
         self.connection.execute(
@@ -87,7 +87,7 @@ class LockedAccount:
 
     def _held(self, kind: EntryKind, job_id: UUID | None) -> Reservation | None:
         """What an entry resolves. That it is live still, a unique index on the entries checks."""
-        if kind in (EntryKind.ALLOW, EntryKind.RESERVE) or job_id is None:
+        if kind not in (EntryKind.COMMIT, EntryKind.VOID) or job_id is None:
             return None
         return read_reservation(self.reservation(job_id))
 
@@ -125,7 +125,13 @@ def read_books(row: Row[Any]) -> Books:
     )
     values = row._mapping
     history = History(**{name: values[column] for name, column in _HISTORY.items()})
-    return Books(_read_account(row), ex_post=ex_post, secret=_read_secret(row), history=history)
+    return Books(
+        _read_account(row),
+        ex_post=ex_post,
+        secret=_read_secret(row),
+        history=history,
+        overdrawn=row.overdrawn,
+    )
 
 
 def _read_account(row: Row[Any]) -> Account | None:
@@ -168,6 +174,7 @@ def _columns(books: Books) -> dict[str, Any]:
     values: dict[str, Any] = {column: getattr(books.history, name) for name, column in _HISTORY.items()}
     for part in ("limit", "spent", "reserved"):
         values[f"ex_post_{part}"] = getattr(books.ex_post, part)
+    values["overdrawn"] = books.overdrawn
     values["ex_post_settlement"] = str(books.ex_post.settlement)
     if books.secret is not None:
         values |= _secret_columns(books.secret)

@@ -15,7 +15,6 @@ from sqlalchemy.exc import IntegrityError
 
 from accountant import tables
 from accountant.core.admission import Policy
-from accountant.core.budget import exact
 from accountant.core.chain import GENESIS
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound, invalid
 from accountant.core.template import slots
@@ -147,7 +146,7 @@ def read_dataset(raw: Mapping[str, Any]) -> DatasetSpec:
         problems.append(FieldProblem("text_template", "names no column", "at least one {column}"))
     if problems:
         raise InvalidRequest(problems)
-    exact(spec.policy.auto_approve_epsilon, "policy.auto_approve_epsilon")
+    spec.policy.check("policy.")
     return spec
 
 
@@ -162,65 +161,106 @@ def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor) -> UUID:
     """Register a dataset; a worker checks its data before anything can run. Returns the version's id."""
     actor.require("steward")
     dataset_id = uuid4()
-    values = spec.model_dump(mode="json", exclude={"uri"})
+    values = spec.model_dump(mode="json", exclude={"uri", "text_template", "label_column"})
     try:
         with engine.begin() as connection:
             connection.execute(insert(tables.datasets).values(id=dataset_id, created_by=actor.id, **values))
             connection.execute(insert(tables.accounts).values(dataset_id=dataset_id, chain_head=GENESIS))
-            return _add_version(connection, dataset_id, 1, spec.uri, actor)
+            return _add_version(connection, dataset_id, 1, spec, actor)
     except IntegrityError:
         raise Conflict(f"there is a dataset {spec.name!r} already") from None
 
 
-def _add_version(connection: Connection, dataset_id: UUID, number: int, uri: str, actor: Actor) -> UUID:
+#: What each version of a dataset declares for itself: where its data lies and how it is read.
+LAYOUT = ("uri", "text_template", "unit_column", "label_column")
+
+
+def _add_version(
+    connection: Connection, dataset_id: UUID, number: int, spec: DatasetSpec, actor: Actor
+) -> UUID:
     version_id = uuid4()
     connection.execute(
         insert(tables.dataset_versions).values(
             id=version_id,
             dataset_id=dataset_id,
             number=number,
-            uri=uri,
             state="checking",
             created_by=actor.id,
+            **{field: getattr(spec, field) for field in LAYOUT},
         )
     )
     connection.execute(insert(tables.outbox).values(task="check_dataset", subject=version_id))
     return version_id
 
 
-CORRECTABLE = frozenset(
-    {"uri", "text_template", "label_column", "labels", "unit_column", "max_records_per_unit"}
-)
+CORRECTABLE = frozenset({*LAYOUT, "labels", "max_records_per_unit"})
 
 
 def correct_dataset(engine: Engine, name: str, changes: Mapping[str, Any], actor: Actor) -> UUID:
     """Declare again a dataset whose data was refused, and have it checked: as its next version.
 
     `changes`: any of CORRECTABLE. Raises Conflict once any version was found right: what jobs may have
-    read stays, and new data of the same people is a matter of identity.
+    read stays, and other data of the same people is a new version.
     """
     actor.require("steward")
-    unknown = sorted(set(changes) - CORRECTABLE)
-    if unknown or not changes:
-        raise invalid(unknown[0] if unknown else "body", "can't be corrected", ", ".join(sorted(CORRECTABLE)))
+    _known(changes, CORRECTABLE, "can't be corrected")
     with engine.begin() as connection:
-        dataset = connection.execute(
-            select(tables.datasets).where(tables.datasets.c.name == name).with_for_update()
-        ).one_or_none()
-        if dataset is None:
-            raise NotFound("dataset", name)
-        versions = connection.execute(
-            select(tables.dataset_versions)
-            .where(tables.dataset_versions.c.dataset_id == dataset.id)
-            .order_by(tables.dataset_versions.c.number)
-        ).all()
+        dataset, versions = _locked_dataset(connection, name)
         if any(version.state != "invalid" for version in versions):
             raise Conflict("the dataset's data is in use or still being checked")
-        declared = {field: getattr(dataset, field) for field in DatasetSpec.model_fields if field != "uri"}
-        spec = read_dataset({**declared, "uri": versions[-1].uri, **changes})
-        values = spec.model_dump(mode="json", include=set(CORRECTABLE) - {"uri"})
+        spec = _declared(dataset, versions[-1], changes)
+        values = spec.model_dump(mode="json", include={"unit_column", "labels", "max_records_per_unit"})
         connection.execute(update(tables.datasets).where(tables.datasets.c.id == dataset.id).values(**values))
-        return _add_version(connection, dataset.id, len(versions) + 1, spec.uri, actor)
+        return _add_version(connection, dataset.id, len(versions) + 1, spec, actor)
+
+
+def add_version(engine: Engine, name: str, changes: Mapping[str, Any], actor: Actor) -> UUID:
+    """Add data to a dataset: a version on the same account, with its own layout. Returns its id.
+
+    `changes`: `uri`, and any other of LAYOUT; what is not given stays as in the newest version in use.
+    Jobs asked for once a worker has found it right run on it. Raises Conflict where no version was found
+    right yet, and InvalidRequest where the privacy unit would change between a record and a column, or
+    labels would appear or vanish: prices and statements rest on these.
+    """
+    actor.require("steward")
+    _known(changes, frozenset(LAYOUT), "is the dataset's, for every version")
+    if not changes.get("uri"):
+        raise invalid("uri", "is missing", "where the new data lies")
+    with engine.begin() as connection:
+        dataset, versions = _locked_dataset(connection, name)
+        ready = [version for version in versions if version.state == "ready"]
+        if not ready:
+            raise Conflict("no data of this dataset was found right yet: correct what was refused first")
+        for field in ("unit_column", "label_column"):
+            there = getattr(ready[-1], field) is not None
+            if field in changes and (changes[field] is not None) != there:
+                allowed = "the name of a column" if there else "nothing"
+                raise invalid(field, "every version of a dataset has one, or none has", allowed)
+        spec = _declared(dataset, ready[-1], changes)
+        return _add_version(connection, dataset.id, len(versions) + 1, spec, actor)
+
+
+def _known(changes: Mapping[str, Any], fields: frozenset[str], problem: str) -> None:
+    unknown = sorted(set(changes) - fields)
+    if unknown or not changes:
+        raise invalid(unknown[0] if unknown else "body", problem, ", ".join(sorted(fields)))
+
+
+def _locked_dataset(connection: Connection, name: str) -> tuple[Row[Any], list[Row[Any]]]:
+    """A dataset's row, held, and its versions in order. Raises NotFound."""
+    dataset = connection.execute(
+        select(tables.datasets).where(tables.datasets.c.name == name).with_for_update()
+    ).one_or_none()
+    if dataset is None:
+        raise NotFound("dataset", name)
+    query = select(tables.dataset_versions).where(tables.dataset_versions.c.dataset_id == dataset.id)
+    return dataset, list(connection.execute(query.order_by(tables.dataset_versions.c.number)))
+
+
+def _declared(dataset: Row[Any], version: Row[Any], changes: Mapping[str, Any]) -> DatasetSpec:
+    """The declaration of a dataset with this version's layout and `changes`, checked as a whole."""
+    own = {field: getattr(dataset, field) for field in DatasetSpec.model_fields if field not in LAYOUT}
+    return read_dataset({**own, **{field: getattr(version, field) for field in LAYOUT}, **changes})
 
 
 def version_to_check(engine: Engine, version_id: UUID) -> tuple[Row[Any], Row[Any]] | None:
@@ -235,21 +275,21 @@ def version_to_check(engine: Engine, version_id: UUID) -> tuple[Row[Any], Row[An
         return version, connection.execute(select(datasets).where(datasets.c.id == version.dataset_id)).one()
 
 
-def dataset_checked(engine: Engine, version_id: UUID, error: str | None) -> None:
-    """A worker has read the data through: ready, or an error that its stewards see."""
+def dataset_refused(engine: Engine, version_id: UUID, error: str) -> None:
+    """A worker could not read the data as it is declared; `identity.claim` says what was found right."""
     versions = tables.dataset_versions
     with engine.begin() as connection:
         connection.execute(
             update(versions)
             .where(versions.c.id == version_id, versions.c.state == "checking")
-            .values(state="ready" if error is None else "invalid", error=error)
+            .values(state="invalid", error=error)
         )
 
 
 def set_policy(engine: Engine, name: str, policy: Policy, actor: Actor) -> None:
     """Replace a dataset's policy; jobs decided before keep their decision."""
     actor.require("steward")
-    exact(policy.auto_approve_epsilon, "auto_approve_epsilon")
+    policy.check()
     with engine.begin() as connection:
         changed = connection.execute(
             update(tables.datasets)

@@ -14,16 +14,20 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, Select, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
-from accountant import exports, tables
+from accountant import exports, tables, usage
+from accountant.artifacts import OVERSEERS
 from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.checkpoints import listed as stored_checkpoints
 from accountant.core import mechanisms
 from accountant.core.admission import Account, Policy, Refused
 from accountant.core.books import Books
+from accountant.core.budget import EPSILON_UNITS, to_decimal
+from accountant.core.caps import ANALYST, NO_USAGE, limits
 from accountant.core.chain import opened
 from accountant.core.checkpoints import read_checkpoint
 from accountant.core.composition import epsilon_alone
 from accountant.core.currencies import (
+    NOTHING,
     Accounts,
     decide_job,
     demand,
@@ -38,8 +42,6 @@ from accountant.core.verification import Verified, Verifier, read_document, summ
 from accountant.ledger import Actor
 from accountant.posting import read_books
 from accountant.requests import terms_of
-
-OVERSEERS = frozenset({"steward", "auditor"})
 
 
 def _time(moment: datetime | None) -> str | None:
@@ -82,7 +84,40 @@ def dataset(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
     with engine.connect() as connection:
         row = _dataset_row(connection, name)
         versions = _version_states(connection, row.id).get(row.id, [])
-        return _dataset(row, _books(connection, row), versions, viewer)
+        facts = _dataset(row, _books(connection, row), versions, viewer)
+        return facts | {"caps": _caps(connection, row, viewer)}
+
+
+def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[dict[str, str]]:
+    """What the caps of the policy leave: to an analyst their own, and the projects that they work in."""
+    set_by = limits(Policy.model_validate(row.policy))
+    if not set_by:
+        return []
+    table, users = tables.usage, tables.users
+    own = {str(viewer.id), *_projects(connection, row.id, viewer)}
+    names = {str(user.id): user.name for user in connection.execute(select(users.c.id, users.c.name))}
+    query = select(table).where(table.c.dataset_id == row.id).order_by(table.c.kind, table.c.holder)
+    used = {(each.kind, each.holder): each.spent + each.reserved for each in connection.execute(query)}
+    if ANALYST in set_by and viewer.roles & {"analyst", "steward"}:
+        used.setdefault((ANALYST, str(viewer.id)), 0)
+    return [
+        {
+            "kind": kind,
+            "name": names.get(holder, holder) if kind == ANALYST else holder,
+            "limit": to_decimal(set_by[kind], EPSILON_UNITS),
+            "used": to_decimal(amount, EPSILON_UNITS),
+            "left": to_decimal(max(set_by[kind] - amount, 0), EPSILON_UNITS),
+        }
+        for (kind, holder), amount in used.items()
+        if kind in set_by and (viewer.roles & OVERSEERS or holder in own)
+    ]
+
+
+def _projects(connection: Connection, dataset_id: UUID, viewer: Actor) -> set[str]:
+    """The projects for which somebody asked on a dataset."""
+    mine = (tables.jobs.c.dataset_id == dataset_id, tables.jobs.c.analyst_id == viewer.id)
+    query = select(tables.jobs.c.project).where(*mine, tables.jobs.c.project.is_not(None))
+    return set(connection.execute(query.distinct()).scalars())
 
 
 def _dataset_query() -> Select[Any]:
@@ -112,10 +147,19 @@ def _books(connection: Connection, row: Row[Any]) -> Books:
 def _closing_job(connection: Connection, dataset_id: UUID, kind: Kind) -> str:
     table, later = tables.entries, tables.entries.alias()
     cost = cast(table.c.document, JSONB)["body"]["costs"][str(kind)]
-    voided = select(later.c.seq).where(later.c.job_id == table.c.job_id, later.c.kind == "VOID").exists()
+    later_cost = cast(later.c.document, JSONB)["body"]["costs"][str(kind)]
+    # A VOID opens it again, and so does a correction that charges the job an amount there, or nothing.
+    opened = (later.c.kind == "VOID") | (
+        (later.c.kind == "REVERSAL") & (func.coalesce(func.jsonb_typeof(later_cost), "") != "null")
+    )
+    voided = (
+        select(later.c.seq)
+        .where(later.c.job_id == table.c.job_id, later.c.seq > table.c.seq, opened)
+        .exists()
+    )
     query = (
         select(table.c.job_id)
-        .where(table.c.dataset_id == dataset_id, table.c.kind == "RESERVE", ~voided)
+        .where(table.c.dataset_id == dataset_id, table.c.kind.in_(("RESERVE", "REVERSAL")), ~voided)
         .where(func.jsonb_typeof(cost) == "null")
         .order_by(table.c.seq)
         .limit(1)
@@ -146,7 +190,8 @@ def _dataset(row: Row[Any], books: Books, versions: list[Row[Any]], viewer: Acto
         "max_records_per_unit": row.max_records_per_unit,
         "public_size": row.public_size,
         "labels": row.labels,
-        "policy": row.policy,
+        "policy": Policy.model_validate(row.policy).model_dump(mode="json"),
+        "overdrawn": books.overdrawn,
         "account": account_view(books),
         "ex_post": ex_post_view(books.ex_post, bool(viewer.roles & OVERSEERS)),
         "secret": secret_view(books.secret),
@@ -161,14 +206,18 @@ def _dataset(row: Row[Any], books: Books, versions: list[Row[Any]], viewer: Acto
             {
                 "number": version.number,
                 "uri": version.uri,
+                "text_template": version.text_template,
+                "unit_column": version.unit_column,
+                "label_column": version.label_column,
                 "state": version.state,
                 "error": version.error,
                 "created_at": _time(version.created_at),
             }
             for version in versions
         ]
-        facts["text_template"] = row.text_template
-        facts["label_column"] = row.label_column
+        newest = versions[-1]
+        facts["text_template"] = newest.text_template
+        facts["label_column"] = newest.label_column
     return facts
 
 
@@ -182,8 +231,10 @@ def quote_on(
     raw: Mapping[str, Any],
     fit_field: str | None = None,
     epsilon: float | None = None,
+    viewer: Actor | None = None,
+    project: str | None = None,
 ) -> dict[str, Any]:
-    """The price of a request on a dataset, and what admission would say of it now.
+    """The price of a request on a dataset, and what admission would say of it now (to `viewer`, if given).
 
     With `fit_field` the value of that field that spends as much as the dataset's filters have left (and
     of `epsilon` alone, where given) is found first.
@@ -204,11 +255,13 @@ def quote_on(
     price = mechanism.price(parameters, terms)
     policy = Policy.model_validate(row.policy)
     alone = 0.0 if answer["dp"] is None else answer["dp"]["epsilon"]
-    decision = decide_job(accounts, demand(price), alone, policy, approved=False)
+    with engine.connect() as connection:
+        used = usage.used(connection, row.id, viewer.id, project) if viewer is not None else NO_USAGE
+    decision = decide_job(accounts, demand(price), alone, policy, False, used)
     refusal = {}
     if isinstance(decision, Refused):
-        if decision.cap not in ("policy", "allowance"):  # no size would help there
-            decision = with_largest(decision, mechanism, raw, terms, accounts)
+        if decision.cap not in ("policy", "allowance", "overdrawn"):  # no size would help there
+            decision = with_largest(decision, mechanism, raw, terms, accounts, policy, used)
         refusal = decision.to_json()
     answer["dataset"] = {"name": name, "decision": type(decision).__name__, "refusal": refusal}
     answer["dataset"] |= _before_and_after(accounts.dp, price)
@@ -240,6 +293,8 @@ def fitted(
 
 def _before_and_after(account: Account | None, price: Price) -> dict[str, Any]:
     """How much of each filter is used before and after, and how many jobs of this shape are left."""
+    if price.dp is not None and demand(price) == NOTHING:
+        return {"filters": [], "jobs_of_this_shape": None}  # free: as many as anybody likes
     if account is None or price.dp is None:
         return {"filters": [], "jobs_of_this_shape": 0}
     costs = account.costs(price.dp)
@@ -326,6 +381,7 @@ def _job(row: Row[Any]) -> dict[str, Any]:
         "model": row.model,
         "analyst": row.analyst,
         "purpose": row.purpose,
+        "project": row.project,
         "parameters": row.parameters,
         "terms": row.terms,
         "event": row.event,
@@ -344,9 +400,17 @@ def _job(row: Row[Any]) -> dict[str, Any]:
         },
         "failure": row.failure,
         "output_sha256": row.output_sha256,
+        "source_job": None if row.source_job_id is None else str(row.source_job_id),
         **{
             name: _time(getattr(row, name))
-            for name in ("created_at", "decided_at", "queued_at", "started_at", "finished_at")
+            for name in (
+                "created_at",
+                "approval_expires",
+                "decided_at",
+                "queued_at",
+                "started_at",
+                "finished_at",
+            )
         },
     }
 
@@ -450,7 +514,11 @@ def check(engine: Engine, name: str) -> list[str]:
         except VerificationFailed as error:
             return [str(error)]
         live = set(verifier.replay.live())
-        return [*_cache_problems(row, found), *_job_problems(connection, row.id, live)]
+        return [
+            *_cache_problems(row, found),
+            *_job_problems(connection, row.id, live),
+            *usage.problems(connection, row.id),
+        ]
 
 
 def _cache_problems(row: Row[Any], found: Verified) -> Iterator[str]:

@@ -4,6 +4,7 @@ Reads no table; the ledger calls it with the rows that it holds.
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,14 @@ from sqlalchemy import Row
 from accountant.core import currencies, mechanisms
 from accountant.core.admission import Policy, Refused
 from accountant.core.budget import DELTA_UNITS
+from accountant.core.caps import Usage
 from accountant.core.chain import canonical
 from accountant.core.composition import epsilon_alone
 from accountant.core.currencies import Accounts, Demand
-from accountant.core.errors import FieldProblem, InvalidRequest, NotPermitted
+from accountant.core.errors import FieldProblem, InvalidRequest, NotPermitted, invalid
 from accountant.core.pricing import Mechanism, Price, Terms
+
+PROJECT_NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class JobRequest:
     model: str | None  # None: the mechanism uses none
     parameters: Mapping[str, Any]
     purpose: str = ""
+    project: str | None = None  # a public name; None: the job belongs to no project
 
     def sha256(self) -> str:
         """Identity of the body, for idempotency keys."""
@@ -39,6 +44,8 @@ class JobRequest:
             "parameters": dict(self.parameters),
             "purpose": self.purpose,
         }
+        if self.project is not None:  # requests without one keep the identity that they had before
+            document["project"] = self.project
         return hashlib.sha256(canonical(document)).hexdigest()
 
 
@@ -51,6 +58,11 @@ class Priced:
     terms: Terms
     price: Price
     epsilon_alone: float | None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it asks nothing of any account."""
+        return currencies.demand(self.price) == currencies.NOTHING
 
 
 def priced(request: JobRequest, terms: Terms) -> Priced:
@@ -89,7 +101,16 @@ def terms_of(dataset: Row[Any], accounts: Accounts) -> Terms:
 
 
 def check_policy(policy: Policy, request: JobRequest, analyst: str) -> None:
-    """Raise NotPermitted where the dataset's policy excludes mechanism, model or analyst."""
+    """Raise NotPermitted where the dataset's policy excludes mechanism, model or analyst.
+
+    Raises InvalidRequest for a project that is no name, and for none where the policy caps projects.
+    """
+    if request.project is not None and not re.fullmatch(PROJECT_NAME, request.project):
+        raise invalid(
+            "project", repr(request.project[:80]), "1 to 63 lower case letters, digits, '.', '_', '-'"
+        )
+    if request.project is None and policy.project_epsilon is not None:
+        raise invalid("project", "not given, and the dataset's policy caps projects", "the project's name")
     for name, allowed, asked in (
         ("mechanism", policy.mechanisms, request.mechanism),
         ("model", policy.models, request.model),
@@ -144,13 +165,16 @@ def context_problem(job: Row[Any], model: Row[Any] | None, probe: Mapping[str, A
     return Refused("model context", str(limit), str(asked), why)
 
 
-def with_largest(refused: Refused, job: Row[Any], accounts: Accounts) -> Refused:
+def with_largest(
+    refused: Refused, job: Row[Any], accounts: Accounts, policy: Policy, usage: Usage
+) -> Refused:
     """Add the largest value of the size field with which the request would fit every account.
 
     Not where no size would help: a policy that excludes it, or no allowance at all.
     """
-    if refused.cap in ("policy", "allowance"):
+    if refused.cap in ("policy", "allowance", "overdrawn"):
         return refused
     raw = {name: value for name, value in job.parameters.items() if name != "max_text_tokens"}
     mechanism = mechanisms.get(job.mechanism)
-    return currencies.with_largest(refused, mechanism, raw, Terms.from_json(job.terms), accounts)
+    terms = Terms.from_json(job.terms)
+    return currencies.with_largest(refused, mechanism, raw, terms, accounts, policy, usage)

@@ -30,6 +30,11 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         None, validation_alias="DATABASE_URL", description="replaces the embedded PostgreSQL"
     )
+    database_owner_url: str | None = Field(
+        None,
+        validation_alias="DATABASE_OWNER_URL",
+        description="the same database as the owner of its tables, for migrations only",
+    )
     broker_url: str | None = Field(
         None, validation_alias="BROKER_URL", description="replaces the embedded Valkey"
     )

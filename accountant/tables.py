@@ -142,12 +142,10 @@ datasets = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("description", Text, nullable=False, server_default=""),
     Column("neighbours", Text, nullable=False),
-    Column("unit_column", Text),  # NULL: the privacy unit is a record
+    Column("unit_column", Text),  # as first declared; NULL: the privacy unit is a record, in every version
     Column("max_records_per_unit", Integer, nullable=False),
     Column("public_size", BigInteger),
-    Column("label_column", Text),
     Column("labels", JSONB, nullable=False),
-    Column("text_template", Text, nullable=False),
     Column("policy", JSONB, nullable=False),
     Column("created_by", ForeignKey("users.id"), nullable=False),
     _moment("created_at", default=True),
@@ -164,12 +162,36 @@ dataset_versions = Table(
     Column("dataset_id", ForeignKey("datasets.id"), nullable=False),
     Column("number", Integer, nullable=False),
     Column("uri", Text, nullable=False),
+    Column("text_template", Text, nullable=False),
+    Column("unit_column", Text),
+    Column("label_column", Text),
     Column("state", Text, nullable=False),
     Column("error", Text),  # shown to stewards only
     Column("created_by", ForeignKey("users.id"), nullable=False),
     _moment("created_at", default=True),
     UniqueConstraint("dataset_id", "number"),
     CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
+)
+
+# Keyed hashes of the units of every version that was found right, and of the records of units by column.
+# A unit has one account: the partial index says so, and `identity` compares units with records under a lock.
+fingerprints = Table(
+    "fingerprints",
+    metadata,
+    Column("fingerprint", LargeBinary, nullable=False, primary_key=True),
+    Column("dataset_id", ForeignKey("datasets.id"), nullable=False, primary_key=True),
+    Column("is_unit", Boolean, nullable=False),
+    Index("uq_fingerprints_unit", "fingerprint", unique=True, postgresql_where=text("is_unit")),
+    CheckConstraint("octet_length(fingerprint) = 16", name="length"),
+)
+
+# One row: what the key of the fingerprints makes of a public text.
+fingerprint_key = Table(
+    "fingerprint_key",
+    metadata,
+    Column("single", Boolean, primary_key=True, server_default=text("true")),
+    Column("proof", LargeBinary, nullable=False),
+    CheckConstraint("single", name="one_row"),
 )
 
 
@@ -238,22 +260,25 @@ accounts = Table(
     _units("largest_delta"),
     Column("largest_bound", Double, nullable=False, server_default="0"),
     *[_count(name) for name in _COUNTS],
+    # A correction raised a charge beyond an allowance: then alone may the limits below be passed.
+    Column("overdrawn", Boolean, nullable=False, server_default=text("false")),
     Column("chain_seq", BigInteger, nullable=False, server_default="0"),
     Column("chain_head", Text, nullable=False),
     CheckConstraint(" AND ".join(f"{name} >= 0" for name in _AMOUNTS), name="not_negative"),
     CheckConstraint(" AND ".join(f"{name} >= 0" for name in _NOT_NEGATIVE), name="others_not_negative"),
-    CheckConstraint(" OR ".join(_holds(kind) for kind in Kind), name="a_filter_holds"),
+    CheckConstraint(" OR ".join(["overdrawn", *map(_holds, Kind)]), name="a_filter_holds"),
     CheckConstraint("ex_post_settlement IN ('planned','realized')", name="ex_post_settlement"),
     # Realized ex-post costs may pass the allowance; planned caps never do.
     CheckConstraint(
-        "ex_post_settlement = 'realized' OR ex_post_spent + ex_post_reserved <= ex_post_limit",
+        "overdrawn OR ex_post_settlement = 'realized' OR ex_post_spent + ex_post_reserved <= ex_post_limit",
         name="ex_post_fits",
     ),
-    CheckConstraint("secret_spent + secret_reserved <= secret_limit", name="secret_fits"),
+    CheckConstraint("overdrawn OR secret_spent + secret_reserved <= secret_limit", name="secret_fits"),
     CheckConstraint("secret IS NOT NULL OR (secret_limit = 0 AND secret_jobs = 0)", name="no_secret"),
     CheckConstraint("secret IS NULL OR secret ->> 'kind' IN ('one','many')", name="secret_kind"),
     CheckConstraint(
-        "secret IS NULL OR secret ->> 'kind' <> 'one' OR secret_jobs <= 1", name="one_secret_job"
+        "overdrawn OR secret IS NULL OR secret ->> 'kind' <> 'one' OR secret_jobs <= 1",
+        name="one_secret_job",
     ),
 )
 
@@ -272,6 +297,7 @@ jobs = Table(
     Column("epsilon_alone", Double),
     Column("breakdown", JSONB, nullable=False),
     Column("purpose", Text, nullable=False),
+    Column("project", Text),  # a public name; caps may count by it
     Column("idempotency_key", Text),
     Column("request_sha256", Text, nullable=False),
     Column("state", Text, nullable=False),
@@ -279,6 +305,7 @@ jobs = Table(
     Column("decided_by", ForeignKey("users.id")),
     Column("decision_reason", Text),
     _moment("created_at", default=True),
+    _moment("approval_expires"),
     _moment("decided_at"),
     _moment("queued_at"),
     _moment("started_at"),
@@ -294,15 +321,22 @@ jobs = Table(
     Column("output_uri", Text),
     Column("output_sha256", Text),
     Column("failure", Text),
+    Column("source_job_id", ForeignKey("jobs.id")),  # the job whose artifacts it reads instead of records
     UniqueConstraint("analyst_id", "idempotency_key"),
     Index(None, "dataset_id", "created_at"),
     Index(None, "analyst_id", "created_at"),
     Index("ix_jobs_live", "state", postgresql_where=text("state IN ('queued','running','settling')")),
+    Index(
+        "ix_jobs_approval_expires",
+        "approval_expires",
+        postgresql_where=text("state = 'awaiting_approval'"),
+    ),
     CheckConstraint("state IN (" + ",".join(f"'{s}'" for s in JOB_STATES) + ")", name="state"),
     CheckConstraint("(state IN ('running','settling')) = (lease_token IS NOT NULL)", name="lease"),
     CheckConstraint("(event IS NULL) = (epsilon_alone IS NULL)", name="event"),
     CheckConstraint("(state = 'refused') = (refusal IS NOT NULL)", name="refusal"),
     CheckConstraint("(state = 'succeeded') = (output_uri IS NOT NULL)", name="output"),
+    CheckConstraint("source_job_id IS NULL OR reading_began_at IS NULL", name="reads_no_records"),
 )
 
 # The append-only ledger. Triggers in the migration forbid UPDATE, DELETE and TRUNCATE.
@@ -327,7 +361,7 @@ entries = Table(
         unique=True,
         postgresql_where=text("kind IN ('COMMIT','VOID')"),
     ),
-    CheckConstraint("kind IN ('ALLOW','RESERVE','COMMIT','VOID')", name="kind"),
+    CheckConstraint("kind IN ('ALLOW','RESERVE','COMMIT','VOID','REVERSAL')", name="kind"),
     CheckConstraint("(kind = 'ALLOW') = (job_id IS NULL)", name="job"),
     CheckConstraint("seq >= 1", name="seq"),
 )
@@ -352,6 +386,67 @@ checkpoints = Table(
     _moment("at", required=True),
     Column("document", Text, nullable=False),
     CheckConstraint("seq >= 0", name="seq"),
+)
+
+# What jobs released besides their texts; written with their one COMMIT, which names the hashes.
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("media_type", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),  # bytes
+    Column("uri", Text, nullable=False),
+    _moment("created_at", default=True),
+    Index("ix_artifacts_sha256", "sha256"),
+    CheckConstraint("size >= 0", name="size"),
+    CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256"),
+    CheckConstraint("media_type IN ('application/json','application/x-safetensors')", name="media_type"),
+)
+
+# What people and projects use of a dataset: cached sums, moved with the entries (usage.py). `cap` is the
+# one under which the last job was admitted; a later change of policy touches no row.
+usage = Table(
+    "usage",
+    metadata,
+    Column("dataset_id", ForeignKey("datasets.id"), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("holder", Text, primary_key=True),
+    _units("spent"),
+    _units("reserved"),
+    Column("cap", Units),
+    CheckConstraint("kind IN ('analyst','project')", name="kind"),
+    CheckConstraint("spent >= 0 AND reserved >= 0", name="not_negative"),
+    CheckConstraint("cap IS NULL OR spent + reserved <= cap", name="fits"),
+)
+
+# What one steward proposes and another confirms; `basis_seq` is the entry that it would replace.
+proposals = Table(
+    "proposals",
+    metadata,
+    _key(),
+    Column("dataset_id", ForeignKey("datasets.id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("job_id", ForeignKey("jobs.id")),
+    Column("asked", JSONB, nullable=False),
+    Column("basis_seq", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("state", Text, nullable=False, server_default="open"),
+    Column("proposed_by", ForeignKey("users.id"), nullable=False),
+    _moment("created_at", default=True),
+    _moment("expires_at", required=True),
+    Column("decided_by", ForeignKey("users.id")),
+    _moment("decided_at"),
+    Column("decision_reason", Text),
+    Column("entry_seq", BigInteger),
+    Index("ix_proposals_open", "expires_at", postgresql_where=text("state = 'open'")),
+    CheckConstraint("kind IN ('allowance','correction')", name="kind"),
+    CheckConstraint("(kind = 'correction') = (job_id IS NOT NULL)", name="job"),
+    CheckConstraint("state IN ('open','confirmed','withdrawn','expired')", name="state"),
+    CheckConstraint("(state = 'confirmed') = (entry_seq IS NOT NULL)", name="entry"),
+    CheckConstraint("state <> 'confirmed' OR decided_by <> proposed_by", name="two_people"),
 )
 
 # Public facts that a worker found about a model with a template, so that a request can be decided at once.

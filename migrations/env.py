@@ -1,17 +1,24 @@
-"""Runs migrations with timeouts and an advisory lock, so that two deployments can't run them at once."""
+"""Runs migrations with timeouts and an advisory lock, so that two deployments can't run them at once.
+
+As DATABASE_OWNER_URL, or as DATABASE_URL where that is not set; the user of DATABASE_URL then gets the
+rights that the application needs, and no more.
+"""
 
 import os
 
 from alembic import context
 from sqlalchemy import create_engine, pool, text
 
+from accountant.database import grant
 from accountant.tables import metadata
 
 ADVISORY_LOCK = 0x65786368  # any fixed number; "exch"
 
 
 def run() -> None:
-    url = context.config.attributes.get("url") or os.environ["DATABASE_URL"]
+    given = context.config.attributes
+    application_url = given.get("application_url") if "url" in given else os.environ["DATABASE_URL"]
+    url = given.get("url") or os.environ.get("DATABASE_OWNER_URL") or application_url
     engine = create_engine(url, poolclass=pool.NullPool)
     with engine.connect() as connection:
         connection.execute(text("SET lock_timeout = '10s'"))
@@ -21,6 +28,8 @@ def run() -> None:
         with context.begin_transaction():
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
             context.run_migrations()
+            if application_url is not None:
+                grant(connection, application_url)
 
 
 run()

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, create_engine, make_url, text
 
 from accountant.database import connect, migrate
 from tests.support import Bench
@@ -21,18 +21,36 @@ def servers(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def database_url(servers) -> Iterator[str]:
-    """A fresh, migrated database."""
+def owner_url(servers) -> Iterator[str]:
+    """A fresh, migrated database, as the owner of its tables."""
     name = f"test_{uuid.uuid4().hex[:12]}"
-    admin = create_engine(servers.database_url, isolation_level="AUTOCOMMIT")
+    # As the cluster's superuser: dropping a database ends sessions that other roles left open.
+    owner = make_url(servers.owner_url)
+    admin = create_engine(owner.set(username="postgres"), isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    url = admin.url.set(database=name).render_as_string(hide_password=False)
-    migrate(url)
+        connection.execute(text(f"CREATE DATABASE {name} OWNER {owner.username}"))
+    url = owner.set(database=name).render_as_string(hide_password=False)
+    application = make_url(servers.database_url).set(database=name)
+    migrate(url, application.render_as_string(hide_password=False))
     yield url
     with admin.connect() as connection:
         connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
     admin.dispose()
+
+
+@pytest.fixture(scope="module")
+def database_url(servers, owner_url) -> str:
+    """The same as the role of the application: what the suite does needs no more rights than it has."""
+    database = make_url(owner_url).database
+    return make_url(servers.database_url).set(database=database).render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def owner(owner_url) -> Iterator[Engine]:
+    """For tests that take a guard of the database out."""
+    engine = connect(owner_url)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture(scope="module")

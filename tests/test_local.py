@@ -21,7 +21,7 @@ import yaml
 from accountant.settings import Settings
 from web import local
 from web.stack import processes, state
-from web.stack.addresses import SERVERS
+from web.stack.addresses import APPLICATION, OWNER, SERVERS
 from web.stack.processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -121,19 +121,23 @@ def database(url: str) -> psycopg.Connection[tuple[object, ...]]:
     return psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
 
 
+def owner(status: local.Status) -> str:
+    return status.database_url.replace(APPLICATION, OWNER)
+
+
 def broker(url: str) -> redis.Redis:
     return redis.Redis.from_url(local.redis_url(url))
 
 
 def write_to_both(status: local.Status) -> None:
-    with database(status.database_url) as connection:
+    with database(owner(status)) as connection:
         connection.execute("CREATE TABLE kept (value text)")
         connection.execute("INSERT INTO kept VALUES ('row')")
     broker(status.broker_url).rpush("generate", "first", "second")
 
 
 def read_from_both(status: local.Status) -> tuple[object, object]:
-    with database(status.database_url) as connection:
+    with database(owner(status)) as connection:
         rows = connection.execute("SELECT value FROM kept").fetchall()
     return rows, broker(status.broker_url).lrange("generate", 0, -1)
 

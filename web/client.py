@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Protocol, Self
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -63,6 +63,12 @@ class ApiProblem(ExchequerError):
         )
         detail = body.get("detail") or body.get("title") or f"the server answered {response.status_code}"
         return cls(response.status_code, str(body.get("code") or "error"), str(detail), problems)
+
+
+class Writable(Protocol):
+    """What a download is written to: a binary file, for one."""
+
+    def write(self, block: bytes, /) -> object: ...
 
 
 class Client:
@@ -133,6 +139,10 @@ class Client:
     def correct_dataset(self, name: str, **changes: Any) -> Json:
         """Declare a dataset whose data was refused again: another uri, text_template, label_column, ..."""
         return self._json("POST", f"/datasets/{_part(name)}/data", json=changes)
+
+    def add_version(self, name: str, uri: str, **layout: Any) -> Json:
+        """Add data to a dataset, on the same account; `layout`: text_template, unit_column, label_column."""
+        return self._json("POST", f"/datasets/{_part(name)}/versions", json={"uri": uri, **layout})
 
     def set_policy(self, name: str, policy: Mapping[str, Any]) -> Json:
         """Replace a dataset's policy."""
@@ -213,6 +223,22 @@ class Client:
         """Say no, as a steward."""
         return self._json("POST", f"/jobs/{_part(job_id)}/refuse", json={"reason": reason})
 
+    def correct(self, job_id: str, reason: str, **others: Any) -> Json:
+        """Propose a correction of a settled job's charge. `others`: event, nothing, ex_post."""
+        return self._json("POST", f"/jobs/{_part(job_id)}/correct", json={"reason": reason, **others})
+
+    def proposals(self, state: str = "open") -> list[Json]:
+        """What waits for a second steward, or proposals of another state."""
+        return self._list("/proposals", "proposals", params={"state": state})
+
+    def confirm(self, proposal_id: str, reason: str) -> Json:
+        """Confirm another steward's proposal."""
+        return self._json("POST", f"/proposals/{_part(proposal_id)}/confirm", json={"reason": reason})
+
+    def withdraw(self, proposal_id: str, reason: str) -> Json:
+        """Close a proposal without effect."""
+        return self._json("POST", f"/proposals/{_part(proposal_id)}/withdraw", json={"reason": reason})
+
     def cancel(self, job_id: str) -> Json:
         """Ask a job to stop."""
         return self._json("POST", f"/jobs/{_part(job_id)}/cancel")
@@ -220,6 +246,18 @@ class Client:
     def save_result(self, job_id: str, file: BinaryIO) -> None:
         """Write the published texts of a job (JSON Lines) to `file`."""
         self._save(f"/jobs/{_part(job_id)}/result", {}, file)
+
+    def artifacts(
+        self, *, job: str | None = None, dataset: str | None = None, limit: int | None = None
+    ) -> list[Json]:
+        """What jobs released besides texts, as far as you may see it, newest first."""
+        named = {"job": job, "dataset": dataset, "limit": limit}
+        query = {name: value for name, value in named.items() if value is not None}
+        return self._list("/artifacts", "artifacts", params=query)
+
+    def save_artifact(self, sha256: str, file: Writable) -> None:
+        """Write the bytes of an artifact to `file`; compare their SHA-256 before you use them."""
+        self._save(f"/artifacts/{_part(sha256)}", {}, file)
 
     # --- ledger -----------------------------------------------------------------------------------
 
@@ -262,7 +300,7 @@ class Client:
         response = self._send(method, path, repeat=repeat, **options)
         return dict(response.json()) if response.content else {}
 
-    def _save(self, path: str, query: Mapping[str, str], file: BinaryIO) -> None:
+    def _save(self, path: str, query: Mapping[str, str], file: Writable) -> None:
         with self._translated():
             response = self._send("GET", path, stream=True, params=query)
             try:

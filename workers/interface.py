@@ -1,12 +1,19 @@
 """What a mechanism may use: parameters, records, a model, the meter and a progress report. Nothing else.
 
-A runner is `run(parameters, terms, records, model, meter, progress)` and yields texts as they are written,
-or counts. It never prices itself, never sees the ledger, and has no noise but the meter's.
+A runner is `run(parameters, terms, records, model, meter, progress)` and yields texts, counts and artifacts
+as they are made. It never prices itself, never sees the ledger, and has no noise but the meter's. One whose
+parameters have `from_job` also has `reuse(parameters, terms, artifacts, model, progress)`, without records
+and meter: what it makes of released artifacts is free because there is nothing private in its reach.
 """
 
-from collections.abc import Callable, Iterator
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from accountant.core.pricing import Terms
 from workers.meter import Meter
@@ -34,6 +41,60 @@ class Count:
 
     def to_json(self) -> dict[str, Any]:
         return {"label": self.label, "count": self.count}
+
+
+JSON, SAFETENSORS = "application/json", "application/x-safetensors"
+SUFFIXES = {JSON: ".json", SAFETENSORS: ".safetensors"}
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Something released besides texts, which later jobs read for nothing: vectors, centres, counts.
+
+    `name` is unique within its job, `kind` says what it is to other mechanisms. JSON or safetensors only:
+    reading either back runs no code.
+    """
+
+    name: str
+    kind: str
+    media_type: str
+    content: bytes
+
+    def __post_init__(self) -> None:
+        if self.media_type not in SUFFIXES:
+            raise ValueError(f"an artifact is JSON or safetensors, not {self.media_type!r}")
+        if not (_NAME.fullmatch(self.name) and _NAME.fullmatch(self.kind)):
+            raise ValueError("names and kinds are lower case letters, digits, '.', '_' and '-', at most 63")
+
+    @classmethod
+    def of_json(cls, name: str, kind: str, value: Any) -> "Artifact":
+        """An artifact of finite JSON values."""
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return cls(name, kind, JSON, text.encode())
+
+    @classmethod
+    def of_tensors(cls, name: str, kind: str, tensors: Mapping[str, NDArray[Any]]) -> "Artifact":
+        """An artifact of named arrays, of any shapes."""
+        from safetensors.numpy import save
+
+        arrays = {key: np.ascontiguousarray(value) for key, value in tensors.items()}
+        return cls(name, kind, SAFETENSORS, save(arrays))
+
+    def json(self) -> Any:
+        """The value of a JSON artifact."""
+        if self.media_type != JSON:
+            raise ValueError(f"{self.name} is no JSON")
+        return json.loads(self.content)
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """The arrays of a safetensors artifact."""
+        if self.media_type != SAFETENSORS:
+            raise ValueError(f"{self.name} is no safetensors")
+        from safetensors.numpy import load
+
+        found: dict[str, NDArray[Any]] = load(self.content)
+        return found
 
 
 @dataclass
@@ -66,8 +127,23 @@ class Runner(Protocol):
         model: Any,
         meter: Meter,
         progress: Progress,
-    ) -> Iterator[Text | Count]:
+    ) -> Iterator[Text | Count | Artifact]:
         """Run it; every random draw that touches private data goes through `meter`.
 
         `model`: a LocalModel; None for a mechanism that uses none.
         """
+
+
+@runtime_checkable
+class Reuser(Protocol):
+    """A runner that can begin from what an earlier job released."""
+
+    def reuse(
+        self,
+        parameters: Any,
+        terms: Terms,
+        artifacts: Mapping[str, Artifact],
+        model: Any,
+        progress: Progress,
+    ) -> Iterator[Text | Count | Artifact]:
+        """Run it from the artifacts of the job that `from_job` names, by name, checked against the ledger."""

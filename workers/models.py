@@ -18,6 +18,7 @@ from accountant.core.errors import ExchequerError
 from accountant.core.template import pieces
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import torch
 
 HUB_NAME = re.compile(r"^[\w.-]{1,96}/[\w.-]{1,96}$")
@@ -70,14 +71,13 @@ def inspect(folder: Path) -> dict[str, Any]:
     context = config.get("max_position_embeddings") or config.get("n_positions")
     if not isinstance(context, int) or context < 2:
         raise ModelError("path: config.json states no context length (max_position_embeddings)")
-    tokenizer = _tokenizer(folder)
     return {
         "sha256": digest(folder),
         "architecture": architectures[0],
         "context_tokens": context,
         "vocabulary": int(config["vocab_size"]),
         "parameters": sum(map(_parameters, weights)),
-        "end_token": tokenizer.eos_token_id,
+        "end_token": tokenizer(folder).eos_token_id,
     }
 
 
@@ -111,18 +111,31 @@ def _parameters(path: Path) -> int:
     return total
 
 
-def digest(folder: Path) -> str:
+def digest(folder: Path, files: tuple[str, ...] = READ_FILES) -> str:
     """SHA-256, in hex, over the names and bytes of every file that loading may read."""
     total = hashlib.sha256()
-    for path in sorted({file for pattern in READ_FILES for file in folder.glob(pattern)}):
-        total.update(path.name.encode() + b"\0" + path.stat().st_size.to_bytes(8, "big"))
+    for path in sorted({file for pattern in files for file in folder.glob(pattern)}):
+        name = path.relative_to(folder).as_posix()
+        total.update(name.encode() + b"\0" + path.stat().st_size.to_bytes(8, "big"))
         with path.open("rb") as file:
             total.update(hashlib.file_digest(file, "sha256").digest())
     return total.hexdigest()
 
 
+def tensors(path: Path) -> "dict[str, npt.NDArray[Any]]":
+    """All arrays of a safetensors file. Raises ModelError where it is none."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError):
+        raise ModelError(f"path: {path.name} is missing or not a safetensors file") from None
+
+
 @lru_cache(maxsize=4)
-def _tokenizer(folder: Path) -> Any:
+def tokenizer(folder: Path) -> Any:
+    """The tokenizer of a folder. Raises ModelError where none can be loaded."""
     from transformers import AutoTokenizer
 
     try:
@@ -134,7 +147,7 @@ def _tokenizer(folder: Path) -> Any:
 def template_tokens(folder: Path, template: str, labels: Iterable[str]) -> int:
     """Tokens that a template takes without its record, for the longest label."""
     names: list[str | None] = [*labels] or [None]
-    prompts = [Prompt(_tokenizer(folder), template, label) for label in names]
+    prompts = [Prompt(tokenizer(folder), template, label) for label in names]
     return max(prompt.fixed_tokens for prompt in prompts)
 
 
@@ -175,6 +188,14 @@ class Prompt:
         return [*self.before, *shown, *self.after]
 
 
+def set_threads() -> None:
+    """Half the cores: with more threads than free cores, small models are many times slower, since OpenMP's
+    threads spin while they wait."""
+    import torch
+
+    torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
+
+
 @lru_cache(maxsize=1)
 def load(folder: Path, sha256: str) -> LocalModel:
     """The model, ready to run, on CUDA where there is one. Raises ModelError where its bytes changed."""
@@ -183,19 +204,18 @@ def load(folder: Path, sha256: str) -> LocalModel:
 
     if digest(folder) != sha256:
         raise ModelError("the model's files are not those that were registered")
-    # More threads than free cores make small models many times slower: OpenMP's threads spin while they wait.
-    torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
+    set_threads()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = AutoModelForCausalLM.from_pretrained(
         folder, trust_remote_code=False, use_safetensors=True, local_files_only=True, dtype=torch.float32
     )
     network.requires_grad_(False).eval().to(device)
-    tokenizer = _tokenizer(folder)
+    words = tokenizer(folder)
     ends = network.generation_config.eos_token_id
-    known = [tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
+    known = [words.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
     return LocalModel(
         network=network,
-        tokenizer=tokenizer,
+        tokenizer=words,
         device=device,
         end_tokens=frozenset(int(token) for token in known if token is not None),
         context_tokens=int(getattr(network.config, "max_position_embeddings", 0)),

@@ -220,7 +220,7 @@ def records(address: str, layout: Layout) -> Iterator[Record | Broken]:
 
 def record(row: Mapping[str, Any], layout: Layout, position: int) -> Record | Broken:
     """The record in a row, or why there is none."""
-    values = {name: _text(row.get(name)) for name in layout.columns()}
+    values = {name: text_of(row.get(name)) for name in layout.columns()}
     if any("\udc80" <= character <= "\udcff" for value in values.values() for character in value):
         return Broken(position, "it is not UTF-8")
     label = None if layout.label_column is None else values[layout.label_column]
@@ -234,7 +234,8 @@ def record(row: Mapping[str, Any], layout: Layout, position: int) -> Record | Br
     return Record(values[layout.unit_column], label, text)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A value of a column as text."""
     if value is None:
         return ""
     return (
@@ -244,17 +245,6 @@ def _text(value: Any) -> str:
         if isinstance(value, dict | list)
         else str(value)
     )
-
-
-def check(address: str, layout: Layout) -> None:
-    """Read everything through. Raises DataError at the first record that can't be read, or for none."""
-    count = 0
-    for each in records(address, layout):
-        if isinstance(each, Broken):
-            raise DataError(f"row {each.position}: {each.why}")
-        count += 1
-    if not count:
-        raise DataError("there is no record in it")
 
 
 def read(address: str, layout: Layout, key: bytes) -> Records:

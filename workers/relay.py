@@ -13,7 +13,7 @@ from kombu.exceptions import OperationalError as BrokerError
 from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from accountant import leases, settings
+from accountant import expiry, leases, settings
 from accountant.database import engine_for
 from workers import staging
 from workers.app import QUEUES, app
@@ -32,11 +32,12 @@ def send(task: str, subject: UUID, attempt: int) -> None:
 
 
 def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) -> None:
-    """End expired leases, destroy what they staged, and send again what nobody took."""
+    """End expired leases, destroy what they staged, send again what nobody took, end what nobody decided."""
     for job_id, token in leases.expire(engine, configured.max_attempts):
         staging.destroy(staging.staged_uri(configured.results, job_id, token))
         log.warning("lease expired", job=str(job_id))
     leases.resend(engine, resend_seconds)
+    expiry.sweep(engine)
 
 
 def run(stop: threading.Event) -> None:

@@ -32,8 +32,17 @@ def write(uri: str, documents: Iterable[dict[str, Any]]) -> Output:
     return Output(uri, total.hexdigest())
 
 
+def artifact_uri(uri: str, sha256: str, suffix: str) -> str:
+    """Where an artifact of the attempt that stages its output at `uri` goes: beside it, by its hash."""
+    return f"{uri.removesuffix('.jsonl')}.{sha256}{suffix}"
+
+
 def destroy(uri: str) -> None:
-    """Remove a staged output, if there is one."""
+    """Remove everything that the attempt with its output at `uri` staged: all files named by its token."""
     system, path = fsspec.core.url_to_fs(uri)
+    folder, _, name = path.rpartition("/")
+    token = name.split(".", 1)[0]
     with contextlib.suppress(FileNotFoundError):
-        system.rm_file(path)
+        for each in system.find(folder):
+            if each.rpartition("/")[2].startswith(f"{token}."):
+                system.rm_file(each)

@@ -13,17 +13,18 @@ from uuid import UUID
 import structlog
 from sqlalchemy import Engine
 
+from accountant import artifacts, identity, leases, ledger, registry, settings
 from accountant import corpora as registered_corpora
-from accountant import leases, ledger, registry, settings
 from accountant.core import mechanisms
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
 from accountant.core.events import from_json
 from accountant.core.pricing import Terms
 from accountant.database import engine_for
-from workers import corpora, models, records, staging
+from workers import artifacts as stored
+from workers import corpora, embeddings, fingerprints, models, records, staging
 from workers.app import app
 from workers.heartbeat import Heartbeat
-from workers.interface import Progress
+from workers.interface import Progress, Reuser
 from workers.meter import Meter
 
 log = structlog.get_logger()
@@ -90,25 +91,32 @@ class _Run:
         self.reading = False
 
     def execute(self) -> None:
-        """Load the model, commit "reading begins", read, run, publish."""
+        """Load the model, read records or artifacts, run, publish."""
         from workers.mechanisms import runner
 
         work = leases.work(self.engine, self.claim.job_id)
         terms = Terms.from_json(work.job.terms)
         parameters = mechanisms.get(work.job.mechanism).parse(work.job.parameters, terms)
         running = runner(work.job.mechanism)
-        configured = settings.load()
         model = None if work.model is None else _load(work.model)
         meter = Meter(from_json(work.job.event))
-        address = records.check_address(work.version.uri, configured.data_root_list)
         self.progress.total = running.total(parameters, terms)
         self.progress.check()
+        rows = artifacts.read_by(self.engine, work.job)
+        if rows is None:
+            made = running.run(parameters, terms, self._records(work), model, meter, self.progress)
+        else:  # nothing private is opened: no reading begins, and a failure is void
+            assert isinstance(running, Reuser)
+            made = running.reuse(parameters, terms, stored.read(rows), model, self.progress)
+        output = stored.write(self.uri, made)
+        ledger.publish(self.engine, self.claim, meter.realized, output, _worker_name())
+
+    def _records(self, work: leases.Work) -> records.Records:
+        """Commit "reading begins", then open the data."""
+        address = records.check_address(work.version.uri, settings.load().data_root_list)
         leases.begin_reading(self.engine, self.claim)
         self.reading = True
-        data = records.read(address, layout_of(work.dataset), batch_key(self.claim.job_id))
-        made = running.run(parameters, terms, data, model, meter, self.progress)
-        output = staging.write(self.uri, (each.to_json() for each in made))
-        ledger.publish(self.engine, self.claim, meter.realized, output, _worker_name())
+        return records.read(address, layout_of(work.dataset, work.version), batch_key(self.claim.job_id))
 
 
 def _load(row: Any) -> models.LocalModel:
@@ -118,12 +126,12 @@ def _load(row: Any) -> models.LocalModel:
     return models.load(folder, row.facts["sha256"])
 
 
-def layout_of(dataset: Any) -> records.Layout:
-    """How to read a dataset, from its row."""
+def layout_of(dataset: Any, version: Any) -> records.Layout:
+    """How to read a version of a dataset, from their rows."""
     return records.Layout(
-        text_template=dataset.text_template,
-        unit_column=dataset.unit_column,
-        label_column=dataset.label_column,
+        text_template=version.text_template,
+        unit_column=version.unit_column,
+        label_column=version.label_column,
         labels=tuple(dataset.labels),
         max_records_per_unit=dataset.max_records_per_unit,
     )
@@ -155,21 +163,20 @@ def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
 
 @app.task(name="exchequer.check_dataset")
 def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Read a new dataset through once; what is wrong is told to its stewards only."""
+    """Read new data through once, and claim its units; what is wrong is told to its stewards only."""
     engine = _engine()
     found = registry.version_to_check(engine, UUID(version_id))
     if found is None:
         return
     version, dataset = found
-    error: str | None = None
+    configured = settings.load()
+    key = configured.secret("identity")
     try:
-        address = records.check_address(version.uri, settings.load().data_root_list)
-        records.check(address, layout_of(dataset))
+        address = records.check_address(version.uri, configured.data_root_list)
+        units = fingerprints.fingerprints(address, layout_of(dataset, version), key)
+        identity.claim(engine, version.id, fingerprints.proof(key), units)
     except DataError as problem:
-        error = str(problem)
-    except Exception as problem:  # whatever a file system or codec raises: the steward gets the kind
-        error = f"the data can't be read: {type(problem).__name__}"
-    registry.dataset_checked(engine, version.id, error)
+        registry.dataset_refused(engine, version.id, str(problem))
 
 
 @app.task(name="exchequer.check_model")
@@ -181,7 +188,8 @@ def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
         return
     try:
         folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
-        registry.model_checked(engine, row.id, models.inspect(folder), None)
+        inspect = embeddings.inspect if row.kind == "embedding" else models.inspect
+        registry.model_checked(engine, row.id, inspect(folder), None)
     except models.ModelError as error:
         registry.model_checked(engine, row.id, None, str(error))
     except Exception as error:

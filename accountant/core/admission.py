@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, exact, to_decimal
+from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, exact, round_allowance, to_decimal
 from accountant.core.events import Event, releases
 from accountant.core.filters import ZERO, Amount, Costs, Filter, Kind, price_on
 
@@ -75,7 +75,29 @@ class Policy(BaseModel):
     mechanisms: tuple[str, ...] = Field((), description="mechanisms that may be asked for")
     analysts: tuple[str, ...] = Field((), description="people who may ask")
     models: tuple[str, ...] = Field((), description="models that may be used")
+    share_artifacts: bool = Field(
+        False, description="whoever may ask sees and uses the artifacts of everybody's jobs"
+    )
     secret_jobs: bool = Field(False, description="admit jobs that protect declared secrets, not records")
+    approval_days: int | None = Field(
+        None, ge=1, le=3650, description="a request that nobody decided on for so many days expires"
+    )
+    analyst_epsilon: str | None = Field(
+        None,
+        description="cap on the sum of the stand-alone epsilon of one person's jobs; a planning limit: it "
+        "limits people, the filters limit the dataset; ex-post caps are not counted",
+    )
+    project_epsilon: str | None = Field(
+        None, description="the same for the jobs of one project; every job must then name one"
+    )
+    two_people: bool = Field(False, description="raising the allowance needs two stewards")
+
+    def check(self, prefix: str = "") -> None:
+        """Raise InvalidRequest naming an amount that is none."""
+        exact(self.auto_approve_epsilon, f"{prefix}auto_approve_epsilon")
+        for name in ("analyst_epsilon", "project_epsilon"):
+            if getattr(self, name) is not None:
+                round_allowance(getattr(self, name), EPSILON_UNITS, prefix + name)
 
     def approves(self, epsilon_alone: float) -> bool:
         """Whether a job of this epsilon needs nobody's approval."""

@@ -20,7 +20,7 @@ from accountant.core.currencies import (
     secret_json,
 )
 from accountant.core.errors import Conflict, invalid
-from accountant.core.filters import Kind
+from accountant.core.filters import Kind, granted
 from accountant.core.secrets import SecretKind, SecretTerms
 
 
@@ -91,6 +91,23 @@ def allowance_body(allowance: Allowance, books: Books, neighbours: str) -> dict[
         ex_post=ex_post,
         secret=secret,
     )
+
+
+def raises(books: Books, body: Mapping[str, Any]) -> bool:
+    """Whether the ALLOW with this body loosens anything: a first allowance does, and so does `realized`."""
+    if "epsilon" in body:
+        epsilon, delta = granted(body["epsilon"], body["delta"])
+        if books.account is None or epsilon > books.account.epsilon or delta > books.account.delta:
+            return True
+    if "ex_post" in body:
+        after = allow_ex_post(books.ex_post, body["ex_post"])
+        loosened = after.settlement is Settlement.REALIZED is not books.ex_post.settlement
+        if loosened or after.limit > books.ex_post.limit:
+            return True
+    if "secret" in body:
+        bound = SecretTerms.from_json(body["secret"]["terms"]).bound
+        return books.secret is None or bound > books.secret.terms.bound
+    return False
 
 
 def _shares(given: Mapping[str, object]) -> dict[Kind, Fraction]:

@@ -1,11 +1,11 @@
-"""What entries do to an account: the one meaning of ALLOW, RESERVE, COMMIT and VOID.
+"""What entries do to an account: the one meaning of ALLOW, RESERVE, COMMIT and VOID (REVERSAL: corrections).
 
 Pure. The ledger applies an entry here before it writes it, and `exchequer verify` replays an export
 through the same steps, so a balance can only be what the entries say.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -91,13 +91,16 @@ def reserve_body(
     model: Mapping[str, Any] | None,
     approval: Mapping[str, Any] | None,
     others: Mapping[str, Any] | None = None,
+    source: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The body of a RESERVE. `approval` says who approved it and why; None: the policy did.
 
-    `others` is what currencies.entry_part gives for the job: its ex-post and secret parts.
+    `others` is what currencies.entry_part gives for the job: its ex-post and secret parts. `source` is
+    what it reads (core.lineage): a version of the data, or an earlier job's artifacts.
     """
     return {
         **({} if others is None else others),
+        **({} if source is None else {"source": dict(source)}),
         "mechanism": mechanism,
         "parameters": dict(parameters),
         "terms": terms.to_json(),
@@ -116,18 +119,24 @@ def commit_body(
     output: str | None,
     *,
     others: Mapping[str, Any] | None = None,
+    artifacts: Sequence[Mapping[str, str]] = (),
+    read: bool = True,
 ) -> dict[str, Any]:
     """The body of a COMMIT: what was really spent. `output` is the SHA-256 of what was published.
 
-    `others`: the ex-post and secret parts as realized (currencies.entry_part).
+    `others`: the ex-post and secret parts as realized (currencies.entry_part). `artifacts`: name, kind and
+    SHA-256 of each that is published with it. `read`: whether private data was read under the reservation,
+    which decides whether a correction may lower the charge.
     """
     return {
         **({} if others is None else others),
+        **({"artifacts": [dict(each) for each in artifacts]} if artifacts else {}),
         "event": to_json(event),
         "costs": {} if account is None else costs_json(account.costs(event)),
         "outcome": outcome,
         "attempt": attempt,
         "output_sha256": output,
+        "read": read,
     }
 
 
@@ -255,24 +264,41 @@ class Books:
     ex_post: ExPostAccount = NO_EX_POST
     secret: SecretAccount | None = None
     history: History = NO_HISTORY
+    #: A correction raised a charge beyond what an account allows, and it is not covered yet.
+    overdrawn: bool = False
 
     @property
     def accounts(self) -> Accounts:
         return Accounts(self.account, self.ex_post, self.secret)
 
-    def apply(self, kind: EntryKind, body: Mapping[str, Any], held: Reservation | None = None) -> "Books":
+    def apply(
+        self, kind: EntryKind, job: str | None, body: Mapping[str, Any], held: Reservation | None = None
+    ) -> "Books":
         """The books after one more entry; `held` is the live reservation that a COMMIT or VOID resolves.
 
         Raises VerificationFailed where the entry can't stand.
         """
         with failing():
-            if kind is EntryKind.ALLOW:
-                return self._allow(body)
-            if kind is EntryKind.RESERVE:
-                return self._reserve(body, read_reservation(body) if held is None else held)
-            if held is None:
-                raise VerificationFailed("it resolves a reservation that is not live")
-            return self._void(held) if kind is EntryKind.VOID else self._commit(held, body)
+            after = self._applied(kind, job, body, held)
+        covered = after.overdrawn and not after.accounts.overdrawn
+        return replace(after, overdrawn=False) if covered else after
+
+    def _applied(
+        self, kind: EntryKind, job: str | None, body: Mapping[str, Any], held: Reservation | None
+    ) -> "Books":
+        if kind is EntryKind.ALLOW:
+            return self._allow(body)
+        if job is None:
+            raise VerificationFailed("it names no reservation")
+        if kind is EntryKind.REVERSAL:
+            from accountant.core.corrections import reverse  # builds on the steps here
+
+            return reverse(self, job, body)
+        if kind is EntryKind.RESERVE:
+            return self._reserve(body, read_reservation(body) if held is None else held)
+        if held is None:
+            raise VerificationFailed("it resolves a reservation that is not live")
+        return self._void(held, body) if kind is EntryKind.VOID else self._commit(held, body)
 
     def _allow(self, body: Mapping[str, Any]) -> "Books":
         account, history, before = self.account, self.history, self.accounts
@@ -322,7 +348,9 @@ class Books:
         ex_post = replace(self.ex_post, reserved=self.ex_post.reserved + sign * asked.ex_post)
         return replace(self, ex_post=ex_post, secret=secret, history=history)
 
-    def _void(self, held: Reservation) -> "Books":
+    def _void(self, held: Reservation, body: Mapping[str, Any]) -> "Books":
+        if body.get("read", False):
+            raise VerificationFailed("it voids a reservation under which data was read")
         account = self.account
         if account is not None and held.costs:
             account = move(account, held.costs, reserved=-1)
@@ -442,8 +470,10 @@ def closing_jobs_of(entries: Iterable[tuple[EntryKind, str | None, Mapping[str, 
     for entry, job, body in entries:
         if entry is EntryKind.RESERVE and job is not None:
             closers += [(Kind(kind), job) for kind, cost in body["costs"].items() if cost is None]
-        elif entry is EntryKind.VOID:
+        elif entry in (EntryKind.VOID, EntryKind.REVERSAL):
             closers = [each for each in closers if each[1] != job]
+            costs = body["costs"] if entry is EntryKind.REVERSAL else {}
+            closers += [(Kind(kind), str(job)) for kind, cost in costs.items() if cost is None]
     return {kind: next(job for each, job in closers if each is kind) for kind, _ in closers}
 
 

@@ -30,6 +30,7 @@ class EntryKind(StrEnum):
     RESERVE = "RESERVE"
     COMMIT = "COMMIT"
     VOID = "VOID"
+    REVERSAL = "REVERSAL"
 
 
 FIELDS = ("version", "dataset", "seq", "kind", "at", "actor", "job", "body", "previous")

@@ -23,11 +23,18 @@ PLACES: tuple[tuple[str, ...], ...] = (
     ("actor",),
     ("body", "reason"),
     ("body", "approval"),
+    ("body", "proposed_by"),
+    ("body", "confirmed_by"),
+    ("body", "confirmation"),
 )
 #: Of a COMMIT, whatever the dataset settles: the reserved cap stands in the RESERVE for everybody.
 COMMIT_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "ex_post", "cap"))
 #: Texts that an analyst writes. No mechanism's price depends on one: a test tries each.
 TEXTS = ("prompt", "public_template", "rewriting", "stop", "template")
+#: Of a REVERSAL of a job with an ex-post part: the figures that say or bound what it really cost.
+EX_POST_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "cap"), ("body", "ex_post"))
+#: Documents that a REVERSAL quotes, private values and all.
+QUOTED = ("reserve", "corrects")
 RESERVE_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, *(("body", "parameters", name) for name in TEXTS))
 
 _HEX = re.compile(r"[0-9a-f]+")
@@ -35,6 +42,11 @@ _HEX = re.compile(r"[0-9a-f]+")
 
 def _places(document: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
     kind = document.get("kind")
+    if kind == "REVERSAL":
+        body = document.get("body")
+        held = body.get("reserve") if isinstance(body, dict) else None
+        asked = held.get("body") if isinstance(held, dict) else None
+        return EX_POST_PLACES if isinstance(asked, dict) and "ex_post" in asked else PLACES
     return RESERVE_PLACES if kind == "RESERVE" else COMMIT_PLACES if kind == "COMMIT" else PLACES
 
 
@@ -52,18 +64,27 @@ def sealed(document: Mapping[str, Any], secret: bytes) -> dict[str, Any]:
 
 
 def hidden(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What is hashed and published: a commitment at every private place. Raises VerificationFailed."""
-    return _mapped(document, lambda _, value: value if is_hidden(value) else {"sha256": commitment(value)})
+    """What is hashed and published: a commitment at every private place. Raises VerificationFailed.
+
+    Entries that a REVERSAL quotes are hidden in the same way, so their hashes stay those of the chain.
+    """
+    mapped = _mapped(document, lambda _, value: value if is_hidden(value) else {"sha256": commitment(value)})
+    quoted = {name: hidden(value) for name, value in _quoted(document) if value.get("version") != 1}
+    return {**mapped, "body": {**mapped["body"], **quoted}} if quoted else mapped
 
 
 def opened(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with plain values at private places; what is hidden stays a commitment."""
+    """The document with plain values at private places; what is hidden stays a commitment.
+
+    What a REVERSAL quotes stays as it is stored: its hash is checked.
+    """
     return _mapped(document, lambda _, value: value if is_hidden(value) else value["value"])
 
 
 def hidden_count(document: Mapping[str, Any]) -> int:
     """How many private values are not shown."""
-    return sum(is_hidden(holder[name]) for _, holder, name in _found(document))
+    own = sum(is_hidden(holder[name]) for _, holder, name in _found(document))
+    return own + sum(hidden_count(value) for _, value in _quoted(document) if value.get("version") != 1)
 
 
 def commitment(opening: Any) -> str:
@@ -80,6 +101,14 @@ def is_hidden(value: object) -> bool:
 
 def _hex(text: object, digits: int) -> bool:
     return isinstance(text, str) and len(text) == digits and _HEX.fullmatch(text) is not None
+
+
+def _quoted(document: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The documents that a REVERSAL quotes, by their key in its body."""
+    body = document.get("body")
+    if document.get("kind") != "REVERSAL" or not isinstance(body, dict):
+        return []
+    return [(name, body[name]) for name in QUOTED if isinstance(body.get(name), dict)]
 
 
 def _found(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any], str]]:

@@ -22,6 +22,8 @@ from accountant.core.budget import (
     round_price,
     to_decimal,
 )
+from accountant.core.caps import NO_USAGE, Usage, beyond_caps, limits
+from accountant.core.composition import epsilon_alone as alone
 from accountant.core.errors import InvalidRequest, invalid
 from accountant.core.events import FREE, Event, releases
 from accountant.core.filters import Kind
@@ -183,6 +185,26 @@ class Accounts:
     ex_post: ExPostAccount = NO_EX_POST
     secret: SecretAccount | None = None
 
+    @property
+    def overdrawn(self) -> bool:
+        """Whether more is charged on one of them than it allows, as only a correction can make it.
+
+        Not where an ex-post account settles what was realized: that may pass its allowance by itself.
+        """
+        if self.dp is not None and not any(each.holds for each in self.dp.filters):
+            return True
+        if (
+            self.ex_post.settlement is Settlement.PLANNED
+            and self.ex_post.left < 0
+            and not self.ex_post.hidden
+        ):
+            return True
+        secret = self.secret
+        return secret is not None and (
+            secret.spent + secret.reserved > secret.limit
+            or (secret.kind is SecretKind.ONE and secret.jobs > 1)
+        )
+
     def fits(self, asked: Demand) -> bool:
         """Whether the job fits every account, all policy aside."""
         if beyond_dp(self, asked, True) is not None:
@@ -191,13 +213,24 @@ class Accounts:
 
 
 def decide_job(
-    accounts: Accounts, asked: Demand, epsilon_alone: float, policy: Policy, approved: bool
+    accounts: Accounts,
+    asked: Demand,
+    epsilon_alone: float,
+    policy: Policy,
+    approved: bool,
+    usage: Usage = NO_USAGE,
 ) -> Decision:
-    """Decide on a job over all currencies. A job with an ex-post or secret part is never automatic."""
+    """Decide on a job over all currencies and caps. `usage`: what its analyst and project use already.
+
+    A job with an ex-post or secret part is never automatic. The accounts speak before the caps.
+    """
     refused = beyond_dp(accounts, asked, policy.secret_jobs)
     if refused is not None:
         return refused
     decision = decide(accounts.dp, asked.dp, epsilon_alone, policy, approved)
+    capped = None if isinstance(decision, Refused) else beyond_caps(usage, policy, epsilon_alone)
+    if capped is not None:
+        return capped
     if isinstance(decision, Admitted) and not approved and (asked.ex_post or asked.secret is not None):
         return NeedsApproval(decision.costs, "a job with an ex-post or secret part needs approval")
     return decision
@@ -206,6 +239,9 @@ def decide_job(
 def beyond_dp(accounts: Accounts, asked: Demand, secret_jobs: bool) -> Refused | None:
     """Why the ex-post or the secret account refuses, or None."""
     cap = to_decimal(asked.ex_post, EPSILON_UNITS)
+    if accounts.overdrawn and (asked.ex_post or asked.secret is not None or releases(asked.dp)):
+        why = "the account is overdrawn by a correction: nothing that costs anything is admitted"
+        return Refused("overdrawn", "0", "-", why)
     if asked.ex_post and accounts.secret is not None:
         return Refused("secret", "0", cap, "ex-post jobs are refused while a secret statement stands")
     if not accounts.ex_post.admits(asked.ex_post) and asked.ex_post:
@@ -242,9 +278,15 @@ def _secret_refusal(account: SecretAccount, asked: Demand) -> Refused | None:
 
 
 def with_largest(
-    refused: Refused, mechanism: Mechanism[Any], raw: Mapping[str, Any], terms: Terms, accounts: Accounts
+    refused: Refused,
+    mechanism: Mechanism[Any],
+    raw: Mapping[str, Any],
+    terms: Terms,
+    accounts: Accounts,
+    policy: Policy | None = None,
+    usage: Usage = NO_USAGE,
 ) -> Refused:
-    """The refusal with the largest request of this shape that every account has room for.
+    """The refusal with the largest request of this shape that every account and cap has room for.
 
     The size is the mechanism's `size_field`, or the cap where that is what does not fit; all else stays
     as asked. Unchanged where that field does not move the price of such a request.
@@ -252,8 +294,16 @@ def with_largest(
     size = mechanism.size_field
     if refused.cap == "ex-post" and "ex_post_cap" in mechanism.fields:
         size = "ex_post_cap"
+
+    def affordable(price: Price) -> bool:
+        if not accounts.fits(demand(price)):
+            return False
+        if policy is None or price.dp is None or not limits(policy):
+            return True
+        return beyond_caps(usage, policy, alone(price.dp, terms.delta)[0]) is None
+
     try:
-        found = fit(mechanism, raw, terms, size, lambda price: accounts.fits(demand(price)))
+        found = fit(mechanism, raw, terms, size, affordable)
     except InvalidRequest:
         return refused
     return refused.with_largest(size, None if found is None else found.value)
@@ -383,13 +433,13 @@ class Statement:
 def statements(accounts: Accounts, history: History, neighbours: str, unit: str) -> tuple[Statement, ...]:
     """What holds now, one sentence per currency, with its exceptions."""
     return (
-        _dp_statement(history, neighbours, unit),
+        _dp_statement(accounts, history, neighbours, unit),
         _ex_post_statement(accounts, history),
         _secret_statement(accounts, history),
     )
 
 
-def _dp_statement(history: History, neighbours: str, unit: str) -> Statement:
+def _dp_statement(accounts: Accounts, history: History, neighbours: str, unit: str) -> Statement:
     if history.secret_jobs:
         text = (
             f"No (ε, δ) statement holds: {_count(history.secret_jobs, 'job')} protected secrets, not records."
@@ -399,6 +449,12 @@ def _dp_statement(history: History, neighbours: str, unit: str) -> Statement:
         return Statement("dp", "Nothing has been released.", True)
     epsilon = to_decimal(history.largest_epsilon, EPSILON_UNITS)
     delta = to_decimal(history.largest_delta, DELTA_UNITS)
+    if accounts.dp is not None and not any(each.holds for each in accounts.dp.filters):
+        text = (
+            "Overdrawn: a correction raised a charge beyond the allowance. No filter holds, so not even "
+            f"({epsilon}, {delta}) can be stated of all releases together."
+        )
+        return Statement("dp", text, False)
     step = f"replacing one {unit}" if neighbours == "replace-one" else f"adding or removing one {unit}"
     exceptions = []
     if history.ex_post_jobs:
@@ -436,6 +492,12 @@ def _secret_statement(accounts: Accounts, history: History) -> Statement:
     terms = account.terms
     least = max(history.largest_bound, terms.bound)
     now = ""
+    if accounts.overdrawn and (
+        account.spent + account.reserved > account.limit
+        or (account.kind is SecretKind.ONE and account.jobs > 1)
+    ):
+        text = f"Overdrawn: a correction raised a charge beyond the bound {least:g}, which no longer holds."
+        return Statement("secret", text, False)
     if account.kind is SecretKind.MANY:
         assert account.order is not None
         used = (account.spent + account.reserved) / EPSILON_UNITS

@@ -109,7 +109,8 @@ class Mechanism(Generic[P]):
     `context_tokens` says how long a context gets, given the tokens of the template; `size_field` is
     the field by which a request is made smaller when it does not fit; `missing` names what a price can
     do without and a run can't; `unavailable` names a variant that is priced and not run yet; `uses_model`
-    says whether a job names a model; `progress_unit` is what its public progress counts.
+    says whether a job names a model; `progress_unit` is what its public progress counts;
+    `artifacts_need_model`: what a job releases serves only the model that it ran with.
     """
 
     id: str
@@ -125,6 +126,7 @@ class Mechanism(Generic[P]):
     unavailable: Callable[[P], FieldProblem | None] = lambda _: None
     uses_model: bool = True
     progress_unit: str = "tokens"
+    artifacts_need_model: bool = True
     fields: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

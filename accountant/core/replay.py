@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from accountant.core.books import Books, Reservation, failing, read_reservation
+from accountant.core.books import Books, Reservation, failing, read_costs, read_reservation
 from accountant.core.chain import EntryKind
 from accountant.core.errors import VerificationFailed
 from accountant.core.filters import Kind
@@ -41,7 +41,7 @@ class Replay:
     def apply(self, kind: EntryKind, job: str | None, body: Mapping[str, Any]) -> None:
         """One more entry. Raises VerificationFailed where it can't stand; nothing has changed then."""
         if kind is EntryKind.ALLOW:
-            self._books = self._books.apply(kind, body)
+            self._books = self._books.apply(kind, None, body)
             return
         if not isinstance(job, str):
             raise VerificationFailed("it names no reservation")
@@ -51,18 +51,32 @@ class Replay:
                 raise VerificationFailed("its job is reserved already")
             with failing():
                 held = read_reservation(body)
-            self._books = self._books.apply(kind, body, held)
+            self._books = self._books.apply(kind, job, body, held)
             self._jobs[key] = held
             self.live_count += 1
             for shut in (each for each, cost in held.costs.items() if cost is None):
                 self._closers[shut][key] = None
             return
-        self._books = self._books.apply(kind, body, self._jobs.get(key))
+        if kind is EntryKind.REVERSAL:
+            self._reverse(job, key, body)
+            return
+        self._books = self._books.apply(kind, job, body, self._jobs.get(key))
         self._jobs[key] = None
         self.live_count -= 1
         if kind is EntryKind.VOID:
-            for jobs in self._closers.values():
-                jobs.pop(key, None)
+            self._reopen(key)
+
+    def _reverse(self, job: str, key: bytes | str, body: Mapping[str, Any]) -> None:
+        if key not in self._jobs or self._jobs[key] is not None:
+            raise VerificationFailed("it corrects a job that is not settled")
+        self._books = self._books.apply(EntryKind.REVERSAL, job, body)
+        self._reopen(key)
+        for shut in (each for each, cost in read_costs(body["costs"]).items() if cost is None):
+            self._closers[shut][key] = None
+
+    def _reopen(self, key: bytes | str) -> None:
+        for jobs in self._closers.values():
+            jobs.pop(key, None)
 
 
 def _job_key(job: str) -> bytes | str:

@@ -18,7 +18,15 @@ from accountant.core.chain import FIELDS, canonical, opened, published
 from accountant.core.checkpoints import Checkpoint, read_checkpoint
 from accountant.core.commitments import is_hidden
 from accountant.core.errors import VerificationFailed
-from accountant.core.verifier import Verified, Verifier, agree, read_document, read_object, summary
+from accountant.core.verifier import (
+    Verified,
+    Verifier,
+    agree,
+    known_balances,
+    read_document,
+    read_object,
+    summary,
+)
 
 __all__ = [
     "COLUMNS",
@@ -192,6 +200,9 @@ def checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes | 
     """What an export claims of itself must be what its entries add up to."""
     public = claimed.get("public") is True
     expected = header(found.dataset, found.entries, found.head, found.books, found.live, public=public)
+    stated = claimed.get("balances")
+    if isinstance(stated, dict):
+        expected["balances"] = known_balances(stated, found, public=public)
     for name in ("dataset", "entries", "head", "balances"):
         if claimed.get(name) != expected[name]:
             raise VerificationFailed(

@@ -15,9 +15,11 @@ from accountant.core.books import SHAPES, Books, as_text
 from accountant.core.chain import GENESIS, Entry, EntryKind, digest, read_entry
 from accountant.core.checkpoints import Checkpoint
 from accountant.core.commitments import hidden_count, is_hidden
+from accountant.core.corrections import quoted
 from accountant.core.currencies import NO_EX_POST, Demand, Settlement, demand, read_demand
 from accountant.core.errors import ExchequerError, VerificationFailed
 from accountant.core.events import to_json
+from accountant.core.lineage import Lineage
 from accountant.core.pricing import Mechanism, Terms
 from accountant.core.replay import Replay
 
@@ -53,6 +55,7 @@ def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:
         others["secret"] = [str(held.limit), str(held.spent), str(held.reserved), str(held.jobs)]
     return {
         **others,
+        **({"overdrawn": True} if books.overdrawn else {}),
         "live_reservations": live,
         "filters": None
         if account is None
@@ -78,8 +81,11 @@ class Verifier:
     def __init__(self, dataset: str | None = None, checkpoints: Iterable[Checkpoint] = ()) -> None:
         self.dataset = dataset
         self.replay = Replay()
+        self.lineage = Lineage()
         self.head = GENESIS
         self.count = 0
+        self._hashes = bytearray()  # 32 bytes an entry, so that quotations can be checked
+        self._corrections: dict[str, int] = {}  # job: number of its newest REVERSAL
         self.hidden = 0
         self._version = 1
         self._checkpoints = tuple(sorted(checkpoints, key=lambda each: each.seq))
@@ -103,14 +109,35 @@ class Verifier:
                 raise VerificationFailed("its content does not match its hash")
             if entry.kind is EntryKind.RESERVE:
                 _check_price(entry.body)
+            self.lineage.add(entry)
+            if entry.kind is EntryKind.REVERSAL:
+                self._check_quotations(entry)
             self.replay.apply(entry.kind, entry.job, entry.body)
         except (VerificationFailed, ValueError) as error:  # ValueError: what has no canonical form
             raise VerificationFailed(str(error), seq) from None
         self.head, self.count, self._version = recorded_hash, seq, entry.version
+        self._hashes += bytes.fromhex(recorded_hash)
         if entry.version > 1:
             self.hidden += hidden_count(document)
         self._meet()
         return entry
+
+    def _check_quotations(self, entry: Entry) -> None:
+        """A REVERSAL quotes two entries of this chain, the second the newest of its job, and two people."""
+        try:
+            reserved, corrected = quoted(entry.body)
+        except (KeyError, TypeError, ValueError) as error:
+            raise VerificationFailed(f"what it quotes can't be read: {error}") from None
+        for seq, hashed in (reserved, corrected):
+            if not 0 < seq < entry.seq or self._hashes[32 * seq - 32 : 32 * seq] != bytes.fromhex(hashed):
+                raise VerificationFailed(f"it quotes an entry {seq} that this ledger does not hold")
+        newest = self._corrections.get(str(entry.job))
+        if newest not in (None, corrected[0]):
+            raise VerificationFailed(f"it corrects entry {corrected[0]}, entry {newest} stands")
+        confirmer = entry.body.get("confirmed_by")
+        if not is_hidden(confirmer) and entry.actor and confirmer != entry.actor:
+            raise VerificationFailed("it was not written by whoever confirmed it")
+        self._corrections[str(entry.job)] = entry.seq
 
     def _meet(self) -> None:
         """Compare with the checkpoints made at this entry."""
@@ -132,6 +159,18 @@ class Verifier:
         )
 
 
+def known_balances(stated: Mapping[str, Any], found: Verified, *, public: bool) -> dict[str, Any]:
+    """The balances that the entries add up to; where an entry hides an ex-post cost, that one as stated."""
+    own = summary(found.books, found.live, public=public)
+    if not found.books.ex_post.hidden:
+        return own
+    claimed = stated.get("ex_post")
+    if isinstance(claimed, list) and len(claimed) == 3 and "ex_post" in own:
+        own["ex_post"][1] = claimed[1]
+    own.pop("overdrawn", None)  # that a correction passed the ex-post allowance can't be seen either
+    return {**own, **({"overdrawn": True} if stated.get("overdrawn") is True else {})}
+
+
 def agree(checkpoint: Checkpoint, found: Verified) -> None:
     """Raise VerificationFailed unless the checkpoint is of this ledger as verified so far."""
     if found.dataset and checkpoint.dataset != found.dataset:
@@ -142,7 +181,7 @@ def agree(checkpoint: Checkpoint, found: Verified) -> None:
         raise VerificationFailed(
             f"the history up to entry {checkpoint.seq} is not the one that a checkpoint was signed for"
         )
-    if checkpoint.balances != summary(found.books, found.live, public=True):
+    if checkpoint.balances != known_balances(checkpoint.balances, found, public=True):
         raise VerificationFailed(
             f"the balances at entry {checkpoint.seq} are not those that a checkpoint was signed for"
         )

@@ -204,7 +204,7 @@ def test_entries_without_a_step_of_delta_still_replay():
     body = allow_body(None, "3", "1e-6", "why")
     for each in body["filters"]:
         each.pop("step_delta", None)
-    books = Books().apply(EntryKind.ALLOW, body)
+    books = Books().apply(EntryKind.ALLOW, None, body)
     assert books.account.costs(Gaussian(10.0))[Kind.BASIC] is None
 
 

@@ -38,10 +38,10 @@ def test_the_writer_and_the_replay_apply_the_same_steps():
         reserve, commit = shape(writer.account, tokens)
         job = str(uuid.uuid4())
         replay.apply(EntryKind.RESERVE, job, reserve)
-        writer = writer.apply(EntryKind.RESERVE, reserve)
+        writer = writer.apply(EntryKind.RESERVE, job, reserve)
         assert replay.live() == {job: read_reservation(reserve)}
         replay.apply(EntryKind.COMMIT, job, commit)
-        writer = writer.apply(EntryKind.COMMIT, commit, read_reservation(reserve))
+        writer = writer.apply(EntryKind.COMMIT, job, commit, read_reservation(reserve))
         assert replay.books == writer
     assert (replay.live_count, replay.live()) == (0, {})
 
@@ -84,7 +84,7 @@ def test_nothing_has_changed_where_an_entry_fails():
         replay.apply(EntryKind.RESERVE, "a", {**reserve, "costs": {}})
     assert (replay.books, replay.live_count) == (before, 0)
     with pytest.raises(VerificationFailed, match="not live"):
-        Books().apply(EntryKind.VOID, {})
+        Books().apply(EntryKind.VOID, "a", {})
 
 
 def test_memory_is_a_few_hundred_bytes_a_job():

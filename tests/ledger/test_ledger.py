@@ -310,14 +310,14 @@ def test_impossible_allowances_are_errors_that_name_the_field(bench, epsilon):
         "TRUNCATE entries CASCADE",
     ],
 )
-def test_entries_are_append_only_for_the_owner_too(bench, statement):
-    with pytest.raises(DBAPIError, match="append-only"), bench.engine.begin() as connection:
+def test_entries_are_append_only_for_the_owner_too(bench, owner, statement):
+    with pytest.raises(DBAPIError, match="append-only"), owner.begin() as connection:
         connection.execute(text(statement))
 
 
-def test_without_the_truncate_trigger_the_ledger_could_be_emptied(bench):
+def test_without_the_truncate_trigger_the_ledger_could_be_emptied(bench, owner):
     """The guard taken out, in a transaction that is rolled back: TRUNCATE then goes through."""
-    with bench.engine.connect() as connection:
+    with owner.connect() as connection:
         connection.execute(text("ALTER TABLE entries DISABLE TRIGGER entries_truncate"))
         connection.execute(text("TRUNCATE entries"))
         assert connection.execute(text("SELECT count(*) FROM entries")).scalar_one() == 0

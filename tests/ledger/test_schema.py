@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 
 from accountant import reports, tables
 from accountant.core import mechanisms
@@ -20,10 +20,11 @@ from tests.support import Bench
 
 
 @pytest.fixture
-def alembic(database_url) -> Config:
+def alembic(owner_url, database_url) -> Config:
     config = Config(str(MIGRATIONS / "alembic.ini"))
     config.set_main_option("script_location", str(MIGRATIONS))
-    config.attributes["url"] = database_url
+    config.attributes["url"] = owner_url
+    config.attributes["application_url"] = database_url
     return config
 
 
@@ -31,7 +32,7 @@ def test_alembic_finds_nothing_to_add(alembic):
     command.check(alembic)
 
 
-def test_checks_and_defaults_are_those_of_the_tables(engine):
+def test_checks_and_defaults_are_those_of_the_tables(owner):
     """Alembic compares no CHECK: the tables made anew, in a schema of their own, have the same ones."""
     constraints = text(
         "SELECT r.relname, c.conname, pg_get_constraintdef(c.oid) FROM pg_constraint c "
@@ -43,7 +44,7 @@ def test_checks_and_defaults_are_those_of_the_tables(engine):
         "FROM information_schema.columns "
         "WHERE table_schema = :schema AND table_name <> 'alembic_version' ORDER BY 1, 2"
     )
-    with engine.connect().execution_options(schema_translate_map={None: "plain"}) as connection:
+    with owner.connect().execution_options(schema_translate_map={None: "plain"}) as connection:
         connection.execute(text("CREATE SCHEMA plain"))
         tables.metadata.create_all(connection)
         for query in (constraints, columns):
@@ -122,14 +123,12 @@ def write_old(connection, dataset: str) -> None:
     )
 
 
-def test_an_older_ledger_is_carried_over(alembic, database_url, engine):
+def test_an_older_ledger_is_carried_over(alembic, owner, engine):
     bench = Bench(engine)
     engine.dispose()
     command.downgrade(alembic, "0001")
-    admin = create_engine(database_url)
-    with admin.begin() as connection:
+    with owner.begin() as connection:
         write_old(connection, bench.dataset)
-    admin.dispose()
     command.upgrade(alembic, "head")
     assert reports.check(engine, bench.dataset) == []
     facts = reports.dataset(engine, bench.dataset, bench.steward)

@@ -211,7 +211,7 @@ GARBAGE = [
     b'{"name": "x", "password": "long enough now", "roles": ["king"]}',
 ]
 TAKERS = ["/jobs", "/datasets", "/models", "/users", "/session"]
-TAKERS += ["{dataset}/quote", "{dataset}/allowance", "{dataset}/data"]
+TAKERS += ["{dataset}/quote", "{dataset}/allowance", "{dataset}/data", "{dataset}/versions"]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from accountant import ledger, registry, reports
 from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance, JobRequest
-from tests.support import person
+from tests.support import other_people, person
 from tests.workers.conftest import SAMPLE, wait_for
 
 pytestmark = pytest.mark.slow
@@ -220,8 +220,7 @@ def test_data_that_is_not_as_declared_is_refused_to_the_steward_only(desk, chang
 
 def test_a_failure_while_private_data_is_read_says_nothing(desk, dataset, tmp_path):
     """The data disappears between its check and the job: charged, and no word of why."""
-    copy = tmp_path / "private.csv"
-    shutil.copy(SAMPLE / "private.csv", copy)
+    copy = other_people(SAMPLE / "private.csv", tmp_path / "private.csv")
     name = desk.dataset(uri=str(copy))
     ledger.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     copy.unlink()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from accountant.core.errors import DataError
-from workers.records import Broken, Layout, Record, Records, check, check_address, read, records
+from workers.fingerprints import fingerprints
+from workers.records import Broken, Layout, Record, Records, check_address, read, records
 
 ROWS = [
     {"title": 'Good, "fine"\nfood', "body": "I ate {well}.", "who": "ann", "label": "up"},
@@ -40,7 +41,7 @@ def write(folder, form: str):
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "jsonl", "jsonl.gz", "parquet"])
 def test_every_format_gives_the_same_records(tmp_path, form):
     path = write(tmp_path, form)
-    check(str(path), LAYOUT)
+    assert len(list(fingerprints(str(path), LAYOUT, b"k"))) == 4  # a unit and a record, twice
     assert list(records(str(path), LAYOUT)) == [
         Record("ann", "up", 'Good, "fine"\nfood. I ate {well}.'),
         Record("bob", "down", "Bad. Never again – no."),
@@ -71,7 +72,7 @@ def test_bad_data_is_refused_with_its_place_and_without_its_content(tmp_path, na
     path = tmp_path / f"data.{form}"
     path.write_bytes(data)
     with pytest.raises(DataError, match=message) as caught:
-        check(str(path), LAYOUT)
+        list(fingerprints(str(path), LAYOUT, b"k"))
     assert "sideways" not in str(caught.value)
 
 

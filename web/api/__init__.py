@@ -13,4 +13,14 @@ def _authenticate() -> None:
         authenticate_token()
 
 
-from web.api import audits, corpora, datasets, jobs, models, openapi, people  # noqa: E402, F401  (they hang their routes on `api`)
+from web.api import (  # noqa: E402  (they hang their routes on `api`)
+    artifacts,  # noqa: F401
+    audits,  # noqa: F401
+    corpora,  # noqa: F401
+    datasets,  # noqa: F401
+    jobs,  # noqa: F401
+    models,  # noqa: F401
+    openapi,  # noqa: F401
+    people,  # noqa: F401
+    proposals,  # noqa: F401
+)

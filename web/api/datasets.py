@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import ledger, registry, reports
+from accountant import ledger, proposals, registry, reports
 from accountant.core.admission import Policy
 from accountant.core.allowances import SecretDeclaration
 from accountant.core.errors import InvalidRequest, invalid
@@ -64,6 +64,15 @@ class Correction(Body):
     labels: list[str] | None = None
 
 
+class NewVersion(Body):
+    """More or changed data of a dataset; what is not given stays as in the newest version in use."""
+
+    uri: str = Field(min_length=1, max_length=2000)
+    text_template: str | None = Field(None, min_length=1, max_length=4000)
+    unit_column: str | None = None
+    label_column: str | None = None
+
+
 class QuoteRequest(Body):
     """What to price, and which field to fit."""
 
@@ -71,6 +80,7 @@ class QuoteRequest(Body):
     parameters: dict[str, Any] = Field(default_factory=dict)
     fit: str | None = None
     epsilon: float | None = Field(None, gt=0, le=1e6)
+    project: str | None = Field(None, max_length=200)
 
 
 @api.get("/datasets")
@@ -99,14 +109,16 @@ def dataset(name: str) -> Response:
 
 
 @api.post("/datasets/<name>/allowance")
-@describe(Operation(body=NewAllowance))
-def allow(name: str) -> Response:
-    """Set the allowance; answers with the dataset."""
+@describe(Operation(body=NewAllowance, or_status=202))
+def allow(name: str) -> tuple[Response, int]:
+    """Set the allowance; answers with the dataset, or 202 with a proposal where two people are needed."""
     actor = current_actor()
     actor.require("steward")
     reports.dataset(engine(), name, actor)  # a name in the address that names nothing is 404, not 422
-    ledger.allow(engine(), name, read(NewAllowance).allowance(), actor)
-    return jsonify(reports.dataset(engine(), name, actor))
+    proposal = proposals.allow_or_propose(engine(), name, read(NewAllowance).allowance(), actor)
+    if proposal is not None:
+        return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
+    return jsonify(reports.dataset(engine(), name, actor)), 200
 
 
 @api.post("/datasets/<name>/data")
@@ -118,6 +130,17 @@ def correct_dataset(name: str) -> tuple[Response, int]:
     changes = read(Correction).model_dump(exclude_unset=True)
     registry.correct_dataset(engine(), name, changes, actor)
     return jsonify(reports.dataset(engine(), name, actor)), 202
+
+
+@api.post("/datasets/<name>/versions")
+@describe(Operation(body=NewVersion, status=201))
+def add_version(name: str) -> tuple[Response, int]:
+    """Add data on the same account; new jobs run on it once a worker has found it right."""
+    actor = current_actor()
+    actor.require("steward")
+    changes = read(NewVersion).model_dump(exclude_none=True)
+    registry.add_version(engine(), name, changes, actor)
+    return jsonify(reports.dataset(engine(), name, actor)), 201
 
 
 @api.put("/datasets/<name>/policy")
@@ -140,13 +163,16 @@ def quote(name: str) -> Response:
 
 def quote_for(name: str, body: QuoteRequest) -> dict[str, Any]:
     """A quote whose errors name the fields as the request does."""
-    reports.dataset(engine(), name, current_actor())
+    actor = current_actor()
+    reports.dataset(engine(), name, actor)
     try:
-        return reports.quote_on(engine(), name, body.mechanism, body.parameters, body.fit, body.epsilon)
+        return reports.quote_on(
+            engine(), name, body.mechanism, body.parameters, body.fit, body.epsilon, actor, body.project
+        )
     except OverflowError:
         raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
     except InvalidRequest as error:
-        outer = {"mechanism", "fit", "epsilon"}
+        outer = {"mechanism", "fit", "epsilon", "project"}
         if any(each.field in outer for each in error.problems):
             raise
         raise with_prefix(error, "parameters.") from None

@@ -28,6 +28,7 @@ class NewJob(Body):
     model: str | None = Field(None, max_length=200)
     parameters: dict[str, Any] = Field(default_factory=dict)
     purpose: str = Field("", max_length=2000)
+    project: str | None = Field(None, max_length=200)
 
 
 class Reason(Body):
@@ -50,7 +51,9 @@ def submit() -> tuple[Response, int]:
 
 def submit_job(job: NewJob, key: str | None) -> UUID:
     """Submit for whoever acts; pages do it too."""
-    request = ledger.JobRequest(job.dataset, job.mechanism, job.model, job.parameters, job.purpose)
+    request = ledger.JobRequest(
+        job.dataset, job.mechanism, job.model, job.parameters, job.purpose, job.project
+    )
     try:
         return ledger.submit(engine(), request, current_actor(), key)
     except OverflowError:

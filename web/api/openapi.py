@@ -67,6 +67,7 @@ class Operation:
     query: Mapping[str, Schema] = field(default_factory=dict)
     headers: Mapping[str, Schema] = field(default_factory=dict)
     status: int = 200
+    or_status: int | None = None  # another success, as where something is proposed and not yet done
     answer: Schema = field(default_factory=lambda: OBJECT)
     media_types: tuple[str, ...] = ("application/json",)
     refusals: tuple[int, ...] = ()
@@ -164,8 +165,9 @@ def _responses(operation: Operation, names_something: bool) -> dict[str, Any]:
     if operation.query or operation.headers or names_something:
         refusals |= {422}
     problem = {"content": {_PROBLEM: {"schema": {"$ref": REFERENCE.format(model="Problem")}}}}
+    done = [status for status in (operation.status, operation.or_status) if status is not None]
     return {
-        str(operation.status): {"description": "done", "content": content},
+        **{str(status): {"description": "done", "content": content} for status in done},
         **{str(status): {"description": _MEANINGS[status], **problem} for status in sorted(refusals)},
     }
 

@@ -22,7 +22,7 @@ def download(job_id: UUID) -> Response:
     actor = current_actor()
     uri = reports.output_uri(engine(), job_id, actor)
     sha256 = reports.job(engine(), job_id, actor)["output_sha256"]
-    response = Response(_blocks(_open(uri, job_id)), mimetype="application/x-ndjson")
+    response = Response(blocks(_open(uri, job_id)), mimetype="application/x-ndjson")
     response.headers["Content-Disposition"] = f'attachment; filename="{job_id}.jsonl"'
     response.headers["Cache-Control"] = "private, no-cache"
     response.set_etag(sha256)
@@ -60,7 +60,8 @@ def _open(uri: str, job_id: UUID) -> IO[bytes]:
     return file
 
 
-def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+def blocks(file: IO[bytes]) -> Iterator[bytes]:
+    """What is left of a file, a block at a time; it is closed at the end."""
     with file:
         while block := file.read(_BLOCK_BYTES):
             yield block

@@ -69,6 +69,19 @@ def engine(configured: Settings) -> Any:
     return engine_for(environment(configured)["DATABASE_URL"])
 
 
+def excess_rights(configured: Settings) -> list[str] | None:
+    """What the service's database role could do to the ledger beyond its work; None: nobody answers."""
+    from accountant import database
+
+    try:
+        return database.excess_rights(engine(configured))
+    except Exception as error:
+        # SQLAlchemy's errors can't be named here without importing it for every command.
+        if type(error).__module__.startswith("sqlalchemy"):
+            return None
+        raise
+
+
 def require_packages() -> None:
     """Raise Failed where the client was installed without what the local stack needs."""
     for name in STACK_PACKAGES:

@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from accountant.core.errors import ExchequerError
-from web.cli import corpora, data, jobs, ledger, output, stack
+from web.cli import artifacts, corpora, data, jobs, ledger, output, proposals, stack
 from web.cli.price import price
 from web.cli.verify import verify
 
@@ -53,6 +53,12 @@ for function, name, panel in (
     (jobs.refuse, "refuse", WORK),
     (jobs.cancel, "cancel", WORK),
     (jobs.result, "result", WORK),
+    (artifacts.list_artifacts, "artifacts", WORK),
+    (artifacts.artifact, "artifact", WORK),
+    (proposals.correct, "correct", WORK),
+    (proposals.proposals, "proposals", WORK),
+    (proposals.confirm, "confirm", WORK),
+    (proposals.withdraw, "withdraw", WORK),
     (price, "price", LOOK),
     (verify, "verify", LOOK),
 ):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,6 +83,38 @@ def correct_dataset(
     with connect() as client:
         client.correct_dataset(name, **{field: value for field, value in given.items() if value is not None})
         _show_checked(client, name, wait, as_json)
+
+
+@datasets.command("add-version")
+def add_version(
+    name: str,
+    uri: Annotated[str, typer.Option(help="File, folder or address that the workers may open.")],
+    text_template: Annotated[str | None, typer.Option(help="Another text template.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Another label column.")] = None,
+    unit_column: Annotated[str | None, typer.Option(help="Another column of the privacy unit.")] = None,
+    wait: Wait = True,
+    as_json: Json = False,
+) -> None:
+    """Add data of the same people to a dataset: a new version, on the same account."""
+    given = {"text_template": text_template, "label_column": label_column, "unit_column": unit_column}
+    layout = {field: value for field, value in given.items() if value is not None}
+    with connect() as client:
+        number = client.add_version(name, local_address(uri), **layout)["versions"][-1]["number"]
+        look = partial(_version, client, name, number)
+        version = until_checked("checking the data", look) if wait else look()
+    if as_json:
+        print_json(version)
+    if version["state"] == "invalid":
+        raise Failed(
+            f"version {number} of {name!r} was refused: {version['error']}. The others stay as they are."
+        )
+    if not as_json:
+        say(f"dataset {name}, version {number}: {version['state']}")
+
+
+def _version(client: Client, name: str, number: int) -> dict[str, Any]:
+    versions: list[dict[str, Any]] = client.dataset(name)["versions"]
+    return next(each for each in versions if each["number"] == number)
 
 
 def local_address(uri: str) -> str:
@@ -236,10 +269,12 @@ def allow(
     }
     with connect() as client:
         given = {name: value for name, value in others.items() if value is not None}
-        client.allow(dataset, epsilon, delta, reason, **given)
+        proposal = client.allow(dataset, epsilon, delta, reason, **given).get("proposal")
         found = client.dataset(dataset)
     if as_json:
-        print_json(found)
+        print_json(found if proposal is None else proposal)
+    elif proposal is not None:
+        say(f"proposed; another steward runs: exchequer confirm {proposal['id']} --reason TEXT")
     elif found["account"] is None:
         say(f"{dataset}: allowance changed; no (ε, δ) is allowed yet")
     else:
@@ -252,20 +287,40 @@ def policy(
     solo: Annotated[
         bool | None, typer.Option("--solo/--no-solo", help="A steward may approve a job of their own.")
     ] = None,
+    share_artifacts: Annotated[
+        bool | None,
+        typer.Option(
+            "--share-artifacts/--keep-artifacts", help="Whoever may ask sees everybody's artifacts."
+        ),
+    ] = None,
     mechanisms: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
     analysts: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
     models: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
+    approval_days: Annotated[int | None, typer.Option(help="Requests expire after this; 0: never.")] = None,
+    analyst_epsilon: Annotated[
+        str | None, typer.Option(help='Cap on one person\'s sum of stand-alone ε; "": none.')
+    ] = None,
+    project_epsilon: Annotated[str | None, typer.Option(help='The same for one project; "": none.')] = None,
+    two_people: Annotated[
+        bool | None, typer.Option("--two-people/--one-person", help="To raise the allowance.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Change a dataset's policy: what is given changes, the rest stays. Alone, shows it."""
     given: dict[str, Any] = {
         "auto_approve_epsilon": auto_approve,
         "solo": solo,
+        "share_artifacts": share_artifacts,
         "mechanisms": None if mechanisms is None else split(mechanisms),
         "analysts": None if analysts is None else split(analysts),
         "models": None if models is None else split(models),
     }
+    given |= {"approval_days": approval_days, "two_people": two_people}
+    given |= {"analyst_epsilon": analyst_epsilon, "project_epsilon": project_epsilon}
     changes = {name: value for name, value in given.items() if value is not None}
+    for name in ("approval_days", "analyst_epsilon", "project_epsilon"):
+        if name in changes and changes[name] in (0, ""):
+            changes[name] = None
     with connect() as client:
         current = client.dataset(dataset)["policy"]
         if changes:

@@ -36,7 +36,7 @@ ENDED = frozenset({"refused", "expired", "succeeded", "failed", "cancelled"})
 UNSUCCESSFUL = ENDED - {"succeeded"}
 DECISION_SECONDS = 15.0
 LOOK_SECONDS = 0.5
-REQUEST_FIELDS = ("dataset", "mechanism", "model", "parameters", "purpose")
+REQUEST_FIELDS = ("dataset", "mechanism", "model", "parameters", "purpose", "project")
 
 
 def submit(

@@ -77,7 +77,8 @@ def status(as_json: Json = False) -> None:
     """Say what runs. Exit code 3 where the local stack is not running."""
     from web import local
 
-    found = local.status(bootstrap.settings())
+    configured = bootstrap.settings()
+    found = local.status(configured)
     if as_json:
         print_json(found.model_dump(exclude={"database_url", "broker_url"}))
     else:
@@ -89,6 +90,12 @@ def status(as_json: Json = False) -> None:
             out.print(table(["process", "state", "pid", "restarts"], rows, right="pid restarts"))
     if not found.running:
         stop(UNREACHABLE)
+    excess = bootstrap.excess_rights(configured)
+    if excess:
+        note(
+            f"one database role owns the ledger and serves it: it could {', '.join(excess)} entries, or "
+            "disable their triggers. Set DATABASE_OWNER_URL for migrations, and in DATABASE_URL another role."
+        )
 
 
 def login(

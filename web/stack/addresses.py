@@ -15,6 +15,8 @@ POSTGRES = "postgres"
 VALKEY = "valkey"
 SERVERS = (POSTGRES, VALKEY)
 VALKEY_SOCKET = "valkey.sock"
+OWNER = "exchequer"
+APPLICATION = "exchequer_application"
 
 _URL_PATH = re.compile(r"[A-Za-z0-9._/-]{1,80}")  # sun_path holds 107 bytes; nothing to escape
 
@@ -28,7 +30,8 @@ def environment(settings: Settings) -> dict[str, str]:
         if value is not None:
             variables[str(info.validation_alias or f"EXCHEQUER_{name.upper()}")] = str(value)
     variables["EXCHEQUER_HOME"] = str(home)
-    variables.setdefault("DATABASE_URL", database_url(home))
+    if variables.setdefault("DATABASE_URL", database_url(home)) == database_url(home):
+        variables["DATABASE_OWNER_URL"] = owner_url(home)
     variables.setdefault("BROKER_URL", broker_url(home))
     return variables
 
@@ -48,8 +51,13 @@ def prepare(home: Path) -> None:
 
 
 def database_url(home: Path) -> str:
-    """Address of the embedded database."""
-    return f"postgresql+psycopg://exchequer@/exchequer?host={socket_folder(home, POSTGRES)}"
+    """Address of the embedded database, as the role that adds to the ledger and can't change it."""
+    return f"postgresql+psycopg://{APPLICATION}@/{OWNER}?host={socket_folder(home, POSTGRES)}"
+
+
+def owner_url(home: Path) -> str:
+    """The same as the owner of its tables."""
+    return f"postgresql+psycopg://{OWNER}@/{OWNER}?host={socket_folder(home, POSTGRES)}"
 
 
 def broker_url(home: Path) -> str:

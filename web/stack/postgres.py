@@ -8,7 +8,7 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
-from web.stack.addresses import POSTGRES, socket_folder
+from web.stack.addresses import APPLICATION, OWNER, POSTGRES, socket_folder
 from web.stack.processes import Child, StackError, spawn
 from web.stack.wheels import package_folder, plain_environment
 
@@ -157,9 +157,9 @@ def _install() -> Path:
 
 
 def answers(home: Path) -> bool:
-    """Whether it accepts us; makes role and database the first time.
+    """Whether it accepts us; makes roles and database the first time.
 
-    The role is no superuser: whatever gets into a query of ours can't start programs or read files.
+    Neither role is a superuser: whatever gets into a query of ours can't start programs or read files.
     """
     import psycopg
 
@@ -167,12 +167,13 @@ def answers(home: Path) -> bool:
         with psycopg.connect(
             host=socket_folder(home, POSTGRES), user="postgres", dbname="postgres", autocommit=True
         ) as connection:
-            row = connection.execute("SELECT count(*) FROM pg_roles WHERE rolname = 'exchequer'")
+            for role, rights in ((OWNER, "LOGIN CREATEDB"), (APPLICATION, "LOGIN")):
+                row = connection.execute("SELECT count(*) FROM pg_roles WHERE rolname = %s", (role,))
+                if row.fetchone() == (0,):
+                    connection.execute(f"CREATE ROLE {role} {rights}")
+            row = connection.execute("SELECT count(*) FROM pg_database WHERE datname = %s", (OWNER,))
             if row.fetchone() == (0,):
-                connection.execute("CREATE ROLE exchequer LOGIN CREATEDB")
-            row = connection.execute("SELECT count(*) FROM pg_database WHERE datname = 'exchequer'")
-            if row.fetchone() == (0,):
-                connection.execute("CREATE DATABASE exchequer OWNER exchequer")
+                connection.execute(f"CREATE DATABASE {OWNER} OWNER {OWNER}")
     except psycopg.OperationalError:
         return False
     return True

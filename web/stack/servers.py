@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from web.stack import postgres, valkey
-from web.stack.addresses import POSTGRES, VALKEY, broker_url, database_url, forget_links, prepare
+from web.stack.addresses import POSTGRES, VALKEY, broker_url, database_url, forget_links, owner_url, prepare
 from web.stack.processes import Child, StackError, find, log_tail, wait_until
 
 _READY_SECONDS = 120.0  # recovery after a crash takes its time
@@ -38,6 +38,11 @@ class Servers:
     def database_url(self) -> str:
         """For SQLAlchemy; psycopg and psql want it without "+psycopg"."""
         return database_url(self.home)
+
+    @property
+    def owner_url(self) -> str:
+        """The same as the owner of its tables, who may make other databases too."""
+        return owner_url(self.home)
 
     @property
     def broker_url(self) -> str:

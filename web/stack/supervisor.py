@@ -209,11 +209,18 @@ class Supervisor:
             program.argv,
             home=self.home,
             cwd=ROOT,
-            environment={**os.environ, **self.variables, "PYTHONUNBUFFERED": "1"},
+            environment=self._environment(program),
             death_signal=signal.SIGTERM,
         )
         self._note(program.name, "starting", child)
         return child
+
+    def _environment(self, program: Program) -> dict[str, str]:
+        """Only what runs once, the migrations, learns how to connect as the owner of the tables."""
+        variables = {**os.environ, **self.variables, "PYTHONUNBUFFERED": "1"}
+        if not program.once:
+            variables.pop("DATABASE_OWNER_URL", None)
+        return variables
 
     def _note(
         self,

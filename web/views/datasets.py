@@ -8,12 +8,12 @@ from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import ledger, registry, reports
+from accountant import artifacts, proposals, registry, reports
 from accountant.core import mechanisms
 from accountant.core.admission import Policy
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
 from web.api.bodies import read, read_seq
-from web.api.datasets import Correction, NewAllowance, QuoteRequest, export_response, quote_for
+from web.api.datasets import Correction, NewAllowance, NewVersion, QuoteRequest, export_response, quote_for
 from web.api.jobs import NewJob, submit_job
 from web.app import engine
 from web.auth import current_actor, needs_role
@@ -82,6 +82,13 @@ def _policy(values: Mapping[str, str]) -> dict[str, Any]:
     return {
         "auto_approve_epsilon": values.get("policy.auto_approve_epsilon", "").strip() or "0",
         "solo": "policy.solo" in values,
+        "share_artifacts": "policy.share_artifacts" in values,
+        "two_people": "policy.two_people" in values,
+        "approval_days": whole(values.get("policy.approval_days", "")),
+        **{
+            name: values.get(f"policy.{name}", "").strip() or None
+            for name in ("analyst_epsilon", "project_epsilon")
+        },
         **{name: lines(values.get(f"policy.{name}", "")) for name in ("mechanisms", "analysts", "models")},
     }
 
@@ -99,7 +106,7 @@ def show(name: str) -> str:
 def _page(name: str, **forms: Form) -> str:
     actor = current_actor()
     dataset = reports.dataset(engine(), name, actor)
-    overseer = bool(actor.roles & reports.OVERSEERS)
+    overseer = bool(actor.roles & artifacts.OVERSEERS)
     before = read_seq()
     entries = []
     if overseer:
@@ -115,6 +122,7 @@ def _page(name: str, **forms: Form) -> str:
         allowance_form=forms.get("allowance", empty),
         policy_form=forms.get("policy", empty),
         data_form=forms.get("data", empty),
+        version_form=forms.get("version", empty),
     )
 
 
@@ -127,11 +135,14 @@ def allow(name: str) -> BaseResponse:
     try:
         asked = {field: values.get(field, "").strip() for field in ("epsilon", "delta", "reason")}
         body = read(NewAllowance, asked)
-        ledger.allow(engine(), name, body.allowance(), current_actor())
+        proposal = proposals.allow_or_propose(engine(), name, body.allowance(), current_actor())
     except InvalidRequest as error:
         return Response(_page(name, allowance=rejected(error)), 422)
     except Conflict as error:
         return Response(_page(name, allowance=Form(values, general=str(error))), 409)
+    if proposal is not None:
+        flash("A raise needs two people here: another steward confirms it in the inbox.")
+        return redirect(url_for("datasets.show", name=name), 303)
     flash(f"The allowance of {name} is now ε {body.epsilon}, δ {body.delta}.")
     return redirect(url_for("datasets.show", name=name), 303)
 
@@ -174,6 +185,25 @@ def correct(name: str) -> BaseResponse:
     except Conflict as error:
         return Response(_page(name, data=Form(values, general=str(error))), 409)
     flash("A worker now reads the data through as it is declared now.")
+    return redirect(url_for("datasets.show", name=name), 303)
+
+
+@pages.post("/datasets/<name>/versions")
+@login_required
+@needs_role("steward")
+def add_version(name: str) -> BaseResponse:
+    """Add data on the same account; fields that are left empty stay as they were."""
+    values = sent()
+    fields = ("uri", "text_template", "unit_column", "label_column")
+    given = {field: values.get(field, "").strip() for field in fields}
+    try:
+        version = read(NewVersion, {field: value for field, value in given.items() if value})
+        registry.add_version(engine(), name, version.model_dump(exclude_none=True), current_actor())
+    except InvalidRequest as error:
+        return Response(_page(name, version=rejected(error)), 422)
+    except Conflict as error:
+        return Response(_page(name, version=Form(values, general=str(error))), 409)
+    flash("A worker now reads the new version through. Jobs run on it once it is ready.")
     return redirect(url_for("datasets.show", name=name), 303)
 
 
@@ -224,6 +254,7 @@ def _new_job(name: str, values: Mapping[str, str]) -> NewJob:
     mechanism = mechanisms.get(values.get("mechanism", DEFAULT_MECHANISM))
     stated = parameters(mechanism, values)
     raw: dict[str, Any] = {"dataset": name, "mechanism": mechanism.id, "parameters": stated}
+    raw["project"] = values.get("project", "").strip() or None
     raw |= {"model": values.get("model", "").strip() or None, "purpose": values.get("purpose", "").strip()}
     return read(NewJob, raw)
 
@@ -247,7 +278,8 @@ def _priced(name: str, values: Mapping[str, str]) -> dict[str, Any]:
 def _quote(name: str, values: Mapping[str, str], fit: str | None = None) -> dict[str, Any]:
     mechanism = mechanisms.get(values.get("mechanism", DEFAULT_MECHANISM))
     stated = parameters(mechanism, values)
-    return quote_for(name, QuoteRequest(mechanism=mechanism.id, parameters=stated, fit=fit))
+    project = values.get("project", "").strip()[:200] or None
+    return quote_for(name, QuoteRequest(mechanism=mechanism.id, parameters=stated, fit=fit, project=project))
 
 
 def _fit(name: str, values: dict[str, str]) -> Response:
@@ -279,6 +311,6 @@ def _ask_page(name: str, form: Form) -> str:
         models=[each for each in reports.models(engine(), actor) if each["state"] == "ready"],
         inputs=[each for each in fields if each.kind != "fixed"],
         fixed=[each for each in fields if each.kind == "fixed"],
-        elsewhere=form.elsewhere([each.name for each in fields] + ["model", "purpose"]),
+        elsewhere=form.elsewhere([each.name for each in fields] + ["model", "purpose", "project"]),
         **_priced(name, form.values),
     )

@@ -7,7 +7,7 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import ledger, reports
+from accountant import ledger, proposals, reports
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotPermitted, invalid
 from web.api.bodies import read, read_id
 from web.api.jobs import Reason
@@ -20,6 +20,7 @@ pages = Blueprint("inbox", __name__)
 
 MOST = 50
 _ACTS = {"approve": ledger.approve, "refuse": ledger.refuse}
+_SETTLES = {"confirm": proposals.confirm, "withdraw": proposals.withdraw}
 
 
 @pages.get("/inbox")
@@ -60,6 +61,7 @@ def _waiting(job_id: UUID | None = None, form: Form | None = None) -> dict[str, 
     jobs = _jobs()
     return {
         "items": [{"job": job, "effect": _effect(job)} for job in jobs],
+        "proposals": proposals.listing(engine(), current_actor()),
         "shown": ",".join(job["id"] for job in jobs),
         "forms": {} if job_id is None or form is None else {str(job_id): form},
     }
@@ -94,6 +96,24 @@ def decide(job: str) -> BaseResponse:
         return redirect(url_for("inbox.listing"), 303)
     now = reports.job(engine(), job_id, current_actor())
     flash(f"Job {str(job_id)[:8]} of {now['analyst']} is now {now['state'].replace('_', ' ')}.")
+    return redirect(url_for("inbox.listing"), 303)
+
+
+@pages.post("/inbox/proposals/<proposal>")
+@login_required
+@needs_role("steward")
+def settle(proposal: str) -> BaseResponse:
+    """Confirm or withdraw a proposal, for a reason."""
+    proposal_id = read_id(proposal, "proposal")
+    decision = request.form.get("decision", "")
+    if decision not in _SETTLES:
+        raise invalid("decision", repr(decision[:40]), ", ".join(_SETTLES))
+    try:
+        reason = read(Reason, {"reason": sent().get("reason", "")}).reason
+        _SETTLES[decision](engine(), proposal_id, current_actor(), reason)
+    except (InvalidRequest, NotPermitted, Conflict) as error:
+        return _again(proposal_id, error)
+    flash("The proposal is confirmed." if decision == "confirm" else "The proposal is withdrawn.")
     return redirect(url_for("inbox.listing"), 303)
 
 

@@ -7,7 +7,7 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import ledger, reports
+from accountant import artifacts, ledger, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict
 from accountant.core.states import JOB_STATES
@@ -21,6 +21,7 @@ pages = Blueprint("jobs", __name__)
 
 PAGE = 25
 PREVIEW_TEXTS = 10
+RELEASED = 1_000
 
 
 @pages.get("/jobs")
@@ -54,7 +55,8 @@ def show(job: str) -> str:
 def _page(job_id: UUID) -> str:
     found = _job(job_id)
     texts = outputs.preview(job_id, PREVIEW_TEXTS) if found["state"] == "succeeded" else None
-    return render_template("job.html", texts=texts, **_live(found))
+    released = artifacts.listing(engine(), current_actor(), job=job_id, limit=RELEASED)
+    return render_template("job.html", texts=texts, artifacts=released, **_live(found))
 
 
 def _job(job_id: UUID) -> dict[str, Any]:
@@ -68,6 +70,7 @@ def _live(job: dict[str, Any]) -> dict[str, Any]:
     return {
         "job": {**job, "parameters": _in_order(job)},
         "ended": job["state"] in ENDED,
+        "reusable": "from_job" in job["parameters"],
         "may_cancel": mine or "steward" in actor.roles,
         "may_judge": "steward" in actor.roles and job["state"] == "awaiting_approval",
         "moments": [

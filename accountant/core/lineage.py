@@ -1,0 +1,60 @@
+"""What a job reads and what it leaves: a version of the data, or artifacts that an earlier job released.
+
+After release everything is free: a job that reads only artifacts costs nothing. Its RESERVE names the job
+and the hashes, the COMMIT of that job named them when it released them, and here the two are compared.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from accountant.core.chain import Entry, EntryKind
+from accountant.core.errors import VerificationFailed
+from accountant.core.events import from_json, releases
+
+
+def of_version(number: int) -> dict[str, Any]:
+    """The source of a job that reads records: the number of the version of the dataset."""
+    return {"version": number}
+
+
+def of_artifacts(job: str, hashes: Mapping[str, str]) -> dict[str, Any]:
+    """The source of a job that reads artifacts: the job that released them, and SHA-256 by name."""
+    return {"job": job, "artifacts": dict(hashes)}
+
+
+class Lineage:
+    """Checks entries in order: jobs read what was released before, and nothing else is free.
+
+    Holds the hashes of released artifacts, not the entries.
+    """
+
+    def __init__(self) -> None:
+        self._released: dict[str, dict[str, str]] = {}
+        self._ex_post: set[str] = set()
+
+    def add(self, entry: Entry) -> None:
+        """Raises VerificationFailed where the entry can't stand after those before it."""
+        job = entry.job or ""
+        if entry.kind is EntryKind.RESERVE:
+            self._reserve(job, entry.body)
+        elif entry.kind is EntryKind.COMMIT:
+            self._commit(job, entry.body)
+
+    def _reserve(self, job: str, body: Mapping[str, Any]) -> None:
+        if "ex_post" in body:
+            self._ex_post.add(job)
+        source = body.get("source", {})
+        if "artifacts" not in source:
+            return
+        if releases(from_json(body["event"])) or "ex_post" in body or "secret" in body:
+            raise VerificationFailed("it reads artifacts only, and is charged")
+        released = self._released.get(source["job"], {})
+        if not source["artifacts"] or not source["artifacts"].items() <= released.items():
+            raise VerificationFailed("it reads artifacts that no job before it released")
+
+    def _commit(self, job: str, body: Mapping[str, Any]) -> None:
+        left = body.get("artifacts", [])
+        if left and (body["outcome"] != "succeeded" or job in self._ex_post):
+            raise VerificationFailed("it releases artifacts of a job that may leave none")
+        if left:
+            self._released[job] = {each["name"]: each["sha256"] for each in left}

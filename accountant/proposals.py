@@ -1,0 +1,313 @@
+"""What needs two stewards: corrections of a charge, and raises of an allowance where the policy says so.
+
+    propose ──▶ open ── confirm, by another steward ──▶ the entry, naming both
+                  └── withdraw, or nobody decides in time ──▶ withdrawn, expired: nothing happened
+
+A proposal remembers the entry that it would replace. Where another stands by now, or the account can't
+bear it any more, it is refused at confirmation with the reason. The account's row is locked first, then
+the proposal's, so of two people who confirm at once one writes the entry and the other is told.
+"""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import Connection, Engine, Row, func, insert, select, update
+
+from accountant import tables, usage
+from accountant.core.allowances import Allowance, allowance_body, raises
+from accountant.core.budget import EPSILON_UNITS, exact, round_price, to_decimal
+from accountant.core.chain import EntryKind
+from accountant.core.corrections import Document, TwoPeople, charge_of, corrected, reversal_body
+from accountant.core.errors import Conflict, NotFound, NotPermitted, VerificationFailed, invalid
+from accountant.core.events import Event, from_json, to_json
+from accountant.core.verification import read_document
+from accountant.expiry import expire_proposals
+from accountant.ledger import Actor, allow, policy_of
+from accountant.posting import LockedAccount
+
+proposals, entries = tables.proposals, tables.entries
+
+OPEN_DAYS = 14
+_SETTLES = ("COMMIT", "VOID", "REVERSAL")
+
+# --- proposing ----------------------------------------------------------------------------------
+
+
+def allow_or_propose(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> UUID | None:
+    """Set an allowance, or propose it where it is a raise that needs two people: then the proposal's id."""
+    actor.require("steward")
+    with engine.begin() as connection:
+        found = _dataset(connection, dataset)
+        if policy_of(found).two_people:
+            locked = LockedAccount(connection, found.id)
+            body = allowance_body(allowance, locked.books, found.neighbours)
+            if raises(locked.books, body):
+                basis = _newest(connection, entries.c.dataset_id == found.id, ("ALLOW",))
+                return _propose(connection, found.id, None, {"body": body}, basis, allowance.reason, actor)
+    allow(engine, dataset, allowance, actor)
+    return None
+
+
+def correct(
+    engine: Engine,
+    job_id: UUID,
+    actor: Actor,
+    reason: str,
+    *,
+    event: object = "reserved",
+    ex_post: object = None,
+) -> UUID:
+    """Propose that a settled job be charged for what it really released; returns the proposal's id.
+
+    `event`: an event as entries hold it; None: nothing was released; "reserved": all that was reserved.
+    `ex_post`: the cap in decimals, where it is another. Raises Conflict while the job is not settled, and
+    InvalidRequest where the correction would change nothing, or would lower a charge after a read.
+    """
+    actor.require("steward")
+    if not reason.strip():
+        raise invalid("reason", "empty", "why the charge is wrong")
+    with engine.begin() as connection:
+        job = _job(connection, job_id)
+        locked = LockedAccount(connection, job.dataset_id)
+        reserve, current = _quoted(connection, job_id)
+        true = _event(reserve["body"]["event"] if event == "reserved" else event)
+        cap = _cap(reserve, true, ex_post)
+        corrected(locked.accounts, reserve, charge_of(reserve, current), true, cap)  # or why not
+        asked = {"event": None if true is None else to_json(true), "cap": str(cap)}
+        return _propose(connection, job.dataset_id, job_id, asked, current["seq"], reason, actor)
+
+
+def _event(value: object) -> Event | None:
+    return None if value is None else from_json(value)
+
+
+def _cap(reserve: Document, event: Event | None, ex_post: object) -> int:
+    if ex_post is not None:
+        if event is None:
+            raise invalid("ex_post", "given, and nothing was released", "nothing")
+        return round_price(exact(ex_post, "ex_post"), EPSILON_UNITS)  # type: ignore[arg-type]
+    held = reserve["body"].get("ex_post")
+    return 0 if event is None or held is None else int(held["cap"])
+
+
+def _propose(
+    connection: Connection,
+    dataset_id: UUID,
+    job_id: UUID | None,
+    asked: dict[str, Any],
+    basis: int,
+    reason: str,
+    actor: Actor,
+) -> UUID:
+    proposal_id = uuid4()
+    connection.execute(
+        insert(proposals).values(
+            id=proposal_id,
+            dataset_id=dataset_id,
+            kind="allowance" if job_id is None else "correction",
+            job_id=job_id,
+            asked=asked,
+            basis_seq=basis,
+            reason=reason,
+            proposed_by=actor.id,
+            expires_at=func.clock_timestamp() + timedelta(days=OPEN_DAYS),
+        )
+    )
+    return proposal_id
+
+
+# --- deciding -----------------------------------------------------------------------------------
+
+
+def confirm(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> int:
+    """Write the entry that a proposal asks for; returns its number. Confirming again answers the same.
+
+    Raises NotPermitted for one's own proposal, whatever the policy, and Conflict where it is not open any
+    more or can't stand any more, with the reason.
+    """
+    with engine.begin() as connection:
+        locked, found = _locked(connection, proposal_id, actor, reason)
+        if found.state == "confirmed" and found.decided_by == actor.id:
+            return int(found.entry_seq)
+        _require_open(found)
+        if expire_proposals(connection, proposal_id):
+            raise Conflict("the proposal is expired")  # undone with this transaction; the sweep keeps it
+        if found.proposed_by == actor.id:
+            raise NotPermitted("nobody confirms a proposal of their own: it takes two people")
+        people = TwoPeople(_name(connection, found.proposed_by), found.reason, actor.name, reason)
+        try:
+            seq = _write(locked, found, people)
+        except VerificationFailed as error:
+            raise Conflict(f"it can't stand any more: {error}") from None
+        _decide(connection, found, "confirmed", actor, reason, seq)
+        return seq
+
+
+def withdraw(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> None:
+    """Close a proposal without effect; any steward may. Raises Conflict where it is not open any more."""
+    with engine.begin() as connection:
+        _, found = _locked(connection, proposal_id, actor, reason)
+        _require_open(found)
+        _decide(connection, found, "withdrawn", actor, reason, None)
+
+
+def _write(locked: LockedAccount, found: Row[Any], people: TwoPeople) -> int:
+    connection = locked.connection
+    if found.kind == "allowance":
+        _require_basis(found, _newest(connection, entries.c.dataset_id == found.dataset_id, ("ALLOW",)))
+        body = {**found.asked["body"], **people.to_json()}
+        return locked.append(EntryKind.ALLOW, people.confirmer, None, body).seq
+    reserve, current = _quoted(connection, found.job_id)
+    _require_basis(found, current["seq"])
+    event, cap = _event(found.asked["event"]), int(found.asked["cap"])
+    body = reversal_body(locked.accounts, reserve, current, event, cap, people)
+    before = charge_of(reserve, current)
+    entry = locked.append(EntryKind.REVERSAL, people.confirmer, found.job_id, body)
+    usage.correct(connection, _job(connection, found.job_id), body["counts"] - before.counts)
+    return entry.seq
+
+
+def _require_open(found: Row[Any]) -> None:
+    if found.state != "open":
+        raise Conflict(f"the proposal is {found.state} already")
+
+
+def _require_basis(found: Row[Any], stands: int) -> None:
+    if stands != found.basis_seq:
+        what = f"entry {found.basis_seq}" if found.basis_seq else "no allowance"
+        raise Conflict(f"it was made when {what} stood, and entry {stands} stands now: propose it anew")
+
+
+def _decide(
+    connection: Connection, found: Row[Any], state: str, actor: Actor, reason: str, seq: int | None
+) -> None:
+    connection.execute(
+        update(proposals)
+        .where(proposals.c.id == found.id)
+        .values(
+            state=state,
+            decided_by=actor.id,
+            decided_at=func.clock_timestamp(),
+            decision_reason=reason,
+            entry_seq=seq,
+        )
+    )
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def listing(
+    engine: Engine, viewer: Actor, *, state: str | None = "open", limit: int = 50
+) -> list[dict[str, Any]]:
+    """Proposals, newest first, for stewards and auditors; `state` None: whatever became of them."""
+    viewer.require("steward", "auditor")
+    query = _query().order_by(proposals.c.created_at.desc()).limit(limit)
+    if state is not None:
+        query = query.where(proposals.c.state == state)
+    with engine.connect() as connection:
+        return [_view(row) for row in connection.execute(query)]
+
+
+def show(engine: Engine, proposal_id: UUID, viewer: Actor) -> dict[str, Any]:
+    """One proposal. Raises NotFound."""
+    viewer.require("steward", "auditor")
+    with engine.connect() as connection:
+        row = connection.execute(_query().where(proposals.c.id == proposal_id)).one_or_none()
+    if row is None:
+        raise NotFound("proposal", str(proposal_id))
+    return _view(row)
+
+
+def _query() -> Any:
+    users = tables.users
+    decider = users.alias()
+    return (
+        select(
+            proposals,
+            tables.datasets.c.name.label("dataset"),
+            users.c.name.label("proposer"),
+            decider.c.name.label("decider"),
+        )
+        .join(tables.datasets, tables.datasets.c.id == proposals.c.dataset_id)
+        .join(users, users.c.id == proposals.c.proposed_by)
+        .outerjoin(decider, decider.c.id == proposals.c.decided_by)
+    )
+
+
+def _view(row: Row[Any]) -> dict[str, Any]:
+    asked = dict(row.asked)
+    if row.kind == "allowance":
+        body = asked["body"]
+        asked = {name: body[name] for name in ("epsilon", "delta", "ex_post", "secret") if name in body}
+    else:
+        asked["cap"] = to_decimal(int(asked["cap"]), EPSILON_UNITS)
+    return {
+        "id": str(row.id),
+        "kind": row.kind,
+        "dataset": row.dataset,
+        "job": None if row.job_id is None else str(row.job_id),
+        "asked": asked,
+        "reason": row.reason,
+        "state": row.state,
+        "proposed_by": row.proposer,
+        "decided_by": row.decider,
+        "decision_reason": row.decision_reason,
+        "entry": row.entry_seq,
+        **{
+            name: None if getattr(row, name) is None else getattr(row, name).isoformat()
+            for name in ("created_at", "expires_at", "decided_at")
+        },
+    }
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def _locked(
+    connection: Connection, proposal_id: UUID, actor: Actor, reason: str
+) -> tuple[LockedAccount, Row[Any]]:
+    """The account's row, then the proposal's."""
+    actor.require("steward")
+    if not reason.strip():
+        raise invalid("reason", "empty", "a sentence that says why")
+    query = select(proposals).where(proposals.c.id == proposal_id)
+    found = connection.execute(query).one_or_none()
+    if found is None:
+        raise NotFound("proposal", str(proposal_id))
+    locked = LockedAccount(connection, found.dataset_id)
+    return locked, connection.execute(query.with_for_update()).one()
+
+
+def _quoted(connection: Connection, job_id: UUID) -> tuple[Document, Document]:
+    """The job's RESERVE and the newest entry that settled or corrected it."""
+    query = select(entries.c.kind, entries.c.document).where(entries.c.job_id == job_id)
+    rows = connection.execute(query.order_by(entries.c.seq)).all()
+    if len(rows) < 2 or rows[-1].kind not in _SETTLES:
+        raise Conflict("the job has no charge yet: only what is settled is corrected")
+    return read_document(rows[0].document), read_document(rows[-1].document)
+
+
+def _newest(connection: Connection, where: Any, kinds: tuple[str, ...]) -> int:
+    query = select(func.max(entries.c.seq)).where(where, entries.c.kind.in_(kinds))
+    return connection.execute(query).scalar_one() or 0
+
+
+def _dataset(connection: Connection, name: str) -> Row[Any]:
+    row = connection.execute(select(tables.datasets).where(tables.datasets.c.name == name)).one_or_none()
+    if row is None:
+        raise NotFound("dataset", name)
+    return row
+
+
+def _job(connection: Connection, job_id: UUID) -> Row[Any]:
+    row = connection.execute(select(tables.jobs).where(tables.jobs.c.id == job_id)).one_or_none()
+    if row is None:
+        raise NotFound("job", str(job_id))
+    return row
+
+
+def _name(connection: Connection, user_id: UUID) -> str:
+    query = select(tables.users.c.name).where(tables.users.c.id == user_id)
+    return str(connection.execute(query).scalar_one())

@@ -1,0 +1,111 @@
+"""A mechanism for tests that leaves artifacts and can begin from them: noisy counts, and what they say.
+
+Smaller than any mechanism of the papers and of their shape: `from_job`, vectors as safetensors, JSON
+beside it. tests/tally_worker.py is the Celery application of a worker that knows it.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from accountant.core import mechanisms
+from accountant.core.calibration import (
+    ARTIFACTS_ARE_FREE,
+    GaussianNoise,
+    from_job_field,
+    gaussian_multiplier,
+    with_multiplier,
+    without_noise,
+)
+from accountant.core.events import FREE, Gaussian
+from accountant.core.pricing import Mechanism, Price, Terms
+
+NAME = "tally"
+
+
+class Tally(GaussianNoise):
+    """How many records of each label there are, or what an earlier job found."""
+
+    from_job: str | None = from_job_field("noisy counts")
+    fails: bool = False
+
+
+def price(parameters: Tally, terms: Terms) -> Price:
+    if parameters.from_job is not None:
+        return Price(FREE, (ARTIFACTS_ARE_FREE,))
+    assert parameters.noise_multiplier is not None
+    return Price(Gaussian(parameters.noise_multiplier), ("a noisy count per label",))
+
+
+def resolve(parameters: Tally, terms: Terms) -> Tally:
+    if parameters.from_job is not None:
+        return without_noise(parameters)
+    return with_multiplier(parameters, lambda epsilon: gaussian_multiplier(epsilon, terms.delta))
+
+
+MECHANISM = Mechanism(
+    id=NAME,
+    title="Tally",
+    summary="For tests.",
+    source="none",
+    parameters=Tally,
+    price=price,
+    resolve=resolve,
+    context_tokens=lambda _parameters, _template_tokens: 0,
+    size_field="epsilon",
+    uses_model=False,
+    progress_unit="counts",
+)
+
+
+class Runner:
+    """Counts with noise, or says what an earlier job counted."""
+
+    def total(self, parameters: Tally, terms: Terms) -> int:
+        return max(1, len(terms.labels))
+
+    def run(self, parameters, terms, records, model, meter, progress) -> Iterator[object]:
+        from workers.interface import Artifact, Text
+
+        counts = np.array([sum(r.label == label for r in records.records) for label in records.labels])
+        noisy = meter.gaussian(counts, 1, Gaussian(parameters.noise_multiplier))
+        named = dict(zip(map(str, records.labels), noisy.tolist(), strict=True))
+        yield Artifact.of_json("counts", "noisy-counts", named)
+        yield Artifact.of_tensors("vector", "noisy-vector", {"layer.0": noisy.astype(np.float32)})
+        if parameters.fails:
+            raise RuntimeError("a secret that nobody may see")
+        progress.advance(len(noisy))
+        yield Text("counted")
+
+    def reuse(self, parameters, terms, artifacts: Mapping, model, progress) -> Iterator[object]:
+        from workers.interface import Artifact, Text
+
+        if parameters.fails:
+            raise RuntimeError("of no interest")
+        counts, vector = artifacts["counts"].json(), artifacts["vector"].tensors()["layer.0"]
+        assert list(counts.values()) == vector.tolist()
+        for label, count in counts.items():
+            progress.advance()
+            yield Text(f"about {count}", label)
+        yield Artifact.of_json("largest", "label", max(counts, key=counts.get))
+
+
+def register() -> None:
+    """Make the mechanism known to this process, as if its two files were there."""
+    import workers.mechanisms
+
+    mechanisms.MECHANISMS[NAME] = MECHANISM
+    mechanisms.RUNNABLE |= {NAME}
+    workers.mechanisms.RUNNERS = (*workers.mechanisms.RUNNERS, NAME)
+    sys.modules[f"workers.mechanisms.{NAME}"] = sys.modules[__name__]
+
+
+def forget() -> None:
+    """The inverse of `register`."""
+    import workers.mechanisms
+
+    mechanisms.MECHANISMS.pop(NAME, None)
+    mechanisms.RUNNABLE -= {NAME}
+    workers.mechanisms.RUNNERS = tuple(each for each in workers.mechanisms.RUNNERS if each != NAME)
+    sys.modules.pop(f"workers.mechanisms.{NAME}", None)

@@ -1,0 +1,8 @@
+"""The Celery application of a worker that knows the mechanism of tests/tallies.py."""
+
+from tests import tallies
+from workers.app import app
+
+__all__ = ["app"]
+
+tallies.register()

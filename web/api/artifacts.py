@@ -1,0 +1,70 @@
+"""Artifacts: what jobs released besides their texts, listed and handed out by their hash."""
+
+import hashlib
+import re
+
+import fsspec
+from flask import Response, jsonify, request
+
+from accountant import artifacts
+from accountant.core.errors import Conflict, NotFound
+from web.api import api
+from web.api.bodies import read_id, read_limit
+from web.api.openapi import ID, LIMIT, TEXT, Operation, describe, listing
+from web.api.outputs import blocks
+from web.app import engine
+from web.auth import current_actor
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SUFFIXES = {"application/json": "json", "application/x-safetensors": "safetensors"}
+
+
+@api.get("/artifacts")
+@describe(
+    Operation(
+        query={"job": ID, "dataset": TEXT, "limit": LIMIT}, answer=listing("artifacts"), refusals=(404,)
+    )
+)
+def list_artifacts() -> Response:
+    """Artifacts that the asker may see, newest first."""
+    named = request.args.get("job")
+    found = artifacts.listing(
+        engine(),
+        current_actor(),
+        job=read_id(named) if named else None,
+        dataset=request.args.get("dataset") or None,
+        limit=read_limit(),
+    )
+    return jsonify(artifacts=found)
+
+
+@api.get("/artifacts/<sha256>")
+@describe(Operation(media_types=tuple(_SUFFIXES), refusals=(409,)))
+def artifact(sha256: str) -> Response:
+    """The bytes of one artifact."""
+    return download(sha256)
+
+
+def download(sha256: str) -> Response:
+    """An artifact's file, after its bytes were compared with the hash that the ledger holds."""
+    if not _SHA256.fullmatch(sha256):
+        raise NotFound("artifact", sha256[:64])
+    row = artifacts.find(engine(), sha256, current_actor())
+    try:
+        file = fsspec.open(row.uri, "rb").open()
+    except OSError:
+        raise NotFound("file of the artifact", sha256) from None
+    total = hashlib.sha256()
+    for block in iter(lambda: file.read(2**20), b""):
+        total.update(block)
+    if total.hexdigest() != sha256:
+        file.close()
+        raise Conflict("the file is not what was released: its bytes changed")
+    file.seek(0)
+    response = Response(blocks(file), mimetype=row.media_type)
+    response.content_length = row.size
+    name = f"{row.name}-{sha256[:8]}.{_SUFFIXES[row.media_type]}"
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    response.headers["Cache-Control"] = "private, no-cache"
+    response.set_etag(sha256)
+    return response

@@ -1,0 +1,74 @@
+"""Proposals: what one steward asks for and another confirms; corrections of a job's charge."""
+
+from typing import Any
+
+from flask import Response, jsonify
+from pydantic import Field
+
+from accountant import proposals
+from web.api import api
+from web.api.bodies import Body, read, read_choice, read_id, read_limit
+from web.api.datasets import Figure
+from web.api.jobs import Reason
+from web.api.openapi import LIMIT, Operation, Schema, describe, listing
+from web.app import engine
+from web.auth import current_actor
+
+STATES = ("open", "confirmed", "withdrawn", "expired")
+STATE: Schema = {"type": "string", "enum": ["", *STATES]}
+
+
+class ChargeCorrection(Body):
+    """What a settled job really released: an event, nothing, or (neither given) all that was reserved."""
+
+    reason: str = Field(max_length=2000)
+    event: dict[str, Any] | None = None
+    nothing: bool = False
+    ex_post: Figure | None = None
+
+
+@api.get("/proposals")
+@describe(Operation(query={"state": STATE, "limit": LIMIT}, answer=listing("proposals")))
+def list_proposals() -> Response:
+    """Open proposals, or those of a state, newest first."""
+    state = read_choice("state", STATES) or "open"
+    return jsonify(proposals=proposals.listing(engine(), current_actor(), state=state, limit=read_limit()))
+
+
+@api.get("/proposals/<proposal>")
+@describe(Operation())
+def proposal(proposal: str) -> Response:
+    """One proposal."""
+    return jsonify(proposals.show(engine(), read_id(proposal, "proposal"), current_actor()))
+
+
+@api.post("/jobs/<job>/correct")
+@describe(Operation(body=ChargeCorrection, status=202))
+def correct(job: str) -> tuple[Response, int]:
+    """Propose a correction of a job's charge; another steward confirms it."""
+    actor = current_actor()
+    actor.require("steward")
+    job_id, body = read_id(job), read(ChargeCorrection)
+    event: object = "reserved" if body.event is None else body.event
+    found = proposals.correct(
+        engine(), job_id, actor, body.reason, event=None if body.nothing else event, ex_post=body.ex_post
+    )
+    return jsonify(proposal=proposals.show(engine(), found, actor)), 202
+
+
+@api.post("/proposals/<proposal>/confirm")
+@describe(Operation(body=Reason))
+def confirm(proposal: str) -> Response:
+    """Confirm somebody else's proposal: its entry is written."""
+    actor, found = current_actor(), read_id(proposal, "proposal")
+    proposals.confirm(engine(), found, actor, read(Reason).reason)
+    return jsonify(proposals.show(engine(), found, actor))
+
+
+@api.post("/proposals/<proposal>/withdraw")
+@describe(Operation(body=Reason))
+def withdraw(proposal: str) -> Response:
+    """Close a proposal without effect."""
+    actor, found = current_actor(), read_id(proposal, "proposal")
+    proposals.withdraw(engine(), found, actor, read(Reason).reason)
+    return jsonify(proposals.show(engine(), found, actor))

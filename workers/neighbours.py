@@ -1,0 +1,157 @@
+"""Nearest neighbours, votes and k-means among unit vectors, in bounded memory.
+
+The measure is the cosine, and it is computed without rounding. Vectors are normalised and put on a grid of
+multiples of 2^-12; then each product of two components is a multiple of 2^-24, and so is every sum of them,
+none larger than 1 (Cauchy and Schwarz). float32 holds all of these exactly, so the order in which a library
+adds does not matter. Whom a record votes for therefore depends on that record and the candidates alone:
+not on which records stand before it, how many there are, or the machine. Adding or removing a record
+changes the counts by its own votes and nothing else. The grid moves a cosine by about 1e-4.
+
+A row of zeros, or one with NaN or an infinity, stands for a text that could not be embedded: it votes for
+nobody and is nobody's neighbour.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_matrix
+
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
+
+#: Steps of the grid in a unit: squares of it are the integers that float32 holds.
+GRID = 4096
+
+#: Rows in one product, and the most similarities that are held at a time.
+ROWS = 256
+HELD = 2**24
+
+
+def unit(points: npt.ArrayLike) -> Floats:
+    """Rows of length 1, float32 (n, d); one that has no direction, or NaN in it, becomes zero."""
+    rows = np.ascontiguousarray(points, np.float32)
+    factors = _factors(rows, 1.0)
+    made: Floats = rows * factors[:, None]
+    made[factors == 0] = 0
+    return made
+
+
+def _factors(rows: Floats, length: float) -> Floats:
+    """What brings each row to `length`; 0 where nothing does."""
+    with np.errstate(all="ignore"):
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        factors: Floats = (length / norms).astype(np.float32)
+        factors[~np.isfinite(norms) | ~np.isfinite(factors)] = 0
+    return factors
+
+
+def _to_grid(points: npt.ArrayLike) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """(rows in steps of the grid, which rows are usable). Each row's length stays below GRID.
+
+    Rounding d components lengthens a row by at most sqrt(d) / 2 steps, which is left free, with a little
+    for the rounding of the norm itself.
+    """
+    rows = np.ascontiguousarray(points, np.float32)
+    factors = _factors(rows, (GRID - np.sqrt(rows.shape[1]) / 2) * (1 - 1e-4))
+    usable = factors != 0
+    with np.errstate(invalid="ignore"):
+        made: Floats = rows * factors[:, None]
+    if not usable.all():
+        made[~usable] = 0
+    np.rint(made, out=made)
+    return made, usable
+
+
+def _pieces(points: Floats | Iterable[Floats], rows: int) -> Iterator[Floats]:
+    for part in [points] if isinstance(points, np.ndarray) else points:
+        yield from (part[first : first + rows] for first in range(0, len(part), rows))
+
+
+def _nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int) -> Iterator[Integers]:
+    """(rows, k) of candidates' numbers for each piece of the points, -1 in rows that are unusable."""
+    targets, usable = _to_grid(candidates)
+    if not 1 <= k <= usable.sum():
+        raise ValueError(f"k is {k}; it must be from 1 to the {usable.sum():,} usable candidates")
+    absent = np.flatnonzero(~usable)
+    rows = max(1, min(ROWS, HELD // len(targets)))
+    room = np.empty((rows, len(targets)), np.float32)
+    for piece in _pieces(points, rows):
+        own, known = _to_grid(piece)
+        near = np.matmul(own, targets.T, out=room[: len(own)])
+        near[:, absent] = -np.inf
+        found = np.empty((len(own), k), np.int64)
+        for place in range(k):
+            found[:, place] = near.argmax(axis=1)  # the first of equals
+            if place + 1 < k:
+                near[np.arange(len(own)), found[:, place]] = -np.inf
+        found[~known] = -1
+        yield found
+
+
+def nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int = 1) -> Integers:
+    """The `k` most similar candidates of every point, the most similar first: int64 (n, k).
+
+    `points`: (n, d), or an iterable of such pieces, read once. `candidates`: (m, d). Among equals the one
+    with the lower number comes first. A point that can't be placed has -1 in its row. Raises ValueError
+    where there are fewer than `k` usable candidates.
+    """
+    found = list(_nearest(points, candidates, k))
+    return np.concatenate(found) if found else np.empty((0, k), np.int64)
+
+
+def votes(points: Floats | Iterable[Floats], candidates: Floats, k: int = 1) -> Integers:
+    """How many points have each candidate among their `k` nearest: int64 (m,).
+
+    As `nearest`, without keeping whom each point chose: memory does not grow with the points. One point
+    changes at most k counts, each by one: L2 sensitivity sqrt(k), and sqrt(2k) where a point is replaced.
+    """
+    counts = np.zeros(len(candidates), np.int64)
+    for found in _nearest(points, candidates, k):
+        counts += np.bincount(found[found >= 0], minlength=len(counts))
+    return counts
+
+
+def weighted_votes(
+    points: Floats, weights: npt.NDArray[np.float64], candidates: Floats, k: int = 1
+) -> npt.NDArray[np.float64]:
+    """Votes of points that stand for many, as noisy centres stand for their clusters: float64 (m,).
+
+    `weights`: (n,), what each point's vote counts. After records are represented by released centres, a
+    round of votes costs the product of centres and candidates, whatever the number of records.
+    """
+    found = nearest(points, candidates, k)
+    known = found[:, 0] >= 0
+    chosen = found[known].ravel()
+    counts = np.bincount(chosen, weights=np.repeat(weights[known], k), minlength=len(candidates))
+    return np.asarray(counts, np.float64)
+
+
+def kmeans(points: Floats, k: int, seed: int, rounds: int = 25) -> Floats:
+    """`k` centres of public points, unit vectors (k, d) float32: spherical k-means.
+
+    Starts at random points and stops after `rounds`, or when no point changes its centre. A centre
+    that lost its points starts again at a point that is farthest from its own. The same points, seed and
+    library versions give the same centres. Never for private points: a seed has no privacy.
+    Raises ValueError where there are fewer than `k` usable points.
+    """
+    usable = unit(points)
+    usable = usable[usable.any(axis=1)]
+    if not 1 <= k <= len(usable):
+        raise ValueError(f"k is {k}; it must be from 1 to the {len(usable):,} usable points")
+    start = np.random.default_rng(seed).choice(len(usable), k, replace=False)
+    centres = usable[np.sort(start)]
+    before: Integers | None = None
+    for _ in range(rounds):
+        own = nearest(usable, centres)[:, 0]
+        if before is not None and np.array_equal(own, before):
+            break
+        before = own
+        members = csr_matrix((np.ones(len(own), np.float32), (own, np.arange(len(own)))), (k, len(own)))
+        empty = np.flatnonzero(np.bincount(own, minlength=k) == 0)
+        sums = members @ usable
+        if len(empty):
+            likeness = np.einsum("ij,ij->i", usable, centres[own])
+            sums[empty] = usable[np.argsort(likeness, kind="stable")[: len(empty)]]
+        centres = unit(sums)
+    return centres
