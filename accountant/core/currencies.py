@@ -193,11 +193,8 @@ class Accounts:
         """
         if self.dp is not None and not any(each.holds for each in self.dp.filters):
             return True
-        if (
-            self.ex_post.settlement is Settlement.PLANNED
-            and self.ex_post.left < 0
-            and not self.ex_post.hidden
-        ):
+        own = self.ex_post
+        if own.settlement is Settlement.PLANNED and own.left < 0 and not own.hidden:
             return True
         secret = self.secret
         return secret is not None and (

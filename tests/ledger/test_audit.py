@@ -12,7 +12,7 @@ from pyarrow import parquet as pq
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import checkpoints, leases, ledger, reports
+from accountant import checkpoints, leases, ledger, proposals, reports
 from accountant.core import mechanisms, parquet
 from accountant.core.books import read_event
 from accountant.core.chain import GENESIS, canonical, digest, opened
@@ -20,11 +20,11 @@ from accountant.core.checkpoints import key_id, public_key, read_checkpoint, rea
 from accountant.core.commitments import TEXTS
 from accountant.core.currencies import Settlement
 from accountant.core.errors import Conflict, VerificationFailed
-from accountant.core.events import FREE
+from accountant.core.events import FREE, Exponential, SelfComposed, to_json
 from accountant.core.pricing import Terms
 from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance
-from tests.support import Bench
+from tests.support import Bench, person
 
 SEED = b"s" * 32
 FORMATS = ("jsonl", "csv", "parquet")
@@ -81,9 +81,9 @@ def made_checkpoint(bench: Bench, seed: bytes = SEED):
 
 
 @pytest.fixture(autouse=True)
-def fresh_keys(engine):
+def fresh_keys(owner):
     """Each test begins with a server that never signed; the triggers step aside for that."""
-    with engine.begin() as connection:
+    with owner.begin() as connection:
         for table in ("checkpoints", "signing_keys"):
             connection.execute(text(f"ALTER TABLE {table} DISABLE TRIGGER USER"))
             connection.execute(text(f"DELETE FROM {table}"))
@@ -162,9 +162,9 @@ def test_a_small_figure_can_not_be_searched(audited):
     assert len(salts) == len(lines)
 
 
-def overwrite(bench: Bench, documents: list[dict]) -> None:
+def overwrite(owner, bench: Bench, documents: list[dict]) -> None:
     """What only the database's owner can do: other entries, chained and consistent."""
-    with bench.engine.begin() as connection:
+    with owner.begin() as connection:
         find = text("SELECT id FROM datasets WHERE name = :name")
         own = {"id": connection.execute(find, {"name": bench.dataset}).scalar_one()}
         connection.execute(text("ALTER TABLE entries DISABLE TRIGGER USER"))
@@ -192,8 +192,8 @@ def documents_of(bench: Bench) -> list[dict]:
     return [{name: value for name, value in each.items() if name != "hash"} for each in lines]
 
 
-def test_entries_of_version_1_are_not_published(bench):
-    overwrite(bench, [{**opened(each), "version": 1} for each in documents_of(bench)])
+def test_entries_of_version_1_are_not_published(bench, owner):
+    overwrite(owner, bench, [{**opened(each), "version": 1} for each in documents_of(bench)])
     bench.submit(1)
     assert reports.check(bench.engine, bench.dataset) == []
     verify_lines(exported(bench, "jsonl").decode().splitlines())
@@ -214,6 +214,27 @@ def test_no_price_depends_on_a_hidden_text():
         price = mechanism.price(parameters, terms)
         assert mechanism.price(mechanism.parse(shown, terms), terms) == price
         assert mechanism.price(changed, terms) == price
+
+
+def test_a_correction_is_published_without_its_people_and_figures(audited, tmp_path):
+    """A REVERSAL quotes whole entries: their private values are hidden too, and the chain still holds."""
+    second = person(audited.engine, "steward", f"confirmer-{uuid.uuid4().hex[:6]}")
+    raised = to_json(SelfComposed(Exponential(1.0), 60))
+    for job in reports.jobs(audited.engine, audited.steward, dataset=audited.dataset, state="succeeded"):
+        # The median with what it really cost; the other job has no such cost.
+        cap = "0.987654321" if job["parameters"]["aggregation"] == "median" else None
+        proposed = proposals.correct(
+            audited.engine, uuid.UUID(job["id"]), audited.steward, REASON, event=raised, ex_post=cap
+        )
+        proposals.confirm(audited.engine, proposed, second, REASON)
+    assert reports.check(audited.engine, audited.dataset) == []
+    full = check("jsonl", exported(audited, "jsonl"), tmp_path)
+    for form in FORMATS:
+        public = check(form, exported(audited, form, True), tmp_path)
+        assert (public.head, public.books.account) == (full.head, full.books.account)
+    told = exported(audited, "jsonl", True).decode()
+    for secret in (audited.steward.name, second.name, "Hopper", "123456789", "987654321", '"salt"'):
+        assert secret not in told, secret
 
 
 # --- tampering ----------------------------------------------------------------------------------
@@ -313,11 +334,11 @@ def test_a_ledger_that_was_cut_off(audited, tmp_path):
         check("jsonl", lines, tmp_path, [kept])
 
 
-def test_a_rewritten_and_rehashed_history_is_caught_by_an_old_checkpoint(audited, tmp_path):
+def test_a_rewritten_and_rehashed_history_is_caught_by_an_old_checkpoint(audited, owner, tmp_path):
     kept = made_checkpoint(audited)
     documents = documents_of(audited)
     documents[0]["body"]["reason"]["value"] = "another reason"
-    overwrite(audited, documents)
+    overwrite(owner, audited, documents)
     audited.submit(1)
     lines = exported(audited, "jsonl")
     check("jsonl", lines, tmp_path)  # all of it is consistent, newly signed, and a lie
@@ -388,9 +409,9 @@ def test_a_replaced_key_signs_nothing_new(audited):
 @pytest.mark.parametrize(
     "statement", ["DELETE FROM {}", "UPDATE {} SET document = '{{}}'", "TRUNCATE {} CASCADE"]
 )
-def test_checkpoints_and_keys_are_append_only(audited, table, statement):
+def test_checkpoints_and_keys_are_append_only(audited, owner, table, statement):
     made_checkpoint(audited)
-    with pytest.raises(DBAPIError, match="append-only"), audited.engine.begin() as connection:
+    with pytest.raises(DBAPIError, match="append-only"), owner.begin() as connection:
         connection.execute(text(statement.format(table)))
 
 
