@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, func, insert, literal, or_, select
 
 from accountant import tables
+from accountant.core import lineage, mechanisms
 from accountant.core.errors import InvalidRequest, NotFound, invalid
 from accountant.requests import Priced
 
@@ -65,29 +66,29 @@ def add(connection: Connection, job: Row[Any], stored: Sequence[Stored]) -> None
 
 
 def source(
-    connection: Connection, dataset: Row[Any], model: Row[Any] | None, priced: Priced, asker: Viewer
+    connection: Connection, dataset_id: UUID, model_id: UUID | None, priced: Priced, asker: Viewer
 ) -> Row[Any] | None:
     """The job whose artifacts a request reads, or None: it reads records, and has a price.
 
     Raises InvalidRequest where `from_job` names no such job that the asker may use, one of another
     mechanism, other labels or, where that matters, another model.
     """
-    named = getattr(priced.parameters, "from_job", None)
+    job = priced.candidate
+    named = getattr(job.resolved, "from_job", None)
     if named is None:
-        if priced.is_free:
+        if job.is_free:
             raise invalid("parameters", "the job reads records and would cost nothing", "a price")
         return None
-    if not priced.is_free:
+    if not job.is_free:
         raise invalid("parameters.from_job", "a job that reads artifacts only has no price", "nothing")
-    found = _usable(connection, dataset, str(named), asker)
+    found = _usable(connection, dataset_id, str(named), asker)
     if found is None:
         raise _refused(f"{str(named)[:100]!r} is no job of this dataset with artifacts that you may use")
-    if found.mechanism != priced.mechanism.id:
+    if found.mechanism != job.mechanism:
         raise _refused(f"its mechanism is {found.mechanism}")
-    if tuple(found.terms["labels"]) != priced.terms.labels:
+    if tuple(found.terms["labels"]) != job.terms.labels:
         raise _refused("its labels are not those of the dataset now")
-    model_id = None if model is None else model.id
-    if priced.mechanism.artifacts_need_model and found.model_id != model_id:
+    if mechanisms.get(job.mechanism).artifacts_need_model and found.model_id != model_id:
         raise _refused("its artifacts belong to another model")
     return found
 
@@ -98,7 +99,7 @@ def _refused(problem: str) -> InvalidRequest:
     )
 
 
-def _usable(connection: Connection, dataset: Row[Any], named: str, asker: Viewer) -> Row[Any] | None:
+def _usable(connection: Connection, dataset_id: UUID, named: str, asker: Viewer) -> Row[Any] | None:
     try:
         job_id = UUID(named)
     except ValueError:
@@ -108,7 +109,7 @@ def _usable(connection: Connection, dataset: Row[Any], named: str, asker: Viewer
     query = (
         select(jobs)
         .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
-        .where(jobs.c.id == job_id, jobs.c.dataset_id == dataset.id, jobs.c.state == "succeeded")
+        .where(jobs.c.id == job_id, jobs.c.dataset_id == dataset_id, jobs.c.state == "succeeded")
         .where(has_any, _visible(asker))
     )
     return connection.execute(query).one_or_none()
@@ -132,6 +133,12 @@ def of_job(connection: Connection, job_id: UUID) -> Sequence[Row[Any]]:
     """The rows of a job's artifacts, by name."""
     table = tables.artifacts
     return connection.execute(select(table).where(table.c.job_id == job_id).order_by(table.c.name)).all()
+
+
+def lineage_of(connection: Connection, job_id: UUID) -> dict[str, Any]:
+    """What a RESERVE says of a job that reads these artifacts."""
+    rows = of_job(connection, job_id)
+    return lineage.of_artifacts(str(job_id), {row.name: row.sha256 for row in rows})
 
 
 def read_by(engine: Engine, job: Row[Any]) -> Sequence[Row[Any]] | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from psycopg import sql
-from sqlalchemy import Connection, Engine, create_engine, make_url, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, make_url, text
 
 MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 
@@ -32,6 +32,11 @@ def engine_for(url: str) -> Engine:
     return connect(url)
 
 
+def unpooled(url: str) -> Engine:
+    """An engine that keeps no connection open: for a process that forks others, which would share it."""
+    return create_engine(url, isolation_level="READ COMMITTED", poolclass=NullPool)
+
+
 def migrate(url: str, application_url: str | None = None) -> None:
     """Bring the schema to the newest version, as its owner; the user of `application_url` gets its rights."""
     from alembic import command
@@ -47,12 +52,8 @@ def migrate(url: str, application_url: str | None = None) -> None:
 # --- rights -------------------------------------------------------------------------------------
 
 #: What the application may do to a table; to those not named here it may add, and change rows.
-_RIGHTS = {
-    "entries": "SELECT, INSERT",
-    "checkpoints": "SELECT, INSERT",
-    "signing_keys": "SELECT, INSERT",
-    "alembic_version": "SELECT",
-}
+_APPEND_ONLY = ("entries", "fingerprints", "fingerprint_key", "artifacts", "checkpoints", "signing_keys")
+_RIGHTS = {**dict.fromkeys(_APPEND_ONLY, "SELECT, INSERT"), "alembic_version": "SELECT"}
 _OTHER_RIGHTS = "SELECT, INSERT, UPDATE"
 _EXCESSIVE = ("UPDATE", "DELETE", "TRUNCATE", "TRIGGER")
 

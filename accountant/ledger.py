@@ -8,17 +8,17 @@ and changes the job and its outbox with it. So a job never runs uncharged and no
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from accountant import artifacts, requests, tables, usage
+from accountant.admitting import submit
 from accountant.artifacts import Stored
-from accountant.core import books, lineage, mechanisms
-from accountant.core.admission import Admitted, NeedsApproval, Policy, Refused
+from accountant.core import books, lineage
+from accountant.core.admission import Policy, Refused
 from accountant.core.allowances import Allowance, SecretDeclaration, allowance_body, raises
 from accountant.core.chain import EntryKind
-from accountant.core.currencies import Demand, decide_job, entry_part
 from accountant.core.errors import (
     Conflict,
     LeaseLost,
@@ -27,11 +27,12 @@ from accountant.core.errors import (
     VerificationFailed,
     invalid,
 )
-from accountant.core.events import Event, to_json
+from accountant.core.events import Event, from_json, from_releases, releases
 from accountant.core.pricing import Terms
-from accountant.expiry import approval_expires, expire_approvals
+from accountant.deciding import Asker, Untold, Verdict, consider, refused, tell_largest
+from accountant.expiry import expire_approvals
 from accountant.posting import LockedAccount
-from accountant.requests import JobRequest, terms_of
+from accountant.requests import Actor, JobRequest
 
 __all__ = [
     "Actor",
@@ -53,26 +54,13 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Actor:
-    """Who acts: the name goes into the entry, the roles were checked when they signed in."""
-
-    id: UUID
-    name: str
-    roles: frozenset[str]
-
-    def require(self, *roles: str) -> None:
-        """Raise NotPermitted unless the actor has one of `roles`."""
-        if not self.roles & set(roles):
-            raise NotPermitted(f"this needs the role {' or '.join(roles)}")
-
-
-@dataclass(frozen=True)
 class Claim:
-    """A worker's hold on one attempt of a job; the token fences off everybody else."""
+    """A worker's hold on one attempt at one part of a job; the token fences off everybody else."""
 
     job_id: UUID
     attempt: int
     token: UUID
+    part: int = 0
 
 
 # --- allowances ---------------------------------------------------------------------------------
@@ -97,154 +85,34 @@ def allow(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> i
             raise Conflict("more than that is already spent or reserved; nothing was changed") from None
 
 
-# --- submitting ---------------------------------------------------------------------------------
-
-
-def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: str | None = None) -> UUID:
-    """Record a request and decide on it as far as it can be decided now; returns the job's id.
-
-    The same key with the same body answers with the same job; with another body it is a Conflict. A
-    request that can't be right raises InvalidRequest and leaves nothing behind.
-    """
-    actor.require("analyst", "steward")
-    if idempotency_key is not None and not 1 <= len(idempotency_key) <= 200:
-        raise invalid("idempotency_key", f"{len(idempotency_key)} characters", "1 to 200 characters")
-    with engine.begin() as connection:
-        dataset = _dataset(connection, request.dataset)
-        policy = policy_of(dataset)
-        model = _ready_model(connection, request)
-        locked = LockedAccount(connection, dataset.id)
-        # Looked up under the lock: of two requests with one key, the second waits and then sees it.
-        earlier = _earlier(connection, actor, idempotency_key, request)
-        if earlier is not None:
-            return earlier
-        requests.check_policy(policy, request, actor.name)
-        priced = requests.priced(request, terms_of(dataset, locked.accounts))
-        source = artifacts.source(connection, dataset, model, priced, actor)
-        job_id = uuid4()
-        connection.execute(
-            insert(tables.jobs).values(
-                id=job_id,
-                dataset_id=dataset.id,
-                version_id=_ready_version(connection, dataset).id if source is None else source.version_id,
-                source_job_id=None if source is None else source.id,
-                model_id=None if model is None else model.id,
-                analyst_id=actor.id,
-                mechanism=request.mechanism,
-                parameters=priced.parameters.model_dump(mode="json"),
-                terms=priced.terms.to_json(),
-                event=None if priced.price.dp is None else to_json(priced.price.dp),
-                epsilon_alone=priced.epsilon_alone,
-                breakdown=list(priced.price.breakdown),
-                purpose=request.purpose,
-                project=request.project,
-                idempotency_key=idempotency_key,
-                request_sha256=request.sha256(),
-                state="submitted",
-            )
-        )
-        _consider(locked, _job(connection, job_id), model, policy, None)
-        return job_id
-
-
-def _earlier(connection: Connection, actor: Actor, key: str | None, request: JobRequest) -> UUID | None:
-    if key is None:
-        return None
-    query = select(tables.jobs.c.id, tables.jobs.c.request_sha256).where(
-        tables.jobs.c.analyst_id == actor.id, tables.jobs.c.idempotency_key == key
-    )
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        return None
-    if row.request_sha256 != request.sha256():
-        raise Conflict("this idempotency key was used for another request")
-    found: UUID = row.id
-    return found
-
-
 # --- deciding -----------------------------------------------------------------------------------
 
 
 def _consider(
-    locked: LockedAccount,
-    job: Row[Any],
-    model: Row[Any] | None,
-    policy: Policy,
-    approval: dict[str, Any] | None,
-) -> None:
-    """Move a submitted or approved job on: probe, refuse, ask a steward, or reserve and queue."""
+    locked: LockedAccount, job: Row[Any], policy: Policy, approval: Mapping[str, Any] | None
+) -> Untold | None:
+    """Decide on a recorded job and write what becomes of it; returns what its refusal doesn't yet say."""
     connection = locked.connection
-    probe = _probe(connection, job, model)
-    if probe is None:
-        _send(connection, "probe", job.id)  # a worker looks at the model; `probed` comes back here
-        return
-    problem = requests.context_problem(job, model, probe)
-    if problem is not None:
-        _refuse(connection, job, problem, "policy", None)
-        return
-    asked = requests.demand_of(job)
-    used = usage.used_where_capped(connection, job, policy)
-    alone, approved = job.epsilon_alone or 0.0, approval is not None
-    decision = decide_job(locked.accounts, asked, alone, policy, approved, used)
-    match decision:
-        case Refused():
-            told = requests.with_largest(decision, job, locked.accounts, policy, used)
-            _refuse(connection, job, told, "account", approval)
-        case NeedsApproval(why=why):
-            ends = approval_expires(policy)
-            _set(connection, job, state="awaiting_approval", decision_reason=why, approval_expires=ends)
-        case Admitted():
-            _reserve(locked, job, model, asked, approval)
-            usage.reserve(connection, job, policy)
+    model = _model_of(connection, job)
+    analyst = Asker(job.analyst_id, _user_name(connection, job.analyst_id), job.project)
+    candidate = requests.candidate_of(job)
+    source = _source(connection, job)
+    return _record(locked, job, consider(locked, job.id, analyst, candidate, model, source, policy, approval))
 
 
-def _probe(connection: Connection, job: Row[Any], model: Row[Any] | None) -> Mapping[str, Any] | None:
-    """What is known of the model with the job's template; None: nobody has looked yet."""
-    key = requests.probe_key(model, job.parameters, job.terms)
-    if key is None:
-        return requests.NO_TEMPLATE
-    query = select(tables.probes.c.facts).where(tables.probes.c.key == key)
-    return connection.execute(query).scalar_one_or_none()
-
-
-def _refuse(
-    connection: Connection, job: Row[Any], refusal: Refused, by: str, approval: dict[str, Any] | None
-) -> None:
-    values = {**refusal.to_json(), "by": by}
-    reason = None if approval is None else approval["reason"]
-    _set(connection, job, state="refused", refusal=values, decision_reason=reason, finished_at=_now())
-
-
-def _reserve(
-    locked: LockedAccount,
-    job: Row[Any],
-    model: Row[Any] | None,
-    asked: Demand,
-    approval: dict[str, Any] | None,
-) -> None:
-    """RESERVE, the queued job and its message, in the caller's transaction."""
-    body = books.reserve_body(
-        locked.accounts.dp,
-        job.mechanism,
-        job.parameters,
-        Terms.from_json(job.terms),
-        asked.dp,
-        model=None if model is None else {"name": model.name, "sha256": model.facts["sha256"]},
-        approval=approval,
-        others=entry_part(locked.accounts, asked),
-        source=_source(locked.connection, job),
-    )
-    analyst = _user_name(locked.connection, job.analyst_id)
-    locked.append(EntryKind.RESERVE, analyst, job.id, body)
-    _set(locked.connection, job, state="queued", attempt=1, queued_at=_now())
-    _send(locked.connection, "generate", job.id, attempt=1)
+def _record(locked: LockedAccount, job: Row[Any], verdict: Verdict) -> Untold | None:
+    """Write what was decided of a recorded job: its columns, and what is sent with it."""
+    locked.write()
+    _set(locked.connection, job, **verdict.columns)
+    for table, rows in verdict.rows(job.id):
+        locked.connection.execute(insert(table), rows)
+    return verdict.untold
 
 
 def _source(connection: Connection, job: Row[Any]) -> dict[str, Any]:
     """What the job reads, for its RESERVE."""
     if job.source_job_id is not None:
-        rows = artifacts.of_job(connection, job.source_job_id)
-        return lineage.of_artifacts(str(job.source_job_id), {row.name: row.sha256 for row in rows})
+        return artifacts.lineage_of(connection, job.source_job_id)
     versions = tables.dataset_versions
     number = connection.execute(select(versions.c.number).where(versions.c.id == job.version_id))
     return lineage.of_version(number.scalar_one())
@@ -256,16 +124,20 @@ def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, proble
         locked, job = _locked_job(connection, job_id)
         if job.state != "submitted":
             return
-        model = _model_of(connection, job)
         if problem is not None or facts is None:
             refusal = Refused("model", "-", "-", problem or "the model can't be probed")
-            _refuse(connection, job, refusal, "policy", None)
+            _record(locked, job, refused(locked, refusal, "policy", None))
             return
-        _keep_probe(connection, requests.probe_key(model, job.parameters, job.terms), facts)
+        model = _model_of(connection, job)
+        facts_known = None if model is None else model.facts
+        key = requests.probe_key(facts_known, job.parameters, Terms.from_json(job.terms))
+        _keep_probe(connection, key, facts)
         dataset = connection.execute(
             select(tables.datasets).where(tables.datasets.c.id == job.dataset_id)
         ).one()
-        _consider(locked, job, model, policy_of(dataset), None)
+        untold = _consider(locked, job, policy_of(dataset), None)
+    if untold is not None:
+        tell_largest(engine, job_id, untold)
 
 
 def _keep_probe(connection: Connection, key: str | None, facts: Mapping[str, Any]) -> None:
@@ -286,22 +158,23 @@ def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
         locked, job, policy = _judged(connection, job_id, actor, reason)
         if job.analyst_id == actor.id and not policy.solo:
             raise NotPermitted("nobody approves a job of their own, unless the dataset's policy is solo")
-        expired = expire_approvals(connection, job_id)
+        expired, untold = expire_approvals(connection, job_id), None
         if not expired:
-            model = _model_of(connection, job)
-            _set(connection, job, decided_by=actor.id, decision_reason=reason, decided_at=_now())
-            _consider(locked, job, model, policy, {"by": actor.name, "reason": reason})
+            _set(connection, job, decided_by=actor.id, decided_at=_now())
+            untold = _consider(locked, job, policy, {"by": actor.name, "reason": reason})
     if expired:  # that it expired is kept, so it is told after the transaction
         raise Conflict("nobody approved the job in time: it is expired")
+    if untold is not None:
+        tell_largest(engine, job_id, untold)
 
 
 def refuse(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
     """A steward says no. Raises as `approve` does."""
     with engine.begin() as connection:
-        _, job, _ = _judged(connection, job_id, actor, reason)
+        locked, job, _ = _judged(connection, job_id, actor, reason)
         refusal = Refused("steward", "-", "-", reason)
         _set(connection, job, decided_by=actor.id, decided_at=_now())
-        _refuse(connection, job, refusal, actor.name, {"reason": reason})
+        _record(locked, job, refused(locked, refusal, actor.name, {"reason": reason}))
 
 
 def policy_of(dataset: Row[Any]) -> Policy:
@@ -326,7 +199,7 @@ def _judged(
 
 
 def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
-    """Stop a job: at once where no worker has it, else by a flag that its worker sees at every token."""
+    """Stop a job: at once where no worker has it, else by a flag that its workers see at every token."""
     with engine.begin() as connection:
         locked, job = _locked_job(connection, job_id)
         if job.analyst_id != actor.id and "steward" not in actor.roles:
@@ -336,10 +209,18 @@ def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
                 _set(connection, job, state="cancelled", finished_at=_now())
             case "queued":
                 _close(locked, job, "cancelled", actor.name, "cancelled before a worker took it")
+            case "running" | "settling" if not _running(connection, job_id):
+                _close(locked, job, "cancelled", actor.name, "cancelled while it waited to go on")
             case "running" | "settling":
                 _set(connection, job, cancel_requested=True)
             case state:
                 raise Conflict(f"the job is {state} already")
+
+
+def _running(connection: Connection, job_id: UUID) -> bool:
+    parts = tables.parts
+    query = select(parts.c.number).where(parts.c.job_id == job_id, parts.c.state == "running")
+    return connection.execute(query).first() is not None
 
 
 @dataclass(frozen=True)
@@ -362,40 +243,65 @@ def publish(
 ) -> None:
     """COMMIT what was spent and publish the output, in one transaction that checks the token.
 
-    `ex_post` is what the run really cost in that currency, in units; it counts only where the dataset
-    settles realized costs, and is kept nowhere else. Raises LeaseLost where another attempt owns the
-    job by now: nothing is published then.
+    The claim is that of the last part to end; `realized` and `ex_post` (in units) are what its own meter
+    recorded, and the other parts left theirs when they were done. `ex_post` is charged only where the
+    dataset settles realized costs; else it goes to a table of its own and changes nothing. Raises
+    LeaseLost where another attempt owns the part by now: nothing is published then.
     """
     with engine.begin() as connection:
         locked, job = _fenced(connection, claim)
-        _commit(locked, job, realized, "succeeded", worker, output=output, ex_post=ex_post)
+        spent, cost = _combined(connection, claim, realized, ex_post)
+        _commit(locked, job, spent, "succeeded", worker, output=output, ex_post=cost)
+        if cost is not None:
+            connection.execute(insert(tables.realized_ex_post).values(job_id=job.id, amount=cost))
         artifacts.add(connection, job, output.artifacts)
+        _end_parts(connection, job.id)
         _set(
             connection,
             job,
             state="succeeded",
-            lease_token=None,
-            lease_expires=None,
-            progress_done=tables.jobs.c.progress_total,
             output_uri=output.uri,
             output_sha256=output.sha256,
             finished_at=_now(),
         )
 
 
-def fail(engine: Engine, claim: Claim, outcome: str, public_reason: str, worker: str) -> None:
-    """End an attempt for good (`outcome` failed or cancelled), under its token.
+def _combined(
+    connection: Connection, claim: Claim, realized: Event, ex_post: int | None
+) -> tuple[Event, int | None]:
+    """What all parts of a job spent together: their data is disjoint, so the most of each release."""
+    parts = tables.parts
+    query = select(parts).where(parts.c.job_id == claim.job_id, parts.c.number != claim.part)
+    others = connection.execute(query).all()
+    if any(each.state != "done" for each in others):
+        raise Conflict("other parts of the job have not ended")
+    most = releases(realized)
+    for each in others:
+        most |= releases(from_json(each.realized))
+    costs = [cost for cost in (ex_post, *(each.realized_ex_post for each in others)) if cost is not None]
+    return from_releases(most) if others else realized, max(costs, default=None)
 
-    After reading began the whole reservation is charged; before, it is void.
+
+#: What is said of a job that failed after reading began: one sentence for every cause, for which of them
+#: it was may depend on the data.
+UNSAID = "it failed, died or passed its time limit while private data was read; the cause is shown to nobody"
+
+
+def fail(engine: Engine, claim: Claim, outcome: str, public_reason: str, worker: str) -> None:
+    """End a job for good (`outcome` failed or cancelled), under the token of one of its parts.
+
+    After reading began the whole reservation is charged; before, it is void, and only then the reason is
+    told. The other parts are fenced off with it and stop.
     """
     with engine.begin() as connection:
         locked, job = _fenced(connection, claim)
-        _close(locked, job, outcome, worker, public_reason)
+        told = job.reading_began_at is None or outcome == "cancelled"
+        _close(locked, job, outcome, worker, public_reason if told else UNSAID)
 
 
-def give_up(locked: LockedAccount, job: Row[Any], public_reason: str) -> None:
-    """End a job whose attempts are used up; called by the reaper, which holds both rows."""
-    _close(locked, job, "failed", "reaper", public_reason)
+def give_up(locked: LockedAccount, job: Row[Any], outcome: str, public_reason: str) -> None:
+    """End a job that no worker will end; called by the reaper, which holds both rows."""
+    _close(locked, job, outcome, "reaper", public_reason)
 
 
 def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: str) -> None:
@@ -405,14 +311,28 @@ def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: 
         usage.settle(locked.connection, job, charged=False)
     else:
         _commit(locked, job, None, outcome, by)
-    _set(
-        locked.connection,
-        job,
-        state=outcome,
-        lease_token=None,
-        lease_expires=None,
-        failure=reason,
-        finished_at=_now(),
+    _end_parts(locked.connection, job.id)
+    _set(locked.connection, job, state=outcome, failure=reason, finished_at=_now())
+
+
+def _end_parts(connection: Connection, job_id: UUID) -> None:
+    """Fence off every part of a job that ends, and take away what they left for its settlement.
+
+    Where their outputs lie is in the tokens' names: the relay's sweep destroys all that the job did not
+    publish.
+    """
+    connection.execute(
+        update(tables.parts)
+        .where(tables.parts.c.job_id == job_id)
+        .values(
+            state="stopped",
+            lease_token=None,
+            lease_expires=None,
+            staged_uri=None,
+            staged_sha256=None,
+            realized=None,
+            realized_ex_post=None,
+        )
     )
 
 
@@ -484,7 +404,11 @@ def _locked_job(connection: Connection, job_id: UUID) -> tuple[LockedAccount, Ro
 
 def _fenced(connection: Connection, claim: Claim) -> tuple[LockedAccount, Row[Any]]:
     locked, job = _locked_job(connection, claim.job_id)
-    if job.lease_token != claim.token:
+    parts = tables.parts
+    held = select(parts.c.number).where(
+        parts.c.job_id == claim.job_id, parts.c.number == claim.part, parts.c.lease_token == claim.token
+    )
+    if connection.execute(held.with_for_update()).one_or_none() is None:
         raise LeaseLost("another attempt owns this job, or it has ended")
     return locked, job
 
@@ -496,39 +420,10 @@ def _dataset(connection: Connection, name: str) -> Row[Any]:
     return row
 
 
-def _ready_version(connection: Connection, dataset: Row[Any]) -> Row[Any]:
-    query = (
-        select(tables.dataset_versions)
-        .where(tables.dataset_versions.c.dataset_id == dataset.id)
-        .order_by(tables.dataset_versions.c.number.desc())
-    )
-    for row in connection.execute(query):
-        if row.state == "ready":
-            return row
-    raise invalid("dataset", f"{dataset.name!r} is not ready: its data has not been checked", "a ready one")
-
-
 def _model_of(connection: Connection, job: Row[Any]) -> Row[Any] | None:
     """The model of a recorded job; None where its mechanism uses none."""
     query = select(tables.models).where(tables.models.c.id == job.model_id)
     return connection.execute(query).one_or_none()
-
-
-def _ready_model(connection: Connection, request: JobRequest) -> Row[Any] | None:
-    """The model that a request names, checked; None where its mechanism uses none."""
-    name = request.model
-    if not mechanisms.get(request.mechanism).uses_model:
-        if name is not None:
-            raise invalid("model", f"{request.mechanism} uses none", "nothing")
-        return None
-    row = connection.execute(select(tables.models).where(tables.models.c.name == name)).one_or_none()
-    if row is None or row.state != "ready":
-        query = select(tables.models.c.name).where(tables.models.c.state == "ready")
-        ready = ", ".join(connection.execute(query).scalars()) or "none is registered yet"
-        problem = f"there is no model {name!r}" if row is None else f"{name!r} is {row.state}"
-        problem = f"none is given, and {request.mechanism} runs one" if name is None else problem
-        raise invalid("model", problem, ready)
-    return row
 
 
 def _user_name(connection: Connection, user_id: UUID) -> str:

@@ -1,18 +1,22 @@
 """Appending to the ledger: lock the account's row, apply the entry, write it, move the balances.
 
-Only `ledger.py` calls this, inside a transaction. The entry is applied by `core.books`, the same code
+Only the writers call this, inside a transaction. An entry is applied by `core.books`, the same code
 with which an auditor replays an export, so the cached balances can't say anything else.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import JSON, Connection, Row, Select, Table, bindparam, func, select
 
-from accountant import tables
+from accountant import tables, usage
 from accountant.core.admission import Account, FilterAccount
 from accountant.core.books import Books, Reservation, read_reservation
 from accountant.core.chain import Entry, EntryKind, canonical, digest
@@ -30,25 +34,50 @@ from accountant.core.secrets import SecretKind, SecretTerms
 from accountant.core.verification import read_document
 
 
-class LockedAccount:
-    """A dataset's account, its row held until the transaction ends."""
+def _locking(column: str) -> Select[Any]:
+    """The account's row, locked, of the dataset with this id or name."""
+    row = (
+        select(tables.accounts, tables.datasets.c.name)
+        .join(tables.datasets, tables.datasets.c.id == tables.accounts.c.dataset_id)
+        .where(tables.datasets.c[column] == bindparam("dataset"))
+        .with_for_update(of=tables.accounts)
+        .subquery()
+    )
+    last = select(tables.entries.c.at).where(
+        tables.entries.c.dataset_id == row.c.dataset_id, tables.entries.c.seq == row.c.chain_seq
+    )
+    # The time is the database's, and outside the subquery: it is taken when the row is held, not before.
+    now = func.greatest(func.clock_timestamp(), last.scalar_subquery()).label("now")
+    # One column of JSON: its numbers arrive digit by digit, and sixty columns cost more than all else here.
+    return select(func.row_to_json(row.table_valued(), type_=JSON).label("account"), now)
 
-    def __init__(self, connection: Connection, dataset_id: UUID) -> None:
+
+_LOCK_BY_ID, _LOCK_BY_NAME = _locking("id"), _locking("name")
+
+
+class LockedAccount:
+    """A dataset's account, its row held until the transaction ends.
+
+    `post` applies entries to the books in memory; `write` puts all that was posted into the database
+    in one statement. `now` is the time of the entries: taken while the row is held. A dataset is found
+    by its id or its name.
+    """
+
+    def __init__(self, connection: Connection, dataset: UUID | str) -> None:
         self.connection = connection
-        self.dataset_id = dataset_id
-        query = (
-            select(tables.accounts, tables.datasets.c.name)
-            .join(tables.datasets, tables.datasets.c.id == tables.accounts.c.dataset_id)
-            .where(tables.accounts.c.dataset_id == dataset_id)
-            .with_for_update(of=tables.accounts)
-        )
-        row = connection.execute(query).one_or_none()
+        lock = _LOCK_BY_NAME if isinstance(dataset, str) else _LOCK_BY_ID
+        row = connection.execute(lock, {"dataset": dataset}).one_or_none()
         if row is None:
-            raise NotFound("dataset", str(dataset_id))
-        self.dataset: str = row.name
-        self.seq: int = row.chain_seq
-        self.head: str = row.chain_head
-        self.books = read_books(row)
+            raise NotFound("dataset", str(dataset))
+        account = row.account
+        self.dataset_id = UUID(account["dataset_id"])
+        self.dataset: str = account["name"]
+        self.seq: int = account["chain_seq"]
+        self.head: str = account["chain_head"]
+        self.now: datetime = row.now
+        self.books = read_books(account)
+        self.usage = usage.Sheet(connection, self.dataset_id)
+        self._posted: list[dict[str, Any]] = []
 
     @property
     def accounts(self) -> Accounts:
@@ -56,34 +85,63 @@ class LockedAccount:
 
     def append(self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]) -> Entry:
         """Write the next entry and move the balances with it. Raises where the entry can't stand."""
+        entry = self.post(kind, actor, job_id, body)
+        self.write()
+        return entry
+
+    def post(self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]) -> Entry:
+        """Apply the next entry, to be written by `write`. Where it can't stand, nothing has changed."""
         job = None if job_id is None else str(job_id)
-        # The time is the database's, taken while the row is held: it never runs backwards.
-        now = self.connection.execute(select(func.clock_timestamp())).scalar_one()
-        entry = Entry(self.dataset, self.seq + 1, kind, now, actor, job, body, self.head)
-        after = self.books.apply(kind, job, body, self._held(kind, job_id))
+        entry = Entry(self.dataset, self.seq + 1, kind, self.now, actor, job, body, self.head)
+        self.books = self.books.apply(kind, job, body, self._held(kind, job_id))
         document = entry.document()
         recorded = digest(document)
-        self.connection.execute(
-            insert(tables.entries).values(
-                dataset_id=self.dataset_id,
-                seq=entry.seq,
-                kind=str(kind),
-                at=now,
-                actor=actor,
-                job_id=job_id,
-                document=canonical(document).decode(),
-                previous=self.head,
-                hash=recorded,
-            )
+        self._posted.append(
+            {
+                "dataset_id": self.dataset_id,
+                "seq": entry.seq,
+                "kind": str(kind),
+                "at": self.now,
+                "actor": actor,
+                "job_id": job_id,
+                "document": canonical(document).decode(),
+                "previous": self.head,
+                "hash": recorded,
+            }
         )
-        self.books = after
         self.seq, self.head = entry.seq, recorded
-        self.connection.execute(
-            update(tables.accounts)
-            .where(tables.accounts.c.dataset_id == self.dataset_id)
-            .values(chain_seq=self.seq, chain_head=self.head, **_columns(self.books))
-        )
         return entry
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """A block that posts all of its entries and counts, or none where it raises."""
+        before = (self.books, self.seq, self.head, self.now)
+        counted, posted = self.usage.snapshot(), len(self._posted)
+        try:
+            yield
+        except BaseException:
+            self.books, self.seq, self.head, self.now = before
+            self.usage.restore(counted)
+            del self._posted[posted:]
+            raise
+
+    def write(self, besides: Sequence[tuple[Table, Sequence[Mapping[str, Any]]]] = ()) -> None:
+        """Write what was posted, the balances after it, and rows of other tables, in one statement.
+
+        What people and projects use is written after it.
+        """
+        groups = [(table, rows) for table, rows in ((*besides, (tables.entries, self._posted))) if rows]
+        account = None
+        if self._posted:
+            account = {"chain_seq": self.seq, "chain_head": self.head, **_columns(self.books)}
+        if groups:
+            shape = tuple((table.name, tuple(rows[0])) for table, rows in groups)
+            statement = _statement(shape, None if account is None else tuple(account))
+            values: list[object] = [_json(rows) for _, rows in groups]
+            values += [] if account is None else [_json(account), self.dataset_id]
+            self.connection.exec_driver_sql(statement, tuple(values))
+        self._posted = []
+        self.usage.write()
 
     def _held(self, kind: EntryKind, job_id: UUID | None) -> Reservation | None:
         """What an entry resolves. That it is live still, a unique index on the entries checks."""
@@ -103,6 +161,32 @@ class LockedAccount:
         return body
 
 
+@lru_cache(maxsize=32)
+def _statement(groups: tuple[tuple[str, tuple[str, ...]], ...], account: tuple[str, ...] | None) -> str:
+    """One statement that inserts rows given as JSON, table by table, and updates the account's row.
+
+    The tables' own types read the JSON: a number becomes NUMERIC digit by digit, never a float. Columns
+    that a row does not name get their defaults. Foreign keys are checked when the statement ends.
+    """
+    inserts = []
+    for name, columns in groups:
+        listed = ", ".join(columns)
+        source = f"json_populate_recordset(NULL::{name}, %s::json)"
+        inserts.append(f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {source}")  # noqa: S608
+    if account is None:
+        last = inserts.pop()
+    else:
+        listed = ", ".join(account)
+        source = "json_populate_record(NULL::accounts, %s::json)"
+        last = f"UPDATE accounts SET ({listed}) = (SELECT {listed} FROM {source}) WHERE dataset_id = %s"  # noqa: S608
+    parts = ", ".join(f"new_{number} AS ({each})" for number, each in enumerate(inserts))
+    return f"WITH {parts} {last}" if parts else last
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
 # --- rows ---------------------------------------------------------------------------------------
 
 #: Fields of History and the columns that hold them.
@@ -118,54 +202,55 @@ _HISTORY = {
 }
 
 
-def read_books(row: Row[Any]) -> Books:
+_fraction = lru_cache(maxsize=1024)(Fraction)
+
+
+def read_books(row: Row[Any] | Mapping[str, Any]) -> Books:
     """The books in an `accounts` row: balances and history, without reservations and closing jobs."""
-    ex_post = ExPostAccount(
-        row.ex_post_limit, row.ex_post_spent, row.ex_post_reserved, Settlement(row.ex_post_settlement)
-    )
-    values = row._mapping
+    values = row if isinstance(row, Mapping) else dict(row._mapping)
+    limit, spent, reserved = (values[f"ex_post_{part}"] for part in ("limit", "spent", "reserved"))
+    ex_post = ExPostAccount(limit, spent, reserved, Settlement(values["ex_post_settlement"]))
     history = History(**{name: values[column] for name, column in _HISTORY.items()})
     return Books(
-        _read_account(row),
+        _read_account(values),
         ex_post=ex_post,
-        secret=_read_secret(row),
+        secret=_read_secret(values),
         history=history,
-        overdrawn=row.overdrawn,
+        overdrawn=values["overdrawn"],
     )
 
 
-def _read_account(row: Row[Any]) -> Account | None:
+def _read_account(values: Mapping[str, Any]) -> Account | None:
     """The `dp` account; None before the first allowance."""
-    if row.epsilon is None:
+    if values["epsilon"] is None:
         return None
-    values = row._mapping
     filters = []
     for kind in Kind:
         order = values[f"{kind}_order"]
-        each = Filter(kind, Fraction(values[f"{kind}_share"]), None if order is None else Fraction(order))
+        each = Filter(kind, _fraction(values[f"{kind}_share"]), None if order is None else _fraction(order))
         amounts = {part: Amount(values[f"{kind}_{part}"]) for part in ("limit", "spent", "reserved")}
         if kind is Kind.BASIC:
-            each = replace(each, step_delta=row.basic_step_delta)
+            each = replace(each, step_delta=values["basic_step_delta"])
             amounts = {
                 part: replace(amount, delta=values[f"basic_delta_{part}"]) for part, amount in amounts.items()
             }
         filters.append(FilterAccount(each, **amounts, closed=values[f"{kind}_closed"]))
-    return Account(row.epsilon, row.delta, tuple(filters))
+    return Account(values["epsilon"], values["delta"], tuple(filters))
 
 
-def _read_secret(row: Row[Any]) -> SecretAccount | None:
+def _read_secret(values: Mapping[str, Any]) -> SecretAccount | None:
     """The secret account; its limit follows from its terms and stands in the row for the CHECK alone."""
-    if row.secret is None:
+    stored = values["secret"]
+    if stored is None:
         return None
-    stored = row.secret
     return SecretAccount(
         SecretTerms.from_json(stored["terms"]),
         SecretKind(stored["kind"]),
         stored["neighbours"],
         None if stored["order"] is None else Fraction(stored["order"]),
-        row.secret_spent,
-        row.secret_reserved,
-        row.secret_jobs,
+        values["secret_spent"],
+        values["secret_reserved"],
+        values["secret_jobs"],
     )
 
 

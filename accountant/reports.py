@@ -311,8 +311,17 @@ def _before_and_after(account: Account | None, price: Price) -> dict[str, Any]:
 
 # --- jobs ---------------------------------------------------------------------------------------
 
+
+def _of_parts(value: Any) -> Any:
+    """A figure over all parts of a job, for a query of jobs."""
+    query = select(value).where(tables.parts.c.job_id == tables.jobs.c.id)
+    return query.correlate(tables.jobs).scalar_subquery()
+
+
 _JOB_COLUMNS = (
     tables.jobs,
+    _of_parts(func.coalesce(func.sum(tables.parts.c.progress_done), 0)).label("progress_done"),
+    _of_parts(func.coalesce(func.max(tables.parts.c.progress_total), 0)).label("progress_total"),
     tables.datasets.c.name.label("dataset"),
     tables.models.c.name.label("model"),
     tables.users.c.name.label("analyst"),
@@ -368,6 +377,41 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
     return {**_job(row), "decided_by": decider, "entries": [_entry_brief(entry) for entry in entries]}
 
 
+#: Stands wherever realized figures are shown.
+EX_POST_NOTE = (
+    "A cap is a planning figure, neither bound nor mean. What a job really cost depends on the data: "
+    "approvals given after seeing these figures leak them."
+)
+
+
+def ex_post(engine: Engine, name: str, viewer: Actor) -> list[dict[str, Any]]:
+    """What the ex-post jobs of a dataset really cost beside their caps, newest first.
+
+    The figures depend on the data. Nothing that an analyst can reach may read them. Raises NotPermitted
+    for anybody but stewards and auditors.
+    """
+    _require_overseer(viewer)
+    jobs, realized, table = tables.jobs, tables.realized_ex_post, tables.entries
+    query = (
+        select(jobs.c.id, jobs.c.finished_at, realized.c.amount, table.c.document)
+        .join(realized, realized.c.job_id == jobs.c.id)
+        .join(table, (table.c.job_id == jobs.c.id) & (table.c.kind == "RESERVE"))
+        .order_by(jobs.c.finished_at.desc())
+    )
+    with engine.connect() as connection:
+        row = _dataset_row(connection, name)
+        found = connection.execute(query.where(jobs.c.dataset_id == row.id)).all()
+    return [
+        {
+            "job": str(each.id),
+            "cap": to_decimal(int(read_document(each.document)["body"]["ex_post"]["cap"]), EPSILON_UNITS),
+            "realized": to_decimal(each.amount, EPSILON_UNITS),
+            "finished_at": _time(each.finished_at),
+        }
+        for each in found
+    ]
+
+
 def _entry_brief(row: Any) -> dict[str, Any]:
     body = read_document(row.document)["body"]
     return {"seq": row.seq, "kind": row.kind, "costs": body.get("costs"), "outcome": body.get("outcome")}
@@ -386,6 +430,7 @@ def _job(row: Row[Any]) -> dict[str, Any]:
         "terms": row.terms,
         "event": row.event,
         "epsilon_alone": row.epsilon_alone,
+        "ex_post_cap": row.parameters.get("ex_post_cap"),
         "delta": row.terms["delta"],
         "breakdown": row.breakdown,
         "state": row.state,
@@ -394,7 +439,7 @@ def _job(row: Row[Any]) -> dict[str, Any]:
         "attempt": row.attempt,
         "cancel_requested": row.cancel_requested,
         "progress": {
-            "done": row.progress_done,
+            "done": row.progress_total if row.state == "succeeded" else int(row.progress_done),
             "total": row.progress_total,
             "unit": mechanisms.get(row.mechanism).progress_unit,
         },

@@ -4,10 +4,13 @@ Reads no table; the ledger calls it with the rows that it holds.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Row
 
@@ -19,7 +22,23 @@ from accountant.core.chain import canonical
 from accountant.core.composition import epsilon_alone
 from accountant.core.currencies import Accounts, Demand
 from accountant.core.errors import FieldProblem, InvalidRequest, NotPermitted, invalid
-from accountant.core.pricing import Mechanism, Price, Terms
+from accountant.core.events import to_json
+from accountant.core.pricing import Mechanism, Terms
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who acts: the name goes into the entry, the roles were checked when they signed in."""
+
+    id: UUID
+    name: str
+    roles: frozenset[str]
+
+    def require(self, *roles: str) -> None:
+        """Raise NotPermitted unless the actor has one of `roles`."""
+        if not self.roles & set(roles):
+            raise NotPermitted(f"this needs the role {' or '.join(roles)}")
+
 
 PROJECT_NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
 
@@ -51,25 +70,50 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class Priced:
-    """A request after every check that needs no lock; `epsilon_alone` None: it has no dp part."""
+    """A request after every check that needs no lock; `columns` are those of its row in `jobs`."""
+
+    candidate: "Candidate"
+    columns: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """A request without its dataset; equal where the text is. The text tells 2 from 2.0."""
 
     mechanism: Mechanism[Any]
-    parameters: Any
-    terms: Terms
-    price: Price
-    epsilon_alone: float | None
+    text: str
+    raw: Mapping[str, Any] = field(compare=False)
 
-    @property
-    def is_free(self) -> bool:
-        """Whether it asks nothing of any account."""
-        return currencies.demand(self.price) == currencies.NOTHING
+
+#: A price takes milliseconds and depends on nothing but these, so the one found before the lock is taken
+#: serves while it is held. Longer parameters are priced anew each time: memory stays bounded.
+_CACHED_PRICES = 1024
+_LONGEST_CACHED = 16_384
 
 
 def priced(request: JobRequest, terms: Terms) -> Priced:
     """The price of a request that can run. Raises InvalidRequest naming every wrong field."""
-    mechanism = mechanisms.get_runnable(request.mechanism)
+    text = json.dumps(dict(request.parameters), sort_keys=True)
+    shape = _Shape(mechanisms.get_runnable(request.mechanism), text, request.parameters)
+    found = (_outcome if len(text) <= _LONGEST_CACHED else _outcome.__wrapped__)(shape, terms)
+    if isinstance(found, Priced):
+        return found
+    raise InvalidRequest(found)
+
+
+@lru_cache(maxsize=_CACHED_PRICES)
+def _outcome(shape: _Shape, terms: Terms) -> Priced | tuple[FieldProblem, ...]:
+    """The price, or what is wrong: a request that can't be right is as dear to look at as one that can."""
     try:
-        parameters = mechanism.parse(request.parameters, terms)
+        return _price(shape, terms)
+    except InvalidRequest as error:
+        return error.problems
+
+
+def _price(shape: _Shape, terms: Terms) -> Priced:
+    mechanism = shape.mechanism
+    try:
+        parameters = mechanism.parse(shape.raw, terms)
     except InvalidRequest as error:
         raise InvalidRequest([_under_parameters(each) for each in error.problems]) from None
     lacking = mechanism.unavailable(parameters) or mechanism.missing(parameters)
@@ -77,14 +121,24 @@ def priced(request: JobRequest, terms: Terms) -> Priced:
         raise InvalidRequest([_under_parameters(lacking)])
     price = mechanism.price(parameters, terms)
     alone = None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
-    return Priced(mechanism, parameters, terms, price, alone)
+    dumped = parameters.model_dump(mode="json")
+    columns = {
+        "mechanism": mechanism.id,
+        "parameters": dumped,
+        "terms": terms.to_json(),
+        "event": None if price.dp is None else to_json(price.dp),
+        "epsilon_alone": alone,
+        "breakdown": list(price.breakdown),
+    }
+    asked = currencies.demand(price)
+    return Priced(Candidate(mechanism.id, dumped, parameters, terms, asked, alone or 0.0), columns)
 
 
 def _under_parameters(problem: FieldProblem) -> FieldProblem:
     return FieldProblem(f"parameters.{problem.field}", problem.problem, problem.allowed)
 
 
-def terms_of(dataset: Row[Any], accounts: Accounts) -> Terms:
+def terms_of(dataset: Any, accounts: Accounts) -> Terms:
     """The public terms of a dataset: its row, its allowance's delta, and what it states of secrets."""
     dp, secret = accounts.dp, accounts.secret
     stated = {} if secret is None else {"secret": secret.terms.to_json()}
@@ -120,42 +174,72 @@ def check_policy(policy: Policy, request: JobRequest, analyst: str) -> None:
             raise NotPermitted(f"the dataset's policy does not allow the {name} {asked!r}")
 
 
-# --- recorded jobs ------------------------------------------------------------------------------
+# --- candidates ---------------------------------------------------------------------------------
 
 #: What a probe would find for a mechanism whose parameters have no template.
 NO_TEMPLATE: Mapping[str, Any] = {"template_tokens": 0}
 
 
-def probe_key(model: Row[Any] | None, parameters: Mapping[str, Any], terms: Mapping[str, Any]) -> str | None:
+@dataclass(frozen=True)
+class Candidate:
+    """A job to be decided on, recorded already or about to be; `resolved` are its parsed parameters."""
+
+    mechanism: str
+    parameters: Mapping[str, Any]
+    resolved: Any
+    terms: Terms
+    asked: Demand
+    epsilon_alone: float
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it asks nothing of any account."""
+        return self.asked == currencies.NOTHING
+
+
+def candidate_of(job: Row[Any]) -> Candidate:
+    """A recorded job: what it asks is the price of its parameters under its terms."""
+    mechanism = mechanisms.get(job.mechanism)
+    terms = Terms.from_json(job.terms)
+    resolved = mechanism.parse(job.parameters, terms)
+    asked = currencies.demand(mechanism.price(resolved, terms))
+    return Candidate(job.mechanism, job.parameters, resolved, terms, asked, job.epsilon_alone or 0.0)
+
+
+def probe_key(model: Mapping[str, Any] | None, parameters: Mapping[str, Any], terms: Terms) -> str | None:
     """Identity of a public probe: the model's bytes, the template and the labels that fill it.
 
-    None where there is no model or the parameters have no template: there is nothing to look at.
+    `model`: the facts found about it. None where there is no model or the parameters have no template:
+    there is nothing to look at.
     """
     if model is None or "template" not in parameters:
         return None
-    document = {
-        "model": model.facts["sha256"],
-        "template": parameters["template"],
-        "labels": list(terms["labels"]),
-    }
+    return _probe_key(model["sha256"], parameters["template"], terms.labels)
+
+
+@lru_cache(maxsize=1024)
+def _probe_key(model: str, template: str, labels: tuple[str, ...]) -> str:
+    document = {"model": model, "template": template, "labels": list(labels)}
     return hashlib.sha256(canonical(document)).hexdigest()
 
 
-def demand_of(job: Row[Any]) -> Demand:
-    """What a recorded job asks of each currency: the price of its parameters under its terms."""
-    mechanism = mechanisms.get(job.mechanism)
-    terms = Terms.from_json(job.terms)
-    return currencies.demand(mechanism.price(mechanism.parse(job.parameters, terms), terms))
+def parts_of(job: Candidate, most: int) -> int:
+    """Into how many parts a job is split: from its parameters and the service's settings alone."""
+    return min(mechanisms.get(job.mechanism).batches(job.resolved, job.terms), most)
 
 
-def context_problem(job: Row[Any], model: Row[Any] | None, probe: Mapping[str, Any]) -> Refused | None:
-    """The refusal of a job whose contexts are longer than its model takes."""
+def context_problem(
+    job: Candidate, model: Mapping[str, Any] | None, probe: Mapping[str, Any]
+) -> Refused | None:
+    """Why a model (with these facts) can't run the job: it lacks something, or its context is too short."""
     if model is None:
         return None
     mechanism = mechanisms.get(job.mechanism)
-    parameters = mechanism.parse(job.parameters, Terms.from_json(job.terms))
-    asked = mechanism.context_tokens(parameters, probe["template_tokens"])
-    limit = model.facts["context_tokens"]
+    unfit = mechanism.unfit(job.resolved, model)
+    if unfit is not None:
+        return Refused("model", unfit.allowed, unfit.field, f"{unfit.field}: {unfit.problem}")
+    asked = mechanism.context_tokens(job.resolved, probe["template_tokens"])
+    limit = model["context_tokens"]
     if asked <= limit:
         return None
     why = (
@@ -166,15 +250,15 @@ def context_problem(job: Row[Any], model: Row[Any] | None, probe: Mapping[str, A
 
 
 def with_largest(
-    refused: Refused, job: Row[Any], accounts: Accounts, policy: Policy, usage: Usage
+    refused: Refused, job: Candidate, accounts: Accounts, policy: Policy, usage: Usage
 ) -> Refused:
     """Add the largest value of the size field with which the request would fit every account.
 
-    Not where no size would help: a policy that excludes it, or no allowance at all.
+    Not where no size would help: a policy that excludes it, or no allowance at all. A search over
+    prices: never while an account's row is held.
     """
     if refused.cap in ("policy", "allowance", "overdrawn"):
         return refused
     raw = {name: value for name, value in job.parameters.items() if name != "max_text_tokens"}
     mechanism = mechanisms.get(job.mechanism)
-    terms = Terms.from_json(job.terms)
-    return currencies.with_largest(refused, mechanism, raw, terms, accounts, policy, usage)
+    return currencies.with_largest(refused, mechanism, raw, job.terms, accounts, policy, usage)

@@ -8,6 +8,7 @@ import os
 import secrets
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -45,12 +46,37 @@ class Settings(BaseSettings):
     )
     model_roots: str = Field("", description="folders, separated by '|', under which workers may open models")
     model_hub: bool = Field(False, description="allow model names that the hub resolves")
+    model_dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="type that models run in; auto: bfloat16 on CUDA where saved so, else float32"
+    )
+    decoding_gib: float | None = Field(
+        None, gt=0, description="room for contexts decoded together; nothing: 80% of a GPU's, 4 of a host's"
+    )
     results_url: str | None = Field(None, description="where outputs are kept; any fsspec URL")
     lease_seconds: float = Field(60.0, gt=0, description="a worker's claim lasts this long unrenewed")
     resend_seconds: float = Field(120.0, gt=0, description="send an unclaimed job again after this")
     max_attempts: int = Field(3, ge=1, description="attempts under one reservation")
-    hard_limit_seconds: int = Field(6 * 3600, gt=0, description="a task is killed after this")
+    fan_out: int = Field(
+        1, ge=1, le=1000, description="workers that may share the batches of one job: how many there are"
+    )
+    soft_limit_seconds: int = Field(
+        21_000, gt=0, description="an attempt ends itself after this; a dataset's policy may say less"
+    )
+    hard_limit_seconds: int = Field(
+        21_600, gt=0, description="the process of an attempt is killed after this"
+    )
+    watchdog_seconds: float = Field(
+        300.0, ge=0, description="an idle worker restarts itself where work has waited this long; 0: never"
+    )
+    leftover_seconds: float = Field(
+        600.0, gt=0, description="time between looks for abandoned staged outputs"
+    )
     session_hours: float = Field(12.0, gt=0, description="a sign-in in the browser ends after this")
+
+    @property
+    def attempt_seconds(self) -> int:
+        """How long an attempt may take: it ends itself before its process would be killed."""
+        return max(1, min(self.soft_limit_seconds, self.hard_limit_seconds * 19 // 20))
 
     @property
     def results(self) -> str:

@@ -310,14 +310,9 @@ jobs = Table(
     _moment("queued_at"),
     _moment("started_at"),
     _moment("finished_at"),
-    Column("attempt", Integer, nullable=False, server_default="0"),
-    Column("lease_token", Uuid),
-    _moment("lease_expires"),
-    Column("worker", Text),
+    Column("attempt", Integer, nullable=False, server_default="0"),  # the most that any part has had
     _moment("reading_began_at"),
     Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
-    Column("progress_done", BigInteger, nullable=False, server_default="0"),
-    Column("progress_total", BigInteger, nullable=False, server_default="0"),
     Column("output_uri", Text),
     Column("output_sha256", Text),
     Column("failure", Text),
@@ -332,11 +327,46 @@ jobs = Table(
         postgresql_where=text("state = 'awaiting_approval'"),
     ),
     CheckConstraint("state IN (" + ",".join(f"'{s}'" for s in JOB_STATES) + ")", name="state"),
-    CheckConstraint("(state IN ('running','settling')) = (lease_token IS NOT NULL)", name="lease"),
     CheckConstraint("(event IS NULL) = (epsilon_alone IS NULL)", name="event"),
     CheckConstraint("(state = 'refused') = (refusal IS NOT NULL)", name="refusal"),
     CheckConstraint("(state = 'succeeded') = (output_uri IS NOT NULL)", name="output"),
     CheckConstraint("source_job_id IS NULL OR reading_began_at IS NULL", name="reads_no_records"),
+)
+
+# The work of a job: one or more parts, each of them claimed, run and lost on its own. How many is public.
+parts = Table(
+    "parts",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("state", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("lease_token", Uuid),
+    _moment("lease_expires"),
+    Column("worker", Text),
+    Column("progress_done", BigInteger, nullable=False, server_default="0"),
+    Column("progress_total", BigInteger, nullable=False, server_default="0"),  # of the whole job
+    # What a part that is done leaves for the settlement. The figures may depend on the data, so they are
+    # shown to nobody and taken away when the job ends.
+    Column("staged_uri", Text),
+    Column("staged_sha256", Text),
+    Column("realized", JSONB(none_as_null=True)),
+    Column("realized_ex_post", Units),
+    Index("ix_parts_live", "state", postgresql_where=text("state IN ('queued','running')")),
+    CheckConstraint("number >= 0", name="number"),
+    CheckConstraint("state IN ('queued','running','done','stopped')", name="state"),
+    CheckConstraint("(state = 'running') = (lease_token IS NOT NULL)", name="lease"),
+    CheckConstraint("(lease_token IS NULL) = (lease_expires IS NULL)", name="expiry"),
+)
+
+# What ex-post jobs really cost: it depends on the data. Stewards and auditors read it (reports.ex_post);
+# nothing that an analyst can reach may.
+realized_ex_post = Table(
+    "realized_ex_post",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("amount", Units, nullable=False),
+    CheckConstraint("amount >= 0", name="not_negative"),
 )
 
 # The append-only ledger. Triggers in the migration forbid UPDATE, DELETE and TRUNCATE.
@@ -466,6 +496,7 @@ outbox = Table(
     Column("task", Text, nullable=False),
     Column("subject", Uuid, nullable=False),
     Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("part", Integer, nullable=False, server_default="0"),
     _moment("created_at", default=True),
     _moment("sent_at"),
     Index("ix_outbox_unsent", "id", postgresql_where=text("sent_at IS NULL")),

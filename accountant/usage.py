@@ -5,6 +5,7 @@ counts what it asked for, whether it ended early or not, until its reservation i
 corrected to nothing.
 """
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -20,43 +21,81 @@ usage = tables.usage
 
 def holders(job: Row[Any]) -> dict[str, str]:
     """Whose caps a job counts on: its analyst's, and its project's where it names one."""
-    found = {ANALYST: str(job.analyst_id)}
-    return found if job.project is None else {**found, PROJECT: job.project}
+    return holders_of(job.analyst_id, job.project)
+
+
+def holders_of(analyst: UUID, project: str | None) -> dict[str, str]:
+    """The same for a job that is not recorded yet."""
+    found = {ANALYST: str(analyst)}
+    return found if project is None else {**found, PROJECT: project}
+
+
+class Sheet:
+    """What the holders on one dataset use, while its account's row is held: as written, and as counted since.
+
+    Requests of one transaction are decided one after the other, so each sees what those before it count.
+    """
+
+    def __init__(self, connection: Connection, dataset_id: UUID) -> None:
+        self._connection, self._dataset_id = connection, dataset_id
+        self._written: dict[tuple[str, str], int] = {}
+        self._added: dict[tuple[str, str], tuple[int, int | None]] = {}
+
+    def used_where_capped(self, wanted: Mapping[str, str], policy: Policy) -> Usage:
+        """What both holders use now; not looked up where the policy sets no cap."""
+        if not limits(policy):
+            return NO_USAGE
+        unknown = {kind: holder for kind, holder in wanted.items() if (kind, holder) not in self._written}
+        if unknown:
+            query = select(usage.c.kind, usage.c.spent + usage.c.reserved)
+            found = dict(self._connection.execute(query.where(_rows(self._dataset_id, unknown))).all())
+            self._written |= {(kind, holder): int(found.get(kind, 0)) for kind, holder in unknown.items()}
+        return Usage(**{each[0]: self._written[each] + self._counted(each) for each in wanted.items()})
+
+    def _counted(self, holder: tuple[str, str]) -> int:
+        return self._added.get(holder, (0, None))[0]
+
+    def reserve(self, wanted: Mapping[str, str], epsilon_alone: float | None, policy: Policy) -> None:
+        """Count a job that is reserved now; the row's CHECK holds the cap that it was admitted under."""
+        amount, caps = counted(epsilon_alone), limits(policy)
+        for each in wanted.items():
+            cap = caps.get(each[0]) if amount else None  # what is free fits beyond every cap
+            self._added[each] = (self._counted(each) + amount, cap)
+
+    def snapshot(self) -> dict[tuple[str, str], tuple[int, int | None]]:
+        """What was counted so far, for `restore`."""
+        return dict(self._added)
+
+    def restore(self, before: dict[tuple[str, str], tuple[int, int | None]]) -> None:
+        """Forget what was counted since the snapshot."""
+        self._added = before
+
+    def write(self) -> None:
+        """Write what was counted, in one order for everybody."""
+        if not self._added:
+            return
+        rows = [
+            {"dataset_id": self._dataset_id, "kind": kind, "holder": holder, "reserved": amount, "cap": cap}
+            for (kind, holder), (amount, cap) in sorted(self._added.items())
+        ]
+        added = insert(usage).values(rows)
+        self._connection.execute(
+            added.on_conflict_do_update(
+                index_elements=["dataset_id", "kind", "holder"],
+                set_={"reserved": usage.c.reserved + added.excluded.reserved, "cap": added.excluded.cap},
+            )
+        )
+        for each, (amount, _) in self._added.items():
+            if each in self._written:
+                self._written[each] += amount
+        self._added = {}
 
 
 def used(connection: Connection, dataset_id: UUID, analyst: UUID, project: str | None) -> Usage:
     """What both use now; under the account's lock nobody changes it."""
-    wanted = {ANALYST: str(analyst)} | ({} if project is None else {PROJECT: project})
-    query = select(usage.c.kind, usage.c.spent + usage.c.reserved).where(_rows(dataset_id, wanted))
-    return Usage(**{kind: int(amount) for kind, amount in connection.execute(query)})
-
-
-def used_where_capped(connection: Connection, job: Row[Any], policy: Policy) -> Usage:
-    """The same for a job; not looked up where the policy sets no cap."""
-    return used(connection, job.dataset_id, job.analyst_id, job.project) if limits(policy) else NO_USAGE
-
-
-def reserve(connection: Connection, job: Row[Any], policy: Policy) -> None:
-    """Count a job that is reserved now; the row's CHECK holds the cap that it was admitted under."""
-    amount = counted(job.epsilon_alone)
-    caps = limits(policy)
-    rows = [
-        {
-            "dataset_id": job.dataset_id,
-            "kind": kind,
-            "holder": holder,
-            "reserved": amount,
-            "cap": caps.get(kind) if amount else None,  # what is free fits beyond every cap
-        }
-        for kind, holder in holders(job).items()
-    ]
-    added = insert(usage).values(rows)
-    connection.execute(
-        added.on_conflict_do_update(
-            index_elements=["dataset_id", "kind", "holder"],
-            set_={"reserved": usage.c.reserved + added.excluded.reserved, "cap": added.excluded.cap},
-        )
-    )
+    query = select(usage.c.kind, usage.c.spent + usage.c.reserved)
+    rows = connection.execute(query.where(_rows(dataset_id, holders_of(analyst, project))))
+    return Usage(**{kind: int(amount) for kind, amount in rows})
 
 
 def settle(connection: Connection, job: Row[Any], *, charged: bool) -> None:

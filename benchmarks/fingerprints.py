@@ -1,6 +1,6 @@
 """What checking a dataset costs: fingerprints of its units, and claiming them against all others.
 
-    python benchmarks/fingerprints.py [--records 1000000]
+    python -m benchmarks.fingerprints [--records 1000000]
 
 On an embedded PostgreSQL of its own: a CSV file of made-up records is read through as a worker does, alone;
 then with fingerprints; then with their claim; then a second dataset that shares one record, which is

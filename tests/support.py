@@ -52,7 +52,7 @@ class Bench:
         self.model = f"model-{uuid.uuid4().hex[:8]}"
         self.dataset = f"data-{uuid.uuid4().hex[:8]}"
         model_id = registry.add_model(engine, self.model, "/nowhere", "public text", self.steward)
-        facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000}
+        facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000, "end_tokens": [2], "layers": 12}
         registry.model_checked(engine, model_id, facts, None)
         raw = {"name": self.dataset, "uri": "/nowhere.csv", "public_size": 1000, **spec}
         version = registry.add_dataset(engine, registry.read_dataset(raw), self.steward)

@@ -24,7 +24,7 @@ def make_app() -> Celery:
     """The application, configured from the environment."""
     configured = settings.load()
     limit = configured.hard_limit_seconds
-    app = Celery("exchequer", broker=configured.broker_url, include=["workers.tasks"])
+    app = Celery("exchequer", broker=configured.broker_url, include=["workers.tasks", "workers.watch"])
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",
@@ -32,7 +32,8 @@ def make_app() -> Celery:
         task_reject_on_worker_lost=False,
         task_ignore_result=True,
         task_time_limit=limit,
-        task_soft_time_limit=max(1, limit - 60),
+        # A second beyond what the attempt allows itself: for one that hangs within a step.
+        task_soft_time_limit=min(configured.attempt_seconds + 1, limit),
         task_default_queue="checks",
         task_routes={f"exchequer.{task}": {"queue": queue} for task, queue in QUEUES.items()},
         worker_prefetch_multiplier=1,

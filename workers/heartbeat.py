@@ -7,7 +7,7 @@ import structlog
 from sqlalchemy import Engine
 
 from accountant import leases
-from accountant.core.errors import Cancelled, LeaseLost
+from accountant.core.errors import Cancelled, LeaseLost, TimeLimit
 from accountant.ledger import Claim
 from workers.interface import Progress
 
@@ -17,12 +17,16 @@ log = structlog.get_logger()
 class Heartbeat:
     """Renews `claim` four times per lease while the block runs; `check` raises when it must stop.
 
-    A worker that can't renew stops itself before its lease expires: another attempt may start then.
+    A worker that can't renew stops itself before its lease expires: another attempt may start then. And
+    it stops itself when the attempt has taken `limit_seconds`.
     """
 
-    def __init__(self, engine: Engine, claim: Claim, lease_seconds: float, progress: Progress) -> None:
+    def __init__(
+        self, engine: Engine, claim: Claim, lease_seconds: float, limit_seconds: float, progress: Progress
+    ) -> None:
         self._engine, self._claim, self._seconds = engine, claim, lease_seconds
         self._progress = progress
+        self._limit = time.monotonic() + limit_seconds
         self._stop = threading.Event()
         self._lost = False
         self._cancelled = False
@@ -37,12 +41,18 @@ class Heartbeat:
         self._stop.set()
         self._thread.join(timeout=self._seconds)
 
+    def held(self) -> bool:
+        """Whether the lease certainly stands: nobody else can have the part."""
+        return not self._lost and time.monotonic() - self._renewed <= 0.8 * self._seconds
+
     def check(self) -> None:
-        """Raise LeaseLost or Cancelled where the run must end."""
-        if self._lost or time.monotonic() - self._renewed > 0.8 * self._seconds:
+        """Raise LeaseLost, Cancelled or TimeLimit where the run must end."""
+        if not self.held():
             raise LeaseLost("the lease could not be renewed in time")
         if self._cancelled:
             raise Cancelled("cancelled")
+        if time.monotonic() > self._limit:
+            raise TimeLimit("the attempt took longer than it may")
 
     def _beat(self) -> None:
         while not self._stop.wait(min(self._seconds / 4, 2.0)):

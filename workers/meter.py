@@ -32,14 +32,16 @@ class Meter:
     """Records the releases of one job under one reservation.
 
     `reserved`: the event that was priced. `ex_post_draws`: how many draws with an ex-post cost each part
-    may make, which a reservation with a cap fixes beforehand (pricing.Price); 0: none at all.
+    may make, which a reservation with a cap fixes beforehand (pricing.Price); 0: none at all. `shared`:
+    other workers run other batches of the job. Each of them would make a release from all the data, and
+    one is priced, so there is none: every release names its part.
     """
 
-    def __init__(self, reserved: Event, ex_post_draws: int = 0) -> None:
+    def __init__(self, reserved: Event, ex_post_draws: int = 0, shared: bool = False) -> None:
         self._covered = releases(reserved)
         self._common: Counter[Event] = Counter()
         self._branches: dict[Hashable, Counter[Event]] = {}
-        self._ex_post_draws = ex_post_draws
+        self._ex_post_draws, self._shared = ex_post_draws, shared
         self._common_ex_post = _ExPost()
         self._ex_post: dict[Hashable, _ExPost] = {}
 
@@ -84,7 +86,7 @@ class Meter:
         spent = self._common_ex_post if part is None else self._ex_post.setdefault(part, _ExPost())
         most = max((each.draws for each in self._ex_post.values()), default=0)
         used = self._common_ex_post.draws + (most if part is None else spent.draws)
-        if used >= self._ex_post_draws:
+        if used >= self._ex_post_draws or (part is None and self._shared):
             raise MeterExceeded("the reservation does not cover this draw")
         spent.draws += 1
         token = draw(scores, scale)
@@ -141,9 +143,14 @@ class Meter:
         most = max((branch[event] for branch in self._branches.values()), default=0)
         branch = 0 if part is None else spent[event]
         used = self._common[event] + (most if part is None else branch)
-        if used + count > self._covered[event]:
+        if used + count > self._covered[event] or (part is None and self._shared):
             raise MeterExceeded("the reservation does not cover this release")
         spent[event] += count
+
+    @property
+    def has_ex_post(self) -> bool:
+        """Whether the reservation has draws with an ex-post cost."""
+        return self._ex_post_draws > 0
 
     @property
     def realized(self) -> Event:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
+    from workers.engine import Structure
+
 HUB_NAME = re.compile(r"^[\w.-]{1,96}/[\w.-]{1,96}$")
 READ_FILES = ("*.json", "*.safetensors", "tokenizer.model", "*.txt")
 
@@ -33,14 +35,20 @@ class ModelError(ExchequerError):
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A loaded causal model in float32, its tokenizer and the facts that were checked."""
+    """A loaded causal model, its tokenizer and the facts that were checked.
+
+    `structure`: its parts, as the decoding engine found them. `memory_bytes`: room for the contexts that are
+    decoded together.
+    """
 
     network: Any
+    structure: "Structure"
     tokenizer: Any
     device: "torch.device"
     end_tokens: frozenset[int]
     context_tokens: int
     vocabulary: int
+    memory_bytes: int
 
 
 def resolve(path: str, roots: list[str], hub: bool) -> Path:
@@ -71,14 +79,34 @@ def inspect(folder: Path) -> dict[str, Any]:
     context = config.get("max_position_embeddings") or config.get("n_positions")
     if not isinstance(context, int) or context < 2:
         raise ModelError("path: config.json states no context length (max_position_embeddings)")
+    layers = config.get("num_hidden_layers") or config.get("n_layer")
+    width = config.get("hidden_size") or config.get("n_embd")
+    if not isinstance(layers, int) or not isinstance(width, int):
+        raise ModelError("path: config.json states no layers or no width (num_hidden_layers, hidden_size)")
     return {
         "sha256": digest(folder),
         "architecture": architectures[0],
         "context_tokens": context,
         "vocabulary": int(config["vocab_size"]),
         "parameters": sum(map(_parameters, weights)),
-        "end_token": tokenizer(folder).eos_token_id,
+        "layers": layers,
+        "hidden_size": width,
+        "dtype": _saved_type(config),
+        "end_tokens": end_tokens(folder),
     }
+
+
+def end_tokens(folder: Path) -> list[int]:
+    """Every token that ends a text: the tokenizer's and those of the model's generation settings."""
+    path = folder / "generation_config.json"
+    stated = _json(path if path.exists() else folder / "config.json").get("eos_token_id")
+    known = [tokenizer(folder).eos_token_id, *(stated if isinstance(stated, list) else [stated])]
+    return sorted({int(token) for token in known if token is not None})
+
+
+def _saved_type(config: dict[str, Any]) -> str:
+    """The type of the saved weights, as config.json names it; older files call it torch_dtype."""
+    return str(config.get("dtype") or config.get("torch_dtype") or "float32")
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -197,27 +225,43 @@ def set_threads() -> None:
 
 
 @lru_cache(maxsize=1)
-def load(folder: Path, sha256: str) -> LocalModel:
-    """The model, ready to run, on CUDA where there is one. Raises ModelError where its bytes changed."""
+def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | None = None) -> LocalModel:
+    """The model, ready to run, on CUDA where there is one. Raises ModelError where its bytes changed.
+
+    `dtype`: float32, bfloat16 or auto: on CUDA the type its weights were saved in, if that is bfloat16, and
+    float32 elsewhere. `memory_gib`: room for contexts; nothing: most of a device's, 4 GiB of a host's.
+    """
     import torch
     from transformers import AutoModelForCausalLM
+
+    from workers.engine import StructureError, prepare
+    from workers.engine.sizing import default_memory
 
     if digest(folder) != sha256:
         raise ModelError("the model's files are not those that were registered")
     set_threads()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    saved = _saved_type(_json(folder / "config.json"))
+    coarse = dtype == "bfloat16" or (dtype == "auto" and device.type == "cuda" and saved == "bfloat16")
     network = AutoModelForCausalLM.from_pretrained(
-        folder, trust_remote_code=False, use_safetensors=True, local_files_only=True, dtype=torch.float32
+        folder,
+        trust_remote_code=False,
+        use_safetensors=True,
+        local_files_only=True,
+        dtype=torch.bfloat16 if coarse else torch.float32,
     )
     network.requires_grad_(False).eval().to(device)
-    words = tokenizer(folder)
-    ends = network.generation_config.eos_token_id
-    known = [words.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
+    try:
+        structure = prepare(network)
+    except StructureError as error:
+        raise ModelError(f"path: {error}") from None
     return LocalModel(
         network=network,
-        tokenizer=words,
+        structure=structure,
+        tokenizer=tokenizer(folder),
         device=device,
-        end_tokens=frozenset(int(token) for token in known if token is not None),
+        end_tokens=frozenset(end_tokens(folder)),
         context_tokens=int(getattr(network.config, "max_position_embeddings", 0)),
-        vocabulary=int(network.config.vocab_size),
+        vocabulary=structure.vocabulary,
+        memory_bytes=default_memory(device) if memory_gib is None else int(memory_gib * 2**30),
     )

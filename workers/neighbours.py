@@ -74,8 +74,7 @@ def _nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int) -> I
     if not 1 <= k <= usable.sum():
         raise ValueError(f"k is {k}; it must be from 1 to the {usable.sum():,} usable candidates")
     absent = np.flatnonzero(~usable)
-    rows = max(1, min(ROWS, HELD // len(targets)))
-    room = np.empty((rows, len(targets)), np.float32)
+    rows, room = _room(targets)
     for piece in _pieces(points, rows):
         own, known = _to_grid(piece)
         near = np.matmul(own, targets.T, out=room[: len(own)])
@@ -87,6 +86,12 @@ def _nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int) -> I
                 near[np.arange(len(own)), found[:, place]] = -np.inf
         found[~known] = -1
         yield found
+
+
+def _room(targets: Floats) -> tuple[int, Floats]:
+    """How many rows are compared with the targets at a time, and room for the similarities."""
+    rows = max(1, min(ROWS, HELD // len(targets)))
+    return rows, np.empty((rows, len(targets)), np.float32)
 
 
 def nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int = 1) -> Integers:
@@ -135,23 +140,33 @@ def kmeans(points: Floats, k: int, seed: int, rounds: int = 25) -> Floats:
     library versions give the same centres. Never for private points: a seed has no privacy.
     Raises ValueError where there are fewer than `k` usable points.
     """
-    usable = unit(points)
-    usable = usable[usable.any(axis=1)]
+    usable, known = _to_grid(points)
+    usable = usable[known]
     if not 1 <= k <= len(usable):
         raise ValueError(f"k is {k}; it must be from 1 to the {len(usable):,} usable points")
     start = np.random.default_rng(seed).choice(len(usable), k, replace=False)
     centres = usable[np.sort(start)]
     before: Integers | None = None
     for _ in range(rounds):
-        own = nearest(usable, centres)[:, 0]
+        own, likeness = _assign(usable, centres)
         if before is not None and np.array_equal(own, before):
             break
         before = own
         members = csr_matrix((np.ones(len(own), np.float32), (own, np.arange(len(own)))), (k, len(own)))
-        empty = np.flatnonzero(np.bincount(own, minlength=k) == 0)
-        sums = members @ usable
-        if len(empty):
-            likeness = np.einsum("ij,ij->i", usable, centres[own])
-            sums[empty] = usable[np.argsort(likeness, kind="stable")[: len(empty)]]
-        centres = unit(sums)
-    return centres
+        centres, known = _to_grid(members @ usable)
+        lost = np.flatnonzero(~known)
+        if len(lost):
+            centres[lost] = usable[np.argsort(likeness, kind="stable")[: len(lost)]]
+    return unit(centres)
+
+
+def _assign(points: Floats, centres: Floats) -> tuple[Integers, Floats]:
+    """(the nearest centre, how near it is) of every point; both already on the grid."""
+    rows, room = _room(centres)
+    own, likeness = np.empty(len(points), np.int64), np.empty(len(points), np.float32)
+    for first in range(0, len(points), rows):
+        part = points[first : first + rows]
+        near = np.matmul(part, centres.T, out=room[: len(part)])
+        own[first : first + rows] = near.argmax(axis=1)
+        likeness[first : first + rows] = near.max(axis=1)
+    return own, likeness

@@ -59,11 +59,15 @@ class Layout:
 
 @dataclass(frozen=True)
 class Records:
-    """A dataset as a mechanism sees it: records by label, at most so many of each unit."""
+    """A dataset as a mechanism sees it: records by label, at most so many of each unit.
+
+    `share` is (i, n) where n workers share the batches of a job: only the i-th of n runs of them is seen.
+    """
 
     labels: tuple[str | None, ...]
     records: tuple[Record, ...]
     key: bytes
+    share: tuple[int, int] = (0, 1)
 
     def batches(self, count: int) -> dict[tuple[str | None, int], list[str]]:
         """Texts by (label, batch): `count` batches per label, each unit in the batch its keyed hash picks.
@@ -71,14 +75,16 @@ class Records:
         Where a record goes depends on nothing but itself, so adding or removing a unit changes one
         batch; nothing is dropped or displaced to even them out, and a batch may be empty.
         """
-        found: dict[tuple[str | None, int], list[tuple[bytes, str]]] = {
-            (label, index): [] for label in self.labels for index in range(count)
-        }
+        places = [(label, index) for label in self.labels for index in range(count)]
+        mine, of = self.share
+        share = places[len(places) * mine // of : len(places) * (mine + 1) // of]
+        found: dict[tuple[str | None, int], list[tuple[bytes, str]]] = {place: [] for place in share}
         for record in self.records:
             place = keyed_hash(self.key, "batch", record.unit)
             index = int.from_bytes(place[:8], "big") * count >> 64
-            order = keyed_hash(self.key, "order", record.unit, record.text)
-            found[record.label, index].append((order, record.text))
+            if (record.label, index) in found:
+                order = keyed_hash(self.key, "order", record.unit, record.text)
+                found[record.label, index].append((order, record.text))
         return {part: [text for _, text in sorted(texts)] for part, texts in found.items()}
 
 

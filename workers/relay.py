@@ -6,6 +6,7 @@ Safe to run twice: rows are taken with FOR UPDATE SKIP LOCKED, and a message sen
 import signal
 import threading
 import time
+from dataclasses import dataclass
 from uuid import UUID
 
 import structlog
@@ -24,20 +25,45 @@ POLL_SECONDS = 0.2
 SWEEP_SECONDS = 5.0
 
 
-def send(task: str, subject: UUID, attempt: int) -> None:
+def send(task: str, subject: UUID, attempt: int, part: int) -> None:
     """One message to the broker."""
-    app.send_task(
-        f"exchequer.{task}", args=[str(subject), attempt], queue=QUEUES[task], retry=False, ignore_result=True
-    )
+    args = [str(subject), attempt, part] if task == "generate" else [str(subject), attempt]
+    app.send_task(f"exchequer.{task}", args=args, queue=QUEUES[task], retry=False, ignore_result=True)
 
 
-def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) -> None:
-    """End expired leases, destroy what they staged, send again what nobody took, end what nobody decided."""
-    for job_id, token in leases.expire(engine, configured.max_attempts):
-        staging.destroy(staging.staged_uri(configured.results, job_id, token))
+def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) -> tuple[int, int]:
+    """End expired leases, destroy what they staged, send again what nobody took, end what nobody decided.
+
+    Returns how many leases ended and how many messages were sent again.
+    """
+    ended = leases.expire(engine, configured.max_attempts)
+    for job_id, _ in ended:
         log.warning("lease expired", job=str(job_id))
-    leases.resend(engine, resend_seconds)
+    for job_id in {job_id for job_id, _ in ended}:
+        staging.destroy_leftovers(engine, configured.results, job_id)
     expiry.sweep(engine)
+    return len(ended), leases.resend(engine, resend_seconds)
+
+
+def reconcile(engine: Engine, configured: settings.Settings) -> None:
+    """At the start: whatever waits is sent again (the broker may have lost it), what is overdue ends."""
+    expired, resent = sweep(engine, configured, 0.0)
+    destroyed = staging.destroy_leftovers(engine, configured.results)
+    log.info("reconciled", expired_leases=expired, messages_sent_again=resent, leftovers_destroyed=destroyed)
+
+
+@dataclass
+class _Every:
+    """Says yes once every so many seconds, first at once."""
+
+    seconds: float
+    next: float = 0.0
+
+    def due(self) -> bool:
+        return time.monotonic() >= self.next
+
+    def done(self) -> None:
+        self.next = time.monotonic() + self.seconds
 
 
 def run(stop: threading.Event) -> None:
@@ -46,14 +72,21 @@ def run(stop: threading.Event) -> None:
     if configured.database_url is None:
         raise SystemExit("DATABASE_URL is not set")
     engine = engine_for(configured.database_url)
-    resend_seconds = 0.0  # at the start: whatever waits is sent, the broker may have lost it
-    next_sweep = 0.0
+    reconciled = False
+    sweeps, looks = _Every(SWEEP_SECONDS), _Every(configured.leftover_seconds)
     while not stop.is_set():
         try:
-            if time.monotonic() >= next_sweep:
-                sweep(engine, configured, resend_seconds)
-                resend_seconds = configured.resend_seconds
-                next_sweep = time.monotonic() + SWEEP_SECONDS
+            if not reconciled:
+                reconcile(engine, configured)
+                reconciled = True
+                sweeps.done()
+                looks.done()
+            if sweeps.due():
+                sweep(engine, configured, configured.resend_seconds)
+                sweeps.done()
+            if looks.due():
+                staging.destroy_leftovers(engine, configured.results)
+                looks.done()
             if leases.deliver(engine, send):
                 continue
         except (BrokerError, OperationalError, InterfaceError, OSError) as error:

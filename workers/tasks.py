@@ -6,19 +6,25 @@ raised while private data is read is shown to nobody outside, so its text goes n
 
 import hashlib
 import hmac
+import os
 import socket
-from typing import Any
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
 from sqlalchemy import Engine
+from sqlalchemy.exc import InterfaceError, OperationalError
 
 from accountant import artifacts, identity, leases, ledger, registry, settings
 from accountant import corpora as registered_corpora
 from accountant.core import mechanisms
+from accountant.core.admission import Policy
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
-from accountant.core.events import from_json
-from accountant.core.pricing import Terms
+from accountant.core.events import FREE, from_json
+from accountant.core.pricing import Price, Terms
 from accountant.database import engine_for
 from workers import artifacts as stored
 from workers import corpora, embeddings, fingerprints, models, records, staging
@@ -26,8 +32,10 @@ from workers.app import app
 from workers.heartbeat import Heartbeat
 from workers.interface import Progress, Reuser
 from workers.meter import Meter
+from workers.watch import process_name
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 
 def _engine() -> Engine:
@@ -43,87 +51,137 @@ def _worker_name() -> str:
 
 # --- generation ---------------------------------------------------------------------------------
 
+RETRY_SECONDS = 1.0
 
-@app.task(name="exchequer.generate")
-def generate(job_id: str, attempt: int) -> None:
-    """Run one attempt of a job, if it is still there to be claimed."""
-    configured = settings.load()
-    engine = _engine()
-    claim = leases.claim(engine, UUID(job_id), attempt, _worker_name(), configured.lease_seconds)
-    if claim is None:
-        return
-    uri = staging.staged_uri(configured.results, claim.job_id, claim.token)
+
+@app.task(name="exchequer.generate", bind=True)
+def generate(self: Any, job_id: str, attempt: int, part: int = 0) -> None:
+    """Run one attempt at one part of a job, if it is still there to be claimed."""
+    configured, engine = settings.load(), _engine()
+    worker = process_name(os.getppid(), self.request.id)
+    claim = leases.claim(engine, UUID(job_id), attempt, worker, configured.lease_seconds, part)
+    if claim is not None:
+        run(engine, claim, configured)
+
+
+def run(engine: Engine, claim: ledger.Claim, configured: settings.Settings) -> None:
+    """Run a claimed attempt to its end, whatever that is, and destroy what it leaves unpublished."""
+    work = leases.work(engine, claim.job_id)
     progress = Progress(total=0)
-    run = _Run(engine, claim, uri, progress)
+    own = Policy.model_validate(work.dataset.policy).time_limit_seconds
+    limit = min(own or configured.attempt_seconds, configured.attempt_seconds)
+    with Heartbeat(engine, claim, configured.lease_seconds, limit, progress) as heartbeat:
+        progress.check = heartbeat.check
+        attempt = _Attempt(engine, claim, work, configured, heartbeat, progress)
+        try:
+            attempt.execute()
+        except LeaseLost:
+            log.warning("lease lost", job=str(claim.job_id), attempt=claim.attempt, part=claim.part)
+        except Exception as error:
+            attempt.end(error)
     try:
-        with Heartbeat(engine, claim, configured.lease_seconds, progress) as heartbeat:
-            progress.check = heartbeat.check
-            run.execute()
-    except LeaseLost:
-        staging.destroy(uri)
-        log.warning("lease lost, output destroyed", job=job_id, attempt=attempt)
-    except Exception as error:
-        staging.destroy(uri)
-        _end(run, error)
+        staging.destroy_leftovers(engine, configured.results, claim.job_id)
+    except (OperationalError, InterfaceError, OSError) as error:  # the relay's look finds them
+        log.warning("leftovers stay for now", job=str(claim.job_id), error=type(error).__name__)
 
 
-def _end(run: "_Run", error: Exception) -> None:
-    """Settle an attempt that failed: what may be said of it depends on whether reading had begun."""
-    if isinstance(error, Cancelled):
-        outcome, reason = "cancelled", "cancelled while it ran"
-    elif run.reading:
-        outcome, reason = "failed", "it failed while private data was read; the cause is shown to nobody"
-    else:
-        outcome = "failed"
-        reason = str(error) if isinstance(error, ExchequerError) else "it failed before any data was read"
-        log.error("job failed before reading", job=str(run.claim.job_id), error=repr(error))
-    try:
-        ledger.fail(run.engine, run.claim, outcome, reason, _worker_name())
-    except LeaseLost:
-        log.warning("lease lost while failing", job=str(run.claim.job_id))
+@dataclass
+class _Attempt:
+    """One claimed attempt at one part."""
 
-
-class _Run:
-    """One claimed attempt."""
-
-    def __init__(self, engine: Engine, claim: ledger.Claim, uri: str, progress: Progress) -> None:
-        self.engine, self.claim, self.uri, self.progress = engine, claim, uri, progress
-        self.reading = False
+    engine: Engine
+    claim: ledger.Claim
+    work: leases.Work
+    configured: settings.Settings
+    heartbeat: Heartbeat
+    progress: Progress
+    reading: bool = False
 
     def execute(self) -> None:
-        """Load the model, read records or artifacts, run, publish."""
+        """Load the model, read records or artifacts, run, and settle where no other part runs."""
         from workers.mechanisms import runner
 
-        work = leases.work(self.engine, self.claim.job_id)
+        work, configured = self.work, self.configured
         terms = Terms.from_json(work.job.terms)
-        parameters = mechanisms.get(work.job.mechanism).parse(work.job.parameters, terms)
+        mechanism = mechanisms.get(work.job.mechanism)
+        parameters = mechanism.parse(work.job.parameters, terms)
         running = runner(work.job.mechanism)
         model = None if work.model is None else _load(work.model)
-        meter = Meter(from_json(work.job.event))
+        meter = self._meter(mechanism.price(parameters, terms))
         self.progress.total = running.total(parameters, terms)
         self.progress.check()
         rows = artifacts.read_by(self.engine, work.job)
         if rows is None:
-            made = running.run(parameters, terms, self._records(work), model, meter, self.progress)
+            made = running.run(parameters, terms, self._records(), model, meter, self.progress)
         else:  # nothing private is opened: no reading begins, and a failure is void
             assert isinstance(running, Reuser)
             made = running.reuse(parameters, terms, stored.read(rows), model, self.progress)
-        output = stored.write(self.uri, made)
-        ledger.publish(self.engine, self.claim, meter.realized, output, _worker_name())
+        output = stored.write(staging.staged_uri(configured.results, self.claim), made)
+        if output.artifacts and work.parts > 1:
+            raise ValueError("a job that several workers share releases texts, not artifacts")
+        self._settle(meter, output)
 
-    def _records(self, work: leases.Work) -> records.Records:
-        """Commit "reading begins", then open the data."""
-        address = records.check_address(work.version.uri, settings.load().data_root_list)
-        leases.begin_reading(self.engine, self.claim)
+    def _records(self) -> records.Records:
+        """Commit "reading begins", then open the data: this part's share of it."""
+        work = self.work
+        address = records.check_address(work.version.uri, self.configured.data_root_list)
+        self._write(lambda: leases.begin_reading(self.engine, self.claim))
         self.reading = True
-        return records.read(address, layout_of(work.dataset, work.version), batch_key(self.claim.job_id))
+        data = records.read(address, layout_of(work.dataset, work.version), batch_key(self.claim.job_id))
+        return replace(data, share=(self.claim.part, work.parts))
+
+    def _meter(self, price: Price) -> Meter:
+        """A meter for what was reserved, which is what the price is made of."""
+        reserved = FREE if self.work.job.event is None else from_json(self.work.job.event)
+        return Meter(reserved, price.ex_post_draws, shared=self.work.parts > 1)
+
+    def _settle(self, meter: Meter, output: ledger.Output) -> None:
+        """Leave this part's share, or, where it is the last, publish the whole and settle the job."""
+        engine, claim, seconds = self.engine, self.claim, self.configured.lease_seconds
+        done, total = self.progress.done, self.progress.total
+        self._write(lambda: leases.renew(engine, claim, seconds, done, total))
+        cost = meter.realized_ex_post if meter.has_ex_post else None
+        outputs = self._write(lambda: leases.finish(engine, claim, meter.realized, output, cost))
+        if outputs is None:
+            return
+        whole = staging.joined(staging.staged_uri(self.configured.results, claim, ".all"), outputs)
+        self._write(
+            lambda: ledger.publish(engine, claim, meter.realized, whole, _worker_name(), ex_post=cost)
+        )
+
+    def end(self, error: Exception) -> None:
+        """Settle an attempt that failed. The cause goes nowhere once reading had begun."""
+        outcome, reason = "failed", "it failed before any data was read"
+        if isinstance(error, Cancelled):
+            outcome, reason = "cancelled", "cancelled while it ran"
+        elif not self.reading:
+            reason = str(error) if isinstance(error, ExchequerError) else reason
+            log.error("job failed before reading", job=str(self.claim.job_id), error=repr(error))
+        try:
+            self._write(lambda: ledger.fail(self.engine, self.claim, outcome, reason, _worker_name()))
+        except LeaseLost:
+            log.warning("lease lost while failing", job=str(self.claim.job_id))
+
+    def _write(self, step: Callable[[], T]) -> T:
+        """A step on the database, again and again while it is away and the lease holds.
+
+        An outage is no failure of the job. Each step may have gone through before its answer was lost;
+        done again it either does the same or finds the lease gone.
+        """
+        while True:
+            try:
+                return step()
+            except (OperationalError, InterfaceError):
+                if not self.heartbeat.held():
+                    raise LeaseLost("the database was away until the lease ended") from None
+                time.sleep(RETRY_SECONDS)
 
 
 def _load(row: Any) -> models.LocalModel:
     """A job's model, if its files are still those that were registered."""
     configured = settings.load()
     folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
-    return models.load(folder, row.facts["sha256"])
+    return models.load(folder, row.facts["sha256"], configured.model_dtype, configured.decoding_gib)
 
 
 def layout_of(dataset: Any, version: Any) -> records.Layout:

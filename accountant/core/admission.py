@@ -91,6 +91,12 @@ class Policy(BaseModel):
         None, description="the same for the jobs of one project; every job must then name one"
     )
     two_people: bool = Field(False, description="raising the allowance needs two stewards")
+    charge_each_attempt: bool = Field(
+        False, description="a job whose machine is lost after it began to read is charged and ends"
+    )
+    time_limit_seconds: int | None = Field(
+        None, ge=1, le=31_536_000, description="an attempt at a job ends itself after this"
+    )
 
     def check(self, prefix: str = "") -> None:
         """Raise InvalidRequest naming an amount that is none."""

@@ -99,6 +99,12 @@ class Cancelled(ExchequerError):
     code = "cancelled"
 
 
+class TimeLimit(ExchequerError):
+    """An attempt took longer than it may."""
+
+    code = "time-limit"
+
+
 class DataError(ExchequerError):
     """A dataset can't be read as declared. The text may quote positions, never contents."""
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 
 from scipy.optimize import minimize_scalar
 
@@ -230,7 +231,13 @@ def best_order(epsilon: int, delta: int, share: Fraction) -> Fraction:
 
 def price_on(filters: tuple[Filter, ...], event: Event) -> Costs:
     """What `event` costs on each filter."""
-    return {each.kind: each.cost(event) for each in filters}
+    return dict(_prices(filters, event))
+
+
+@lru_cache(maxsize=4096)
+def _prices(filters: tuple[Filter, ...], event: Event) -> tuple[tuple[Kind, Amount | None], ...]:
+    # A decision, its entry and whoever replays it ask for the same figures, and jobs are often alike.
+    return tuple((each.kind, each.cost(event)) for each in filters)
 
 
 def granted(epsilon: object, delta: object) -> tuple[int, int]:

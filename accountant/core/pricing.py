@@ -106,11 +106,14 @@ class Mechanism(Generic[P]):
     """A mechanism as the accountant sees it.
 
     `price` states the cost; `resolve` fills in parameters that depend on the dataset's public terms;
-    `context_tokens` says how long a context gets, given the tokens of the template; `size_field` is
-    the field by which a request is made smaller when it does not fit; `missing` names what a price can
-    do without and a run can't; `unavailable` names a variant that is priced and not run yet; `uses_model`
-    says whether a job names a model; `progress_unit` is what its public progress counts;
-    `artifacts_need_model`: what a job releases serves only the model that it ran with.
+    `context_tokens` says how long a context gets, given the tokens of the template; `size_field` is the
+    field by which a request is made smaller when it does not fit; `missing` names what a price can do
+    without and a run can't; `unavailable` names a variant that is priced and not run yet; `unfit` names
+    what the public facts of a model lack for a request; `uses_model` says whether a job names a model;
+    `progress_unit` is what its public progress counts; `artifacts_need_model`: what a job releases serves
+    only the model that it ran with; `batches` is how many batches of its data a run works on
+    independently, so that several workers may share them (records.Records.share), 1 where any release is
+    from all the data.
     """
 
     id: str
@@ -124,9 +127,11 @@ class Mechanism(Generic[P]):
     size_field: str
     missing: Callable[[P], FieldProblem | None] = lambda _: None
     unavailable: Callable[[P], FieldProblem | None] = lambda _: None
+    unfit: Callable[[P, Mapping[str, Any]], FieldProblem | None] = lambda _parameters, _facts: None
     uses_model: bool = True
     progress_unit: str = "tokens"
     artifacts_need_model: bool = True
+    batches: Callable[[P, Terms], int] = lambda *_: 1
     fields: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

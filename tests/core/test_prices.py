@@ -339,3 +339,15 @@ def test_the_registry_names_every_mechanism_by_its_own_id():
                 if option.get("type") in ("integer", "number") and "enum" not in option:
                     assert "maximum" in option, (name, field)
                     assert "minimum" in option or "exclusiveMinimum" in option, (name, field)
+
+
+@pytest.mark.parametrize(("layers", "there"), [("18-21", 22), ("18-21", 21), ("0", 1), ("5", 5)])
+def test_layers_that_a_model_does_not_have_are_named(layers, there):
+    """Asked of the model's public facts, before anything is reserved."""
+    mechanism = get("epsvec")
+    parameters = mechanism.parse({"layers": layers, "epsilon": 3.0}, Terms(public_size=10_000))
+    problem = mechanism.unfit(parameters, {"layers": there})
+    missing = int(layers.split("-")[-1]) >= there
+    assert (problem is not None) == missing
+    if problem is not None:
+        assert (problem.field, problem.allowed) == ("layers", f"0 to {there - 1}")

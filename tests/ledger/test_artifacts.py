@@ -162,6 +162,22 @@ def test_artifacts_stay_on_their_dataset_and_mechanism(made, monkeypatch):
         ask(bench, mechanism="dp-kps", model=bench.model, from_job=str(source))
 
 
+def test_only_artifacts_are_free_and_they_always_are(made, monkeypatch):
+    """Whatever a mechanism's price says: records cost something, and artifacts nothing."""
+    from accountant.core.events import FREE, Gaussian
+    from accountant.core.pricing import Price
+
+    bench, source, _ = made
+    free = replace(tallies.MECHANISM, price=lambda *_: Price(FREE))
+    monkeypatch.setitem(mechanisms.MECHANISMS, "tally", free)
+    with pytest.raises(InvalidRequest, match="reads records and would cost nothing"):
+        ask(bench, epsilon=1.0)
+    priced = replace(tallies.MECHANISM, price=lambda *_: Price(Gaussian(9.0)))
+    monkeypatch.setitem(mechanisms.MECHANISMS, "tally", priced)
+    with pytest.raises(InvalidRequest, match="has no price"):
+        ask(bench, from_job=str(source))
+
+
 def test_another_model_can_not_use_them_where_that_matters(open_bench, monkeypatch):
     bench, second = open_bench, Bench(open_bench.engine)
     with_model = replace(tallies.MECHANISM, uses_model=True)

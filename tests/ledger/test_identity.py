@@ -171,6 +171,16 @@ def test_the_database_itself_gives_a_unit_one_account(registrar, tag):
         connection.execute(steal, {"name": second, "unit": units(f"{tag}0")[0].value})
 
 
+@pytest.mark.parametrize("table", ["fingerprints", "fingerprint_key", "artifacts"])
+@pytest.mark.parametrize("act", ["DELETE FROM {}", "TRUNCATE {}", "UPDATE {} SET {} = DEFAULT"])
+def test_the_service_adds_to_them_and_changes_nothing(registrar, table, act):
+    column = {"fingerprints": "dataset_id", "fingerprint_key": "proof", "artifacts": "sha256"}[table]
+    from sqlalchemy.exc import ProgrammingError
+
+    with pytest.raises(ProgrammingError, match="permission denied"), registrar.engine.begin() as connection:
+        connection.execute(text(act.format(table, column)))
+
+
 def test_what_goes_wrong_while_reading_leaves_no_trace(registrar, tag):
     name, version = registrar.waiting()
 

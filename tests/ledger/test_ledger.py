@@ -2,13 +2,14 @@
 
 import json
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import leases, ledger, reports
+from accountant import leases, ledger, registry, reports
 from accountant.core.errors import (
     Conflict,
     InvalidRequest,
@@ -199,7 +200,9 @@ def test_an_expired_lease_refunds_nothing_and_the_last_attempt_is_charged(open_b
         assert renyi(open_bench)["reserved"] == before
         with open_bench.engine.begin() as connection:
             connection.execute(
-                text("UPDATE jobs SET lease_expires = clock_timestamp() - interval '1 s' WHERE id = :id"),
+                text(
+                    "UPDATE parts SET lease_expires = clock_timestamp() - interval '1 s' WHERE job_id = :id"
+                ),
                 {"id": job_id},
             )
         leases.expire(open_bench.engine, max_attempts=3)
@@ -275,6 +278,25 @@ def test_a_context_that_does_not_fit_is_refused_before_anything_is_reserved(benc
     assert refusal["cap"] == "model context"
     assert refusal["asked"] == "100010"
     assert renyi(bench)["reserved"] == "0"
+
+
+def test_a_model_that_never_ends_a_text_is_refused_before_anything_is_reserved(bench):
+    """Its public facts say so; with a text that ends each text it runs."""
+    endless = registry.add_model(
+        bench.engine, f"endless-{uuid.uuid4().hex[:8]}", "/nowhere", "public", bench.steward
+    )
+    facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000, "end_tokens": []}
+    registry.model_checked(bench.engine, endless, facts, None)
+    bench.model = registry.model_row(bench.engine, endless).name
+    job_id = bench.submit(10)
+    bench.probe(job_id, tokens=20)
+    job = reports.job(bench.engine, job_id, bench.analyst)
+    assert (job["state"], job["refusal"]["cap"]) == ("refused", "model")
+    assert "no token that ends a text" in job["refusal"]["why"]
+    assert renyi(bench)["reserved"] == "0"
+    ending = bench.submit(10, stop=".")
+    bench.probe(ending, tokens=20)
+    assert reports.job(bench.engine, ending, bench.analyst)["state"] == "awaiting_approval"
 
 
 # --- allowances ---------------------------------------------------------------------------------

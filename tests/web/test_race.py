@@ -46,3 +46,26 @@ def test_room_for_twenty_admits_twenty_of_sixty_four(address, engine):
         answers = Counter(pool.map(ask, range(64)))
     assert answers == {(201, "queued"): 20, (201, "refused"): 44}
     assert reports.check(engine, bench.dataset) == []
+
+
+def test_one_key_is_one_job_however_many_send_it_at_once(address, engine):
+    bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
+    bench.allow()
+    bench.warm()
+    token = registry.add_token(engine, bench.analyst.id, "race", None)
+    headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "once"}
+
+    def ask(number: int) -> tuple[int, str, str]:
+        tokens = 400 if number % 4 else 10  # too much; every fourth has another body
+        body = {"dataset": bench.dataset, "mechanism": "private-prediction", "model": bench.model}
+        body |= {"parameters": {"tokens_per_batch": tokens}}
+        answer = httpx.post(f"{address}/jobs", json=body, headers=headers, timeout=60)
+        return answer.status_code, answer.json().get("state"), answer.json().get("id")
+
+    with ThreadPoolExecutor(32) as pool:
+        answers = Counter(pool.map(ask, range(64)))
+    assert len(answers) == 2
+    (first, many), (conflict, rest) = sorted(answers.items())
+    assert (first[0], conflict) == (201, (409, None, None))
+    assert {many, rest} == {16, 48}
+    assert reports.check(engine, bench.dataset) == []

@@ -31,9 +31,23 @@ PROCESSES = {
         "-n",
         "generate@%h",
     ],
+    "generate2": [
+        "-m",
+        "celery",
+        "-A",
+        "workers.app",
+        "worker",
+        "-Q",
+        "generate",
+        "-c",
+        "1",
+        "-n",
+        "generate2@%h",
+    ],
     "checks": ["-m", "celery", "-A", "workers.app", "worker", "-Q", "checks", "-c", "1", "-n", "checks@%h"],
     "relay": ["-m", "workers.relay"],
 }
+STARTED = ("generate", "checks", "relay")
 
 
 @dataclass
@@ -43,9 +57,12 @@ class Service:
     environment: dict[str, str]
     running: dict[str, subprocess.Popen] = field(default_factory=dict)
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, **variables: str) -> None:
         self.running[name] = subprocess.Popen(
-            [sys.executable, *PROCESSES[name]], cwd=ROOT, env=self.environment, start_new_session=True
+            [sys.executable, *PROCESSES[name]],
+            cwd=ROOT,
+            env={**self.environment, **variables},
+            start_new_session=True,
         )
 
     def kill(self, name: str) -> None:
@@ -65,7 +82,13 @@ class Service:
 
 
 @pytest.fixture(scope="module")
-def service(servers, database_url, tmp_path_factory) -> Iterator[Service]:
+def variables() -> dict[str, str]:
+    """What a module's processes have in their environment besides; for a module to say."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def service(servers, database_url, variables, tmp_path_factory) -> Iterator[Service]:
     """Relay and workers on a database and a broker of their own."""
     home = tmp_path_factory.mktemp("home")
     environment = {
@@ -78,12 +101,13 @@ def service(servers, database_url, tmp_path_factory) -> Iterator[Service]:
         "EXCHEQUER_LEASE_SECONDS": "4",
         "EXCHEQUER_RESEND_SECONDS": "10",
         "PYTHONPATH": str(ROOT),
+        **variables,
     }
     import redis
 
     redis.Redis.from_url(redis_url(servers.broker_url)).flushall()
     made = Service(environment)
-    for name in PROCESSES:
+    for name in STARTED:
         made.start(name)
     yield made
     made.stop()

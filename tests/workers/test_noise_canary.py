@@ -15,7 +15,7 @@ from scipy.stats import beta, norm
 from accountant.core.curves import gaussian_mu_squared, pure_epsilon
 from accountant.core.events import Exponential, Gaussian, Laplace, SelfComposed
 from workers import meter as metering
-from workers.mechanisms.private_prediction import GRID, aggregate
+from workers.aggregation import GRID, mean_scores
 from workers.meter import Meter
 
 CHANCE = 1e-6 / 2
@@ -80,7 +80,7 @@ def _batch(canary: list[float] | None, others: int, vocabulary: int, clip: float
     rows = torch.randn(others, vocabulary, generator=torch.Generator().manual_seed(5)) * 4
     if canary is not None:
         rows = torch.cat([rows, torch.tensor([canary])])
-    return aggregate(iter([rows]), clip, vocabulary)
+    return mean_scores([rows], clip, vocabulary)
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_a_token(weakened):
     rows = torch.tensor([[0.0, clip / 2, clip / 2]] * 4)  # token 0 starts rare: chance 0.16
     outcomes = []
     for contexts in (torch.cat([rows, torch.tensor([canary])]), rows):
-        total = aggregate(iter([contexts]), clip, vocabulary)
+        total = mean_scores([contexts], clip, vocabulary)
         meter = Meter(SelfComposed(event, draws))
         outcomes.append(np.array([meter.sample_token(total, scale, event) == 0 for _ in range(draws)]))
     _judge(_pure_loss(*outcomes), float(pure_epsilon(event)), weakened)

@@ -186,6 +186,13 @@ def entries(name: str) -> Response:
     return jsonify(entries=found)
 
 
+@api.get("/datasets/<name>/ex-post")
+@describe(Operation())
+def ex_post(name: str) -> Response:
+    """What ex-post jobs really cost, for stewards and auditors."""
+    return jsonify(jobs=reports.ex_post(engine(), name, current_actor()), note=reports.EX_POST_NOTE)
+
+
 @api.get("/datasets/<name>/ledger/export")
 @describe(
     Operation(

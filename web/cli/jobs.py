@@ -219,10 +219,7 @@ def list_jobs(
         asked = dataset or state
         say("no such job" if asked else "no job yet. Submit one: exchequer submit FILE.json")
     else:
-        rows = [
-            (each["id"], each["dataset"], _state(each), f"{each['epsilon_alone']:.4g}", each["analyst"])
-            for each in found
-        ]
+        rows = [(each["id"], each["dataset"], _state(each), _alone(each), each["analyst"]) for each in found]
         out.print(table(["job", "dataset", "state", "ε", "by"], rows, right="ε", whole="job"))
 
 
@@ -250,7 +247,7 @@ def _print_job(job: Job) -> None:
         ("mechanism", job["mechanism"]),
         ("model", job["model"]),
         ("by", f"{job['analyst']}: {job['purpose'] or 'no purpose stated'}"),
-        ("price", f"ε {job['epsilon_alone']:.6g} at δ {job['delta']:g}, alone"),
+        ("price", _price(job)),
         ("decision", _decision(job)),
         ("progress", _amount(job)),
     ]
@@ -260,6 +257,19 @@ def _print_job(job: Job) -> None:
     out.print(facts((name, value) for name, value in rows if value is not None))
     if job["state"] == "refused":
         explain_refusal(job)
+
+
+def _alone(job: Job) -> str:
+    return "none" if job["epsilon_alone"] is None else f"{job['epsilon_alone']:.4g}"
+
+
+def _price(job: Job) -> str:
+    """What the job costs by itself; one with no (ε, δ) price says so."""
+    dp = "no (ε, δ)"
+    if job["epsilon_alone"] is not None:
+        dp = f"ε {job['epsilon_alone']:.6g} at δ {job['delta']:g}, alone"
+    cap = job.get("ex_post_cap")
+    return dp if cap is None else f"{dp}; ex-post cap {cap:g}"
 
 
 def _decision(job: Job) -> str | None:

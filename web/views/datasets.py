@@ -89,6 +89,8 @@ def _policy(values: Mapping[str, str]) -> dict[str, Any]:
             name: values.get(f"policy.{name}", "").strip() or None
             for name in ("analyst_epsilon", "project_epsilon")
         },
+        "charge_each_attempt": "policy.charge_each_attempt" in values,
+        "time_limit_seconds": whole(values.get("policy.time_limit_seconds", "").replace(",", "")),
         **{name: lines(values.get(f"policy.{name}", "")) for name in ("mechanisms", "analysts", "models")},
     }
 
@@ -118,6 +120,8 @@ def _page(name: str, **forms: Form) -> str:
         jobs=reports.jobs(engine(), actor, dataset=name, limit=RECENT_JOBS),
         overseer=overseer,
         entries=entries,
+        ex_post=reports.ex_post(engine(), name, actor) if overseer else [],
+        ex_post_note=reports.EX_POST_NOTE,
         before=before,
         allowance_form=forms.get("allowance", empty),
         policy_form=forms.get("policy", empty),
@@ -153,7 +157,9 @@ def allow(name: str) -> BaseResponse:
 def set_policy(name: str) -> BaseResponse:
     """Replace the policy."""
     try:
-        policy = read(Policy, _policy(sent()))
+        # What the form doesn't hold stays as it is.
+        kept = reports.dataset(engine(), name, current_actor())["policy"]
+        policy = read(Policy, kept | _policy(sent()))
         registry.set_policy(engine(), name, policy, current_actor())
     except InvalidRequest as error:
         shown = with_prefix(without_prefix(error, "policy."), "policy.")

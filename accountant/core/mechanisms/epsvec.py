@@ -25,8 +25,9 @@ amplified once (its Theorem 4.2 with the exact profile: Balle et al. 2018, Theor
 """
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -47,7 +48,7 @@ from accountant.core.calibration import (
     with_multiplier,
     without_noise,
 )
-from accountant.core.errors import invalid
+from accountant.core.errors import FieldProblem, invalid
 from accountant.core.events import (
     FREE,
     Composed,
@@ -281,6 +282,15 @@ def context_tokens(parameters: Epsvec, template_tokens: int) -> int:
     return template_tokens + shots + max(parameters.record_tokens, parameters.max_tokens)
 
 
+def unfit(parameters: Epsvec, facts: Mapping[str, Any]) -> FieldProblem | None:
+    """Layers that the model does not have."""
+    count = facts.get("layers")
+    if count is None or layer_range(parameters)[-1] < count:
+        return None
+    problem = f"{parameters.layers} are asked for, the model has {count} layers"
+    return FieldProblem("layers", problem, f"0 to {count - 1}")
+
+
 MECHANISM = Mechanism(
     id="epsvec",
     title="EPSVec",
@@ -291,4 +301,5 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="epsilon",
+    unfit=unfit,
 )

@@ -23,8 +23,9 @@ plans with, in the currency `ex-post`. Refused under replace-one, where the theo
 Clusters: one Laplace histogram over public centres, L1 sensitivity 1 (2 under replace-one).
 """
 
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -225,6 +226,13 @@ def missing(parameters: PrivatePrediction) -> FieldProblem | None:
     return FieldProblem("batches_per_label", problem, "a whole number from 1")
 
 
+def batches(parameters: PrivatePrediction, terms: Terms) -> int:
+    """Batches that run independently; the noisy counts of clusters are one release from all the data."""
+    if parameters.batching == "clusters":
+        return 1
+    return (parameters.batches_per_label or 1) * max(1, len(terms.labels))
+
+
 def unavailable(parameters: PrivatePrediction) -> FieldProblem | None:
     """Variants that have a price and no runner yet."""
     for name, runs in (("aggregation", "mean"), ("batching", "uniform"), ("examples_per_context", 1)):
@@ -232,6 +240,13 @@ def unavailable(parameters: PrivatePrediction) -> FieldProblem | None:
         if asked != runs:
             return FieldProblem(name, f"{asked!r} is priced, but this service can't run it yet", str(runs))
     return None
+
+
+def unfit(parameters: PrivatePrediction, facts: Mapping[str, Any]) -> FieldProblem | None:
+    """A model that names no end token never ends a text; a stop text may."""
+    if facts.get("end_tokens", True) or parameters.stop is not None:
+        return None
+    return FieldProblem("stop", "the model names no token that ends a text", "a text that ends each text")
 
 
 MECHANISM = Mechanism(
@@ -246,4 +261,6 @@ MECHANISM = Mechanism(
     size_field="tokens_per_batch",
     missing=missing,
     unavailable=unavailable,
+    batches=batches,
+    unfit=unfit,
 )

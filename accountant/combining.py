@@ -1,0 +1,129 @@
+"""Many threads that need one lock: one of them, the leader, serves all who wait.
+
+    ask ── queue of the key ──▶ leader: serve(key, take) ──▶ answers, in order of arrival
+                                   │ take(): who waits by now, the longest first
+                                   └ when it is done, the next in the queue leads
+
+Flat combining (Hendler, Incze, Shavit and Tzafrir 2010) for a transaction instead of a data structure.
+Nothing here is durable: a process that dies loses questions that nobody has answered.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class Ticket(Generic[Q, A]):
+    """One question of one thread. The gate opens when it is answered, or when its turn to lead comes."""
+
+    __slots__ = ("_answer", "done", "error", "gate", "question")
+
+    def __init__(self, question: Q) -> None:
+        self.question = question
+        self.done = False
+        self.error: BaseException | None = None
+        self.gate = Lock()
+        self.gate.acquire()
+
+    def answer(self, answer: A) -> None:
+        self._answer, self.done = answer, True
+
+    def fail(self, error: BaseException) -> None:
+        self.error, self.done = error, True
+
+    def result(self) -> A:
+        if self.error is not None:
+            raise self.error
+        return self._answer
+
+
+Take = Callable[[], list[Ticket[Q, A]]]
+
+
+@dataclass
+class _Queue(Generic[Q, A]):
+    """Who waits on one key. It exists while somebody leads."""
+
+    leader: Ticket[Q, A]
+    waiting: deque[Ticket[Q, A]] = field(default_factory=deque)
+
+
+class Combiner(Generic[K, Q, A]):
+    """Queues by key. `serve` answers or fails every ticket that it takes; at most `most` at a time."""
+
+    def __init__(self, serve: Callable[[K, "Take[Q, A]"], None], most: int) -> None:
+        self._serve = serve
+        self._most = most
+        self._lock = Lock()
+        self._queues: dict[K, _Queue[Q, A]] = {}
+
+    def ask(self, key: K, question: Q) -> A:
+        """The answer to `question`, or the error that it met; in turn with all who ask by this key."""
+        ticket: Ticket[Q, A] = Ticket(question)
+        try:
+            with self._lock:
+                queue = self._queues.setdefault(key, _Queue(ticket))
+                queue.waiting.append(ticket)
+                leads = queue.leader is ticket
+            if not leads:
+                ticket.gate.acquire()
+            if not ticket.done:
+                self._lead(key, ticket)
+        finally:
+            # In the finally: somebody who gives up (KeyboardInterrupt) must not take the lead along.
+            self._leave(key, ticket)
+        return ticket.result()
+
+    def waiting(self, key: K) -> int:
+        """How many wait that no leader has taken yet."""
+        with self._lock:
+            queue = self._queues.get(key)
+            return 0 if queue is None else len(queue.waiting)
+
+    def _lead(self, key: K, own: Ticket[Q, A]) -> None:
+        taken: list[Ticket[Q, A]] = []
+
+        def take() -> list[Ticket[Q, A]]:
+            with self._lock:
+                waiting = self._queues[key].waiting
+                new = [waiting.popleft() for _ in range(min(self._most, len(waiting)))]
+                taken.extend(new)
+            return new
+
+        try:
+            self._serve(key, take)
+        except Exception as error:
+            # Where the lock was not to be had, that is the answer to all who waited for it.
+            for ticket in taken or take():
+                if not ticket.done:
+                    ticket.fail(error)
+        finally:
+            # Interrupted: the others go back to their places, for the next leader.
+            with self._lock:
+                unanswered = [each for each in taken if not each.done and each is not own]
+                self._queues[key].waiting.extendleft(reversed(unanswered))
+            for ticket in taken:
+                if ticket.done and ticket is not own:
+                    ticket.gate.release()
+
+    def _leave(self, key: K, ticket: Ticket[Q, A]) -> None:
+        """Out of the queue; if it led, the one who waits longest leads now."""
+        with self._lock:
+            queue = self._queues.get(key)
+            if queue is None:
+                return
+            if not ticket.done and ticket in queue.waiting:
+                queue.waiting.remove(ticket)
+            if queue.leader is not ticket:
+                return
+            if queue.waiting:
+                queue.leader = queue.waiting[0]
+                queue.leader.gate.release()
+            else:
+                del self._queues[key]

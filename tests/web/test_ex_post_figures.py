@@ -1,0 +1,168 @@
+"""Realized ex-post costs depend on the data: stewards and auditors see them, nothing of an analyst's does."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine, event
+
+from accountant import leases, ledger, reports
+from accountant.core import mechanisms
+from accountant.core.errors import NotPermitted
+from accountant.core.events import FREE
+from accountant.core.verification import verify_lines
+from accountant.ledger import Allowance, Output
+from tests.web.browsers import Site
+
+CAP = 2.5
+FIGURES = (1, 987_654_321_987_654)
+PARAMETERS = {"aggregation": "median", "ex_post_cap": CAP, "tokens_per_batch": 5}
+#: What differs between any two jobs and datasets, whatever they cost (a list of all datasets included).
+OWN = re.compile(
+    r"<option[^>]*>[^<]*</option>|[0-9a-f]{8}-[0-9a-f-]{27}|(data|model|analyst|steward|auditor)-[0-9a-f]{8}|[0-9a-f]{8,}"
+    r"|\d{4}-\d\d-\d\d[T ][0-9:.+]+|\d\d:\d\d(:\d\d)?|csrf_token\" value=\"[^\"]+|\.[A-Za-z0-9_-]{20,}"
+)
+
+
+@pytest.fixture(autouse=True)
+def medians_run(monkeypatch):
+    """As if the median had a runner."""
+    own = replace(mechanisms.MECHANISMS["private-prediction"], unavailable=lambda _: None)
+    monkeypatch.setitem(mechanisms.MECHANISMS, "private-prediction", own)
+
+
+@pytest.fixture
+def sites(app, engine, password_hash):
+    from tests.support import Bench
+
+    def make() -> Site:
+        bench = Bench(engine)
+        bench.allow()
+        ledger.allow(engine, bench.dataset, Allowance(None, None, "a study", ex_post="10"), bench.steward)
+        bench.warm()
+        return Site(app, engine, bench, password_hash)
+
+    return make(), make()
+
+
+def ended(site: Site, figure: int, settlement: str | None = None) -> str:
+    """A median job that really cost `figure` units."""
+    bench = site.bench
+    if settlement:
+        allowed = Allowance(None, None, "settle", ex_post="10", ex_post_settlement=settlement)
+        ledger.allow(bench.engine, bench.dataset, allowed, bench.steward)
+    job_id = site.api("analyst").post("/jobs", site.job(parameters=PARAMETERS)).json["id"]
+    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits the study"})
+    from uuid import UUID
+
+    claim = leases.claim(bench.engine, UUID(job_id), 1, "worker", 60)
+    assert claim is not None
+    leases.begin_reading(bench.engine, claim)
+    leases.finish(bench.engine, claim, FREE, Output("x", "0" * 64), figure)
+    ledger.publish(bench.engine, claim, FREE, Output("x", "0" * 64), "worker", ex_post=figure)
+    return job_id
+
+
+def seen(site: Site, job_id: str) -> list[tuple[object, ...]]:
+    """(status, headers, body, length, queries) of all that an analyst may ask."""
+    api, pages = site.api("analyst"), site.pages("analyst")
+    more = site.job(parameters=PARAMETERS)
+    quote = {"mechanism": "private-prediction", "parameters": PARAMETERS}
+    asked = [
+        lambda: api.get(f"/jobs/{job_id}"),
+        lambda: api.get(f"/jobs?dataset={site.bench.dataset}"),
+        lambda: api.get(site.dataset),
+        lambda: api.post(f"{site.dataset}/quote", quote),
+        lambda: api.get(f"{site.dataset}/ex-post"),
+        lambda: api.get(f"{site.dataset}/ledger"),
+        lambda: pages.get(f"/jobs/{job_id}"),
+        lambda: pages.get(f"/jobs/{job_id}/live"),
+        lambda: pages.get(site.dataset),
+        lambda: pages.get(f"/jobs?dataset={site.bench.dataset}"),
+        lambda: api.post("/jobs", more),
+        lambda: api.post("/jobs", site.job(parameters={**PARAMETERS, "ex_post_cap": 7.6})),
+    ]
+    return [look(ask) for ask in asked]
+
+
+def look(ask) -> tuple[object, ...]:
+    statements: list[str] = []
+
+    def note(_connection, _cursor, statement, *_):
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        answer = ask()
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert not any(
+        "realized_ex_post" in each.lower().replace("parts.realized_ex_post", "") for each in statements
+    )
+    body = OWN.sub("*", answer.text)
+    headers = {
+        name: OWN.sub("*", value)
+        for name, value in answer.headers
+        if name not in ("Set-Cookie", "Content-Length")
+    }
+    return answer.status_code, headers, body, len(body), statements
+
+
+def test_nothing_that_an_analyst_can_reach_depends_on_what_a_job_really_cost(sites):
+    seen_by = [seen(site, ended(site, figure)) for site, figure in zip(sites, FIGURES, strict=True)]
+    for first, second in zip(*seen_by, strict=True):
+        assert first == second
+    assert [each[0] for each in seen_by[0]][:6] == [200, 200, 200, 200, 403, 403]
+
+
+def test_the_comparison_would_notice_a_figure(sites):
+    """Under `realized` the same two figures lead to different answers: the test above has power."""
+    seen_by = [
+        seen(site, ended(site, figure, "realized")) for site, figure in zip(sites, FIGURES, strict=True)
+    ]
+    assert seen_by[0] != seen_by[1]
+
+
+def test_stewards_and_auditors_see_cap_and_figure_with_what_they_mean(sites):
+    site = sites[0]
+    job_id = ended(site, 3_000_000_001)
+    for who in ("steward", "auditor"):
+        answer = site.api(who).get(f"{site.dataset}/ex-post").json
+        (found,) = answer["jobs"]
+        assert (found["job"], found["cap"], found["realized"]) == (job_id, "2.5", "3.000000001")
+        assert "neither bound nor mean" in answer["note"]
+        page = site.pages(who).get(site.dataset).text
+        assert "3.000000001" in page
+        assert "approvals given after seeing these figures leak them" in page
+        assert "later decisions depend on the data" not in page
+    assert site.api("analyst").get(f"{site.dataset}/ex-post").status_code == 403
+    assert "3.000000001" not in site.pages("analyst").get(site.dataset).text
+    with pytest.raises(NotPermitted):
+        reports.ex_post(site.engine, site.bench.dataset, site.bench.analyst)
+
+
+@pytest.mark.parametrize(
+    ("figure", "spent"), [(1_234_567_891, "1.234567891"), (12_345_678_912, "12.345678912")]
+)
+def test_the_cap_stands_under_planned_and_differences_return_or_overdraw_under_realized(sites, figure, spent):
+    planned, realized = sites
+    ended(planned, figure)
+    ended(realized, figure, "realized")
+    found = [reports.dataset(s.engine, s.bench.dataset, s.bench.steward)["ex_post"]["spent"] for s in sites]
+    assert found == ["2.5", spent]
+    assert "all later decisions depend on the data" in realized.pages("steward").get(realized.dataset).text
+    for site in sites:
+        assert reports.check(site.engine, site.bench.dataset) == []
+        verify_lines(reports.export(site.engine, site.bench.dataset, site.bench.steward, "jsonl"))
+    export = "".join(reports.export(planned.engine, planned.bench.dataset, planned.bench.steward, "jsonl"))
+    assert str(figure) not in export
+
+
+def test_the_price_of_a_job_without_epsilon_is_shown_as_such(sites):
+    site = sites[0]
+    job_id = site.api("analyst").post("/jobs", site.job(parameters=PARAMETERS)).json["id"]
+    for path in ("/inbox", f"/jobs/{job_id}", "/jobs"):
+        page = site.pages("steward").get(path)
+        assert page.status_code == 200
+        assert "None" not in page.text
+    assert "ex-post cap&nbsp;2.5" in site.pages("steward").get("/inbox").text

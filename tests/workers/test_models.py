@@ -1,0 +1,66 @@
+"""What is found about a model before anything is reserved, and what is refused when it is loaded."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import workers
+from workers import models
+
+SAMPLE = Path(workers.__file__).parent / "sample" / "model"
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return Path(shutil.copytree(SAMPLE, tmp_path / "model"))
+
+
+def change(folder: Path, name: str, **values: object) -> None:
+    path = folder / name
+    kept = {key: value for key, value in json.loads(path.read_text()).items() if key not in values}
+    path.write_text(
+        json.dumps({**kept, **{key: value for key, value in values.items() if value is not None}})
+    )
+
+
+def test_public_facts_of_a_model():
+    facts = models.inspect(SAMPLE)
+    config = json.loads((SAMPLE / "config.json").read_text())
+    assert facts["layers"] == config["num_hidden_layers"]
+    assert facts["hidden_size"] == config["hidden_size"]
+    assert facts["vocabulary"] == config["vocab_size"]
+    assert facts["end_tokens"] == [2]
+    assert facts["dtype"] == config["dtype"]
+
+
+def test_a_model_without_an_end_token_says_so(folder):
+    for name in ("config.json", "generation_config.json"):
+        if (folder / name).exists():
+            change(folder, name, eos_token_id=None)
+    change(folder, "tokenizer_config.json", eos_token=None)
+    models._tokenizer.cache_clear()
+    assert models.inspect(folder)["end_tokens"] == []
+
+
+def test_every_stated_end_token_counts(folder):
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 7, 9]}))
+    assert models.inspect(folder)["end_tokens"] == [2, 7, 9]
+
+
+@pytest.mark.parametrize("field", ["num_hidden_layers", "hidden_size"])
+def test_a_configuration_that_states_no_layers_is_refused(folder, field):
+    change(folder, "config.json", **{field: None})
+    with pytest.raises(models.ModelError, match="no layers or no width"):
+        models.inspect(folder)
+
+
+def test_a_loaded_model_has_the_inspected_facts_and_its_type():
+    facts = models.inspect(SAMPLE)
+    model = models.load(SAMPLE, facts["sha256"], "bfloat16", 1.5)
+    assert model.network.dtype.itemsize == 2
+    assert model.memory_bytes == 3 * 2**29
+    assert (len(model.structure.blocks), model.structure.hidden) == (facts["layers"], facts["hidden_size"])
+    assert sorted(model.end_tokens) == facts["end_tokens"]
+    models.load.cache_clear()

@@ -1,0 +1,25 @@
+"""Decoding many private contexts in step, on any causal transformer whose parts can be found.
+
+structure finds blocks, embedding and head; attention serves the preallocated cache; sizing chooses public
+shapes; decoder reads prompts once and appends one token to all rows; hidden hands out hidden states.
+"""
+
+from workers.engine.decoder import Batch, Context, Decoder
+from workers.engine.hidden import hidden_states
+from workers.engine.sizing import Shape, Sizes, sizes
+from workers.engine.structure import HEAD, Structure, StructureError, prepare, structure_of
+
+__all__ = [
+    "HEAD",
+    "Batch",
+    "Context",
+    "Decoder",
+    "Shape",
+    "Sizes",
+    "Structure",
+    "StructureError",
+    "hidden_states",
+    "prepare",
+    "sizes",
+    "structure_of",
+]

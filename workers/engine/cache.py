@@ -1,0 +1,98 @@
+"""Keys and values in room set aside once: appending a token writes one column and copies nothing else."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import Cache
+from transformers.cache_utils import CacheLayerMixin
+
+
+@dataclass
+class Place:
+    """Where a forward pass reads and writes: set before it, the same for every layer.
+
+    A pass that failed halfway is repeated with the same place and writes the same columns again.
+    """
+
+    rows: slice
+    #: The first of the columns side by side that are written, or one column for each row.
+    columns: int | torch.Tensor
+    #: Columns that are read.
+    extent: int
+
+
+class Layer(CacheLayerMixin):
+    """One layer's keys and values: (rows, key heads, capacity, width).
+
+    On a device without room for them they stay in the host's memory and come over layer by layer. On a
+    CPU they are float32 where the model is bfloat16: attention is faster so, and finer.
+    """
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def __init__(self, rows: int, capacity: int, place: Place) -> None:
+        super().__init__()
+        self.rows, self.capacity, self.place = rows, capacity, place
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Set the room aside, all zero: a column that is masked must still be a number."""
+        self.keys, self.values = self._room(key_states), self._room(value_states)
+        self.is_initialized = True
+
+    def _room(self, states: torch.Tensor) -> torch.Tensor:
+        shape = (self.rows, states.shape[1], self.capacity, states.shape[3])
+        if states.device.type == "cpu":
+            return torch.zeros(shape, dtype=torch.promote_types(states.dtype, torch.float32))
+        try:
+            return torch.zeros(shape, dtype=states.dtype, device=states.device)
+        except torch.OutOfMemoryError:
+            return torch.zeros(shape, dtype=states.dtype, pin_memory=True)
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the new keys and values in their place; everything that may be read."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        return self._written(self.keys, key_states), self._written(self.values, value_states)
+
+    def _written(self, room: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        place, own = self.place, room[self.place.rows]
+        if isinstance(place.columns, int):
+            own[:, :, place.columns : place.columns + states.shape[2]] = states.to(room.device, room.dtype)
+        else:
+            each = torch.arange(len(own), device=room.device)
+            own[each, :, place.columns.to(room.device)] = states[:, :, 0].to(room.device, room.dtype)
+        return own[:, :, : place.extent].to(states.device)
+
+    def spread(self, rows: slice, end: int, source: "Layer") -> None:
+        """Copy the one row of `source` into every one of `rows`, so that it ends before column `end`."""
+        count = source.capacity
+        self.keys[rows, :, end - count : end] = source.keys.to(self.keys.device)
+        self.values[rows, :, end - count : end] = source.values.to(self.values.device)
+
+    def get_seq_length(self) -> int:
+        return self.place.extent
+
+    def get_max_length(self) -> int:
+        return self.capacity
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:  # noqa: ARG002 - masks are our own
+        return self.place.extent, 0
+
+
+class Store(Cache):
+    """The layers of a model with room for `rows` contexts of `capacity` columns."""
+
+    def __init__(self, layers: int, rows: int, capacity: int) -> None:
+        self.place = Place(slice(0, rows), 0, 0)
+        self.own = [Layer(rows, capacity, self.place) for _ in range(layers)]
+        super().__init__(layers=list(self.own))
+
+    def reserve(self, like: "Store") -> None:
+        """Set aside the room of every layer, shaped after another store's."""
+        for layer, other in zip(self.own, like.own, strict=True):
+            if not layer.is_initialized:
+                layer.lazy_initialization(other.keys, other.values)

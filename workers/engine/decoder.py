@@ -1,0 +1,270 @@
+"""Decoding in step: prompts are read once, then one token a batch extends all of the batch's contexts.
+
+Columns of a context: [prefix | rest | text]. The prefix is what all contexts of a batch begin with, read
+once and copied; the rest is each context's own, padded on its left to a public length; the text is written
+token by token. Rows of all batches lie one after another, padded to whole passes of a public number of rows,
+so that every pass has the same shape whatever the batches hold (docs/limits.md).
+"""
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from workers.engine.attention import Masks
+from workers.engine.cache import Store
+from workers.engine.sizing import Shape, Sizes
+from workers.engine.structure import Structure
+
+#: A context after its prefix: token ids, or embeddings (tokens, hidden) of a soft prompt.
+Context = Sequence[int] | torch.Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Contexts that are extended by the same tokens, and the token ids that all of them begin with."""
+
+    contexts: Sequence[Context]
+    prefix: Sequence[int] = ()
+
+
+@dataclass
+class _State:
+    """Where a batch's rows lie, and how many tokens its text has."""
+
+    rows: slice
+    written: int = 0
+
+
+@dataclass
+class _Rows:
+    """Tensors with a row for each context and each dummy, on the device."""
+
+    ids: torch.Tensor  # (rows, rest)
+    positions: torch.Tensor  # (rows, capacity): of every column, -1 for padding
+    dead: torch.Tensor  # (rows,): contexts without any token, whose logits are NaN
+    soft: dict[int, torch.Tensor] = field(default_factory=dict)
+
+
+Given = Iterator[tuple[int, torch.Tensor]]
+Step = Callable[[slice], torch.Tensor]
+
+
+class Decoder:
+    """Several batches decoded together; each has its own token in every step and its own end.
+
+    Results are pairs (batch, values): values has a row for each of the batch's contexts, in order, and
+    comes in one or more pieces: logits, (contexts, vocabulary) float32, or with `hidden` what the head
+    receives, (contexts, hidden) float32. A batch without contexts gives nothing. Where memory runs
+    out, passes are halved down to single rows; then the error goes to the caller.
+    """
+
+    def __init__(
+        self,
+        model: Structure,
+        batches: Sequence[Batch],
+        shape: Shape,
+        sizes: Sizes,
+        steering: Mapping[int, torch.Tensor] | None = None,
+        hidden: bool = False,
+    ) -> None:
+        """`shape` and `sizes` must be public. A context longer than `shape.rest` loses its beginning, a
+        prefix longer than `shape.prefix` is an error. `steering`: layer to (hidden,), see Structure.steered.
+        """
+        self.model, self.shape, self.hidden = model, shape, hidden
+        self.steering = dict(steering or {})
+        model.check_layers(list(self.steering))
+        self.most_rows, self.reading = sizes.rows, min(sizes.reading, sizes.rows)
+        self.batches = [_State(slice(0, 0)) for _ in batches]
+        first = 0
+        for state, batch in zip(self.batches, batches, strict=True):
+            state.rows = slice(first, first + len(batch.contexts))
+            first = state.rows.stop
+        self.count = -(-first // sizes.rows) * sizes.rows
+        self.rows = self._lay_out(batches)
+        self.some_dead = bool(self.rows.dead.any())
+        self.store = Store(len(model.blocks), self.count, shape.capacity)
+        self.columns = torch.full((self.count,), shape.prefix + shape.rest, device=model.device)
+        self.tokens = torch.zeros((self.count,), dtype=torch.long, device=model.device)
+        self._extent = shape.prefix + shape.rest
+        self._prefixes(batches)
+
+    # --- laying out -----------------------------------------------------------------------------
+
+    def _lay_out(self, batches: Sequence[Batch]) -> _Rows:
+        shape = self.shape
+        ids = torch.zeros((self.count, shape.rest), dtype=torch.long)
+        positions = torch.full((self.count, shape.capacity), -1, dtype=torch.long)
+        lengths = torch.zeros((self.count, 1), dtype=torch.long)
+        dead = torch.zeros(self.count, dtype=torch.bool)
+        soft = {}
+        for state, batch in zip(self.batches, batches, strict=True):
+            before = len(batch.prefix)
+            if before > shape.prefix:
+                raise ValueError(f"a prefix of {before} tokens does not fit into {shape.prefix}")
+            positions[state.rows, shape.prefix - before : shape.prefix] = torch.arange(before)
+            for row, context in zip(range(state.rows.start, state.rows.stop), batch.contexts, strict=True):
+                own = context[-shape.rest :] if shape.rest else context[:0]
+                end = shape.prefix + shape.rest
+                positions[row, end - len(own) : end] = torch.arange(before, before + len(own))
+                lengths[row], dead[row] = before + len(own), len(own) == 0
+                if isinstance(own, torch.Tensor):
+                    soft[row] = own.to(self.model.device)
+                elif own:
+                    ids[row, shape.rest - len(own) :] = torch.tensor(own)
+        positions[:, shape.prefix + shape.rest :] = lengths + torch.arange(shape.text)
+        device = self.model.device
+        return _Rows(ids.to(device), positions.to(device), dead.to(device), soft)
+
+    @torch.inference_mode()
+    def _prefixes(self, batches: Sequence[Batch]) -> None:
+        """Read each prefix once, as a single row, and copy it to the rows of its batches."""
+        read: dict[tuple[int, ...], Store] = {}
+        for state, batch in zip(self.batches, batches, strict=True):
+            prefix = tuple(batch.prefix)
+            if not prefix or not batch.contexts:
+                continue
+            if prefix not in read:
+                read[prefix] = self._read_prefix(prefix)
+            self.store.reserve(read[prefix])
+            for layer, source in zip(self.store.own, read[prefix].own, strict=True):
+                layer.spread(state.rows, self.shape.prefix, source)
+
+    def _read_prefix(self, prefix: tuple[int, ...]) -> Store:
+        alone = Store(len(self.model.blocks), 1, len(prefix))
+        alone.place.extent = len(prefix)
+        ids = torch.tensor([prefix], device=self.model.device)
+        positions = torch.arange(len(prefix), device=self.model.device).unsqueeze(0)
+        self._forward(alone, Masks(positions, positions, None), positions, ids=ids)
+        return alone
+
+    # --- passes ---------------------------------------------------------------------------------
+
+    def _forward(
+        self,
+        store: Store,
+        masks: Masks,
+        positions: torch.Tensor,
+        ids: torch.Tensor | None = None,
+        embedded: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """What the head receives for every token of the pass: (rows, tokens, hidden)."""
+        with self.model.steered(self.steering) if self.steering else contextlib.nullcontext():
+            output = self.model.base(
+                input_ids=ids,
+                inputs_embeds=embedded,
+                attention_mask=masks.of(None),  # four axes: the model makes no mask of its own
+                position_ids=positions.clamp(min=0),
+                past_key_values=store,
+                use_cache=True,
+                masks=masks,
+            )
+        states: torch.Tensor = output.last_hidden_state
+        return states
+
+    def _read(self, rows: slice) -> torch.Tensor:
+        """Read the rests of `rows`; what the head receives for each one's last token."""
+        begin, end = self.shape.prefix, self.shape.prefix + self.shape.rest
+        place = self.store.place
+        place.rows, place.columns, place.extent = rows, begin, end
+        positions = self.rows.positions[rows, :end]
+        masks = Masks(positions[:, begin:], positions, begin)
+        if not self.rows.soft:
+            states = self._forward(self.store, masks, positions[:, begin:], ids=self.rows.ids[rows])
+        else:
+            embedded = self.model.embed(self.rows.ids[rows])
+            for row in range(rows.start, rows.stop):
+                if row in self.rows.soft:
+                    own = self.rows.soft[row].to(embedded.dtype)
+                    embedded[row - rows.start, self.shape.rest - len(own) :] = own
+            states = self._forward(self.store, masks, positions[:, begin:], embedded=embedded)
+        return states[:, -1]
+
+    def _append(self, rows: slice) -> torch.Tensor:
+        """Append self.tokens to `rows`; what the head receives for them."""
+        columns = self.columns[rows]
+        place = self.store.place
+        place.rows, place.columns, place.extent = rows, columns, self._extent
+        own = self.rows.positions[rows].gather(1, columns.unsqueeze(1))
+        masks = Masks(own, self.rows.positions[rows, : self._extent], None)
+        return self._forward(self.store, masks, own, ids=self.tokens[rows].unsqueeze(1))[:, -1]
+
+    def _pass(self, step: Step, rows: slice) -> Iterator[tuple[slice, torch.Tensor]]:
+        """One pass over `rows`, or two over its halves where memory runs out, and so on."""
+        try:
+            with torch.inference_mode():
+                states = step(rows)
+                values = states.float() if self.hidden else self.model.logits(states)
+                if self.some_dead:
+                    values = values.masked_fill(self.rows.dead[rows].unsqueeze(1), torch.nan)
+        except Exception as error:
+            if rows.stop - rows.start == 1 or not _out_of_memory(error):
+                raise
+        else:
+            yield rows, values
+            return
+        # Out of the handler: the error holds on to the pass's tensors.
+        gc.collect()
+        if self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+        middle = (rows.start + rows.stop) // 2
+        self.most_rows = min(self.most_rows, middle - rows.start)
+        self.reading = min(self.reading, self.most_rows)
+        yield from self._pass(step, slice(rows.start, middle))
+        yield from self._pass(step, slice(middle, rows.stop))
+
+    def _passes(self, step: Step, most: int, wanted: set[int]) -> Given:
+        """Passes of `most` rows over all that hold a row of a wanted batch."""
+        for first in range(0, self.count, most):
+            rows = slice(first, min(first + most, self.count))
+            if not any(_overlap(self.batches[batch].rows, rows) for batch in wanted):
+                continue
+            for done, values in self._pass(step, rows):
+                for batch in sorted(wanted):
+                    shared = _overlap(self.batches[batch].rows, done)
+                    if shared is not None:
+                        yield batch, values[shared.start - done.start : shared.stop - done.start]
+
+    # --- what a caller does ---------------------------------------------------------------------
+
+    def read(self) -> Given:
+        """Read all prompts; values for the first token of a text. To be exhausted before any step."""
+        return self._passes(self._read, self.reading, set(range(len(self.batches))))
+
+    def restart(self, batch: int) -> None:
+        """The batch's next text begins: what was appended is forgotten. `read` gave its first values."""
+        self.batches[batch].written = 0
+
+    def step(self, tokens: Mapping[int, int]) -> Given:
+        """Append to each named batch its token; values for the next one. To be exhausted.
+
+        Raises ValueError where a text would pass `shape.text`.
+        """
+        begin = self.shape.prefix + self.shape.rest
+        for batch, token in tokens.items():
+            state = self.batches[batch]
+            if state.written >= self.shape.text:
+                raise ValueError("the text is as long as its public length allows")
+            self.columns[state.rows] = begin + state.written
+            self.tokens[state.rows] = token
+            state.written += 1
+        # Rows that stand still in a pass are computed again in their last place, which changes nothing.
+        self._extent = begin + max((state.written for state in self.batches), default=0)
+        return self._passes(self._append, self.most_rows, set(tokens))
+
+
+def _overlap(one: slice, other: slice) -> slice | None:
+    start, stop = max(one.start, other.start), min(one.stop, other.stop)
+    return slice(start, stop) if start < stop else None
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """CUDA has a type for it; a CPU's allocator says it in words."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and (
+        "can't allocate memory" in text or "not enough memory" in text
+    )

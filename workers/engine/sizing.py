@@ -1,0 +1,86 @@
+"""Shapes and sizes of a decoding run, from public numbers only.
+
+How many contexts a forward pass takes decides how sums are rounded, so it may not follow from what a
+batch really holds (docs/limits.md).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+#: Rows beyond which a forward pass gets no faster per row: weights are read once a pass.
+MOST_ROWS = {"cpu": 64, "cuda": 256}
+
+#: Rows are a multiple of this: kernels work on tiles.
+TILE = 16
+
+#: Rows of the cache that hold a working set of activations while prompts are read, as a share of the memory.
+WORKING_SHARE = 8
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Public lengths in tokens: what all contexts of a batch begin with, the rest of each, and one text."""
+
+    prefix: int
+    rest: int
+    text: int
+
+    @property
+    def capacity(self) -> int:
+        return self.prefix + self.rest + self.text
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """`rows`: contexts in one step. `reading`: contexts whose prompts are read at once.
+    `batches`: batches decoded together.
+    """
+
+    rows: int
+    reading: int
+    batches: int
+
+
+def cache_bytes(network: Any, capacity: int) -> int:
+    """About what the keys and values of one context take, in bytes."""
+    config = network.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    each = max(network.dtype.itemsize, 4 if network.device.type == "cpu" else 0)
+    return int(2 * config.num_hidden_layers * heads * width * capacity * each)
+
+
+def reading_bytes(network: Any, shape: Shape) -> int:
+    """About what reading one context's prompt takes beside its cache, in bytes."""
+    config = network.config.get_text_config()
+    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    columns = shape.prefix + shape.rest
+    return int(shape.rest * (network.dtype.itemsize * (8 * config.hidden_size + 3 * inner) + 2 * columns))
+
+
+def sizes(network: Any, shape: Shape, contexts: int, batches: int, memory: int) -> Sizes:
+    """What fits into `memory` bytes, for batches of a public number of `contexts`, of which there are many.
+
+    A batch that holds more than that, or that does not fit alone, still runs, in more passes; where memory
+    does run out, passes become smaller (Decoder).
+    """
+    config = network.config.get_text_config()
+    logits = 4 * config.vocab_size
+    working = memory // WORKING_SHARE
+    together = (memory - working) // (contexts * (cache_bytes(network, shape.capacity) + logits))
+    together = max(1, min(together, batches))
+    wanted = -(-together * contexts // TILE) * TILE
+    rows = min(MOST_ROWS[network.device.type if network.device.type in MOST_ROWS else "cuda"], wanted)
+    while rows > TILE and 2 * rows * logits > working:
+        rows //= 2
+    reading = max(1, min(rows, working // reading_bytes(network, shape)))
+    return Sizes(rows, reading, together)
+
+
+def default_memory(device: torch.device) -> int:
+    """Bytes for caches and working sets where no setting says: most of a device's, 4 GiB of a host's."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0] * 0.8)
+    return 4 * 2**30

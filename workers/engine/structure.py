@@ -1,0 +1,175 @@
+"""The parts of a causal transformer, found by what they are and checked by running them once.
+
+Blocks: the list of as many modules as the configuration has layers. Embedding and head: what the model names
+as its input and output embeddings. `prepare` runs one short public text through the model and sees that
+the blocks follow one another, that their outputs are the residual stream, and that the head on the last
+hidden state gives the model's own logits.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from accountant.core.errors import ExchequerError
+from workers.engine import attention
+
+#: Names, among the layers, the hidden state that the head receives: after the final norm.
+HEAD = "head"
+
+
+class StructureError(ExchequerError):
+    """A model whose parts this engine does not find, or a layer that it does not have. Public."""
+
+    code = "model"
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A network and its parts."""
+
+    network: Any
+    base: Any
+    blocks: tuple[torch.nn.Module, ...]
+    embedding: torch.nn.Module
+    head: torch.nn.Module
+    hidden: int
+    vocabulary: int
+    softcap: float | None
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.embedding.parameters()).device
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """Token ids to what the first block's stream begins with: (..., hidden)."""
+        embedded: torch.Tensor = self.embedding(ids)
+        return embedded
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits, float32 or better, of hidden states as the head receives them: (..., vocabulary)."""
+        scores: torch.Tensor = self.head(hidden.to(next(self.head.parameters()).dtype))
+        if self.softcap is not None:
+            scores = torch.tanh(scores / self.softcap) * self.softcap
+        return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+    def check_layers(self, layers: Iterator[int] | list[int]) -> None:
+        """Refuse a layer that the model does not have. Raises StructureError."""
+        for layer in layers:
+            if not 0 <= layer < len(self.blocks):
+                last = len(self.blocks) - 1
+                raise StructureError(f"layers: {layer} is not a layer of this model; it has 0 to {last}")
+
+    @contextlib.contextmanager
+    def steered(self, bias: Mapping[int, torch.Tensor]) -> Iterator[None]:
+        """Within this context, block l's output is moved by bias[l], (hidden,), at every position."""
+        self.check_layers(list(bias))
+        hooks = []
+        for layer, vector in bias.items():
+            own = next(self.blocks[layer].parameters())
+            moved = vector.to(own.device, own.dtype)
+            # Before any other hook: who watches a layer sees the stream that goes on.
+            hooks.append(self.blocks[layer].register_forward_hook(_adding(moved), prepend=True))
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    @contextlib.contextmanager
+    def watched(self, layers: Mapping[int, Callable[[torch.Tensor], None]]) -> Iterator[None]:
+        """Within this context, layers[l] is called with each output of block l: (rows, tokens, hidden)."""
+        self.check_layers(list(layers))
+        hooks = [self.blocks[layer].register_forward_hook(_telling(look)) for layer, look in layers.items()]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    @contextlib.contextmanager
+    def receiving(self, look: Callable[[torch.Tensor], None]) -> Iterator[None]:
+        """Within this context, `look` is called with what the head receives: (rows, tokens, hidden)."""
+        hook = self.base.register_forward_hook(lambda _base, _inputs, output: look(output.last_hidden_state))
+        try:
+            yield
+        finally:
+            hook.remove()
+
+
+def _stream(output: Any) -> torch.Tensor:
+    """A block's output is the residual stream, alone or first in a tuple."""
+    stream: torch.Tensor = output[0] if isinstance(output, tuple) else output
+    return stream
+
+
+def _adding(bias: torch.Tensor) -> Callable[..., Any]:
+    def add(_module: Any, _inputs: Any, output: Any) -> Any:
+        moved = _stream(output) + bias
+        return (moved, *output[1:]) if isinstance(output, tuple) else moved
+
+    return add
+
+
+def _telling(look: Callable[[torch.Tensor], None]) -> Callable[..., None]:
+    def tell(_module: Any, _inputs: Any, output: Any) -> None:
+        look(_stream(output))
+
+    return tell
+
+
+def structure_of(network: Any) -> Structure:
+    """Find the parts of a transformers causal model. Raises StructureError where one is not there."""
+    config = network.config.get_text_config()
+    base, head = network.base_model, network.get_output_embeddings()
+    if base is network or head is None:
+        raise StructureError("the model has no head apart from its blocks")
+    count = config.num_hidden_layers
+    found = [each for each in base.modules() if isinstance(each, torch.nn.ModuleList) and len(each) == count]
+    if not found:
+        raise StructureError(f"the model has no list of {count} blocks")
+    return Structure(
+        network=network,
+        base=base,
+        blocks=tuple(found[0]),
+        embedding=network.get_input_embeddings(),
+        head=head,
+        hidden=config.hidden_size,
+        vocabulary=config.vocab_size,
+        softcap=getattr(config, "final_logit_softcapping", None),
+    )
+
+
+@torch.inference_mode()
+def prepare(network: Any) -> Structure:
+    """Put the engine's attention into `network` and check its parts by one short public run."""
+    found = structure_of(network)
+    ids = torch.arange(1, 5, device=found.device).unsqueeze(0) % found.vocabulary
+    plain = network(input_ids=ids, use_cache=False).logits
+    network.set_attn_implementation(attention.NAME)
+    order: list[int] = []
+
+    def note(layer: int) -> Callable[[torch.Tensor], None]:
+        def look(stream: torch.Tensor) -> None:
+            if stream.shape != (1, 4, found.hidden):
+                raise StructureError("the model's blocks do not hand on its hidden states")
+            order.append(layer)
+
+        return look
+
+    positions = torch.arange(4, device=found.device).unsqueeze(0)
+    masks = attention.Masks(positions, positions, None)
+    with found.watched({layer: note(layer) for layer in range(len(found.blocks))}):
+        hidden = found.base(
+            input_ids=ids, attention_mask=masks.of(None), position_ids=positions, use_cache=False, masks=masks
+        ).last_hidden_state
+    if order != list(range(len(found.blocks))):
+        raise StructureError("the model's blocks do not follow one another")
+    # A coarse type may round differently; another function of the hidden state would be far away.
+    near = 1e-3 if plain.dtype in (torch.float32, torch.float64) else 0.1
+    most = near * plain.abs().max().item()
+    if not torch.allclose(found.logits(hidden).to(plain.dtype), plain, rtol=near, atol=most):
+        raise StructureError("the model's head is more than its output embedding and a soft cap")
+    return found
