@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import JSON, Connection, Engine, Table, bindparam, func, select, text, true
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from accountant import artifacts, requests, tables
+from accountant import artifacts, requests, resources, tables
 from accountant.combining import Combiner, Take, Ticket
 from accountant.core import lineage, mechanisms
 from accountant.core.admission import Policy
@@ -43,7 +43,7 @@ class _Submission:
     request: JobRequest
     actor: Actor
     key: str | None
-    sha256: str
+    sha256: str | None
     job_id: UUID = field(default_factory=uuid4)
     tried: bool = False
 
@@ -65,12 +65,20 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
     actor.require("analyst", "steward")
     if idempotency_key is not None and not 1 <= len(idempotency_key) <= 200:
         raise invalid("idempotency_key", f"{len(idempotency_key)} characters", "1 to 200 characters")
-    submission = _Submission(request, actor, idempotency_key, request.sha256())
+    submission = _Submission(request, actor, idempotency_key, _identity(request))
     _price_beforehand(engine, request)
     answer = _combiner.ask((engine, request.dataset), submission)
     if answer.untold is not None:
         tell_largest(engine, answer.job_id, answer.untold)
     return answer.job_id
+
+
+def _identity(request: JobRequest) -> str | None:
+    """The SHA-256 of the body; None where it has no canonical form (NaN): its price says what is wrong."""
+    try:
+        return request.sha256()
+    except ValueError:
+        return None
 
 
 # --- before the lock ----------------------------------------------------------------------------
@@ -241,12 +249,16 @@ class _Batch:
         model = self._model(request)
         requests.check_policy(self.policy, request, submission.actor.name)
         priced = requests.priced(request, self.terms)
+        if submission.sha256 is None:
+            raise invalid("parameters", "holds what has no canonical JSON form", "finite numbers and text")
         model_id = None if model is None else UUID(model.id)
         reads = artifacts.source(locked.connection, locked.dataset_id, model_id, priced, submission.actor)
+        named = resources.resolve(locked.connection, priced.candidate, self.policy)
         if reads is None:
             source = lineage.of_version(self.version_number)
         else:
-            source = artifacts.lineage_of(locked.connection, reads.id)
+            source = artifacts.lineage_of(locked.connection, reads, priced.candidate.mechanism)
+        source |= resources.lineage(named)
         asker = Asker(submission.actor.id, submission.actor.name, request.project)
         verdict = consider(
             locked, submission.job_id, asker, priced.candidate, model, source, self.policy, None
@@ -256,6 +268,7 @@ class _Batch:
             "dataset_id": locked.dataset_id,
             "version_id": self.version_id if reads is None else reads.version_id,
             "source_job_id": None if reads is None else reads.id,
+            "resources": named,
             "model_id": model_id,
             "analyst_id": submission.actor.id,
             "purpose": request.purpose,

@@ -81,6 +81,9 @@ def source(
         return None
     if not job.is_free:
         raise invalid("parameters.from_job", "a job that reads artifacts only has no price", "nothing")
+    mechanism = mechanisms.get(job.mechanism)
+    if mechanism.reads_output:
+        return _published(connection, dataset_id, str(named), asker)
     found = _usable(connection, dataset_id, str(named), asker)
     if found is None:
         raise _refused(f"{str(named)[:100]!r} is no job of this dataset with artifacts that you may use")
@@ -88,7 +91,7 @@ def source(
         raise _refused(f"its mechanism is {found.mechanism}")
     if tuple(found.terms["labels"]) != job.terms.labels:
         raise _refused("its labels are not those of the dataset now")
-    if mechanisms.get(job.mechanism).artifacts_need_model and found.model_id != model_id:
+    if mechanism.artifacts_need_model and found.model_id != model_id:
         raise _refused("its artifacts belong to another model")
     return found
 
@@ -115,6 +118,22 @@ def _usable(connection: Connection, dataset_id: UUID, named: str, asker: Viewer)
     return connection.execute(query).one_or_none()
 
 
+def _published(connection: Connection, dataset_id: UUID, named: str, asker: Viewer) -> Row[Any]:
+    """The job with this output. Whoever may read it, may have it looked at."""
+    jobs = tables.jobs
+    query = select(jobs).where(jobs.c.dataset_id == dataset_id, jobs.c.state == "succeeded")
+    if not asker.roles & OVERSEERS:
+        query = query.where(jobs.c.analyst_id == asker.id)
+    try:
+        found = connection.execute(query.where(jobs.c.id == UUID(named))).one_or_none()
+    except ValueError:
+        found = None
+    if found is None:
+        problem = f"{named[:100]!r} is no succeeded job of this dataset that you may read"
+        raise invalid("parameters.from_job", problem, "the id of a job with published texts")
+    return found
+
+
 # --- reading ------------------------------------------------------------------------------------
 
 
@@ -135,10 +154,12 @@ def of_job(connection: Connection, job_id: UUID) -> Sequence[Row[Any]]:
     return connection.execute(select(table).where(table.c.job_id == job_id).order_by(table.c.name)).all()
 
 
-def lineage_of(connection: Connection, job_id: UUID) -> dict[str, Any]:
-    """What a RESERVE says of a job that reads these artifacts."""
-    rows = of_job(connection, job_id)
-    return lineage.of_artifacts(str(job_id), {row.name: row.sha256 for row in rows})
+def lineage_of(connection: Connection, source: Row[Any], mechanism: str) -> dict[str, Any]:
+    """What a RESERVE says of a job that reads what the job `source` released."""
+    if mechanisms.get(mechanism).reads_output:
+        return lineage.of_output(str(source.id), source.output_sha256)
+    rows = of_job(connection, source.id)
+    return lineage.of_artifacts(str(source.id), {row.name: row.sha256 for row in rows})
 
 
 def read_by(engine: Engine, job: Row[Any]) -> Sequence[Row[Any]] | None:

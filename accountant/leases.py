@@ -173,6 +173,15 @@ def work(engine: Engine, job_id: UUID) -> Work:
         )
 
 
+def published(engine: Engine, job_id: UUID) -> tuple[str, str]:
+    """(address, SHA-256) of the output that a job published."""
+    with engine.connect() as connection:
+        row = connection.execute(
+            select(jobs.c.output_uri, jobs.c.output_sha256).where(jobs.c.id == job_id)
+        ).one()
+    return row.output_uri, row.output_sha256
+
+
 # --- reaper -------------------------------------------------------------------------------------
 
 

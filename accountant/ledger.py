@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import artifacts, requests, tables, usage
+from accountant import artifacts, requests, resources, tables, usage
 from accountant.admitting import submit
 from accountant.artifacts import Stored
 from accountant.core import books, lineage
@@ -111,11 +111,13 @@ def _record(locked: LockedAccount, job: Row[Any], verdict: Verdict) -> Untold | 
 
 def _source(connection: Connection, job: Row[Any]) -> dict[str, Any]:
     """What the job reads, for its RESERVE."""
+    named = resources.lineage(job.resources)
     if job.source_job_id is not None:
-        return artifacts.lineage_of(connection, job.source_job_id)
+        source = connection.execute(select(tables.jobs).where(tables.jobs.c.id == job.source_job_id)).one()
+        return artifacts.lineage_of(connection, source, job.mechanism) | named
     versions = tables.dataset_versions
     number = connection.execute(select(versions.c.number).where(versions.c.id == job.version_id))
-    return lineage.of_version(number.scalar_one())
+    return lineage.of_version(number.scalar_one()) | named
 
 
 def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, problem: str | None) -> None:

@@ -293,6 +293,7 @@ jobs = Table(
     Column("mechanism", Text, nullable=False),
     Column("parameters", JSONB, nullable=False),
     Column("terms", JSONB, nullable=False),
+    Column("resources", JSONB, nullable=False, server_default=text("'{}'")),  # public things, with hashes
     Column("event", JSONB(none_as_null=True)),  # NULL: the price has no (epsilon, delta) part
     Column("epsilon_alone", Double),
     Column("breakdown", JSONB, nullable=False),

@@ -1,16 +1,17 @@
 """What a mechanism may use: parameters, records, a model, the meter and a progress report. Nothing else.
 
-A runner is `run(parameters, terms, records, model, meter, progress)` and yields texts, counts and artifacts
-as they are made. It never prices itself, never sees the ledger, and has no noise but the meter's. One whose
-parameters have `from_job` also has `reuse(parameters, terms, artifacts, model, progress)`, without records
-and meter: what it makes of released artifacts is free because there is nothing private in its reach.
+A runner is `run(parameters, terms, records, model, meter, progress, public)` and yields texts, counts and
+artifacts as they are made. It never prices itself, never sees the ledger, and has no noise but the meter's.
+One whose parameters have `from_job` also has `reuse(parameters, terms, artifacts, model, progress, public)`,
+without records and meter: what it makes of what was released is free because nothing private is in its
+reach.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,11 @@ from numpy.typing import NDArray
 from accountant.core.pricing import Terms
 from workers.meter import Meter
 from workers.records import Records
+
+if TYPE_CHECKING:
+    from workers.corpora import Corpus
+    from workers.embeddings import Embedder
+    from workers.models import LocalModel
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,31 @@ class Progress:
         self.check()
 
 
+@dataclass(frozen=True)
+class Public:
+    """Registered public things by the field of the parameters that names them, their bytes checked.
+
+    `texts`: what the job in `from_job` published, for a mechanism that reads it; None for others.
+    """
+
+    corpora: Mapping[str, "Corpus"] = field(default_factory=dict)
+    embedders: Mapping[str, "Embedder"] = field(default_factory=dict)
+    models: Mapping[str, "LocalModel"] = field(default_factory=dict)
+    texts: tuple[Mapping[str, Any], ...] | None = None
+
+    def corpus(self, name: str) -> "Corpus":
+        return self.corpora[name]
+
+    def embedder(self, name: str) -> "Embedder":
+        return self.embedders[name]
+
+    def model(self, name: str) -> "LocalModel":
+        return self.models[name]
+
+
+NOTHING_PUBLIC = Public()
+
+
 class Runner(Protocol):
     """The algorithm of one mechanism."""
 
@@ -127,10 +158,12 @@ class Runner(Protocol):
         model: Any,
         meter: Meter,
         progress: Progress,
+        public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Count | Artifact]:
         """Run it; every random draw that touches private data goes through `meter`.
 
-        `model`: a LocalModel; None for a mechanism that uses none.
+        `model`: a LocalModel; None for a mechanism that uses none. `public`: the registered things that
+        the parameters name.
         """
 
 
@@ -145,5 +178,6 @@ class Reuser(Protocol):
         artifacts: Mapping[str, Artifact],
         model: Any,
         progress: Progress,
+        public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Count | Artifact]:
         """Run it from the artifacts of the job that `from_job` names, by name, checked against the ledger."""

@@ -27,7 +27,7 @@ from accountant.core.events import FREE, from_json
 from accountant.core.pricing import Price, Terms
 from accountant.database import engine_for
 from workers import artifacts as stored
-from workers import corpora, embeddings, fingerprints, models, records, staging
+from workers import corpora, embeddings, fingerprints, models, opened, records, staging
 from workers.app import app
 from workers.heartbeat import Heartbeat
 from workers.interface import Progress, Reuser
@@ -106,16 +106,17 @@ class _Attempt:
         mechanism = mechanisms.get(work.job.mechanism)
         parameters = mechanism.parse(work.job.parameters, terms)
         running = runner(work.job.mechanism)
-        model = None if work.model is None else _load(work.model)
+        model = None if work.model is None else opened.language_model(work.model, work.model.facts["sha256"])
         meter = self._meter(mechanism.price(parameters, terms))
         self.progress.total = running.total(parameters, terms)
         self.progress.check()
+        public = opened.public_things(self.engine, work.job, mechanism.reads_output)
         rows = artifacts.read_by(self.engine, work.job)
         if rows is None:
-            made = running.run(parameters, terms, self._records(), model, meter, self.progress)
+            made = running.run(parameters, terms, self._records(), model, meter, self.progress, public)
         else:  # nothing private is opened: no reading begins, and a failure is void
             assert isinstance(running, Reuser)
-            made = running.reuse(parameters, terms, stored.read(rows), model, self.progress)
+            made = running.reuse(parameters, terms, stored.read(rows), model, self.progress, public)
         output = stored.write(staging.staged_uri(configured.results, self.claim), made)
         if output.artifacts and work.parts > 1:
             raise ValueError("a job that several workers share releases texts, not artifacts")
@@ -175,13 +176,6 @@ class _Attempt:
                 if not self.heartbeat.held():
                     raise LeaseLost("the database was away until the lease ended") from None
                 time.sleep(RETRY_SECONDS)
-
-
-def _load(row: Any) -> models.LocalModel:
-    """A job's model, if its files are still those that were registered."""
-    configured = settings.load()
-    folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
-    return models.load(folder, row.facts["sha256"], configured.model_dtype, configured.decoding_gib)
 
 
 def layout_of(dataset: Any, version: Any) -> records.Layout:

@@ -22,6 +22,11 @@ def of_artifacts(job: str, hashes: Mapping[str, str]) -> dict[str, Any]:
     return {"job": job, "artifacts": dict(hashes)}
 
 
+def of_output(job: str, sha256: str) -> dict[str, Any]:
+    """The source of a job that reads the published texts of another."""
+    return {"job": job, "output": sha256}
+
+
 class Lineage:
     """Checks entries in order: jobs read what was released before, and nothing else is free.
 
@@ -31,6 +36,7 @@ class Lineage:
     def __init__(self) -> None:
         self._released: dict[str, dict[str, str]] = {}
         self._ex_post: set[str] = set()
+        self._outputs: dict[str, str] = {}
 
     def add(self, entry: Entry) -> None:
         """Raises VerificationFailed where the entry can't stand after those before it."""
@@ -44,6 +50,8 @@ class Lineage:
         if "ex_post" in body:
             self._ex_post.add(job)
         source = body.get("source", {})
+        if "output" in source:
+            self._reads_output(source, body)
         if "artifacts" not in source:
             return
         if releases(from_json(body["event"])) or "ex_post" in body or "secret" in body:
@@ -52,7 +60,16 @@ class Lineage:
         if not source["artifacts"] or not source["artifacts"].items() <= released.items():
             raise VerificationFailed("it reads artifacts that no job before it released")
 
+    def _reads_output(self, source: Mapping[str, Any], body: Mapping[str, Any]) -> None:
+        """An output was published whole, so what is made of it is free, also of an ex-post one."""
+        if releases(from_json(body["event"])) or "ex_post" in body or "secret" in body:
+            raise VerificationFailed("it reads a published output only, and is charged")
+        if self._outputs.get(source["job"], "") != source["output"]:
+            raise VerificationFailed("it reads an output that no job before it published")
+
     def _commit(self, job: str, body: Mapping[str, Any]) -> None:
+        if body.get("output_sha256") is not None:
+            self._outputs[job] = body["output_sha256"]
         left = body.get("artifacts", [])
         if left and (body["outcome"] != "succeeded" or job in self._ex_post):
             raise VerificationFailed("it releases artifacts of a job that may leave none")

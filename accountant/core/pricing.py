@@ -113,7 +113,8 @@ class Mechanism(Generic[P]):
     `progress_unit` is what its public progress counts; `artifacts_need_model`: what a job releases serves
     only the model that it ran with; `batches` is how many batches of its data a run works on
     independently, so that several workers may share them (records.Records.share), 1 where any release is
-    from all the data.
+    from all the data; `resources` tells which fields name a registered public thing, and its kind (corpus,
+    embedding or model); `reads_output`: a job reads the published texts of the job in `from_job`.
     """
 
     id: str
@@ -132,6 +133,8 @@ class Mechanism(Generic[P]):
     progress_unit: str = "tokens"
     artifacts_need_model: bool = True
     batches: Callable[[P, Terms], int] = lambda *_: 1
+    resources: Callable[[P], Mapping[str, str]] = lambda _: {}
+    reads_output: bool = False
     fields: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

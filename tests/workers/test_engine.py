@@ -72,6 +72,19 @@ def test_logits_are_those_of_reading_everything_again(name, case):
     follow(model, plain, *CASES[case])
 
 
+def test_a_batch_that_stands_still_is_not_disturbed_by_a_shorter_one_in_its_pass():
+    model, plain = family("llama")
+    batches = [Batch(contexts((4, 9)), PREFIX), Batch(contexts((6,), 1))]
+    decoder = Decoder(model, batches, SHAPE, Sizes(4, 4, 2))
+    gathered(decoder.read())
+    for token in (5, 6, 7):
+        gathered(decoder.step({0: token, 1: token}))
+    decoder.restart(1)
+    gathered(decoder.step({1: 8}))  # batch 0 stands at its third token
+    values = gathered(decoder.step({0: 9}))[0]
+    assert torch.allclose(values.double(), naive(plain, batches[0], [5, 6, 7, 9]), rtol=0, atol=1e-5)
+
+
 def test_a_coarse_type_stays_close_and_gives_float32():
     model, plain = family("llama", torch.bfloat16)
     follow(model, plain, *CASES["several batches"], atol=0.25)

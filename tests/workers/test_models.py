@@ -40,7 +40,7 @@ def test_a_model_without_an_end_token_says_so(folder):
         if (folder / name).exists():
             change(folder, name, eos_token_id=None)
     change(folder, "tokenizer_config.json", eos_token=None)
-    models._tokenizer.cache_clear()
+    models.tokenizer.cache_clear()
     assert models.inspect(folder)["end_tokens"] == []
 
 

@@ -112,6 +112,16 @@ def test_batches_side_by_side_write_what_they_write_one_after_another(model, agg
     assert together[2].realized_ex_post == pytest.approx(alone[2].realized_ex_post, rel=1e-4)
 
 
+def test_each_text_of_a_batch_begins_from_its_prompts(model, monkeypatch):
+    """With the likeliest token drawn, every text of a batch is the first one again, as far as it goes."""
+    monkeypatch.setattr("workers.meter.draw", lambda scores, _scale: int(np.argmax(scores)))
+    data = Records((None,), reviews(5), b"k" * 32)
+    parameters = {"tokens_per_batch": 50, "max_text_tokens": 12, "batches_per_label": 1}
+    _, texts, _, _ = run(model, parameters, data, Terms())
+    assert len(texts) >= 4
+    assert all(texts[0].text.startswith(each.text) for each in texts)
+
+
 @pytest.mark.parametrize("size", [0, 1, 20])
 def test_the_median_draws_its_tokens_and_pays_for_each(model, size):
     """T draws a batch, whatever they cost and whatever a batch holds; an empty one costs next to nothing."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from accountant.core.mechanisms.noisy_count import NoisyCount, count_event, count_labels, sensitivity
 from accountant.core.pricing import Terms
-from workers.interface import Count, Progress
+from workers.interface import NOTHING_PUBLIC, Count, Progress, Public
 from workers.meter import Meter
 from workers.records import Records
 
@@ -46,6 +46,7 @@ class Runner:
         model: None,  # noqa: ARG002  (it uses none)
         meter: Meter,
         progress: Progress,
+        public: Public = NOTHING_PUBLIC,  # noqa: ARG002
     ) -> Iterator[Count]:
         """One release of all counts."""
         counts = true_counts(parameters, terms, records)

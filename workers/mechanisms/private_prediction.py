@@ -34,7 +34,7 @@ from workers.aggregation import (
     median_token_costs,
 )
 from workers.engine import Batch, Decoder, Shape, sizes
-from workers.interface import Progress, Text
+from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
 from workers.meter import Branch, Meter
 from workers.models import LocalModel, Prompt
 from workers.records import Records
@@ -58,6 +58,7 @@ class Runner:
         model: LocalModel,
         meter: Meter,
         progress: Progress,
+        public: Public = NOTHING_PUBLIC,  # noqa: ARG002
     ) -> Iterator[Text]:
         """Write the texts of all batches, as many side by side as a public count of contexts has room for."""
         found = list(records.batches(parameters.batches_per_label or 1).items())
