@@ -18,8 +18,8 @@ from sqlalchemy import JSON, Connection, Row, Select, Table, bindparam, func, se
 
 from accountant import tables, usage
 from accountant.core.admission import Account, FilterAccount
-from accountant.core.books import Books, read_reservation
-from accountant.core.chain import Entry, EntryKind, canonical, digest_text
+from accountant.core.books import Books, Reservation, read_reservation
+from accountant.core.chain import Entry, EntryKind, canonical, digest
 from accountant.core.currencies import (
     Accounts,
     ExPostAccount,
@@ -93,12 +93,9 @@ class LockedAccount:
         """Apply the next entry, to be written by `write`. Where it can't stand, nothing has changed."""
         job = None if job_id is None else str(job_id)
         entry = Entry(self.dataset, self.seq + 1, kind, self.now, actor, job, body, self.head)
-        after = self._books(kind, job_id).apply(kind, job, body)
-        text = canonical(entry.document())
-        recorded = digest_text(text)
-        # Reservations and the jobs that closed a filter are in the entries, not on the row.
-        history = replace(after.history, closers=())
-        self.books = replace(after, live={}, resolved=frozenset(), history=history)
+        self.books = self.books.apply(kind, job, body, self._held(kind, job_id))
+        document = entry.document()
+        recorded = digest(document)
         self._posted.append(
             {
                 "dataset_id": self.dataset_id,
@@ -107,7 +104,7 @@ class LockedAccount:
                 "at": self.now,
                 "actor": actor,
                 "job_id": job_id,
-                "document": text.decode(),
+                "document": canonical(document).decode(),
                 "previous": self.head,
                 "hash": recorded,
             }
@@ -146,11 +143,11 @@ class LockedAccount:
         self._posted = []
         self.usage.write()
 
-    def _books(self, kind: EntryKind, job_id: UUID | None) -> Books:
-        """The books as far as this entry needs them: the accounts and its own reservation."""
+    def _held(self, kind: EntryKind, job_id: UUID | None) -> Reservation | None:
+        """What an entry resolves. That it is live still, a unique index on the entries checks."""
         if kind not in (EntryKind.COMMIT, EntryKind.VOID) or job_id is None:
-            return self.books
-        return replace(self.books, live={str(job_id): read_reservation(self.reservation(job_id))})
+            return None
+        return read_reservation(self.reservation(job_id))
 
     def reservation(self, job_id: UUID) -> dict[str, Any]:
         """The body of the job's RESERVE entry."""

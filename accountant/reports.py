@@ -5,7 +5,6 @@ job parameters), and their own jobs. Stewards and auditors see all jobs and the 
 and what was wrong with it is for stewards.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -15,15 +14,17 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, Select, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
-from accountant import tables, usage
+from accountant import exports, tables, usage
 from accountant.artifacts import OVERSEERS
 from accountant.balances import account_view, ex_post_view, secret_view
+from accountant.checkpoints import listed as stored_checkpoints
 from accountant.core import mechanisms
 from accountant.core.admission import Account, Policy, Refused
 from accountant.core.books import Books
 from accountant.core.budget import EPSILON_UNITS, to_decimal
 from accountant.core.caps import ANALYST, NO_USAGE, limits
-from accountant.core.chain import GENESIS
+from accountant.core.chain import opened
+from accountant.core.checkpoints import read_checkpoint
 from accountant.core.composition import epsilon_alone
 from accountant.core.currencies import (
     NOTHING,
@@ -33,19 +34,11 @@ from accountant.core.currencies import (
     statements,
     with_largest,
 )
-from accountant.core.errors import NotFound, NotPermitted, invalid
+from accountant.core.errors import NotFound, NotPermitted, VerificationFailed, invalid
 from accountant.core.events import releases
 from accountant.core.filters import Kind
 from accountant.core.pricing import Fitted, Price, Terms, fit, quote
-from accountant.core.verification import (
-    CSV_COLUMNS,
-    Verifier,
-    csv_row,
-    csv_totals,
-    header,
-    read_document,
-    summary,
-)
+from accountant.core.verification import Verified, Verifier, read_document, summary
 from accountant.ledger import Actor
 from accountant.posting import read_books
 from accountant.requests import terms_of
@@ -509,7 +502,10 @@ def _require_overseer(viewer: Actor) -> None:
 def entries(
     engine: Engine, name: str, viewer: Actor, *, before: int | None = None, limit: int = 50
 ) -> list[dict[str, Any]]:
-    """Ledger entries, newest first, each as its document with its hash; `before` continues by number."""
+    """Ledger entries in plain values, newest first, with their hashes; `before` continues by number.
+
+    The hash covers commitments to the private values: an export holds what is needed to check it.
+    """
     _require_overseer(viewer)
     table = tables.entries
     with engine.connect() as connection:
@@ -518,74 +514,72 @@ def entries(
         if before is not None:
             query = query.where(table.c.seq < before)
         rows = connection.execute(query.order_by(table.c.seq.desc()).limit(limit)).all()
-    return [{**read_document(each.document), "hash": each.hash} for each in rows]
+    return [{**opened(read_document(each.document)), "hash": each.hash} for each in rows]
 
 
-def export(engine: Engine, name: str, viewer: Actor, form: str) -> Iterator[str]:
-    """Lines of an export, `jsonl` or `csv`, of one moment; memory does not grow with the ledger."""
+def export(
+    engine: Engine, name: str, viewer: Actor, form: str, *, public: bool = False, seed: bytes | None = None
+) -> Iterator[str | bytes]:
+    """Pieces of an export, `jsonl`, `csv` or `parquet`, of one moment; memory does not grow with the ledger.
+
+    `seed` signs a checkpoint of that moment, which the export carries. Raises NotFound, Conflict, and
+    InvalidRequest before the first piece.
+    """
     _require_overseer(viewer)
-    with engine.connect() as connection:  # unknown names fail here, before a byte is sent
-        _dataset_row(connection, name)
-    return _export(engine, name, form)
+    with engine.connect() as connection:
+        dataset_id = _dataset_row(connection, name).id
+    return exports.export(engine, dataset_id, form, public=public, seed=seed)
 
 
-def _export(engine: Engine, name: str, form: str) -> Iterator[str]:
-    options = {"isolation_level": "REPEATABLE READ", "stream_results": True, "yield_per": 500}
-    with engine.connect().execution_options(**options) as connection:
-        row = _dataset_row(connection, name)
-        claimed = header(name, row.chain_seq, row.chain_head, read_books(row))
-        claimed["balances"]["live_reservations"] = _live_reservations(connection, row.id)
-        yield (",".join(CSV_COLUMNS) if form == "csv" else json.dumps(claimed, ensure_ascii=False)) + "\n"
-        table = tables.entries
-        query = select(table.c.document, table.c.hash).where(table.c.dataset_id == row.id)
-        for each in connection.execute(query.order_by(table.c.seq)):
-            if form == "csv":
-                yield csv_row(read_document(each.document), each.hash, each.document)
-            else:
-                # The canonical text itself, with the hash as one more field: what is hashed is what is sent.
-                yield f'{each.document[:-1]},"hash":"{each.hash}"}}\n'
-        if form == "csv":
-            yield csv_totals(claimed)
+def checkpoint(engine: Engine, name: str, viewer: Actor, seed: bytes) -> dict[str, Any]:
+    """A signed checkpoint of this moment."""
+    _require_overseer(viewer)
+    with engine.connect() as connection:
+        dataset_id = _dataset_row(connection, name).id
+    return exports.checkpoint(engine, dataset_id, seed)
 
 
-def _live_reservations(connection: Connection, dataset_id: UUID) -> int:
-    table = tables.entries
-    resolves = table.c.kind.in_(("COMMIT", "VOID"))
-    query = select(func.count().filter(table.c.kind == "RESERVE") - func.count().filter(resolves)).where(
-        table.c.dataset_id == dataset_id
-    )
-    return int(connection.execute(query).scalar_one())
+def checkpoints(engine: Engine, name: str, viewer: Actor, limit: int = 50) -> list[dict[str, Any]]:
+    """Checkpoints that were handed out, newest first."""
+    _require_overseer(viewer)
+    with engine.connect() as connection:
+        return stored_checkpoints(connection, _dataset_row(connection, name).id, limit)
 
 
 def check(engine: Engine, name: str) -> list[str]:
-    """Compare cached balances, chain head, entries and jobs of a dataset; returns what disagrees."""
-    problems = []
+    """Compare entries, checkpoints, cached balances and jobs of a dataset; returns what disagrees."""
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         row = _dataset_row(connection, name)
-        verifier = Verifier(name)
-        table = tables.entries
-        query = select(table.c.document, table.c.hash).where(table.c.dataset_id == row.id)
-        for each in connection.execute(query.order_by(table.c.seq)):
-            verifier.add(read_document(each.document), each.hash)
-        found = verifier.result()
-        if (row.chain_seq, row.chain_head) != (found.entries, found.head or GENESIS):
-            problems.append("the account's chain head is not that of its entries")
-        books, history = read_books(row), replace(found.books.history, closers=())
-        cached = summary(replace(books, live=found.books.live))
-        if cached != summary(found.books) or books.accounts != found.books.accounts:
-            problems.append(f"cached balances {cached} are not those of the entries {summary(found.books)}")
-        if books.history != history:
-            problems.append(f"the cached history {books.history} is not that of the entries {history}")
-        live = {
-            str(job_id)
-            for job_id in connection.execute(
-                select(tables.jobs.c.id).where(
-                    tables.jobs.c.dataset_id == row.id,
-                    tables.jobs.c.state.in_(("queued", "running", "settling")),
-                )
-            ).scalars()
-        }
-        if live != set(found.books.live):
-            problems.append("live reservations are not those of the live jobs")
-        problems += usage.problems(connection, row.id)
-    return problems
+        try:
+            signed = [read_checkpoint(each) for each in stored_checkpoints(connection, row.id, None)]
+            verifier = Verifier(name, signed)
+            for document, recorded in exports.entries(connection, row.id):
+                verifier.add(read_document(document), recorded)
+            found = verifier.result()
+        except VerificationFailed as error:
+            return [str(error)]
+        live = set(verifier.replay.live())
+        return [
+            *_cache_problems(row, found),
+            *_job_problems(connection, row.id, live),
+            *usage.problems(connection, row.id),
+        ]
+
+
+def _cache_problems(row: Row[Any], found: Verified) -> Iterator[str]:
+    if (row.chain_seq, row.chain_head) != (found.entries, found.head):
+        yield "the account's chain head is not that of its entries"
+    books, history = read_books(row), replace(found.books.history, closers=())
+    cached, replayed = summary(books, found.live), summary(found.books, found.live)
+    if cached != replayed or books.accounts != found.books.accounts:
+        yield f"cached balances {cached} are not those of the entries {replayed}"
+    if books.history != history:
+        yield f"the cached history {books.history} is not that of the entries {history}"
+
+
+def _job_problems(connection: Connection, dataset_id: UUID, live: set[str]) -> Iterator[str]:
+    jobs = tables.jobs
+    running = jobs.c.state.in_(("queued", "running", "settling"))
+    query = select(jobs.c.id).where(jobs.c.dataset_id == dataset_id, running)
+    if {str(job_id) for job_id in connection.execute(query).scalars()} != live:
+        yield "live reservations are not those of the live jobs"

@@ -397,6 +397,28 @@ entries = Table(
     CheckConstraint("seq >= 1", name="seq"),
 )
 
+# Signing keys, each introduced by the one before it. Append-only.
+signing_keys = Table(
+    "signing_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("introduced_by", Text, nullable=False, unique=True),  # "": the first key
+    Column("introduced_at", DateTime(timezone=True), nullable=False),
+    Column("document", JSONB, nullable=False),
+)
+
+# Signed checkpoints, as they were handed out. Append-only.
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("dataset_id", ForeignKey("datasets.id"), nullable=False, primary_key=True),
+    Column("seq", BigInteger, nullable=False, primary_key=True, autoincrement=False),
+    Column("key_id", ForeignKey("signing_keys.id"), nullable=False, primary_key=True),
+    _moment("at", required=True),
+    Column("document", Text, nullable=False),
+    CheckConstraint("seq >= 0", name="seq"),
+)
+
 # What jobs released besides their texts; written with their one COMMIT, which names the hashes.
 artifacts = Table(
     "artifacts",

@@ -35,7 +35,7 @@ import psycopg
 from sqlalchemy import Engine, text
 
 from accountant import ledger, registry, reports
-from accountant.core.chain import Entry, EntryKind, canonical, digest_text
+from accountant.core.chain import Entry, EntryKind, canonical, digest
 from accountant.database import connect, migrate
 from accountant.ledger import Actor, Allowance, JobRequest
 from accountant.posting import LockedAccount
@@ -290,8 +290,8 @@ def fill(ground: Ground, dataset: str, entries: int) -> None:
             for number, job_id in enumerate(ids):
                 seq = first + 1 + number
                 entry = Entry(dataset, seq, EntryKind.RESERVE, now, "analyst", str(job_id), sample.body, head)
-                document = canonical(entry.document())
-                recorded = digest_text(document)
+                stored = entry.document()
+                document, recorded = canonical(stored), digest(stored)
                 copy.write_row(
                     [
                         locked.dataset_id,

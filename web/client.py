@@ -267,9 +267,27 @@ class Client:
         query = {name: value for name, value in named.items() if value is not None}
         return self._list(f"/datasets/{_part(dataset)}/ledger", "entries", params=query)
 
-    def save_ledger(self, dataset: str, form: str, file: BinaryIO) -> None:
-        """Write a dataset's ledger, `jsonl` or `csv`, to `file`."""
-        self._save(f"/datasets/{_part(dataset)}/ledger/export", {"format": form}, file)
+    def save_ledger(self, dataset: str, form: str, file: BinaryIO, *, public: bool = False) -> None:
+        """Write a dataset's ledger, `jsonl`, `csv` or `parquet`, to `file`; `public`: for publication."""
+        query = {"format": form, **({"public": "true"} if public else {})}
+        self._save(f"/datasets/{_part(dataset)}/ledger/export", query, file)
+
+    def check_ledger(self, dataset: str) -> list[str]:
+        """What disagrees among cached balances, entries and jobs (stewards and auditors)."""
+        return list(self._json("GET", f"/datasets/{_part(dataset)}/ledger/check")["problems"])
+
+    def make_checkpoint(self, dataset: str) -> Json:
+        """A signed checkpoint of this moment."""
+        return self._json("POST", f"/datasets/{_part(dataset)}/checkpoints", repeat=True)
+
+    def checkpoints(self, dataset: str, *, limit: int | None = None) -> list[Json]:
+        """Checkpoints that were handed out, newest first."""
+        query = {} if limit is None else {"limit": limit}
+        return self._list(f"/datasets/{_part(dataset)}/checkpoints", "checkpoints", params=query)
+
+    def keys(self) -> list[Json]:
+        """The public keys that sign checkpoints, oldest first; no token is needed."""
+        return self._list("/keys", "keys")
 
     # --- transport --------------------------------------------------------------------------------
 

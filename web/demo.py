@@ -22,9 +22,10 @@ from accountant.settings import Settings
 from web.cli import bootstrap
 from web.cli.data import data_refused, model_refused, show_account, wait_for_dataset, wait_for_model
 from web.cli.jobs import decided, explain_refusal, follow
-from web.cli.ledger import entry_table, verified
+from web.cli.ledger import entry_table
 from web.cli.output import Failed, facts, out, printable, save
 from web.cli.stack import sign_in_here, start
+from web.cli.verify import verified
 from web.client import ApiProblem, Client
 
 DATASET = "sample-reviews"
@@ -282,7 +283,7 @@ def _audit(step: Steps, auditor: Client, configured: Settings) -> None:
     exported = configured.home / "demo-ledger.jsonl"
     save(str(exported), lambda file: auditor.save_ledger(DATASET, "jsonl", file))
     found = verified(str(exported))
-    live = summary(found.books)["live_reservations"]
+    live = summary(found.books, found.live)["live_reservations"]
     tell(f"exchequer verify {_short(exported)}")
     out.print("verify: ok", style="bold green")
     tell(f"{found.entries} entries, {live} live reservations, head {found.head[:16]}…")

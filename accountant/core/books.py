@@ -4,14 +4,18 @@ Pure. The ledger applies an entry here before it writes it, and `exchequer verif
 through the same steps, so a balance can only be what the entries say.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Literal
 
 from accountant.core.admission import Account, FilterAccount
 from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.chain import EntryKind
+from accountant.core.commitments import is_hidden
 from accountant.core.currencies import (
     NO_EX_POST,
     NO_HISTORY,
@@ -31,7 +35,7 @@ from accountant.core.currencies import (
 )
 from accountant.core.errors import ExchequerError, VerificationFailed, invalid
 from accountant.core.events import Event, from_json, releases, to_json
-from accountant.core.filters import Amount, Costs, Filter, Kind, granted, portfolio
+from accountant.core.filters import Amount, Costs, Filter, Kind, granted, portfolio, price_on
 from accountant.core.pricing import Terms
 from accountant.core.secrets import SecretKind
 
@@ -202,20 +206,61 @@ class Reservation:
     secret_cost: int = 0
 
 
+#: Shapes of jobs whose events, costs and prices are kept, so that a ledger of a million jobs of few
+#: shapes computes few prices and shares what its live reservations hold.
+SHAPES = 4096
+
+
 def read_reservation(body: Mapping[str, Any]) -> Reservation:
     """What the body of a RESERVE set aside."""
-    event = from_json(body["event"])
+    return _reservation(as_text({k: body[k] for k in ("event", "costs", "ex_post", "secret") if k in body}))
+
+
+@lru_cache(maxsize=SHAPES)
+def _reservation(text: str) -> Reservation:
+    body = json.loads(text)
+    event = read_event(body["event"])
     secret_cost = int(body["secret"]["cost"]) if "secret" in body else 0
     return Reservation(event, read_costs(body["costs"]), read_demand(event, body), secret_cost)
 
 
+def read_event(value: object) -> Event:
+    """The event in an entry; equal ones are one object."""
+    return _event(as_text(value))
+
+
+@lru_cache(maxsize=SHAPES)
+def _event(text: str) -> Event:
+    return from_json(json.loads(text))
+
+
+def as_text(value: object) -> str:
+    """Equal texts mean equal values: the key under which a shape is kept."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+@lru_cache(maxsize=SHAPES)
+def _costs_on(filters: tuple[Filter, ...], event: Event) -> tuple[Costs, dict[str, Any]]:
+    costs = price_on(filters, event)
+    return costs, costs_json(costs)
+
+
+@contextmanager
+def failing() -> Iterator[None]:
+    """Whatever is wrong with an entry is a VerificationFailed."""
+    try:
+        yield
+    except VerificationFailed:
+        raise
+    except (KeyError, TypeError, ValueError, ExchequerError) as error:
+        raise VerificationFailed(f"{type(error).__name__}: {error}") from None
+
+
 @dataclass(frozen=True)
 class Books:
-    """A dataset's accounts and its live reservations, after some prefix of the ledger."""
+    """A dataset's accounts after some prefix of the ledger. Reservations are given to `apply`, not held."""
 
     account: Account | None = None
-    live: Mapping[str, Reservation] = field(default_factory=dict)
-    resolved: frozenset[str] = frozenset()
     ex_post: ExPostAccount = NO_EX_POST
     secret: SecretAccount | None = None
     history: History = NO_HISTORY
@@ -226,17 +271,21 @@ class Books:
     def accounts(self) -> Accounts:
         return Accounts(self.account, self.ex_post, self.secret)
 
-    def apply(self, kind: EntryKind, job: str | None, body: Mapping[str, Any]) -> "Books":
-        """The books after one more entry. Raises VerificationFailed where the entry can't stand."""
-        try:
-            after = self._applied(kind, job, body)
-            return replace(after, overdrawn=after.overdrawn and after.accounts.overdrawn)
-        except (KeyError, TypeError, ValueError, ExchequerError) as error:
-            if isinstance(error, VerificationFailed):
-                raise
-            raise VerificationFailed(f"{type(error).__name__}: {error}") from None
+    def apply(
+        self, kind: EntryKind, job: str | None, body: Mapping[str, Any], held: Reservation | None = None
+    ) -> "Books":
+        """The books after one more entry; `held` is the live reservation that a COMMIT or VOID resolves.
 
-    def _applied(self, kind: EntryKind, job: str | None, body: Mapping[str, Any]) -> "Books":
+        Raises VerificationFailed where the entry can't stand.
+        """
+        with failing():
+            after = self._applied(kind, job, body, held)
+        covered = after.overdrawn and not after.accounts.overdrawn
+        return replace(after, overdrawn=False) if covered else after
+
+    def _applied(
+        self, kind: EntryKind, job: str | None, body: Mapping[str, Any], held: Reservation | None
+    ) -> "Books":
         if kind is EntryKind.ALLOW:
             return self._allow(body)
         if job is None:
@@ -246,8 +295,10 @@ class Books:
 
             return reverse(self, job, body)
         if kind is EntryKind.RESERVE:
-            return self._reserve(job, body)
-        return self._resolve(kind, job, body)
+            return self._reserve(body, read_reservation(body) if held is None else held)
+        if held is None:
+            raise VerificationFailed("it resolves a reservation that is not live")
+        return self._void(held, body) if kind is EntryKind.VOID else self._commit(held, body)
 
     def _allow(self, body: Mapping[str, Any]) -> "Books":
         account, history, before = self.account, self.history, self.accounts
@@ -256,84 +307,73 @@ class Books:
         ex_post = allow_ex_post(self.ex_post, body["ex_post"]) if "ex_post" in body else self.ex_post
         secret = self.secret
         if "secret" in body:
-            if ex_post.spent or ex_post.reserved:
+            if (ex_post.spent and not ex_post.hidden) or ex_post.reserved:
                 raise VerificationFailed("it states secrets where ex-post jobs ran")
             secret = allow_secret(self.secret, body["secret"], history.jobs)
         books = replace(self, account=account, ex_post=ex_post, secret=secret)
         return replace(books, history=_after_allow(history, before, books.accounts))
 
-    def _reserve(self, job: str, body: Mapping[str, Any]) -> "Books":
-        if job in self.live or job in self.resolved:
-            raise VerificationFailed("its job is reserved already")
-        event = from_json(body["event"])
-        asked = read_demand(event, body)
+    def _reserve(self, body: Mapping[str, Any], held: Reservation) -> "Books":
+        event, asked = held.event, held.others
         if entry_part(self.accounts, asked) != {k: body[k] for k in ("ex_post", "secret") if k in body}:
             raise VerificationFailed("its ex-post or secret part is not that of its event")
         refused = beyond_dp(self.accounts, asked, True)
         if refused is not None:
             raise VerificationFailed(f"it does not fit: {refused.why}")
-        secret_cost = int(body["secret"]["cost"]) if "secret" in body else 0
-        account, costs = self.account, Costs()
-        if account is None and releases(event):
+        account, spends = self.account, bool(releases(event))
+        if account is None and spends:
             raise VerificationFailed("it reserves where there is no allowance")
         if account is not None:
-            costs = _checked_costs(account, event, body)
-            account = move(account, costs, reserved=1)
-            if releases(event) and not any(each.holds for each in account.filters):
+            _check_costs(account, event, body)
+            account = move(account, held.costs, reserved=1)
+            if spends and not any(each.holds for each in account.filters):
                 raise VerificationFailed("no filter holds after it")
-        books = replace(
-            self, account=account, live={**self.live, job: Reservation(event, costs, asked, secret_cost)}
-        )
-        return books._counted(job, costs, asked, secret_cost, 1)
+        elif held.costs:
+            raise VerificationFailed("it states costs where there is no allowance")
+        return replace(self, account=account)._counted(held, 1)
 
-    def _counted(self, job: str, costs: Costs, asked: Demand, secret_cost: int, sign: int) -> "Books":
+    def _counted(self, held: Reservation, sign: int) -> "Books":
         """History and the two smaller accounts after a RESERVE (1) or its VOID (-1)."""
-        history = self.history
-        secret = self.secret
-        if secret is not None and (asked.secret is not None or releases(asked.dp)):
-            secret = replace(secret, reserved=secret.reserved + sign * secret_cost, jobs=secret.jobs + sign)
-        shut = tuple((kind, job) for kind, cost in costs.items() if cost is None)
-        others = tuple(each for each in history.closers if each[1] != job)
-        spends = bool(releases(asked.dp)) or asked.ex_post > 0 or asked.secret is not None
+        history, asked, secret = self.history, held.others, self.secret
+        spends = bool(releases(asked.dp))
+        if secret is not None and (asked.secret is not None or spends):
+            reserved = secret.reserved + sign * held.secret_cost
+            secret = replace(secret, reserved=reserved, jobs=secret.jobs + sign)
         history = replace(
             history,
-            jobs=history.jobs + sign * spends,
+            jobs=history.jobs + sign * (spends or asked.ex_post > 0 or asked.secret is not None),
             ex_post_jobs=history.ex_post_jobs + sign * (asked.ex_post > 0),
             secret_jobs=history.secret_jobs + sign * (asked.secret is not None),
-            closers=history.closers + shut if sign > 0 else others,
         )
         ex_post = replace(self.ex_post, reserved=self.ex_post.reserved + sign * asked.ex_post)
         return replace(self, ex_post=ex_post, secret=secret, history=history)
 
-    def _resolve(self, kind: EntryKind, job: str, body: Mapping[str, Any]) -> "Books":
-        if job not in self.live:
-            raise VerificationFailed("it resolves a reservation that is not live")
-        held = self.live[job]
+    def _void(self, held: Reservation, body: Mapping[str, Any]) -> "Books":
+        if body.get("read", False):
+            raise VerificationFailed("it voids a reservation under which data was read")
         account = self.account
-        rest = {name: value for name, value in self.live.items() if name != job}
-        done = self.resolved | {job}
-        if kind is EntryKind.VOID:
-            if body.get("read", False):
-                raise VerificationFailed("it voids a reservation under which data was read")
-            if account is not None and held.costs:
-                account = move(account, held.costs, reserved=-1)
-            books = replace(self, account=account, live=rest, resolved=done)
-            return books._counted(job, held.costs, held.others, held.secret_cost, -1)
-        event = from_json(body["event"])
-        if releases(event) - releases(held.event):
+        if account is not None and held.costs:
+            account = move(account, held.costs, reserved=-1)
+        return replace(self, account=account)._counted(held, -1)
+
+    def _commit(self, held: Reservation, body: Mapping[str, Any]) -> "Books":
+        account = self.account
+        event = read_event(body["event"])
+        if event != held.event and releases(event) - releases(held.event):
             raise VerificationFailed("it realizes more than was reserved")
         if account is not None and held.costs:
-            costs = settled(held.costs, _checked_costs(account, event, body))
+            costs = settled(held.costs, _check_costs(account, event, body))
             account = move(account, held.costs, reserved=-1, keep_closed=True)
             account = move(account, costs, spent=1)
-        books = replace(self, account=account, live=rest, resolved=done)
-        return books._settled_others(held, event, body)
+        return replace(self, account=account)._settled_others(held, event, body)
 
     def _settled_others(self, held: Reservation, event: Event, body: Mapping[str, Any]) -> "Books":
         """The smaller accounts after a COMMIT: caps stand unless the dataset settles what was realized."""
+        ex_post, charged = self.ex_post, held.others.ex_post
+        if "ex_post" in body and is_hidden(body["ex_post"]["cap"]):
+            body = {**body, "ex_post": {"cap": str(charged)}}
+            ex_post = replace(ex_post, hidden=ex_post.hidden or ex_post.settlement is Settlement.REALIZED)
         realized = read_demand(event, body)
-        ex_post = self.ex_post
-        charged = held.others.ex_post
         if held.others.ex_post and ex_post.settlement is Settlement.REALIZED and "ex_post" in body:
             charged = realized.ex_post
         elif realized.ex_post not in (0, charged):
@@ -437,10 +477,10 @@ def closing_jobs_of(entries: Iterable[tuple[EntryKind, str | None, Mapping[str, 
     return {kind: next(job for each, job in closers if each is kind) for kind, _ in closers}
 
 
-def _checked_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Costs:
+def _check_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Costs:
     """The recorded costs, after recomputing them from the event."""
-    costs = account.costs(event)
-    if body["costs"] != costs_json(costs):
+    costs, stated = _costs_on(tuple(each.filter for each in account.filters), event)
+    if body["costs"] != stated:
         raise VerificationFailed("its costs are not those of its event")
     return costs
 

@@ -1,23 +1,25 @@
 """The hash chain: one per dataset, gapless, over a versioned canonical encoding (RFC 8785).
 
-An entry's hash covers every field and the hash before it. Amounts are decimal strings of integers:
-canonical JSON numbers are doubles and would lose digits.
+An entry's hash covers every field and the hash before it. In entries of version 2 private values are
+covered by salted commitments (core/commitments.py), so that a public export verifies too; in those of
+version 1 they stand as they are.
 """
 
 import hashlib
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
-from json.encoder import encode_basestring as _quoted
 from typing import Any
 
-import rfc8785
-
+from accountant.core import commitments
+from accountant.core.encoding import canonical
 from accountant.core.errors import VerificationFailed
 
-VERSION = 1
+__all__ = ["GENESIS", "VERSION", "Entry", "EntryKind", "canonical", "digest", "opened", "read_entry"]
+
+VERSION = 2
 GENESIS = "0" * 64
 
 
@@ -36,7 +38,10 @@ FIELDS = ("version", "dataset", "seq", "kind", "at", "actor", "job", "body", "pr
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a dataset's ledger. `at` is UTC; `job` names the reservation it belongs to."""
+    """One line of a dataset's ledger. `at` is UTC; `job` names the reservation it belongs to.
+
+    Values are plain here; `salt` is what the commitments of its private ones are salted from.
+    """
 
     dataset: str
     seq: int
@@ -46,11 +51,13 @@ class Entry:
     job: str | None
     body: Mapping[str, Any]
     previous: str
+    version: int = VERSION
+    salt: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False, compare=False)
 
     def document(self) -> dict[str, Any]:
-        """The object that is hashed."""
-        return {
-            "version": VERSION,
+        """The object that is stored and exported in full; `digest` hashes it."""
+        plain = {
+            "version": self.version,
             "dataset": self.dataset,
             "seq": self.seq,
             "kind": str(self.kind),
@@ -60,49 +67,26 @@ class Entry:
             "body": dict(self.body),
             "previous": self.previous,
         }
+        return plain if self.version == 1 else commitments.sealed(plain, self.salt)
 
     def hash(self) -> str:
-        """SHA-256, in hex, of the canonical encoding."""
+        """The hash that the next entry names."""
         return digest(self.document())
 
 
 def digest(document: Mapping[str, Any]) -> str:
-    """SHA-256, in hex, of the canonical encoding of `document`."""
-    return digest_text(canonical(document))
+    """SHA-256, in hex, of the canonical encoding of what a document shows to everybody."""
+    return hashlib.sha256(canonical(published(document))).hexdigest()
 
 
-def digest_text(text: bytes) -> str:
-    """SHA-256, in hex, of an encoding made before."""
-    return hashlib.sha256(text).hexdigest()
+def published(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The document as it is hashed. Of version 1 that is all of it, names and figures included."""
+    return document if document.get("version") == 1 else commitments.hidden(document)
 
 
-def canonical(document: Mapping[str, Any]) -> bytes:
-    """RFC 8785 bytes. Raises ValueError for what has none."""
-    try:
-        return _text(dict(document)).encode()
-    except UnicodeEncodeError:
-        return rfc8785.dumps(dict(document))  # which says so in its own words
-
-
-def _text(value: Any) -> str:
-    """The common shapes, in a third of the time; everything else is left to `rfc8785`."""
-    kind = type(value)
-    if kind is str:
-        return _quoted(value)
-    if kind is dict and all(type(key) is str and key.isascii() for key in value):  # they sort alike
-        return "{" + ",".join([f"{_quoted(key)}:{_text(value[key])}" for key in sorted(value)]) + "}"
-    if kind is list or kind is tuple:
-        return "[" + ",".join(map(_text, value)) + "]"
-    if kind is float:
-        return _number(value)
-    if kind is int and abs(value) < 2**53:
-        return str(value)
-    return "null" if value is None else rfc8785.dumps(value).decode()
-
-
-@lru_cache(maxsize=4096)
-def _number(value: float) -> str:
-    return rfc8785.dumps(value).decode()
+def opened(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The document with plain values, for people and for the books; what is hidden stays so."""
+    return document if document.get("version") == 1 else commitments.opened(document)
 
 
 def format_time(moment: datetime) -> str:
@@ -116,25 +100,32 @@ def read_time(text: str) -> datetime:
 
 
 def read_entry(document: Mapping[str, Any], seq: int) -> Entry:
-    """An entry from an exported object, expected at place `seq`. Raises VerificationFailed."""
+    """An entry from an exported object, expected at place `seq`; a hidden actor is "".
+
+    Raises VerificationFailed.
+    """
     if not isinstance(document, dict) or set(document) != set(FIELDS):
         raise VerificationFailed(f"its fields are not {', '.join(FIELDS)}", seq)
-    if document["version"] != VERSION:
+    if document["version"] not in (1, VERSION) or isinstance(document["version"], bool):
         raise VerificationFailed(f"unknown version {document['version']!r}", seq)
     if document["seq"] != seq:
         raise VerificationFailed(f"its number is {document['seq']!r}, an entry is missing or moved", seq)
     try:
+        plain = opened(document)
+        actor = plain["actor"]
         entry = Entry(
             document["dataset"],
             seq,
             EntryKind(document["kind"]),
             read_time(document["at"]),
-            document["actor"],
+            "" if commitments.is_hidden(actor) else actor,
             document["job"],
-            document["body"],
+            plain["body"],
             document["previous"],
+            document["version"],
+            b"",
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise VerificationFailed(f"it can't be read: {error}", seq) from None
     if not isinstance(entry.body, dict):
         raise VerificationFailed("its body is not an object", seq)

@@ -15,7 +15,8 @@ from typing import Any
 
 from accountant.core.admission import Account
 from accountant.core.books import Books, costs_json, move, read_costs, read_reservation, settled
-from accountant.core.chain import EntryKind, digest
+from accountant.core.chain import EntryKind, digest, opened
+from accountant.core.commitments import is_hidden
 from accountant.core.currencies import Accounts, read_demand
 from accountant.core.errors import ExchequerError, VerificationFailed, invalid
 from accountant.core.events import FREE, Event, from_json, releases, to_json
@@ -33,21 +34,25 @@ class Charge:
     secret: int = 0
     counts: bool = True
     read: bool = True
+    #: Replayed from a public export that shows no realized cost; `ex_post` then says nothing.
+    hidden: bool = False
 
 
 def charge_of(reserve: Document, current: Document) -> Charge:
     """The charge that stands after `current`, the entry that settled or last corrected the job."""
-    held, body = read_reservation(reserve["body"]), current["body"]
+    held, body = read_reservation(reserve["body"]), opened(current)["body"]
     match EntryKind(current["kind"]):
         case EntryKind.VOID:
             return Charge({}, counts=False, read=bool(body.get("read", False)))
         case EntryKind.COMMIT:
             costs = settled(held.costs, read_costs(body["costs"])) if held.costs else {}
-            ex_post = int(body["ex_post"]["cap"]) if "ex_post" in body else held.others.ex_post
+            unknown = "ex_post" in body and is_hidden(body["ex_post"]["cap"])
+            stated = "ex_post" in body and not unknown
+            ex_post = int(body["ex_post"]["cap"]) if stated else held.others.ex_post
             secret = int(body["secret"]["cost"]) if "secret" in body else held.secret_cost
             spends = bool(releases(held.event)) or held.others.ex_post > 0 or held.others.secret is not None
             # An entry that does not say whether data was read was written when every COMMIT meant it.
-            return Charge(costs, ex_post, secret, spends, bool(body.get("read", True)))
+            return Charge(costs, ex_post, secret, spends, bool(body.get("read", True)), unknown)
         case EntryKind.REVERSAL:
             return _stated(body)
         case kind:
@@ -55,8 +60,10 @@ def charge_of(reserve: Document, current: Document) -> Charge:
 
 
 def _stated(body: Document) -> Charge:
-    costs = read_costs(body["costs"])
-    return Charge(costs, int(body["ex_post"]), int(body["secret"]), bool(body["counts"]), bool(body["read"]))
+    unknown = is_hidden(body["ex_post"])
+    ex_post = 0 if unknown else int(body["ex_post"])
+    costs, secret = read_costs(body["costs"]), int(body["secret"])
+    return Charge(costs, ex_post, secret, bool(body["counts"]), bool(body["read"]), unknown)
 
 
 # --- what the charge becomes --------------------------------------------------------------------
@@ -185,14 +192,30 @@ def reverse(books: Books, job: str | None, body: Document) -> Books:
             raise VerificationFailed("one person proposed and confirmed it")
         before = charge_of(reserve, current)
         event = None if body["event"] is None else from_json(body["event"])
+        if before.hidden or is_hidden(body["ex_post"]):
+            return _partly(books, body, before, event)
         after = corrected(books.accounts, reserve, before, event, int(body["cap"]))
         if after != replace(_stated(body), costs=after.costs) or body["costs"] != costs_json(after.costs):
             raise VerificationFailed("its charge is not that of its event")
-        return _moved(books, str(job), reserve, before, after)
+        return _moved(books, reserve, before, after)
     except (KeyError, TypeError, ValueError, ExchequerError) as error:
         if isinstance(error, VerificationFailed):
             raise
         raise VerificationFailed(f"{type(error).__name__}: {error}") from None
+
+
+def _partly(books: Books, body: Document, before: Charge, event: Event | None) -> Books:
+    """The books after a REVERSAL whose ex-post figures are hidden: all else is checked."""
+    reserve, stated = body["reserve"], _stated(body)
+    wanted = _wanted(books.accounts, reserve, event, 0)
+    costs, secret = wanted.costs, wanted.secret
+    if before.read:
+        costs, secret = _larger(before.costs, costs), max(before.secret, secret)
+    if body["costs"] != costs_json(costs) or stated.secret != secret or before.read > stated.read:
+        raise VerificationFailed("its charge is not that of its event")
+    known = replace(before, ex_post=0), replace(stated, costs=costs, ex_post=0)
+    moved = _moved(books, reserve, *known)
+    return replace(moved, ex_post=replace(moved.ex_post, hidden=True))
 
 
 def quoted(body: Document) -> tuple[tuple[int, str], tuple[int, str]]:
@@ -201,7 +224,7 @@ def quoted(body: Document) -> tuple[tuple[int, str], tuple[int, str]]:
     return (int(reserve["seq"]), digest(reserve)), (int(current["seq"]), digest(current))
 
 
-def _moved(books: Books, job: str, reserve: Document, before: Charge, after: Charge) -> Books:
+def _moved(books: Books, reserve: Document, before: Charge, after: Charge) -> Books:
     account = books.account
     if account is not None:
         account = _charged(_charged(account, before.costs, -1), after.costs, 1)
@@ -213,13 +236,11 @@ def _moved(books: Books, job: str, reserve: Document, before: Charge, after: Cha
     held, more = reserve["body"], after.counts - before.counts
     in_ex_post = [each.counts and ("ex_post" in held or each.ex_post > 0) for each in (before, after)]
     release = read_demand(FREE, held).secret
-    shut = tuple((kind, job) for kind, cost in after.costs.items() if cost is None)
     history = replace(
         books.history,
         jobs=books.history.jobs + more,
         ex_post_jobs=books.history.ex_post_jobs + in_ex_post[1] - in_ex_post[0],
         secret_jobs=books.history.secret_jobs + (more if release is not None else 0),
-        closers=tuple(each for each in books.history.closers if each[1] != job) + shut,
     )
     moved = replace(books, account=account, ex_post=ex_post, secret=secret, history=history)
     return replace(moved, overdrawn=moved.accounts.overdrawn)

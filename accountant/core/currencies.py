@@ -53,19 +53,21 @@ class ExPostAccount:
     """Caps of ex-post jobs, added up. The allowance is 0 unless a steward raises it.
 
     Under `realized`, differences return or overdraw when a job ends, so `spent` may pass `limit`.
+    `hidden`: replayed from a public export, which shows no realized cost; `spent` then says nothing.
     """
 
     limit: int = 0
     spent: int = 0
     reserved: int = 0
     settlement: Settlement = Settlement.PLANNED
+    hidden: bool = False
 
     @property
     def left(self) -> int:
         return self.limit - self.spent - self.reserved
 
     def admits(self, cap: int) -> bool:
-        return cap <= self.left
+        return self.hidden or cap <= self.left
 
 
 NO_EX_POST = ExPostAccount()
@@ -191,7 +193,8 @@ class Accounts:
         """
         if self.dp is not None and not any(each.holds for each in self.dp.filters):
             return True
-        if self.ex_post.settlement is Settlement.PLANNED and self.ex_post.left < 0:
+        own = self.ex_post
+        if own.settlement is Settlement.PLANNED and own.left < 0 and not own.hidden:
             return True
         secret = self.secret
         return secret is not None and (
@@ -347,6 +350,9 @@ def allow_ex_post(account: ExPostAccount, value: Mapping[str, Any]) -> ExPostAcc
     """
     limit = round_allowance(value["limit"], EPSILON_UNITS, "ex_post")
     after = replace(account, limit=limit, settlement=Settlement(value["settlement"]))
+    if account.hidden:  # it settles caps again only where nothing was charged
+        planned = after.settlement is Settlement.PLANNED
+        return replace(after, spent=0, hidden=False) if planned else after
     if account.settlement is not after.settlement is Settlement.PLANNED and account.left != account.limit:
         raise invalid("ex_post_settlement", "realized costs are charged already", "realized")
     if after.settlement is Settlement.PLANNED and after.left < 0:
@@ -404,7 +410,8 @@ class History:
     ex_post_jobs: int = 0
     secret_jobs: int = 0
     failures: int = 0
-    #: (filter, job) for every live or settled job that a filter could not price, in order.
+    #: (filter, job) for each closed filter: the first live or settled job that it could not price.
+    #: No step of the books needs it; a replay, or who shows an account, fills it in.
     closers: tuple[tuple[Kind, str], ...] = ()
 
 

@@ -1,250 +1,218 @@
-"""Offline verification of an exported ledger: needs no server and no database.
+"""Exports as files: JSON Lines, CSV and Parquet, written and verified row by row.
 
-Checks the hash chain, that every reservation is resolved at most once and in order, that each recorded
-cost is that of its event and each event that of its parameters, and the balances at the end.
+JSON Lines: a header that states the totals, then each entry with its hash. CSV: a header of columns, the
+entries, and the totals as a last row. Parquet: the same columns, the totals in the file's metadata
+(core/parquet.py). The totals carry the checkpoint that was signed when the export was made. All three give
+the same Verified, and entries are checked by one Verifier.
 """
 
 import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-from accountant.core import mechanisms
 from accountant.core.books import Books
-from accountant.core.chain import FIELDS, GENESIS, Entry, EntryKind, digest, read_entry
-from accountant.core.corrections import quoted
-from accountant.core.currencies import NO_EX_POST, demand, read_demand
-from accountant.core.errors import ExchequerError, VerificationFailed
-from accountant.core.events import to_json
-from accountant.core.lineage import Lineage
-from accountant.core.pricing import Terms
+from accountant.core.chain import FIELDS, canonical, opened, published
+from accountant.core.checkpoints import Checkpoint, read_checkpoint
+from accountant.core.commitments import is_hidden
+from accountant.core.errors import VerificationFailed
+from accountant.core.verifier import (
+    Verified,
+    Verifier,
+    agree,
+    known_balances,
+    read_document,
+    read_object,
+    summary,
+)
+
+__all__ = [
+    "COLUMNS",
+    "CSV_HEADER",
+    "Verified",
+    "Verifier",
+    "csv_row",
+    "csv_totals",
+    "header",
+    "read_document",
+    "summary",
+    "verify_lines",
+]
 
 FORMAT = "exchequer-ledger"
-
-
-@dataclass(frozen=True)
-class Verified:
-    """A ledger that holds: how many entries, the last hash, and the books that they make."""
-
-    dataset: str
-    entries: int
-    head: str
-    books: Books
-
-
-def summary(books: Books) -> dict[str, Any]:
-    """Balances as the header of an export states them."""
-    account = books.account
-    others: dict[str, Any] = {}
-    if books.ex_post != NO_EX_POST:
-        own = books.ex_post
-        others["ex_post"] = [str(own.limit), str(own.spent), str(own.reserved)]
-    if books.secret is not None:
-        held = books.secret
-        others["secret"] = [str(held.limit), str(held.spent), str(held.reserved), str(held.jobs)]
-    return {
-        **others,
-        **({"overdrawn": True} if books.overdrawn else {}),
-        "live_reservations": len(books.live),
-        "filters": None
-        if account is None
-        else [
-            {
-                "kind": str(each.filter.kind),
-                "limit": [str(each.limit.main), str(each.limit.delta)],
-                "spent": [str(each.spent.main), str(each.spent.delta)],
-                "reserved": [str(each.reserved.main), str(each.reserved.delta)],
-                "closed": each.closed,
-            }
-            for each in account.filters
-        ],
-    }
-
-
-class Verifier:
-    """Feed entries in order, then ask for the result. Holds the books, not the entries."""
-
-    def __init__(self, dataset: str | None = None) -> None:
-        self.dataset = dataset
-        self.books = Books()
-        self.lineage = Lineage()
-        self.head = GENESIS
-        self.count = 0
-        self._hashes = bytearray()  # 32 bytes an entry, so that quotations can be checked
-        self._corrections: dict[str, int] = {}  # job: number of its newest REVERSAL
-
-    def add(self, document: Mapping[str, Any], recorded_hash: str) -> Entry:
-        """Check one entry against everything before it. Raises VerificationFailed naming it."""
-        seq = self.count + 1
-        entry = read_entry(document, seq)
-        if self.dataset is None:
-            self.dataset = entry.dataset
-        if entry.dataset != self.dataset:
-            raise VerificationFailed(f"it belongs to {entry.dataset!r}", seq)
-        if entry.previous != self.head:
-            raise VerificationFailed("it does not follow the entry before it", seq)
-        if digest(document) != recorded_hash:
-            raise VerificationFailed("its content does not match its hash", seq)
-        try:
-            if entry.kind is EntryKind.RESERVE:
-                _check_price(entry.body)
-            self.lineage.add(entry)
-            if entry.kind is EntryKind.REVERSAL:
-                self._check_quotations(entry)
-            self.books = self.books.apply(entry.kind, entry.job, entry.body)
-        except VerificationFailed as error:
-            raise VerificationFailed(str(error), seq) from None
-        self.head, self.count = recorded_hash, seq
-        self._hashes += bytes.fromhex(recorded_hash)
-        return entry
-
-    def _check_quotations(self, entry: Entry) -> None:
-        """A REVERSAL quotes two entries of this chain, the second the newest of its job, and two people."""
-        try:
-            reserved, corrected = quoted(entry.body)
-        except (KeyError, TypeError, ValueError) as error:
-            raise VerificationFailed(f"what it quotes can't be read: {error}") from None
-        for seq, hashed in (reserved, corrected):
-            if not 0 < seq < entry.seq or self._hashes[32 * seq - 32 : 32 * seq] != bytes.fromhex(hashed):
-                raise VerificationFailed(f"it quotes an entry {seq} that this ledger does not hold")
-        newest = self._corrections.get(str(entry.job))
-        if newest not in (None, corrected[0]):
-            raise VerificationFailed(f"it corrects entry {corrected[0]}, entry {newest} stands")
-        if entry.body.get("confirmed_by") != entry.actor:
-            raise VerificationFailed("it was not written by whoever confirmed it")
-        self._corrections[str(entry.job)] = entry.seq
-
-    def result(self) -> Verified:
-        """What has been verified so far."""
-        return Verified(self.dataset or "", self.count, self.head, self.books)
-
-
-def _check_price(body: Mapping[str, Any]) -> None:
-    """The event must be what the mechanism charges for these parameters under these terms."""
-    try:
-        mechanism = mechanisms.get(body["mechanism"])
-        terms = Terms.from_json(body["terms"])
-        price = mechanism.price(mechanism.parse(body["parameters"], terms), terms)
-    except (KeyError, TypeError, ValueError, ExchequerError) as error:
-        raise VerificationFailed(f"its price can't be recomputed: {error}") from None
-    asked = demand(price)
-    if to_json(asked.dp) != body["event"] or asked != read_demand(asked.dp, body):
-        raise VerificationFailed("its event is not the price of its parameters")
-
-
-# --- files --------------------------------------------------------------------------------------
 
 #: Kind of the last row of a CSV export, which states what JSON Lines states in its first line.
 TOTALS = "TOTALS"
 
-CSV_COLUMNS = ("seq", "kind", "at", "actor", "job", "hash", "entry")
+COLUMNS = ("seq", "kind", "at", "actor", "job", "hash", "entry")
+CSV_HEADER = ",".join(COLUMNS) + "\n"
 
 
-def header(dataset: str, entries: int, head: str, books: Books) -> dict[str, Any]:
-    """First line of a JSON Lines export: what the rest must add up to."""
+def header(
+    dataset: str,
+    entries: int,
+    head: str,
+    books: Books,
+    live: int,
+    *,
+    public: bool = False,
+    checkpoint: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What an export states of itself; its entries must add up to it."""
     return {
         "format": FORMAT,
         "version": 1,
         "dataset": dataset,
         "entries": entries,
         "head": head,
-        "balances": summary(books),
+        "balances": summary(books, live, public=public),
+        **({"public": True} if public else {}),
+        **({} if checkpoint is None else {"checkpoint": dict(checkpoint)}),
     }
 
 
-def verify_lines(lines: Iterable[str]) -> Verified:
+# --- writing ------------------------------------------------------------------------------------
+
+
+def shown(text: str, public: bool) -> tuple[dict[str, Any], str]:
+    """A stored entry as an export shows it: its document and canonical text."""
+    document = read_document(text)
+    if not public:
+        return document, text
+    if document["version"] == 1:
+        raise VerificationFailed("an entry of version 1 holds its private values as they are")
+    hidden = dict(published(document))
+    return hidden, canonical(hidden).decode()
+
+
+def json_header(claimed: Mapping[str, Any]) -> str:
+    """The first line of a JSON Lines export."""
+    return json.dumps(claimed, ensure_ascii=False) + "\n"
+
+
+def json_row(recorded_hash: str, canonical_text: str) -> str:
+    """One line: the canonical text itself, with the hash as one more field."""
+    return f'{canonical_text[:-1]},"hash":"{recorded_hash}"}}\n'
+
+
+def columns(document: Mapping[str, Any], recorded_hash: str, canonical_text: str) -> tuple[str, ...]:
+    """The values of one entry in the order of COLUMNS, as texts; what is null or hidden is empty."""
+    return (*_plain_columns(document), recorded_hash, canonical_text)
+
+
+def _plain_columns(document: Mapping[str, Any]) -> list[str]:
+    plain = opened(document)
+    values = [plain[name] for name in COLUMNS[:5]]
+    return ["" if value is None or is_hidden(value) else str(value) for value in values]
+
+
+def csv_row(document: Mapping[str, Any], recorded_hash: str, canonical_text: str) -> str:
+    """One line of the CSV export, newline included."""
+    return _csv(columns(document, recorded_hash, canonical_text))
+
+
+def csv_totals(claimed: Mapping[str, Any]) -> str:
+    """The last line of a CSV export."""
+    return _csv(("", TOTALS, "", "", "", claimed["head"], json.dumps(claimed, ensure_ascii=False)))
+
+
+def _csv(row: Iterable[str]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(row)
+    return out.getvalue()
+
+
+# --- verifying ----------------------------------------------------------------------------------
+
+
+def verify_lines(
+    lines: Iterable[str], checkpoints: Iterable[Checkpoint] = (), pinned: bytes | None = None
+) -> Verified:
     """Verify an export, JSON Lines or CSV, told apart by the first line.
 
-    Raises VerificationFailed with what is wrong, naming the entry where one is at fault.
+    `checkpoints` are of the same ledger, at or before its end; `pinned` is the public key that the
+    export's own checkpoint must be signed by or follow from. Raises VerificationFailed with what is wrong,
+    naming the entry where one is at fault.
     """
     rows = iter(lines)
     first = next(rows, "")
     if not first.strip():
         raise VerificationFailed("the file is empty")
-    if first.lstrip("\ufeff").startswith(",".join(CSV_COLUMNS)):
-        return _verify_csv(rows)
-    return _verify_json_lines(first, rows)
+    if first.lstrip("\ufeff").startswith(CSV_HEADER.strip()):
+        return _verify_csv(rows, checkpoints, pinned)
+    return _verify_json_lines(first, rows, checkpoints, pinned)
 
 
-def _verify_json_lines(first: str, rows: Iterator[str]) -> Verified:
-    claimed = _object(first, None)
+def _verify_json_lines(
+    first: str, rows: Iterator[str], checkpoints: Iterable[Checkpoint], pinned: bytes | None
+) -> Verified:
+    claimed = read_object(first, None)
     if claimed.get("format") != FORMAT or claimed.get("version") != 1:
         raise VerificationFailed("this is no ledger export: the first line is no header")
-    verifier = Verifier(claimed.get("dataset"))
+    verifier = Verifier(claimed.get("dataset"), checkpoints)
     for line in rows:
-        document = _object(line, verifier.count + 1)
+        document = read_object(line, verifier.count + 1)
         recorded = document.pop("hash", None)
         verifier.add(document, str(recorded))
-    return _checked_totals(claimed, verifier.result())
+    return checked_totals(claimed, verifier.result(), pinned)
 
 
-def _verify_csv(rows: Iterator[str]) -> Verified:
-    """Columns are checked against the canonical entry; the last row states the totals."""
+def _verify_csv(rows: Iterator[str], checkpoints: Iterable[Checkpoint], pinned: bytes | None) -> Verified:
+    """The last row states the totals."""
     csv.field_size_limit(1 << 24)
-    verifier = Verifier()
+    verifier = Verifier(None, checkpoints)
     claimed: dict[str, Any] | None = None
-    for row in csv.reader(rows):
+    for row in _csv_rows(rows):
         seq = verifier.count + 1
         if claimed is not None:
             raise VerificationFailed("it stands after the totals", seq)
-        if len(row) != len(CSV_COLUMNS):
+        if len(row) != len(COLUMNS):
             raise VerificationFailed(f"it has {len(row)} columns", seq)
-        values = dict(zip(CSV_COLUMNS, row, strict=True))
-        document = _object(values["entry"], seq)
-        if values["kind"] == TOTALS:
-            claimed = document
+        if row[1] == TOTALS:
+            claimed = read_object(row[-1], seq)
             continue
-        verifier.add(document, values["hash"])
-        for name in ("seq", "kind", "at", "actor", "job"):
-            if values[name] != ("" if document[name] is None else str(document[name])):
-                raise VerificationFailed(f"its column {name} does not match its entry", seq)
+        add_columns(verifier, row)
     if claimed is None:
         raise VerificationFailed("the export is cut off: its last row does not state the totals")
-    return _checked_totals(claimed, verifier.result())
+    return checked_totals(claimed, verifier.result(), pinned)
 
 
-def _checked_totals(claimed: Mapping[str, Any], found: Verified) -> Verified:
+def _csv_rows(lines: Iterator[str]) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(lines)
+    except csv.Error as error:
+        raise VerificationFailed(f"the file can't be read as CSV: {error}") from None
+
+
+def add_columns(verifier: Verifier, row: list[str]) -> None:
+    """Check an entry that stands in columns: the canonical text counts, the others must say the same."""
+    seq = verifier.count + 1
+    document = read_object(row[-1], seq)
+    verifier.add(document, row[-2])
+    for name, stated, own in zip(COLUMNS, row, _plain_columns(document), strict=False):
+        if stated != own:
+            raise VerificationFailed(f"its column {name} does not match its entry", seq)
+
+
+def checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes | None) -> Verified:
     """What an export claims of itself must be what its entries add up to."""
-    expected = header(found.dataset, found.entries, found.head, found.books)
+    public = claimed.get("public") is True
+    expected = header(found.dataset, found.entries, found.head, found.books, found.live, public=public)
+    stated = claimed.get("balances")
+    if isinstance(stated, dict):
+        expected["balances"] = known_balances(stated, found, public=public)
     for name in ("dataset", "entries", "head", "balances"):
         if claimed.get(name) != expected[name]:
             raise VerificationFailed(
                 f"the export states {name} {claimed.get(name)!r}, the entries give {expected[name]!r}"
             )
-    return found
+    if "checkpoint" not in claimed:
+        return found
+    own = read_checkpoint(claimed["checkpoint"], pinned)
+    agree(own, found)
+    return replace(found, checkpoints=(*found.checkpoints, own))
 
 
-def read_document(text: str) -> dict[str, Any]:
-    """An entry's document from its canonical text."""
-    return _object(text, None)
-
-
-def _object(line: str, seq: int | None) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except ValueError:
-        raise VerificationFailed("it is no JSON", seq) from None
-    if not isinstance(value, dict):
-        raise VerificationFailed("it is no JSON object", seq)
-    return value
-
-
-def csv_totals(claimed: Mapping[str, Any]) -> str:
-    """The last line of a CSV export."""
-    out = io.StringIO()
-    row = ["", TOTALS, "", "", "", claimed["head"], json.dumps(claimed, ensure_ascii=False)]
-    csv.writer(out, lineterminator="\n").writerow(row)
-    return out.getvalue()
-
-
-def csv_row(document: Mapping[str, Any], recorded_hash: str, canonical_text: str) -> str:
-    """One line of the CSV export, newline included."""
-    out = io.StringIO()
-    values = ["" if document[name] is None else str(document[name]) for name in CSV_COLUMNS[:5]]
-    csv.writer(out, lineterminator="\n").writerow([*values, recorded_hash, canonical_text])
-    return out.getvalue()
-
-
-assert set(CSV_COLUMNS[:5]) <= set(FIELDS)
+assert set(COLUMNS[:5]) <= set(FIELDS)

@@ -8,9 +8,10 @@ from typing import Any
 
 from typer.testing import Result
 
-from accountant.core import books as core_books
+from accountant.core.books import Books
 from accountant.core.chain import GENESIS, Entry, EntryKind, canonical, digest
-from accountant.core.verification import CSV_COLUMNS, csv_row, csv_totals, header
+from accountant.core.replay import Replay
+from accountant.core.verification import CSV_HEADER, csv_row, csv_totals, header
 
 Run = Callable[..., Result]
 
@@ -20,12 +21,19 @@ class Ledger:
     """Entries appended as the writer does: body first, applied to the books, then chained."""
 
     dataset: str = "reviews"
-    books: core_books.Books = field(default_factory=core_books.Books)
+    replay: Replay = field(default_factory=Replay)
     documents: list[dict[str, Any]] = field(default_factory=list)
     head: str = GENESIS
 
+    @property
+    def books(self) -> Books:
+        return self.replay.books
+
+    def header(self) -> dict[str, Any]:
+        return header(self.dataset, len(self.documents), self.head, self.books, self.replay.live_count)
+
     def append(self, kind: EntryKind, job: str | None, body: dict[str, Any]) -> None:
-        self.books = self.books.apply(kind, job, body)
+        self.replay.apply(kind, job, body)
         seq = len(self.documents) + 1
         at = datetime(2026, 11, 20, 12, 0, seq, tzinfo=UTC)
         document = Entry(self.dataset, seq, kind, at, "ada", job, body, self.head).document()
@@ -33,14 +41,13 @@ class Ledger:
         self.head = digest(document)
 
     def json_lines(self) -> str:
-        lines = [json.dumps(header(self.dataset, len(self.documents), self.head, self.books))]
+        lines = [json.dumps(self.header())]
         lines += [json.dumps(each | {"hash": digest(each)}) for each in self.documents]
         return "\n".join(lines) + "\n"
 
     def csv(self) -> str:
         rows = [csv_row(each, digest(each), canonical(each).decode()) for each in self.documents]
-        claimed = header(self.dataset, len(self.documents), self.head, self.books)
-        return ",".join(CSV_COLUMNS) + "\n" + "".join(rows) + csv_totals(claimed)
+        return CSV_HEADER + "".join(rows) + csv_totals(self.header())
 
 
 @dataclass

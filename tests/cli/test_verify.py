@@ -2,10 +2,16 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
-from stand_ins import Ledger, Run
+from stand_ins import Ledger, Run, StandIn
+
+from accountant.core.chain import EntryKind
+from accountant.core.checkpoints import introduction, public_key, sign
+from accountant.core.verification import summary
 
 
 @pytest.fixture(params=["json_lines", "csv"])
@@ -97,9 +103,80 @@ def test_missing_file(exchequer: Run, tmp_path: Path) -> None:
         assert str(path) in found.stderr
 
 
-def test_exports_that_do_not_exist_yet(exchequer: Run) -> None:
-    for words in (("--public",), ("--format", "parquet")):
-        found = exchequer("ledger", "export", "reviews", *words)
-        assert found.exit_code == 2
-        assert "not available yet" in found.stderr
+def test_no_such_format(exchequer: Run) -> None:
     assert exchequer("ledger", "export", "reviews", "--format", "xml").exit_code == 2
+
+
+# --- checkpoints and keys -----------------------------------------------------------------------
+
+SEED, OTHER = b"a" * 32, b"b" * 32
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def checkpoint_of(ledger: Ledger, seed: bytes = SEED) -> dict[str, Any]:
+    balances = summary(ledger.books, ledger.replay.live_count, public=True)
+    keys = [introduction(public_key(seed), NOW, None)]
+    return sign(ledger.dataset, len(ledger.documents), ledger.head, balances, NOW, seed, keys)
+
+
+def test_a_checkpoint_and_the_key_that_one_knows(exchequer: Run, export: Path, ledger: Ledger) -> None:
+    kept = export.with_name("checkpoint.json")
+    kept.write_text(json.dumps(checkpoint_of(ledger)))
+    found = exchequer("verify", export, "--checkpoint", kept, "--public-key", public_key(SEED).hex())
+    assert found.exit_code == 0
+    assert "all of 4 entries" in found.stdout
+    assert "--public-key" not in found.stdout
+    unpinned = exchequer("verify", export, "--checkpoint", kept)
+    assert "give the one you know with --public-key" in unpinned.stdout
+    told = json.loads(exchequer("verify", export, "--checkpoint", kept, "--json").stdout)
+    assert (told["checkpoints"][0]["seq"], told["key_pinned"]) == (4, False)
+
+
+def test_a_file_of_keys(exchequer: Run, export: Path, ledger: Ledger) -> None:
+    kept, keys = export.with_name("checkpoint.json"), export.with_name("keys.json")
+    kept.write_text(json.dumps(checkpoint_of(ledger)))
+    keys.write_text(json.dumps({"keys": checkpoint_of(ledger)["keys"]}))
+    assert exchequer("verify", export, "--checkpoint", kept, "--public-key", keys).exit_code == 0
+
+
+def test_the_wrong_key_fails(exchequer: Run, export: Path, ledger: Ledger) -> None:
+    kept = export.with_name("checkpoint.json")
+    kept.write_text(json.dumps(checkpoint_of(ledger)))
+    found = exchequer("verify", export, "--checkpoint", kept, "--public-key", public_key(OTHER).hex())
+    assert found.exit_code == 1
+    assert "does not follow from key" in found.stderr
+
+
+def test_a_checkpoint_beyond_the_export(exchequer: Run, ledger: Ledger, tmp_path: Path) -> None:
+    path, kept = tmp_path / "ledger.jsonl", tmp_path / "checkpoint.json"
+    path.write_text(ledger.json_lines())
+    ledger.append(EntryKind.VOID, "second", {"outcome": "cancelled", "reason": "x"})
+    kept.write_text(json.dumps(checkpoint_of(ledger)))
+    found = exchequer("verify", path, "--checkpoint", kept)
+    assert found.exit_code == 1
+    assert "cut off" in found.stderr
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "null", '{"checkpoint": {}}', "\x00"])
+def test_no_checkpoint_at_all(exchequer: Run, export: Path, content: str) -> None:
+    kept = export.with_name("checkpoint.json")
+    kept.write_text(content)
+    assert exchequer("verify", export, "--checkpoint", kept).exit_code in (1, 2)
+    for key in (kept, "f" * 63, "z" * 64, export.with_name("absent")):
+        assert exchequer("verify", export, "--public-key", key).exit_code == 2
+
+
+def test_without_a_checkpoint_it_says_so(exchequer: Run, export: Path) -> None:
+    assert "no signed checkpoint" in exchequer("verify", export).stdout
+
+
+def test_the_check_of_a_live_ledger_ends_with_1(exchequer: Run, server: StandIn, monkeypatch: Any) -> None:
+    monkeypatch.setenv("EXCHEQUER_URL", server.url)
+    server.answers += [(200, {"datasets": [{"name": "a"}, {"name": "b"}]})]
+    server.answers += [(200, {"problems": []}), (200, {"problems": ["cached balances differ"]})]
+    found = exchequer("ledger", "check", "--all")
+    assert found.exit_code == 1
+    assert found.stdout.splitlines() == ["a: ok", "b: 1 disagree", "  cached balances differ"]
+    server.answers += [(200, {"problems": []})]
+    assert exchequer("ledger", "check", "a").exit_code == 0
+    assert exchequer("ledger", "check").exit_code == 2

@@ -257,7 +257,7 @@ def unread(document):
 
 
 def another_writer(document):
-    document["actor"] = "somebody"
+    document["actor"]["value"] = "somebody"
 
 
 def no_such_entry(document):

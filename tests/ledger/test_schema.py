@@ -11,9 +11,10 @@ from sqlalchemy import text
 
 from accountant import reports, tables
 from accountant.core import mechanisms
-from accountant.core.books import Books, allow_body, commit_body, reserve_body
+from accountant.core.books import allow_body, commit_body, reserve_body
 from accountant.core.chain import GENESIS, Entry, EntryKind, canonical
 from accountant.core.pricing import Terms
+from accountant.core.replay import Replay
 from accountant.database import MIGRATIONS
 from tests.support import Bench
 
@@ -58,24 +59,24 @@ def old_ledger(dataset: str):
     mechanism, terms = mechanisms.get("private-prediction"), Terms(delta=1e-6, public_size=1000)
     parameters = mechanism.parse({"tokens_per_batch": 10}, terms)
     event = mechanism.price(parameters, terms).dp
-    books, head = Books(), GENESIS
+    replay, head = Replay(), GENESIS
 
     def allowed(epsilon: str) -> dict:
-        body = allow_body(books.account, epsilon, "1e-6", "why")
+        body = allow_body(replay.books.account, epsilon, "1e-6", "why")
         for each in body["filters"]:
             each.pop("step_delta", None)
         return body
 
     def reserved() -> dict:
         raw = parameters.model_dump(mode="json")
-        return reserve_body(books.account, mechanism.id, raw, terms, event, model=None, approval=None)
+        return reserve_body(replay.books.account, mechanism.id, raw, terms, event, model=None, approval=None)
 
     failed, cancelled = str(uuid.uuid4()), str(uuid.uuid4())
     steps = [
         (EntryKind.ALLOW, None, lambda: allowed("3")),
         (EntryKind.ALLOW, None, lambda: allowed("5")),
         (EntryKind.RESERVE, failed, reserved),
-        (EntryKind.COMMIT, failed, lambda: commit_body(books.account, event, "failed", 1, None)),
+        (EntryKind.COMMIT, failed, lambda: commit_body(replay.books.account, event, "failed", 1, None)),
         (EntryKind.RESERVE, cancelled, reserved),
         (EntryKind.VOID, cancelled, lambda: {"outcome": "cancelled", "reason": "x"}),
         (EntryKind.ALLOW, None, lambda: allowed("7.5")),
@@ -83,9 +84,9 @@ def old_ledger(dataset: str):
     ]
     for seq, (kind, job, body) in enumerate(steps, start=1):
         stated = body()
-        books = books.apply(kind, job, stated)
+        replay.apply(kind, job, stated)
         entry = Entry(dataset, seq, kind, datetime(2026, 1, 1, tzinfo=UTC), "someone", job, stated, head)
-        yield kind, job, canonical(entry.document()).decode(), head, entry.hash(), books
+        yield kind, job, canonical(entry.document()).decode(), head, entry.hash(), replay.books
         head = entry.hash()
 
 

@@ -46,6 +46,10 @@ ROUTES = [
     ("GET", "{dataset}", {"steward", "analyst", "auditor", "administrator"}),
     ("GET", "{dataset}/ledger", {"steward", "auditor"}),
     ("GET", "{dataset}/ledger/export?format=csv", {"steward", "auditor"}),
+    ("GET", "{dataset}/ledger/export?format=parquet&public=true", {"steward", "auditor"}),
+    ("GET", "{dataset}/ledger/check", {"steward", "auditor"}),
+    ("GET", "{dataset}/checkpoints", {"steward", "auditor"}),
+    ("POST", "{dataset}/checkpoints", {"steward", "auditor"}),
     ("POST", "{dataset}/allowance", {"steward"}),
     ("POST", "{dataset}/data", {"steward"}),
     ("PUT", "{dataset}/policy", {"steward"}),
@@ -279,3 +283,26 @@ def test_what_nobody_foresaw_says_nothing(app, everybody, monkeypatch):
     assert answer.status_code == 500
     assert "private" not in answer.text
     assert "reference" in answer.json["detail"]
+
+
+def test_anybody_may_have_the_public_keys(site):
+    checkpoint = site.api("auditor").post(f"{site.dataset}/checkpoints", {}).json
+    keys = site.app.test_client().get("/api/v1/keys").json["keys"]
+    assert keys == checkpoint["keys"]
+    assert [each["key"]["id"] for each in keys] == [checkpoint["checkpoint"]["key"]]
+    secret = site.app.extensions["exchequer"]["settings"].home / "keys" / "checkpoint"
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert secret.read_text() not in json.dumps(keys)
+
+
+def test_an_export_carries_a_checkpoint_that_the_published_key_signed(site):
+    from accountant.core.checkpoints import read_keys
+    from accountant.core.verification import verify_lines
+
+    keys = site.app.test_client().get("/api/v1/keys").json["keys"]
+    for public in ("false", "true"):
+        answer = site.api("auditor").get(f"{site.dataset}/ledger/export?public={public}")
+        found = verify_lines(answer.text.splitlines(), pinned=read_keys(keys)[0].public)
+        assert found.checkpoints[0].seq == found.entries > 0
+    assert site.api("auditor").get(f"{site.dataset}/ledger/export?public=maybe").status_code == 422
+    assert site.api("auditor").get(f"{site.dataset}/ledger/check").json["problems"] == []

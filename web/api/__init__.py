@@ -9,12 +9,13 @@ api = Blueprint("api", __name__, url_prefix="/api/v1")
 
 @api.before_request
 def _authenticate() -> None:
-    if request.endpoint not in ("api.sign_in", "api.openapi"):
+    if request.endpoint not in ("api.sign_in", "api.openapi", "api.keys"):
         authenticate_token()
 
 
 from web.api import (  # noqa: E402  (they hang their routes on `api`)
     artifacts,  # noqa: F401
+    audits,  # noqa: F401
     corpora,  # noqa: F401
     datasets,  # noqa: F401
     jobs,  # noqa: F401

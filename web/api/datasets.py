@@ -1,5 +1,6 @@
 """Datasets: catalogue, declaration, allowance, policy, quotes, ledger."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from flask import Response, jsonify, request
@@ -10,14 +11,20 @@ from accountant.core.admission import Policy
 from accountant.core.allowances import SecretDeclaration
 from accountant.core.errors import InvalidRequest, invalid
 from web.api import api
+from web.api.audits import seed
 from web.api.bodies import Body, read, read_limit, read_object, read_seq
 from web.api.openapi import LIMIT, Operation, describe, listing
 from web.app import engine
 from web.auth import current_actor
 from web.errors import with_prefix
 
-FORMATS = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
+FORMATS = {
+    "jsonl": "application/x-ndjson",
+    "csv": "text/csv",
+    "parquet": "application/vnd.apache.parquet",
+}
 FORMAT = {"type": "string", "enum": list(FORMATS), "default": "jsonl"}
+PUBLIC = {"type": "string", "enum": ["true", "false"], "default": "false"}
 SEQ = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 
 Figure = Annotated[str | int | float, Field(union_mode="left_to_right")]
@@ -187,16 +194,36 @@ def ex_post(name: str) -> Response:
 
 
 @api.get("/datasets/<name>/ledger/export")
-@describe(Operation(query={"format": FORMAT}, media_types=tuple(FORMATS.values())))
+@describe(
+    Operation(
+        query={"format": FORMAT, "public": PUBLIC}, refusals=(409,), media_types=tuple(FORMATS.values())
+    )
+)
 def export(name: str) -> Response:
     """The whole ledger as a file."""
     return export_response(name, request.args.get("format", "jsonl"))
 
 
 def export_response(name: str, form: str) -> Response:
-    """A streamed download; pages offer it too."""
+    """A streamed download with a signed checkpoint in it; pages offer it too."""
     if form not in FORMATS:
         raise invalid("format", repr(form[:40]), ", ".join(FORMATS))
-    lines = reports.export(engine(), name, current_actor(), form)
-    headers = {"Content-Disposition": f'attachment; filename="{name}-ledger.{form}"'}
-    return Response(lines, mimetype=FORMATS[form], headers=headers)
+    asked = request.args.get("public", "false")
+    if asked not in ("true", "false"):
+        raise invalid("public", repr(asked[:40]), "true, false")
+    public = asked == "true"
+    pieces = reports.export(engine(), name, current_actor(), form, public=public, seed=seed())
+    file = f"{name}-ledger{'-public' if public else ''}.{form}"
+    headers = {"Content-Disposition": f'attachment; filename="{file}"'}
+    return Response(_blocks(pieces), mimetype=FORMATS[form], headers=headers)
+
+
+def _blocks(pieces: Iterator[str | bytes], size: int = 1 << 16) -> Iterator[bytes]:
+    """The same bytes in larger pieces: one write to the network for each line would be slow."""
+    block = bytearray()
+    for piece in pieces:
+        block += piece.encode() if isinstance(piece, str) else piece
+        if len(block) >= size:
+            yield bytes(block)
+            block.clear()
+    yield bytes(block)

@@ -7,6 +7,7 @@ import typer
 from accountant.core.errors import ExchequerError
 from web.cli import artifacts, corpora, data, evaluation, jobs, ledger, output, proposals, stack
 from web.cli.price import price
+from web.cli.verify import verify
 
 
 class Commands(typer.core.TyperGroup):
@@ -60,7 +61,7 @@ for function, name, panel in (
     (proposals.confirm, "confirm", WORK),
     (proposals.withdraw, "withdraw", WORK),
     (price, "price", LOOK),
-    (ledger.verify, "verify", LOOK),
+    (verify, "verify", LOOK),
 ):
     app.command(name, rich_help_panel=panel)(function)
 for group, name, panel in (

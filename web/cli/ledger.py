@@ -1,17 +1,17 @@
-"""`ledger show`, `ledger export` and `verify`, which needs neither server nor database."""
+"""`ledger`: entries, exports, checkpoints, keys, and the check of a live ledger."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any, TextIO
+import json
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from accountant.core.errors import VerificationFailed, invalid
-from web.cli.output import REFUSED, facts, note, out, print_json, report, save, say, stop, table
+from accountant.core.errors import invalid
+from web.cli import bootstrap
+from web.cli.output import REFUSED, note, out, print_json, save, say, stop, table
 from web.cli.profile import connect
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-FORMATS = ("jsonl", "csv")
+FORMATS = ("jsonl", "csv", "parquet")
 
 ledgers = typer.Typer(help="The ledger of a dataset (stewards and auditors).", no_args_is_help=True)
 
@@ -73,87 +73,114 @@ def _what(entry: dict[str, Any]) -> str:
 @ledgers.command("export")
 def export(
     dataset: str,
-    form: Annotated[str, typer.Option("--format", metavar="jsonl|csv")] = "jsonl",
-    public: Annotated[bool, typer.Option("--public", help="Not available yet.")] = False,
+    form: Annotated[str, typer.Option("--format", metavar="jsonl|csv|parquet")] = "jsonl",
+    public: Annotated[
+        bool, typer.Option("--public", help="For publication: no names, reasons, prompts or realized costs.")
+    ] = False,
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="FILE", help='"-": standard output.')
     ] = "-",
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Keep a signed checkpoint beside the export.")
+    ] = None,
 ) -> None:
-    """Export a ledger for an auditor; `exchequer verify` checks it."""
-    if public:
-        raise invalid(
-            "--public", "exports for publication are not available yet", "an export without --public"
-        )
+    """Export a ledger for an auditor, with a signed checkpoint in it; `exchequer verify` checks it."""
     if form not in FORMATS:
-        why = "is not available yet" if form == "parquet" else "is no format"
-        raise invalid("--format", f"{form!r} {why}", ", ".join(FORMATS))
+        raise invalid("--format", f"{form!r} is no format", ", ".join(FORMATS))
     with connect() as client:
-        save(output, lambda file: client.save_ledger(dataset, form, file))
+        if checkpoint is not None:
+            save_json(checkpoint, client.make_checkpoint(dataset))
+        save(output, lambda file: client.save_ledger(dataset, form, file, public=public))
     if output != "-":
         note(f"saved {output}; check it with `exchequer verify {output}`")
 
 
-def verify(
-    file: Annotated[str, typer.Argument(help='An export; "-": standard input.')], as_json: Json = False
+@ledgers.command("checkpoint")
+def checkpoint(
+    dataset: str,
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="FILE", help='"-": standard output.')
+    ] = "-",
 ) -> None:
-    """Check an exported ledger, offline: chain, states, prices and balances."""
-    from accountant.core.verification import summary
+    """Sign what a ledger is now; an auditor keeps the file, and later exports must begin with it."""
+    with connect() as client:
+        save_json(output, client.make_checkpoint(dataset))
 
-    try:
-        found = verified(file)
-    except VerificationFailed as error:
-        if as_json:
-            print_json({"ok": False, "entry": error.seq, "problem": str(error)})
-        stop(report(error) if not as_json else REFUSED)
-    balances = summary(found.books)
+
+@ledgers.command("checkpoints")
+def checkpoints(dataset: str, limit: Annotated[int, typer.Option(min=1)] = 50, as_json: Json = False) -> None:
+    """List the checkpoints that were handed out, newest first."""
+    with connect() as client:
+        found = client.checkpoints(dataset, limit=limit)
     if as_json:
-        head = {"dataset": found.dataset, "entries": found.entries, "head": found.head}
-        print_json({"ok": True, **head, "balances": balances})
+        print_json(found)
         return
-    say("verify: ok")
-    out.print(facts([("dataset", found.dataset), ("entries", found.entries), ("head", found.head)]))
-    _show_balances(balances)
+    documents = [each["checkpoint"] for each in found]
+    rows = [(each["seq"], each["at"][:19], each["head"][:16], each["key"][:16]) for each in documents]
+    out.print(table(["entry", "UTC", "head", "key"], rows, right="entry", whole="UTC head key"))
 
 
-def verified(file: str) -> Any:
-    """The ledger in an export, replayed. Raises VerificationFailed, or InvalidRequest for no such file."""
-    from accountant.core.verification import verify_lines
-
-    with _lines(file) as lines:
-        try:
-            return verify_lines(lines)
-        except UnicodeDecodeError:
-            raise VerificationFailed("the file is not UTF-8 text") from None
-
-
-@contextmanager
-def _lines(file: str) -> Iterator[TextIO]:
-    """The lines of a file, one at a time: an export may be larger than the memory."""
-    try:
-        # closefd: standard input is not ours to close. newline: CSV fields may hold line ends.
-        source = 0 if file == "-" else file
-        opened = open(source, encoding="utf-8", newline="", closefd=source != 0)  # noqa: SIM115
-    except OSError as error:
-        raise invalid("FILE", f"{file} can't be read ({error.strerror})", "an exported ledger") from None
-    try:
-        with opened:
-            yield opened
-    except OSError as error:
-        raise invalid("FILE", f"{file} can't be read ({error.strerror})", "an exported ledger") from None
-
-
-def _show_balances(balances: dict[str, Any]) -> None:
-    from accountant.core.budget import EPSILON_UNITS, to_decimal
-
-    if balances["filters"] is None:
-        say("no allowance was ever set")
+@ledgers.command("keys")
+def keys(as_json: Json = False) -> None:
+    """The public keys that sign checkpoints, oldest first; anybody may ask."""
+    with connect() as client:
+        found = client.keys()
+    if as_json:
+        print_json({"keys": found})
         return
-    rows = []
-    for each in balances["filters"]:
-        limit, spent, reserved = (int(each[name][0]) for name in ("limit", "spent", "reserved"))
-        figures = [to_decimal(n, EPSILON_UNITS) for n in (limit, spent, reserved, limit - spent - reserved)]
-        state = "closed" if each["closed"] else "exceeded" if spent + reserved > limit else "holds"
-        rows.append((each["kind"], *figures, state))
-    columns = ["filter", "limit", "spent", "reserved", "left", "state"]
-    out.print(table(columns, rows, right="limit spent reserved left"))
-    say(f"reservations not settled yet: {balances['live_reservations']}")
+    documents = [each["key"] for each in found]
+    rows = [(each["id"], each["introduced_at"][:19], each["public"]) for each in documents]
+    out.print(table(["key", "since (UTC)", "public bytes"], rows))
+
+
+@ledgers.command("check")
+def check(
+    dataset: Annotated[str | None, typer.Argument(help="A dataset; or give --all.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every dataset.")] = False,
+    database: Annotated[
+        bool, typer.Option("--database", help="Straight on the database: DATABASE_URL, or the local stack's.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare cached balances, entries and jobs on the live database; exit code 1 where they disagree."""
+    if (dataset is None) is not everything:
+        raise invalid("DATASET", "one dataset or all of them", "a name, or --all")
+    found = _checked_here(dataset) if database else _checked_there(dataset)
+    if as_json:
+        print_json({"ok": not any(found.values()), "problems": found})
+    else:
+        for name, problems in found.items():
+            say(f"{name}: {'ok' if not problems else f'{len(problems)} disagree'}")
+            for problem in problems:
+                say(f"  {problem}")
+    if any(found.values()):
+        stop(REFUSED)
+
+
+def _checked_there(dataset: str | None) -> dict[str, list[str]]:
+    """What the server finds, by dataset."""
+    with connect() as client:
+        names = [each["name"] for each in client.datasets()] if dataset is None else [dataset]
+        return {name: client.check_ledger(name) for name in names}
+
+
+def _checked_here(dataset: str | None) -> dict[str, list[str]]:
+    """The same without a web server, and without its limit of time."""
+    from uuid import UUID
+
+    engine = bootstrap.engine(bootstrap.settings())
+    from accountant import reports
+    from accountant.ledger import Actor
+
+    nobody = Actor(UUID(int=0), "bootstrap", frozenset({"auditor"}))
+    names = [each["name"] for each in reports.datasets(engine, nobody)] if dataset is None else [dataset]
+    return {name: reports.check(engine, name) for name in names}
+
+
+def save_json(target: str, document: dict[str, Any]) -> None:
+    """One JSON document as a file."""
+
+    def write(file: BinaryIO) -> None:
+        file.write((json.dumps(document, indent=2) + "\n").encode())
+
+    save(target, write)

@@ -166,7 +166,7 @@ admin = typer.Typer(help="Acts on the database itself, where no web server is ne
 
 @admin.callback()
 def _admin() -> None:
-    """Keeps `admin` a group while it has one command."""
+    """Makes `admin` a group."""
 
 
 @admin.command("create-user")
@@ -191,6 +191,14 @@ def create_user(
             ) from None
         raise
     _show_account(name, role, None if password else chosen, as_json)
+
+
+@admin.command("rotate-key")
+def rotate_key() -> None:
+    """Replace the key that signs checkpoints; the old key signs the introduction of the new one."""
+    from web.cli.keys import rotate
+
+    say(f"checkpoints are signed by key {rotate(bootstrap.settings())} from now on")
 
 
 def _show_account(name: str, roles: list[str], generated: str | None, as_json: bool) -> None:

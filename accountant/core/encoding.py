@@ -1,0 +1,48 @@
+"""Canonical JSON (RFC 8785): the bytes that are hashed and signed.
+
+Amounts are decimal strings of integers: canonical JSON numbers are doubles and would lose digits. The
+`rfc8785` package writes the numbers; the rest is written here because a verifier encodes every entry of
+a ledger, and a test compares the two.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from json.encoder import encode_basestring
+from typing import Any
+
+import rfc8785
+
+_LARGEST = 2**53 - 1
+
+
+def canonical(document: Mapping[str, Any]) -> bytes:
+    """RFC 8785 bytes. Raises ValueError for what JSON can't say, such as NaN or half a character."""
+    return _text(document).encode()
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return encode_basestring(value)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        if not -_LARGEST <= value <= _LARGEST:
+            raise ValueError(f"{value} is beyond what a double holds exactly")
+        return str(int(value))
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, dict):
+        keys = sorted(value)
+        if not "".join(keys).isascii():
+            keys.sort(key=lambda key: key.encode("utf-16-be"))
+        return "{" + ",".join([f"{encode_basestring(key)}:{_text(value[key])}" for key in keys]) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join([_text(each) for each in value]) + "]"
+    raise ValueError(f"{type(value).__name__} has no JSON form")
+
+
+@lru_cache(maxsize=4096)
+def _number(value: float) -> str:
+    return rfc8785.dumps(value).decode()

@@ -1,0 +1,109 @@
+"""Ledger exports as Parquet, in row groups, so that neither writing nor reading holds more than one.
+
+The one place that imports pyarrow, and only when it is used: it is large, and the client, the web at start
+and every other format do without it.
+"""
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from accountant.core.checkpoints import Checkpoint
+from accountant.core.errors import VerificationFailed, invalid
+from accountant.core.verification import COLUMNS, FORMAT, Verified, Verifier, add_columns, checked_totals
+
+MAGIC = b"PAR1"
+ROW_GROUP = 5_000
+_TOTALS = b"exchequer"
+
+
+def available() -> Any:
+    """The pyarrow.parquet module. Raises InvalidRequest where it is not installed."""
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise invalid(
+            "format", "pyarrow is not installed here", "jsonl, csv; or install exchequer[export]"
+        ) from None
+    return parquet
+
+
+def write(claimed: Mapping[str, Any], rows: Iterable[tuple[str, ...]]) -> Iterator[bytes]:
+    """The bytes of a Parquet file with these rows (as files.columns gives them), piece by piece."""
+    parquet = available()
+    import pyarrow
+
+    fields = [(name, pyarrow.int64() if name == "seq" else pyarrow.string()) for name in COLUMNS]
+    schema = pyarrow.schema(fields, metadata={_TOTALS: json.dumps(claimed, ensure_ascii=False).encode()})
+    sink = _Pieces()
+    with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
+        for group in _groups(rows):
+            arrays = [
+                pyarrow.array(map(int, values) if name == "seq" else values, kind)
+                for (name, kind), values in zip(fields, zip(*group, strict=True), strict=True)
+            ]
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+            yield sink.take()
+    yield sink.take()
+
+
+def _groups(rows: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
+    group: list[tuple[str, ...]] = []
+    for row in rows:
+        group.append(row)
+        if len(group) == ROW_GROUP:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+class _Pieces(io.RawIOBase):
+    """A file that gives away what was written to it."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        piece = bytes(data)
+        self._pieces.append(piece)
+        return len(piece)
+
+    def take(self) -> bytes:
+        taken, self._pieces = b"".join(self._pieces), []
+        return taken
+
+
+def verify(path: str, checkpoints: Iterable[Checkpoint] = (), pinned: bytes | None = None) -> Verified:
+    """Verify a Parquet export, as files.verify_lines does the others."""
+    parquet = available()
+    import pyarrow
+
+    verifier = Verifier(None, checkpoints)
+    try:
+        with parquet.ParquetFile(path) as file:
+            claimed = _claimed(file.schema_arrow)
+            for batch in file.iter_batches(batch_size=1_000):
+                values = [column.to_pylist() for column in batch.columns]
+                for row in zip(*values, strict=True):
+                    add_columns(verifier, ["" if value is None else str(value) for value in row])
+    except (pyarrow.ArrowException, OSError) as error:
+        raise VerificationFailed(f"the file can't be read as Parquet: {error}") from None
+    return checked_totals(claimed, verifier.result(), pinned)
+
+
+def _claimed(schema: Any) -> dict[str, Any]:
+    """The totals in the file's metadata."""
+    if tuple(schema.names) != COLUMNS:
+        raise VerificationFailed(f"this is no ledger export: its columns are not {', '.join(COLUMNS)}")
+    try:
+        claimed = json.loads((schema.metadata or {}).get(_TOTALS, b""))
+    except ValueError:
+        claimed = None
+    if not isinstance(claimed, dict) or claimed.get("format") != FORMAT or claimed.get("version") != 1:
+        raise VerificationFailed("this is no ledger export: its metadata states no totals")
+    return claimed
