@@ -34,7 +34,7 @@ def no_row_lock() -> None:
     """Accounts are read without FOR UPDATE."""
     from sqlalchemy import Select
 
-    from accountant import tables
+    from accountant import posting, tables
 
     locking = Select.with_for_update
 
@@ -42,6 +42,7 @@ def no_row_lock() -> None:
         return self if options.get("of") is tables.accounts else locking(self, **options)
 
     Select.with_for_update = reading  # type: ignore[method-assign]
+    posting._LOCK_BY_ID, posting._LOCK_BY_NAME = posting._locking("id"), posting._locking("name")
 
 
 def no_token_check() -> None:
