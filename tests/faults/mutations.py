@@ -95,15 +95,16 @@ def void_after_reading() -> None:
     ledger._close = forgiving  # type: ignore[assignment]
 
 
-def _stop(*points: str) -> tuple[tuple[str, str, str], ...]:
-    return tuple(("crash point: stop past the lease", point, "stop 3.5") for point in points)
+def _stop(*points: str, seconds: float = 3.5) -> tuple[tuple[str, str, str], ...]:
+    return tuple(("crash point: stop past the lease", point, f"stop {seconds}") for point in points)
 
 
 MUTATIONS: dict[str, Mutation] = {
     "row lock": Mutation(
         "the lock of the account's row",
         no_row_lock,
-        _stop("submit.decided", "submit.written", "publish.charged"),
+        _stop("submit.decided", "submit.written", "publish.charged", seconds=0.7),
+        faults=60,
     ),
     "token check": Mutation(
         "the token check in publish", no_token_check, _stop("worker.finished", "publish.fenced")
