@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test lint up down bench lock clean
+.PHONY: demo faults mutations test lint up down bench lock clean
 
 # torch is pinned exactly in the lock, so that pip takes a CPU build where one lies ready.
 $(VENV)/.runtime: requirements.lock pyproject.toml
@@ -34,6 +34,12 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+faults: $(VENV)/.dev            ## inject FAULTS faults into the real service; SEED=n replays a run
+	$(BIN)/python -m tests.faults --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
+
+mutations: $(VENV)/.dev         ## take each guard out and show that the harness notices
+	$(BIN)/python -m tests.faults.mutations
 
 bench: $(VENV)/.dev             ## ratios in one run each; what they compare with is installed
 	$(PIP) install -q opendp==0.16.0 "faiss-cpu>=1.15"

@@ -27,6 +27,7 @@ from accountant.core.currencies import Accounts
 from accountant.core.errors import Conflict, ExchequerError, NotFound, invalid
 from accountant.core.pricing import Terms
 from accountant.deciding import Asker, Untold, consider, tell_largest
+from accountant.faults import reached
 from accountant.posting import LockedAccount, read_books
 from accountant.requests import Actor, JobRequest, terms_of
 
@@ -163,6 +164,7 @@ def _serve_alone(engine: Engine, dataset: str, ticket: Ticket[_Submission, _Answ
 
 
 def _settle(ticket: Ticket[_Submission, _Answer], answer: _Answer | Exception) -> None:
+    reached("submit.committed")
     if isinstance(answer, Exception):
         ticket.fail(answer)
     else:
@@ -197,7 +199,9 @@ def _admit(locked: LockedAccount, submissions: Sequence[_Submission]) -> list[_A
                 answers.append(batch.admit(each))
         except Exception as error:
             answers.append(error)
+    reached("submit.decided")
     locked.write([(tables.jobs, batch.jobs), *batch.others.items()])
+    reached("submit.written")
     return answers
 
 

@@ -17,6 +17,7 @@ from accountant import tables
 from accountant.core.admission import Policy
 from accountant.core.errors import Cancelled, LeaseLost
 from accountant.core.events import Event, to_json
+from accountant.faults import reached
 from accountant.ledger import Claim, Output, give_up
 from accountant.posting import LockedAccount
 
@@ -84,6 +85,7 @@ def begin_reading(engine: Engine, claim: Claim) -> None:
         # A later attempt keeps the first time: something private was read under this reservation.
         moment = func.coalesce(jobs.c.reading_began_at, func.clock_timestamp())
         connection.execute(update(jobs).where(jobs.c.id == claim.job_id).values(reading_began_at=moment))
+        reached("worker.reading begins")
 
 
 def finish(
@@ -99,6 +101,7 @@ def finish(
         job = _hold(connection, claim)
         if job.cancel_requested:
             raise Cancelled("cancelled")
+        reached("worker.finishes")
         others = connection.execute(
             select(parts).where(parts.c.job_id == claim.job_id, parts.c.number != claim.part)
         ).all()
@@ -196,6 +199,7 @@ def expire(engine: Engine, max_attempts: int) -> list[tuple[UUID, UUID]]:
         found = connection.execute(query.where(*overdue)).all()
     ended = []
     for row in found:
+        reached("reaper.found")
         with engine.begin() as connection:
             locked = LockedAccount(connection, row.dataset_id)
             job = connection.execute(_live_job(row.job_id)).one_or_none()
@@ -243,6 +247,7 @@ def _requeue(connection: Connection, job: Row[Any], part: Row[Any]) -> None:
     )
     message = {"task": "generate", "subject": job.id, "attempt": attempt, "part": part.number}
     connection.execute(insert(outbox).values(message))
+    reached("reaper.requeued")
 
 
 def died(engine: Engine, job_id: UUID, attempt: int, part: int, worker: str) -> Claim | None:
@@ -328,6 +333,7 @@ def resend(engine: Engine, older_than_seconds: float) -> int:
                         insert(outbox).values(task=task, subject=subject, attempt=attempt, part=part)
                     )
                     count += 1
+                    reached("reaper.resent")
     return count
 
 
@@ -356,12 +362,16 @@ def deliver(engine: Engine, send: Callable[[str, UUID, int, int], None], limit: 
             .limit(limit)
             .with_for_update(skip_locked=True)
         ).all()
+        if rows:
+            reached("relay.taken")
         for row in rows:
             send(row.task, row.subject, row.attempt, row.part)
+            reached("relay.sent")
         if rows:
             connection.execute(
                 update(outbox)
                 .where(outbox.c.id.in_([row.id for row in rows]))
                 .values(sent_at=func.clock_timestamp())
             )
+            reached("relay.marked")
         return len(rows)

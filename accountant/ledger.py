@@ -31,6 +31,7 @@ from accountant.core.events import Event, from_json, from_releases, releases
 from accountant.core.pricing import Terms
 from accountant.deciding import Asker, Untold, Verdict, consider, refused, tell_largest
 from accountant.expiry import expire_approvals
+from accountant.faults import reached
 from accountant.posting import LockedAccount
 from accountant.requests import Actor, JobRequest
 
@@ -163,7 +164,10 @@ def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
         expired, untold = expire_approvals(connection, job_id), None
         if not expired:
             _set(connection, job, decided_by=actor.id, decided_at=_now())
+            reached("approve.decided")
             untold = _consider(locked, job, policy, {"by": actor.name, "reason": reason})
+            reached("approve.written")
+    reached("approve.committed")
     if expired:  # that it expired is kept, so it is told after the transaction
         raise Conflict("nobody approved the job in time: it is expired")
     if untold is not None:
@@ -217,6 +221,7 @@ def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
                 _set(connection, job, cancel_requested=True)
             case state:
                 raise Conflict(f"the job is {state} already")
+    reached("cancel.committed")
 
 
 def _running(connection: Connection, job_id: UUID) -> bool:
@@ -252,8 +257,10 @@ def publish(
     """
     with engine.begin() as connection:
         locked, job = _fenced(connection, claim)
+        reached("publish.fenced")
         spent, cost = _combined(connection, claim, realized, ex_post)
         _commit(locked, job, spent, "succeeded", worker, output=output, ex_post=cost)
+        reached("publish.charged")
         if cost is not None:
             connection.execute(insert(tables.realized_ex_post).values(job_id=job.id, amount=cost))
         artifacts.add(connection, job, output.artifacts)
@@ -266,6 +273,7 @@ def publish(
             output_sha256=output.sha256,
             finished_at=_now(),
         )
+        reached("publish.written")
 
 
 def _combined(
@@ -313,6 +321,7 @@ def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: 
         usage.settle(locked.connection, job, charged=False)
     else:
         _commit(locked, job, None, outcome, by)
+    reached("close.charged")
     _end_parts(locked.connection, job.id)
     _set(locked.connection, job, state=outcome, failure=reason, finished_at=_now())
 

@@ -8,6 +8,7 @@ from sqlalchemy import Engine
 
 from accountant import leases
 from accountant.core.errors import Cancelled, LeaseLost, TimeLimit
+from accountant.faults import reached
 from accountant.ledger import Claim
 from workers.interface import Progress
 
@@ -62,6 +63,7 @@ class Heartbeat:
                     self._engine, self._claim, self._seconds, self._progress.done, self._progress.total
                 )
                 self._renewed = asked
+                reached("heartbeat.renewed")
             except LeaseLost:
                 self._lost = True
                 return

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accountant.core.pricing import Terms
+from accountant.faults import reached
 from workers.meter import Meter
 from workers.records import Records
 
@@ -116,6 +117,7 @@ class Progress:
 
     def advance(self, amount: int = 1) -> None:
         self.done += amount
+        reached("worker.step")
         self.check()
 
 

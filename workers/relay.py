@@ -16,6 +16,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 
 from accountant import expiry, leases, settings
 from accountant.database import engine_for
+from accountant.faults import reached
 from workers import staging
 from workers.app import QUEUES, app
 
@@ -40,6 +41,7 @@ def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) 
     for job_id, _ in ended:
         log.warning("lease expired", job=str(job_id))
     for job_id in {job_id for job_id, _ in ended}:
+        reached("reaper.expired")
         staging.destroy_leftovers(engine, configured.results, job_id)
     expiry.sweep(engine)
     return len(ended), leases.resend(engine, resend_seconds)

@@ -16,6 +16,7 @@ import fsspec
 from sqlalchemy import Engine
 
 from accountant import leases
+from accountant.faults import reached
 from accountant.ledger import Claim, Output
 
 
@@ -31,6 +32,7 @@ def write(uri: str, documents: Iterable[dict[str, Any]]) -> Output:
         for document in documents:
             line = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
             total.update(line)
+            reached("worker.writes")
             file.write(line)
     return Output(uri, total.hexdigest())
 

@@ -26,6 +26,7 @@ from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLo
 from accountant.core.events import FREE, from_json
 from accountant.core.pricing import Price, Terms
 from accountant.database import engine_for
+from accountant.faults import reached
 from workers import artifacts as stored
 from workers import corpora, embeddings, fingerprints, models, opened, records, staging
 from workers.app import app
@@ -58,9 +59,11 @@ RETRY_SECONDS = 1.0
 def generate(self: Any, job_id: str, attempt: int, part: int = 0) -> None:
     """Run one attempt at one part of a job, if it is still there to be claimed."""
     configured, engine = settings.load(), _engine()
+    reached("worker.received")
     worker = process_name(os.getppid(), self.request.id)
     claim = leases.claim(engine, UUID(job_id), attempt, worker, configured.lease_seconds, part)
     if claim is not None:
+        reached("worker.claimed")
         run(engine, claim, configured)
 
 
@@ -121,14 +124,19 @@ class _Attempt:
         output = stored.write(staging.staged_uri(configured.results, self.claim), made)
         if output.artifacts and work.parts > 1:
             raise ValueError("a job that several workers share releases texts, not artifacts")
+        reached("worker.staged")
         self._settle(meter, output)
 
     def _records(self) -> records.Records:
         """Commit "reading begins", then open the data: this part's share of it."""
         work = self.work
         address = records.check_address(work.version.uri, self.configured.data_root_list)
+        reached("worker.before reading")
         self._write(lambda: leases.begin_reading(self.engine, self.claim))
         self.reading = True
+        reached(
+            "worker.opens data", job=self.claim.job_id, attempt=self.claim.attempt, token=self.claim.token
+        )
         data = records.read(address, layout_of(work.dataset, work.version), batch_key(self.claim.job_id))
         return replace(data, share=(self.claim.part, work.parts))
 
@@ -147,9 +155,11 @@ class _Attempt:
         if outputs is None:
             return
         whole = staging.joined(staging.staged_uri(self.configured.results, claim, ".all"), outputs)
+        reached("worker.finished")
         self._write(
             lambda: ledger.publish(engine, claim, meter.realized, whole, _worker_name(), ex_post=cost)
         )
+        reached("worker.published")
 
     def end(self, error: Exception) -> None:
         """Settle an attempt that failed. The cause goes nowhere once reading had begun."""
@@ -161,6 +171,7 @@ class _Attempt:
             log.error("job failed before reading", job=str(self.claim.job_id), error=repr(error))
         try:
             self._write(lambda: ledger.fail(self.engine, self.claim, outcome, reason, _worker_name()))
+            reached("worker.ended")
         except LeaseLost:
             log.warning("lease lost while failing", job=str(self.claim.job_id))
 

@@ -1,0 +1,324 @@
+"""What really happened, from the database, the witness and the files: with SQL and arithmetic of its own.
+
+Nothing here calls the code that admits, charges or verifies. Costs are computed from stored events and
+limits from stored allowances by the published formulas, in floating point, and compared with a slack that
+is a millionth of what one job costs; balances and chains are compared exactly.
+"""
+
+import hashlib
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import psycopg
+
+from tests.faults.traffic import Answer
+
+ENDED = {"refused", "expired", "succeeded", "failed", "cancelled"}
+FILTERS = ("renyi", "gaussian", "renyi2", "basic")
+PROMISES = ("overspends", "uncharged jobs", "lost jobs", "double releases", "broken chains")
+GUARDS = "writes that only a constraint stopped"
+SLACK = 1e-6
+NORMAL = NormalDist()
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Findings:
+    """What was found: for each promise the cases that break it, and what is worth knowing besides."""
+
+    broken: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in (*PROMISES, GUARDS)})
+    notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def clean(self) -> bool:
+        return not any(self.broken.values())
+
+
+def check(dsn: str, folder: Path, results: Path, answers: Iterable[Answer]) -> Findings:
+    """Join ledger, jobs, witness, outputs and the clients' answers."""
+    found = Findings()
+    with psycopg.connect(dsn, row_factory=psycopg.rows.dict_row) as connection:
+        jobs = {str(row["id"]): row for row in connection.execute("SELECT * FROM jobs")}
+        accounts = connection.execute(
+            "SELECT a.*, d.name FROM accounts a JOIN datasets d ON d.id = a.dataset_id"
+        ).fetchall()
+        entries = connection.execute("SELECT * FROM entries ORDER BY dataset_id, seq").fetchall()
+    chains: dict[Any, list[Row]] = defaultdict(list)
+    for entry in entries:
+        chains[entry["dataset_id"]].append(entry)
+    for account in accounts:
+        chain = chains[account["dataset_id"]]
+        check_chain(found, account, chain)
+        check_budget(found, account, chain)
+    by_job: dict[str, list[Row]] = defaultdict(list)
+    for entry in entries:
+        if entry["job_id"] is not None:
+            by_job[str(entry["job_id"])].append(json.loads(entry["document"]))
+    witness = read_lines(folder / "witness.jsonl")
+    check_charged(found, jobs, by_job, witness)
+    check_lost(found, jobs, by_job, list(answers))
+    check_released(found, jobs, by_job, witness, results)
+    found.broken[GUARDS] += [str(line["error"]) for line in read_lines(folder / "guards.jsonl")]
+    found.counts |= Counter(entry["kind"] for entry in entries)
+    found.counts |= Counter(row["state"] for row in jobs.values())
+    found.counts["attempts that read data"] = len(witness)
+    return found
+
+
+def read_lines(path: Path) -> list[Row]:
+    """JSON Lines; a last line that was cut off by a kill is left out."""
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+# --- chains -------------------------------------------------------------------------------------
+
+
+def check_chain(found: Findings, account: Row, chain: list[Row]) -> None:
+    """Numbers without gaps, each hash that of its bytes, each entry naming the hash before it."""
+    previous, name = "0" * 64, account["name"]
+    for number, entry in enumerate(chain, 1):
+        document = json.loads(entry["document"])
+        same = all(
+            str(document[field]) == str(entry[column])
+            for field, column in (("kind", "kind"), ("job", "job_id"), ("seq", "seq"), ("actor", "actor"))
+        )
+        if entry["seq"] != number or entry["previous"] != previous or document["previous"] != previous:
+            found.broken["broken chains"].append(f"{name}: entry {entry['seq']} does not follow")
+        if hashlib.sha256(entry["document"].encode()).hexdigest() != entry["hash"] or not same:
+            found.broken["broken chains"].append(f"{name}: entry {entry['seq']} is not what was hashed")
+        previous = entry["hash"]
+    if (account["chain_seq"], account["chain_head"]) != (len(chain), previous):
+        found.broken["broken chains"].append(f"{name}: the account's head is not the last entry")
+
+
+# --- budgets ------------------------------------------------------------------------------------
+
+
+def cost_of(event: Row, filters: list[Row]) -> dict[str, float | None]:
+    """What one Laplace or Gaussian release costs on each filter; None: it closes the filter."""
+    noise, costs = event["noise_multiplier"], dict[str, float | None]()
+    for each in filters:
+        kind = each["kind"]
+        if each["order"] is not None:
+            costs[kind] = renyi(event["type"], noise, fraction(each["order"]))
+        elif kind == "gaussian":
+            mu = (
+                1 / noise
+                if event["type"] == "gaussian"
+                else -2 * NORMAL.inv_cdf(1 / (1 + math.exp(1 / noise)))
+            )
+            costs[kind] = mu * mu
+        else:
+            costs[kind] = 1 / noise if event["type"] == "laplace" else epsilon_at(1 / noise, step_of(each))
+    return costs
+
+
+def step_of(each: Row) -> float:
+    """The delta at which the basic filter charges what is not pure."""
+    return int(each["step_delta"]) / 1e21
+
+
+def epsilon_at(mu: float, delta: float) -> float:
+    """The epsilon at which the profile of mu-GDP is delta: no more than any bound on it may charge."""
+    low, high = 0.0, 1_000.0
+    while high - low > 1e-12:
+        epsilon = (low + high) / 2
+        low, high = (epsilon, high) if profile(mu, epsilon) > delta else (low, epsilon)
+    return high
+
+
+def renyi(kind: str, noise: float, order: float) -> float:
+    """Mironov 2017, Propositions 6 and 7."""
+    if kind == "gaussian":
+        return order / (2 * noise * noise)
+    rising = math.log(order / (2 * order - 1)) + (order - 1) / noise
+    falling = math.log((order - 1) / (2 * order - 1)) - order / noise
+    return (rising + math.log1p(math.exp(falling - rising))) / (order - 1)
+
+
+def fraction(text: str) -> float:
+    top, _, bottom = text.partition("/")
+    return int(top) / int(bottom or 1)
+
+
+def limit_of(each: Row, epsilon: float, delta: float) -> float:
+    """What a filter allows in all under (epsilon, delta)."""
+    own = fraction(each["share"]) * delta
+    if each["order"] is not None:
+        order = fraction(each["order"])
+        # Canonne, Kamath and Steinke 2020, Proposition 12.
+        return epsilon - (math.log1p(-1 / order) - (math.log(own) + math.log(order)) / (order - 1))
+    return largest_mu(epsilon, own) ** 2 if each["kind"] == "gaussian" else epsilon
+
+
+def largest_mu(epsilon: float, delta: float) -> float:
+    """The mu whose profile at epsilon is delta (Dong, Roth and Su 2022, Corollary 2.13)."""
+    low, high = 1e-6, 50.0
+    while high - low > 1e-12:
+        mu = (low + high) / 2
+        low, high = (low, mu) if profile(mu, epsilon) > delta else (mu, high)
+    return low
+
+
+def profile(mu: float, epsilon: float) -> float:
+    """delta(epsilon) of mu-GDP."""
+    far = NORMAL.cdf(-epsilon / mu - mu / 2)
+    return NORMAL.cdf(-epsilon / mu + mu / 2) - (math.exp(epsilon) * far if far else 0.0)
+
+
+class Tally:
+    """What is reserved and spent, filter by filter; a cost that is None counts as a closing step."""
+
+    def __init__(self) -> None:
+        self.filters: list[Row] = []
+        self.limits: dict[str, float] = {}
+        self.total: Counter[str] = Counter()
+        self.closed: Counter[str] = Counter()
+        self.most_steps = 0.0  # how many jobs that are not pure fit the basic filter's share of delta
+
+    def allow(self, body: Row) -> None:
+        self.filters = body.get("filters", self.filters)
+        for each in self.filters:
+            self.limits[each["kind"]] = limit_of(each, float(body["epsilon"]), float(body["delta"]))
+            if each["kind"] == "basic":
+                self.most_steps = fraction(each["share"]) * float(body["delta"]) / step_of(each) + SLACK
+
+    def add(self, body: Row, sign: int) -> None:
+        for kind, cost in cost_of(body["event"], self.filters).items():
+            self.total[kind] += 0 if cost is None else sign * cost
+            self.closed[kind] += sign * (cost is None)
+        self.total["steps"] += sign * (body["event"]["type"] != "laplace")
+
+    def holds(self) -> bool:
+        return any(
+            not self.closed[kind]
+            and self.total[kind] <= limit + SLACK
+            and (kind != "basic" or self.total["steps"] <= self.most_steps)
+            for kind, limit in self.limits.items()
+        )
+
+
+def check_budget(found: Findings, account: Row, chain: list[Row]) -> None:
+    """After every entry at least one filter holds; at the end the cached balances are the sums."""
+    name, tally = account["name"], Tally()
+    live: dict[str, Row] = {}
+    spent: dict[str, Row] = {}
+    for entry in chain:
+        document = json.loads(entry["document"])
+        body, job = document["body"], document["job"]
+        if entry["kind"] == "ALLOW":
+            tally.allow(body)
+        elif entry["kind"] == "RESERVE":
+            live[job] = body
+            tally.add(body, 1)
+        elif entry["kind"] == "VOID":
+            tally.add(live.pop(job), -1)
+        elif entry["kind"] == "COMMIT":  # charged as reserved, so the tally stays
+            check_settlement(found, job, live.pop(job, None), body, spent)
+        else:
+            found.notes["entries that the checker does not know"].append(f"{name}: {entry['kind']}")
+        if tally.limits and not tally.holds():
+            found.broken["overspends"].append(f"{name}: no filter holds after entry {entry['seq']}")
+    for kind in FILTERS:
+        for part, bodies in (("reserved", live), ("spent", spent)):
+            amounts = [body["costs"][kind] for body in bodies.values()]
+            total = sum(int(amount["main"]) for amount in amounts if amount is not None)
+            if total != account[f"{kind}_{part}"]:
+                found.broken["overspends"].append(f"{name}: {kind} {part} is not the sum of its entries")
+
+
+def check_settlement(found: Findings, job: str, held: Row | None, body: Row, spent: dict[str, Row]) -> None:
+    if held is None or job in spent:
+        found.broken["overspends"].append(f"job {job}: a COMMIT without a live reservation")
+    elif body["event"] != held["event"] or body["costs"] != held["costs"]:
+        found.broken["overspends"].append(
+            f"job {job}: a count costs what it reserved, and was charged otherwise"
+        )
+    spent[job] = body
+
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+
+def check_charged(
+    found: Findings, jobs: dict[str, Row], entries: dict[str, list[Row]], witness: list[Row]
+) -> None:
+    """Whatever was read or published is charged, once."""
+    read = {line["job"] for line in witness}
+    for job, row in jobs.items():
+        kinds = [entry["kind"] for entry in entries[job]]
+        if kinds.count("COMMIT") > 1 or kinds.count("RESERVE") > 1 or kinds.count("VOID") > 1:
+            found.broken["uncharged jobs"].append(f"{job}: {kinds}")
+        ended = row["state"] in ENDED
+        if job in read and ended and "COMMIT" not in kinds:
+            found.broken["uncharged jobs"].append(f"{job}: {row['state']} after a worker read data, {kinds}")
+        if row["state"] == "succeeded" and "COMMIT" not in kinds:
+            found.broken["uncharged jobs"].append(f"{job}: published, {kinds}")
+    for job in read - set(jobs):
+        found.broken["uncharged jobs"].append(f"{job}: a worker read data for a job that is not there")
+
+
+def check_lost(
+    found: Findings, jobs: dict[str, Row], entries: dict[str, list[Row]], answers: list[Answer]
+) -> None:
+    """Everything admitted has ended, and everything that was answered is there, once."""
+    for job, row in jobs.items():
+        kinds = [entry["kind"] for entry in entries[job]]
+        if row["state"] not in ENDED:
+            found.broken["lost jobs"].append(f"{job}: still {row['state']}, attempt {row['attempt']}")
+        elif "RESERVE" in kinds and not {"COMMIT", "VOID"} & set(kinds):
+            found.broken["lost jobs"].append(f"{job}: {row['state']} with a live reservation")
+    by_key: dict[str, set[str]] = defaultdict(set)
+    for answer in answers:
+        if answer.job is not None:
+            by_key[answer.key].add(answer.job)
+            if answer.job not in jobs:
+                found.broken["lost jobs"].append(f"{answer.job}: answered to key {answer.key}, and not there")
+    stored = Counter(row["idempotency_key"] for row in jobs.values())
+    for key, made in by_key.items():
+        if len(made) > 1 or stored[key] > 1:
+            found.broken["lost jobs"].append(f"key {key}: {len(made)} jobs")
+
+
+def check_released(
+    found: Findings, jobs: dict[str, Row], entries: dict[str, list[Row]], witness: list[Row], results: Path
+) -> None:
+    """A job publishes once, by the attempt that was charged, under the token that was the last to read."""
+    attempts = {line["token"]: int(line["attempt"]) for line in witness}
+    last: dict[str, int] = defaultdict(int)
+    for line in witness:
+        last[line["job"]] = max(last[line["job"]], int(line["attempt"]))
+    for job, row in jobs.items():
+        bodies = [entry["body"] for entry in entries[job] if entry["kind"] == "COMMIT"]
+        kinds = {entry["kind"] for entry in entries[job]}
+        published = [body for body in bodies if body["output_sha256"] is not None]
+        files = {path.stem for path in (results / job).glob("*")} if (results / job).is_dir() else set()
+        if row["state"] != "succeeded":
+            if published or row["output_uri"] is not None:
+                found.broken["double releases"].append(f"{job}: {row['state']}, and something is published")
+            found.notes["staged files left behind"] += [f"{job}/{token}" for token in files]
+            continue
+        token = Path(row["output_uri"]).stem
+        body = published[0] if len(published) == 1 else {"attempt": None, "output_sha256": None}
+        data = Path(row["output_uri"]).read_bytes() if Path(row["output_uri"]).exists() else b""
+        if attempts.get(token) != body["attempt"] or last.get(job) != body["attempt"]:
+            found.broken["double releases"].append(
+                f"{job}: published by attempt {attempts.get(token)} of {last.get(job)}"
+            )
+        if (
+            hashlib.sha256(data).hexdigest() != body["output_sha256"]
+            or row["output_sha256"] != body["output_sha256"]
+        ):
+            found.broken["double releases"].append(f"{job}: the output is not the one that was charged")
+        if "VOID" in kinds:
+            found.broken["double releases"].append(f"{job}: published under a void reservation")
+        found.notes["staged files left behind"] += [f"{job}/{each}" for each in files - {token}]

@@ -1,0 +1,399 @@
+"""The service under faults: real servers and processes, people at work, and faults drawn from a seed.
+
+A seed fixes what is injected, in which order and with which pauses, and what people ask for; when a fault
+meets which step is up to the machine's scheduling, so the same seed replays as far as that allows.
+"""
+
+import os
+import random
+import signal
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from accountant import faults, ledger, registry
+from accountant.database import connect, migrate
+from accountant.ledger import Actor, Allowance
+from tests.faults.checker import ENDED, Findings, check
+from tests.faults.mutations import MUTATIONS
+from tests.faults.orders import Board
+from tests.faults.parts import PARTS, Running, Skew
+from tests.faults.traffic import Desk
+from web.stack.servers import Servers
+
+DATASETS, RECORDS, ANALYSTS = 6, 45, 4
+LEASE_SECONDS, RESEND_SECONDS = 1.5, 2.0
+MOST_LIVE = 25  # people wait while more jobs than this are under way
+PATIENCE_SECONDS = 12.0  # an order that nobody took is withdrawn
+QUIET_SECONDS, QUIET_SECONDS_OF_MUTANTS = 120.0, 25.0
+
+#: How often each kind of fault is drawn.
+KINDS = {
+    "crash point: kill": 34,
+    "crash point: stop past the lease": 10,
+    "crash point: OSError": 14,
+    "kill -9": 14,
+    "worker paused past its lease": 7,
+    "message delivered twice": 9,
+    "broker killed and flushed": 4,
+    "PostgreSQL stopped immediately": 3,
+    "clock skewed": 5,
+    "ledger attacked": 3,
+}
+#: What somebody who owns the tables may try; the service's own role has no right to.
+ATTACKS = ("TRUNCATE entries", "DELETE FROM entries", "UPDATE entries SET actor = 'nobody'")
+#: Where an OSError may come out of: steps that write files, send messages or answer.
+FAILING = ("worker.writes", "worker.staged", "worker.step", "worker.opens data", "worker.published")
+FAILING += ("relay.sent", "relay.taken", "reaper.expired", "submit.decided", "submit.written")
+FAILING += ("submit.committed", "approve.written", "approve.committed", "publish.charged", "publish.written")
+
+
+@dataclass
+class Outcome:
+    """What a run did and found."""
+
+    seed: int
+    injected: Counter[str]
+    points: Counter[str]
+    reached: set[str]
+    findings: Findings
+    seconds: float
+    settings: dict[str, float]
+    folder: Path
+
+
+@dataclass
+class Harness:
+    """One run. `with Harness(seed) as h: h.run(200)`."""
+
+    seed: int
+    mutation: str = ""
+    say: Callable[[str], None] = print
+    injected: Counter[str] = field(default_factory=Counter)
+    points: Counter[str] = field(default_factory=Counter)
+
+    def __enter__(self) -> "Harness":
+        self.chance = random.Random(self.seed)
+        self.drawn = 0
+        self.home = Path(tempfile.mkdtemp(prefix="exq-faults-"))
+        self.folder = self.home / "faults"
+        self.folder.mkdir(mode=0o700)
+        self.board = Board(self.folder)
+        self.servers = Servers(self.home / "stack")
+        self.servers.__enter__()
+        self._environment()
+        migrate(self.servers.owner_url, self.servers.database_url)
+        self.engine, self.owner = connect(self.servers.database_url), connect(self.servers.owner_url)
+        self.mutant = MUTATIONS[self.mutation] if self.mutation else None
+        if self.mutant and self.mutant.sql:
+            with self.owner.begin() as connection:
+                connection.execute(text(self.mutant.sql))
+        self.ports = _free_ports(2)
+        self.running = Running(self.folder, self.ports, self.mutation)
+        self.asleep: dict[int, float] = {}
+        self.given: dict[str, float] = {}
+        self.kinds: dict[str, str] = {}
+        for part in PARTS:
+            self.running.start(part)
+        self.desk = self._desk()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.desk.stop.set()
+        for part in PARTS:
+            self.running.signal(part.name, signal.SIGKILL)
+        self.engine.dispose()
+        self.owner.dispose()
+        self.servers.stop()
+
+    # --- setting up -----------------------------------------------------------------------------
+
+    def _environment(self) -> None:
+        """What the parts read from their environment; set before the fork server starts."""
+        os.environ |= {
+            "EXCHEQUER_HOME": str(self.home / "stack"),
+            "DATABASE_URL": self.servers.database_url,
+            "BROKER_URL": self.servers.broker_url,
+            "EXCHEQUER_DATA_ROOTS": str(self.home),
+            "EXCHEQUER_LEASE_SECONDS": str(LEASE_SECONDS),
+            "EXCHEQUER_RESEND_SECONDS": str(RESEND_SECONDS),
+            "EXCHEQUER_LEFTOVER_SECONDS": "5",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def _desk(self) -> Desk:
+        """People, and datasets whose data a worker has checked."""
+        steward = self._person("steward")
+        analysts = [self._person("analyst") for _ in range(ANALYSTS)]
+        names = [self._dataset(number, steward) for number in range(DATASETS)]
+        query = text("SELECT count(*) FROM dataset_versions WHERE state <> 'ready'")
+        self._until(lambda: self._ask(query) == 0, 60, "datasets are not ready")
+        for name in names:
+            ledger.allow(self.engine, name, Allowance("1", "0.000001", "a fault run"), steward)
+        return Desk(
+            [f"http://127.0.0.1:{port}" for port in self.ports],
+            names,
+            [self._token(actor) for actor in analysts],
+            self._token(steward),
+            self.seed,
+        )
+
+    def _person(self, role: str) -> Actor:
+        user_id = registry.add_user(self.engine, f"{role}-{os.urandom(4).hex()}", None, [role])
+        user = registry.find_user(self.engine, user_id=user_id)
+        assert user is not None
+        return registry.actor_of(user)
+
+    def _token(self, actor: Actor) -> str:
+        return registry.add_token(self.engine, actor.id, "faults", None)
+
+    def _dataset(self, number: int, steward: Actor) -> str:
+        """Different people in each, two relations, records or patients as units."""
+        name, labels = f"data-{number}", ["a", "b", "c"]
+        file = self.home / f"{name}.csv"
+        rows = [f"p{number}-{row // 2},{labels[row % 3]},text {number} {row}\n" for row in range(RECORDS)]
+        file.write_text("".join(["who,label,text\n", *rows]))
+        raw = {"name": name, "uri": str(file), "public_size": 50, "label_column": "label", "labels": labels}
+        raw |= {"policy": {"auto_approve_epsilon": "0.3"}}
+        raw |= {"neighbours": "replace-one"} if number % 3 == 2 else {}
+        raw |= {"unit_column": "who", "max_records_per_unit": 1 + number % 2} if number % 2 else {}
+        registry.add_dataset(self.engine, registry.read_dataset(raw), steward)
+        return name
+
+    # --- running --------------------------------------------------------------------------------
+
+    def run(self, count: int) -> Outcome:
+        """Inject `count` faults, let everything come to rest, and check."""
+        begin = told = time.monotonic()
+        pauses = random.Random(f"{self.seed} pauses")
+        self.desk.start()
+        while sum(self.injected.values()) < count:
+            self._tend()
+            if len(self.given) < 3 and sum(self.injected.values()) + len(self.given) < count:
+                self._inject()
+            if time.monotonic() - told > 10:
+                told = time.monotonic()
+                self.say(f"{told - begin:5.0f} s  {sum(self.injected.values())} of {count} faults")
+            time.sleep(pauses.uniform(0.02, 0.3))
+        self.say(f"{time.monotonic() - begin:5.0f} s  quiet: everything has to come to rest")
+        self._rest()
+        findings = check(
+            self.servers.database_url.replace("+psycopg", ""),
+            self.folder,
+            self.home / "stack" / "results",
+            self.desk.answers,
+        )
+        self._verify(findings)
+        findings.broken["lost jobs"] += self.desk.changed_answers
+        settings = {"lease": LEASE_SECONDS, "resend": RESEND_SECONDS, "datasets": DATASETS}
+        reached, seconds = self.board.points_reached(), time.monotonic() - begin
+        return Outcome(
+            self.seed, self.injected, self.points, reached, findings, seconds, settings, self.folder
+        )
+
+    def _tend(self) -> None:
+        """Wake what slept long enough, start what died, count what happened, hold people back."""
+        now = time.monotonic()
+        for pid, until in list(self.asleep.items()):
+            if now >= until:
+                _send(pid, signal.SIGCONT)
+                del self.asleep[pid]
+        for taken in self.board.news():
+            self.given.pop(taken.point, None)
+            self._count(self.kinds.pop(taken.point), taken.point)
+            if taken.action.startswith("stop"):
+                self.asleep[taken.pid] = now + float(taken.action.split()[1])
+        for point, since in list(self.given.items()):
+            if now - since > PATIENCE_SECONDS and self.board.withdraw(point):
+                del self.given[point], self.kinds[point]
+        for part in self.running.dead():
+            self.running.start(part)
+        live = self._ask(text("SELECT count(*) FROM jobs WHERE state IN ('queued', 'running', 'settling')"))
+        (self.desk.pause.set if (live or 0) > MOST_LIVE else self.desk.pause.clear)()
+
+    def _count(self, kind: str, point: str = "") -> None:
+        self.injected[kind] += 1
+        if point:
+            self.points[point] += 1
+
+    def _rest(self) -> None:
+        """No more faults and no more requests; wait until every job has ended."""
+        for point in self.given:
+            self.board.withdraw(point)
+        self.desk.pause.set()
+
+        def at_rest() -> bool:
+            self._tend()
+            self.desk.pause.set()
+            states = ", ".join(f"'{state}'" for state in sorted(ENDED))
+            return self._ask(text(f"SELECT count(*) FROM jobs WHERE state NOT IN ({states})")) == 0
+
+        if self._until(at_rest, QUIET_SECONDS_OF_MUTANTS if self.mutant else QUIET_SECONDS, None):
+            time.sleep(2 * LEASE_SECONDS)  # whoever slept through its lease finds out
+        self.desk.stop.set()
+
+    def _verify(self, findings: Findings) -> None:
+        """`exchequer verify` on every export, in a process of its own."""
+        import subprocess
+        import sys
+
+        from accountant import reports
+
+        auditor = self._person("auditor")
+        for name in self.desk.datasets:
+            file = self.folder / f"{name}.jsonl"
+            with file.open("wb") as lines:
+                for line in reports.export(self.engine, name, auditor, "jsonl"):
+                    lines.write(line if isinstance(line, bytes) else line.encode())
+            command = [sys.executable, "-m", "web.cli", "verify", str(file)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                findings.broken["broken chains"].append(f"{name}: {done.stdout}{done.stderr}".strip())
+
+    # --- faults ---------------------------------------------------------------------------------
+
+    def _inject(self) -> None:
+        """One fault, drawn from the seed."""
+        self.drawn += 1
+        self.chance = random.Random(
+            f"{self.seed} fault {self.drawn}"
+        )  # the n-th of a seed is always the same
+        if self.mutant:
+            kind, point, action = self.chance.choice(self.mutant.focus)
+            self._order(kind, point, action) if point else self._attack(kind, action)
+            return
+        kind = self.chance.choices(list(KINDS), list(KINDS.values()))[0]
+        seconds = self.chance.uniform(1.5, 3.0) * LEASE_SECONDS
+        match kind:
+            case "crash point: kill":
+                self._order(kind, self.chance.choice(list(faults.POINTS)), "kill")
+            case "crash point: stop past the lease":
+                self._order(kind, self.chance.choice(list(faults.POINTS)), f"stop {seconds:.2f}")
+            case "crash point: OSError":
+                self._order(kind, self.chance.choice(FAILING), "error")
+            case "kill -9":
+                self.running.signal(self.chance.choice(PARTS).name, signal.SIGKILL)
+                self._count(kind)
+            case "worker paused past its lease":
+                self._pause(self.chance.choice(("worker-1", "worker-2")), seconds)
+                self._count(kind)
+            case "message delivered twice":
+                self._twice(kind)
+            case "broker killed and flushed":
+                self._lose_broker()
+                self._count(kind)
+            case "PostgreSQL stopped immediately":
+                # what `pg_ctl stop -m immediate` sends: no checkpoint, recovery at the next start
+                self.servers.children["postgres"].stop(((signal.SIGQUIT, 20.0),))
+                self.servers.start("postgres")
+                self._count(kind)
+            case "clock skewed":
+                self._skew()
+                self._count(kind)
+            case "ledger attacked":
+                self._attack(kind, self.chance.choice(ATTACKS))
+
+    def _order(self, kind: str, point: str, action: str) -> None:
+        if point not in self.given:
+            self.board.give(point, action)
+            self.given[point], self.kinds[point] = time.monotonic(), kind
+
+    def _pause(self, name: str, seconds: float) -> None:
+        import psutil
+
+        try:
+            top = psutil.Process(self.running.processes[name].pid)
+            pids = [top.pid, *(child.pid for child in top.children(recursive=True))]
+        except psutil.NoSuchProcess:
+            return
+        for pid in pids:
+            _send(pid, signal.SIGSTOP)
+            self.asleep[pid] = time.monotonic() + seconds
+
+    def _attack(self, kind: str, statement: str) -> None:
+        """Change the past as the owner of the tables, who may do more than the service; the checker looks."""
+        try:
+            with self.owner.begin() as connection:
+                connection.execute(text("SET LOCAL lock_timeout = '1s'"))
+                connection.execute(text(statement))
+        except DBAPIError:
+            pass
+        self._count(kind)
+
+    def _twice(self, kind: str) -> None:
+        """The message of a recent attempt once more, running or ended, and of the attempt before."""
+        from kombu.exceptions import OperationalError
+
+        from workers.relay import send
+
+        try:
+            with self.engine.connect() as connection:
+                query = text("SELECT id, attempt FROM jobs WHERE attempt > 0 ORDER BY queued_at DESC LIMIT 8")
+                rows = connection.execute(query).all()
+            if rows:
+                row = rows[self.chance.randrange(len(rows))]
+                for attempt in {row.attempt, max(1, row.attempt - 1)}:
+                    send("generate", row.id, attempt, 0)
+                self._count(kind)
+        except (DBAPIError, OperationalError, OSError):
+            return
+
+    def _lose_broker(self) -> None:
+        self.servers.children["valkey"].stop(())
+        for path in (self.home / "stack" / "valkey").glob("appendonlydir/*"):
+            path.unlink()
+        self.servers.start("valkey")
+
+    def _skew(self) -> None:
+        """One part starts again with a wrong clock, and keeps it until it is killed."""
+        part = self.chance.choice(PARTS)
+        skew = Skew(
+            self.chance.choice((-86_400.0, -600.0, 600.0, 86_400.0)), self.chance.choice((0.2, 1.0, 5.0))
+        )
+        self.running.signal(part.name, signal.SIGKILL)
+        self.running.processes[part.name].join(5)
+        self.running.start(part, skew)
+
+    # --- helpers --------------------------------------------------------------------------------
+
+    def _ask(self, query: object) -> int | None:
+        """One number; None while the database is away."""
+        try:
+            with self.engine.connect() as connection:
+                return connection.execute(query).scalar_one()  # type: ignore[call-overload]
+        except DBAPIError:
+            return None
+
+    def _until(self, look: Callable[[], bool], seconds: float, problem: str | None) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if look():
+                return True
+            time.sleep(0.1)
+        if problem is not None:
+            raise RuntimeError(f"{problem} after {seconds} s; see {self.folder}")
+        return False
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _free_ports(count: int) -> tuple[int, ...]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = tuple(each.getsockname()[1] for each in sockets)
+    for each in sockets:
+        each.close()
+    return ports

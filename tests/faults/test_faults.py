@@ -1,0 +1,119 @@
+"""Thirty faults in the real service do no harm, and every crash point is where a run passes."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from accountant import faults, leases, ledger, reports, settings
+from accountant.ledger import JobRequest
+from tests.faults.__main__ import upper_bound
+from tests.support import Bench
+from tests.test_architecture import ROOT
+from workers import relay, tasks
+
+LEASE = 1.2
+
+
+def run(*options: str) -> dict:
+    """What a run of the harness found, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults", *options], cwd=ROOT, capture_output=True, text=True
+    )
+    print(done.stdout, done.stderr)
+    return {"code": done.returncode, "text": done.stdout}
+
+
+@pytest.mark.slow
+def test_thirty_faults_do_no_harm(tmp_path):
+    report = tmp_path / "report.json"
+    found = run("--faults", "30", "--report", str(report))
+    assert found["code"] == 0, found["text"]
+    assert not any(json.loads(report.read_text())["broken"].values())
+    assert "all zero" in found["text"]
+
+
+def test_every_point_is_passed_by_jobs_that_succeed_fail_and_are_lost(engine, tmp_path, monkeypatch):
+    """In one process and in order, through the task and the relay themselves."""
+    passed = []
+
+    def hook(point: str, facts: dict) -> None:
+        passed.append(point)
+        if point == "worker.step":
+            time.sleep(LEASE / 2)  # longer than the heartbeat waits
+        if point == "worker.staged" and failing:
+            raise OSError("the disk is full")
+
+    configured, failing = serve(engine, tmp_path, monkeypatch), []
+    bench = dataset(engine, tmp_path)
+    monkeypatch.setattr(faults, "hook", hook)
+    first, second, third = (ask(bench, epsilon) for epsilon in (0.1, 0.1, 0.5))
+    ledger.approve(engine, third, bench.steward, "test")
+    ledger.cancel(engine, third, bench.analyst)
+    leases.deliver(engine, lambda *message: None)
+    tasks.generate(str(first), 1)
+    leases.claim(engine, second, 1, "lost", 0.01)
+    time.sleep(0.05)
+    relay.sweep(engine, configured, 0.0)
+    leases.deliver(engine, lambda *message: None)  # to a broker that forgets it
+    relay.sweep(engine, configured, 0.0)
+    failing.append(True)
+    tasks.generate(str(second), 2)
+    states = [reports.job(engine, job, bench.analyst)["state"] for job in (first, second, third)]
+    assert states == ["succeeded", "failed", "cancelled"]
+    assert set(passed) == set(faults.POINTS)
+
+
+def serve(engine, tmp_path, monkeypatch) -> settings.Settings:
+    """Settings as a worker on this database has them."""
+    monkeypatch.setenv("DATABASE_URL", engine.url.render_as_string(hide_password=False))
+    monkeypatch.setenv("EXCHEQUER_HOME", str(tmp_path))
+    monkeypatch.setenv("EXCHEQUER_DATA_ROOTS", str(tmp_path))
+    monkeypatch.setenv("EXCHEQUER_LEASE_SECONDS", str(LEASE))
+    configured = settings.Settings()
+    for module in (settings, tasks.settings):
+        monkeypatch.setattr(module, "load", lambda: configured)
+    return configured
+
+
+def dataset(engine, tmp_path) -> Bench:
+    (tmp_path / "data.csv").write_text("text\nhello\n")
+    bench = Bench(engine, uri=str(tmp_path / "data.csv"), policy={"auto_approve_epsilon": "0.3"})
+    bench.allow()
+    return bench
+
+
+def ask(bench: Bench, epsilon: float):
+    request = JobRequest(bench.dataset, "noisy-count", None, {"epsilon": epsilon}, "test")
+    return ledger.submit(bench.engine, request, bench.analyst)
+
+
+def test_every_point_of_the_registry_stands_in_the_code_once_and_no_other():
+    sources = [
+        path.read_text()
+        for folder in ("accountant", "workers", "web")
+        for path in (ROOT / folder).rglob("*.py")
+        if path.name != "faults.py"
+    ]
+    named = [name for source in sources for name in re.findall(r'\breached\(\s*"([^"]+)"', source)]
+    assert sorted(named) == sorted(faults.POINTS)
+
+
+def test_nothing_but_a_hook_makes_a_point_do_anything(monkeypatch):
+    assert faults.hook is None
+    for name in faults.POINTS:
+        faults.reached(name)
+    source = (ROOT / "accountant" / "faults.py").read_text()
+    assert "environ" not in source
+    seen = []
+    monkeypatch.setattr(faults, "hook", lambda point, facts: seen.append((point, facts)))
+    faults.reached("worker.step", job=1)
+    assert seen == [("worker.step", {"job": 1})]
+
+
+def test_the_bound_is_the_rule_of_three():
+    assert upper_bound(200) == pytest.approx(0.01487, abs=1e-5)
+    assert upper_bound(5_000) == pytest.approx(3 / 5_000, rel=0.01)

@@ -1,0 +1,161 @@
+"""People at work while faults fall: analysts who ask, repeat and change their minds, and a steward.
+
+Everything goes through HTTP with bearer tokens. Whoever gets no answer asks again with the same key, as
+the client of the service does, and every final answer is written down for the checker.
+"""
+
+import random
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+MECHANISM = "noisy-count"
+#: What analysts ask for: sizes that fit for a while, some that need a steward, some that can never fit.
+EPSILONS = (0.05, 0.1, 0.1, 0.2, 0.4, 0.8)
+DOOMED: tuple[dict[str, Any], ...] = (
+    {"epsilon": 500.0},  # more than any allowance here
+    {"epsilon": -1.0},  # no price
+    {"epsilon": 0.1, "noise_multiplier": 1.0},  # one too many
+)
+TRY_AGAIN_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one request was told in the end: a job, or a status that says no (0: nobody answered)."""
+
+    key: str
+    body: str
+    dataset: str
+    status: int
+    job: str | None
+
+
+@dataclass
+class Desk:
+    """What all people share: where the service is, and what it answered."""
+
+    urls: list[str]
+    datasets: list[str]
+    analysts: list[str]
+    steward: str
+    seed: int
+    stop: threading.Event = field(default_factory=threading.Event)
+    pause: threading.Event = field(default_factory=threading.Event)
+    answers: list[Answer] = field(default_factory=list)
+    changed_answers: list[str] = field(default_factory=list)
+    unforeseen: int = 0
+
+    def start(self) -> list[threading.Thread]:
+        targets = [
+            threading.Thread(target=Analyst(self, token, random.Random(f"{self.seed} {number}")).work)
+            for number, token in enumerate(self.analysts)
+        ]
+        targets.append(
+            threading.Thread(target=Steward(self, self.steward, random.Random(f"{self.seed} s")).work)
+        )
+        for thread in targets:
+            thread.daemon = True
+            thread.start()
+        return targets
+
+
+class Person:
+    """Somebody with a token."""
+
+    def __init__(self, desk: Desk, token: str, chance: random.Random) -> None:
+        self.desk, self.chance = desk, chance
+        self.http = httpx.Client(
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(8.0, connect=2.0),
+            trust_env=False,
+        )
+
+    def ask(self, method: str, path: str, **values: Any) -> httpx.Response | None:
+        """The first answer that is no failure of the service, from any of its processes; None: none came."""
+        deadline = time.monotonic() + TRY_AGAIN_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                answer = self.http.request(
+                    method, f"{self.chance.choice(self.desk.urls)}/api/v1{path}", **values
+                )
+                if answer.status_code < 500:
+                    return answer
+            except httpx.HTTPError:
+                pass
+            time.sleep(0.1)
+        return None
+
+
+class Analyst(Person):
+    """Asks for jobs, some of them twice, and cancels a few."""
+
+    def work(self) -> None:
+        while not self.desk.stop.is_set():
+            if self.desk.pause.wait(0) or self.desk.stop.wait(self.chance.uniform(0.05, 0.5)):
+                time.sleep(0.2)
+                continue
+            self.submit()
+
+    def submit(self) -> None:
+        dataset, key = (
+            self.chance.choice(self.desk.datasets),
+            str(uuid.UUID(int=self.chance.getrandbits(128))),
+        )
+        parameters: dict[str, Any] = {"epsilon": self.chance.choice(EPSILONS)}
+        parameters["noise"] = self.chance.choice(("laplace", "laplace", "gaussian"))
+        if self.chance.random() < 0.15:
+            parameters = dict(self.chance.choice(DOOMED))
+        body = {
+            "dataset": dataset,
+            "mechanism": MECHANISM,
+            "parameters": parameters,
+            "purpose": "a fault run",
+        }
+        job = self._send(key, body)
+        if self.chance.random() < 0.15 and self._send(key, body) != job:
+            self.desk.changed_answers.append(f"key {key}: another answer to the same request")
+        if job is not None and self.chance.random() < 0.1:
+            other = self.ask("POST", "/jobs", json={**body, "purpose": "x"}, headers={"Idempotency-Key": key})
+            if other is not None and other.status_code != 409:
+                self.desk.changed_answers.append(f"key {key}: {other.status_code} to another body")
+        if job is not None and self.chance.random() < 0.12:
+            time.sleep(self.chance.uniform(0, 0.5))
+            self.ask("POST", f"/jobs/{job}/cancel")
+
+    def _send(self, key: str, body: dict[str, Any]) -> str | None:
+        answer = self.ask("POST", "/jobs", json=body, headers={"Idempotency-Key": key})
+        status = 0 if answer is None else answer.status_code
+        job = answer.json()["id"] if answer is not None and status == 201 else None
+        self.desk.answers.append(Answer(key, str(body), str(body["dataset"]), status, job))
+        return job
+
+
+class Steward(Person):
+    """Decides what waits, and raises allowances that are used up, a little at a time."""
+
+    def work(self) -> None:
+        raised = time.monotonic()
+        while not self.desk.stop.wait(0.3):
+            self.decide()
+            if time.monotonic() - raised > 1.5 and not self.desk.pause.is_set():
+                raised = time.monotonic()
+                self.allow(self.chance.choice(self.desk.datasets))
+
+    def decide(self) -> None:
+        waiting = self.ask("GET", "/jobs", params={"state": "awaiting_approval", "limit": 20})
+        for job in [] if waiting is None else waiting.json().get("jobs", []):
+            verb = "approve" if self.chance.random() < 0.8 else "refuse"
+            self.ask("POST", f"/jobs/{job['id']}/{verb}", json={"reason": "a fault run"})
+
+    def allow(self, dataset: str) -> None:
+        found = self.ask("GET", f"/datasets/{dataset}")
+        if found is None:
+            return
+        epsilon = float(found.json()["account"]["epsilon"]) + 0.25
+        body = {"epsilon": f"{epsilon:.4f}", "delta": "0.000001", "reason": "a fault run"}
+        self.ask("POST", f"/datasets/{dataset}/allowance", json=body)
