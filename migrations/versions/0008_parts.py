@@ -5,7 +5,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "0008"
-down_revision = "0003"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 

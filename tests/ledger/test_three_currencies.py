@@ -12,6 +12,7 @@ from accountant.core.blowup import Without
 from accountant.core.currencies import Settlement
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.events import FREE, SelfComposed, from_json
+from accountant.core.mechanisms import RUNNABLE
 from accountant.core.pricing import Price
 from accountant.core.secrets import SecretKind, SecretTerms
 from accountant.core.verification import Verifier, read_document, verify_lines
@@ -377,7 +378,7 @@ def test_what_has_a_price_and_no_runner_is_refused_at_submission(engine):
     with pytest.raises(InvalidRequest) as caught:
         ask(bench, "aug-pe", epsilon=1.0)
     (problem,) = caught.value.problems
-    assert (problem.field, problem.allowed) == ("mechanism", "noisy-count, private-prediction")
+    assert (problem.field, problem.allowed) == ("mechanism", ", ".join(sorted(RUNNABLE)))
     assert "no runner" in problem.problem
 
 

@@ -6,8 +6,8 @@ Data that was found right before is read through again: its units have no finger
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0006"
-down_revision = "0009"
+revision = "0005"
+down_revision = "0004"
 branch_labels = None
 depends_on = None
 

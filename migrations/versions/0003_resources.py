@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0010"
+revision = "0003"
 down_revision = "0002"
 branch_labels = None
 depends_on = None

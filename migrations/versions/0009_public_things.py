@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0011"
+revision = "0009"
 down_revision = "0008"
 branch_labels = None
 depends_on = None

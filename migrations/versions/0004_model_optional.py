@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0009"
-down_revision = "0010"
+revision = "0004"
+down_revision = "0003"
 branch_labels = None
 depends_on = None
 
