@@ -34,6 +34,8 @@ def _text(value: object) -> str:
     if isinstance(value, float):
         return _number(value)
     if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise ValueError("the names of an object are text")
         keys = sorted(value)
         if not "".join(keys).isascii():
             keys.sort(key=lambda key: key.encode("utf-16-be"))
