@@ -10,6 +10,10 @@ from typing import Any
 
 from psycopg import sql
 from sqlalchemy import Connection, Engine, NullPool, create_engine, make_url, text
+from sqlalchemy.exc import InterfaceError, OperationalError
+
+#: What is raised where the server is away, stopping, or has closed the connection: trying again may help.
+UNAVAILABLE = (OperationalError, InterfaceError)
 
 MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 

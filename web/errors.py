@@ -21,6 +21,7 @@ from accountant.core.errors import (
     NotPermitted,
     invalid,
 )
+from accountant.database import UNAVAILABLE
 
 STATUS: dict[type[ExchequerError], int] = {
     InvalidRequest: 422,
@@ -37,6 +38,7 @@ _TITLES = {
     413: "Too large",
     422: "Invalid request",
     500: "Something went wrong",
+    503: "Not available now",
 }
 _DETAILS = {
     401: "sign in first; programs send a token as `Authorization: Bearer exq_...`",
@@ -99,6 +101,14 @@ def _unexpected(error: Exception) -> Response:
     return answer(500, "internal", f"this was not foreseen; the log has it under the reference {reference}")
 
 
+def _away(error: Exception) -> Response:
+    """The database does not answer: whoever asks again with the same idempotency key loses nothing."""
+    current_app.logger.warning("the database is away: %s", type(error).__name__)
+    response = answer(503, "unavailable", "the database does not answer; try again in a moment")
+    response.headers["Retry-After"] = "2"
+    return response
+
+
 def refuse_unstorable(value: str, field: str) -> None:
     """Raise InvalidRequest for text that PostgreSQL can't hold: NUL, and halves of characters."""
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
@@ -122,6 +132,8 @@ def init_app(app: Flask) -> None:
     app.register_error_handler(CSRFError, _forged)
     app.register_error_handler(RequestEntityTooLarge, _http)
     app.register_error_handler(HTTPException, _http)
+    for kind in UNAVAILABLE:
+        app.register_error_handler(kind, _away)
     app.register_error_handler(Exception, _unexpected)
 
 

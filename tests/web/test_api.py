@@ -306,3 +306,17 @@ def test_an_export_carries_a_checkpoint_that_the_published_key_signed(site):
         assert found.checkpoints[0].seq == found.entries > 0
     assert site.api("auditor").get(f"{site.dataset}/ledger/export?public=maybe").status_code == 422
     assert site.api("auditor").get(f"{site.dataset}/ledger/check").json["problems"] == []
+
+
+def test_a_database_that_is_away_is_a_503_that_says_try_again(tmp_path):
+    from accountant.settings import Settings
+    from web.app import create_app
+
+    nowhere = f"postgresql+psycopg://nobody@/nothing?host={tmp_path}"
+    client = create_app(Settings(home=tmp_path, DATABASE_URL=nowhere)).test_client()
+    answer = client.get("/api/v1/datasets", headers={"Authorization": "Bearer exq_any"})
+    assert answer.status_code == 503
+    assert answer.mimetype == PROBLEM
+    assert answer.json["code"] == "unavailable"
+    assert answer.headers["Retry-After"]
+    assert client.get("/healthz").status_code == 503

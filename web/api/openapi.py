@@ -155,7 +155,7 @@ def _responses(operation: Operation, names_something: bool) -> dict[str, Any]:
         media_type: {"schema": dict(operation.answer) if media_type == "application/json" else {}}
         for media_type in operation.media_types
     }
-    refusals = {*operation.refusals, 401}
+    refusals = {*operation.refusals, 401, 503}
     if not operation.public:
         refusals |= {403}
     if names_something:
