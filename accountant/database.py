@@ -4,30 +4,53 @@ Two roles: migrations run as the owner of the tables, everything else as a role 
 read them and no more, so that not even a hole in the service lets anybody rewrite the ledger.
 """
 
+import time
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from psycopg import sql
-from sqlalchemy import Connection, Engine, NullPool, create_engine, make_url, text
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url, text
+from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
 
 #: What is raised where the server is away, stopping, or has closed the connection: trying again may help.
 UNAVAILABLE = (OperationalError, InterfaceError)
+UNAVAILABLE_DRIVER = (psycopg.OperationalError, psycopg.InterfaceError)
 
 MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 
 
 def connect(url: str, pool_size: int = 10) -> Engine:
     """An engine for `url`. Correctness rests on row locks, so READ COMMITTED is enough and asked for."""
-    return create_engine(
+    engine = create_engine(
         url,
         isolation_level="READ COMMITTED",
-        pool_pre_ping=True,  # the embedded server may have been restarted between two uses
         pool_size=pool_size,
         max_overflow=pool_size,
         connect_args={"options": "-c timezone=UTC -c lock_timeout=60s"},
     )
+    event.listen(engine, "checkin", _used)
+    event.listen(engine, "checkout", _still_there)
+    return engine
+
+
+#: A connection that lay idle for longer is tried before it is used: the server may have been restarted.
+IDLE_SECONDS = 1.0
+
+
+def _used(_: Any, record: Any) -> None:
+    record.info["used_at"] = time.monotonic()
+
+
+def _still_there(connection: Any, record: Any, _: Any) -> None:
+    """Ask an idle connection for nothing; the pool replaces it where there is no answer."""
+    if time.monotonic() - record.info.get("used_at", time.monotonic()) > IDLE_SECONDS:
+        try:
+            connection.execute("")
+            connection.rollback()
+        except UNAVAILABLE_DRIVER:
+            raise DisconnectionError("the server was restarted") from None
 
 
 @lru_cache(maxsize=4)

@@ -126,11 +126,9 @@ class LockedAccount:
             raise
 
     def write(self, besides: Sequence[tuple[Table, Sequence[Mapping[str, Any]]]] = ()) -> None:
-        """Write what was posted, the balances after it, and rows of other tables, in one statement.
-
-        What people and projects use is written after it.
-        """
-        groups = [(table, rows) for table, rows in ((*besides, (tables.entries, self._posted))) if rows]
+        """Write what was posted and counted, the balances after it, and other rows, in one statement."""
+        written = (*besides, (tables.usage, self.usage.take()), (tables.entries, self._posted))
+        groups = [(table, rows) for table, rows in written if rows]
         account = None
         if self._posted:
             account = {"chain_seq": self.seq, "chain_head": self.head, **_columns(self.books)}
@@ -141,7 +139,6 @@ class LockedAccount:
             values += [] if account is None else [_json(account), self.dataset_id]
             self.connection.exec_driver_sql(statement, tuple(values))
         self._posted = []
-        self.usage.write()
 
     def _held(self, kind: EntryKind, job_id: UUID | None) -> Reservation | None:
         """What an entry resolves. That it is live still, a unique index on the entries checks."""
@@ -161,6 +158,13 @@ class LockedAccount:
         return body
 
 
+#: What an insert does where its row is there already: what people use is added to.
+_WHERE_THERE = {
+    "usage": " ON CONFLICT (dataset_id, kind, holder)"
+    " DO UPDATE SET reserved = usage.reserved + excluded.reserved, cap = excluded.cap"
+}
+
+
 @lru_cache(maxsize=32)
 def _statement(groups: tuple[tuple[str, tuple[str, ...]], ...], account: tuple[str, ...] | None) -> str:
     """One statement that inserts rows given as JSON, table by table, and updates the account's row.
@@ -172,7 +176,8 @@ def _statement(groups: tuple[tuple[str, tuple[str, ...]], ...], account: tuple[s
     for name, columns in groups:
         listed = ", ".join(columns)
         source = f"json_populate_recordset(NULL::{name}, %s::json)"
-        inserts.append(f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {source}")  # noqa: S608
+        added = f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {source}"  # noqa: S608
+        inserts.append(added + _WHERE_THERE.get(name, ""))
     if account is None:
         last = inserts.pop()
     else:

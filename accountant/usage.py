@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Row, and_, or_, select, text, update
-from sqlalchemy.dialects.postgresql import insert
 
 from accountant import tables
 from accountant.core.admission import Policy
@@ -70,25 +69,17 @@ class Sheet:
         """Forget what was counted since the snapshot."""
         self._added = before
 
-    def write(self) -> None:
-        """Write what was counted, in one order for everybody."""
-        if not self._added:
-            return
+    def take(self) -> list[dict[str, Any]]:
+        """The rows of what was counted, in one order for everybody; the caller adds them to what is there."""
         rows = [
             {"dataset_id": self._dataset_id, "kind": kind, "holder": holder, "reserved": amount, "cap": cap}
             for (kind, holder), (amount, cap) in sorted(self._added.items())
         ]
-        added = insert(usage).values(rows)
-        self._connection.execute(
-            added.on_conflict_do_update(
-                index_elements=["dataset_id", "kind", "holder"],
-                set_={"reserved": usage.c.reserved + added.excluded.reserved, "cap": added.excluded.cap},
-            )
-        )
         for each, (amount, _) in self._added.items():
             if each in self._written:
                 self._written[each] += amount
         self._added = {}
+        return rows
 
 
 def used(connection: Connection, dataset_id: UUID, analyst: UUID, project: str | None) -> Usage:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import text
+from sqlalchemy import create_engine, text
 
 from accountant import reports, tables
 from accountant.core import mechanisms
@@ -136,3 +136,20 @@ def test_an_older_ledger_is_carried_over(alembic, owner, engine):
     for fact in ("(7.5, 0.000001)", "1 raise", "1 job failed"):
         assert fact in texts["dp"]
     assert "step_delta" not in json.dumps(reports.entries(engine, bench.dataset, bench.auditor))
+
+
+def test_a_connection_that_the_server_closed_while_idle_is_replaced(engine, owner, monkeypatch):
+    from accountant import database
+
+    monkeypatch.setattr(database, "IDLE_SECONDS", 0.0)
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+    kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    with owner.connect() as connection:
+        own = connection.execute(text("SELECT current_database()")).scalar_one()
+    admin = create_engine(owner.url.set(username="postgres"), isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"{kill} AND datname = :own"), {"own": own})
+    admin.dispose()
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT 1")).scalar_one() == 1

@@ -25,7 +25,7 @@ from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance, Output
 from accountant.settings import Settings
 from tests.support import Bench
-from workers import staging, tasks, watch
+from workers import opened, staging, tasks, watch
 from workers.interface import Text
 from workers.meter import Meter
 
@@ -65,7 +65,7 @@ def runner(monkeypatch) -> ExPostRunner:
     own = replace(mechanisms.MECHANISMS["private-prediction"], unavailable=lambda _: None)
     monkeypatch.setitem(mechanisms.MECHANISMS, "private-prediction", own)
     monkeypatch.setattr("workers.mechanisms.runner", lambda _: made)
-    monkeypatch.setattr(tasks, "_load", lambda _: None)
+    monkeypatch.setattr(opened, "language_model", lambda *_: None)
     return made
 
 
