@@ -14,7 +14,7 @@ from accountant.core.errors import VerificationFailed, invalid
 from accountant.core.verification import COLUMNS, FORMAT, Verified, Verifier, add_columns, checked_totals
 
 MAGIC = b"PAR1"
-ROW_GROUP = 5_000
+ROW_GROUP = 2_000
 _TOTALS = b"exchequer"
 
 
@@ -85,9 +85,9 @@ def verify(path: str, checkpoints: Iterable[Checkpoint] = (), pinned: bytes | No
 
     verifier = Verifier(None, checkpoints)
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, pre_buffer=False) as file:  # else whole row groups are held
             claimed = _claimed(file.schema_arrow)
-            for batch in file.iter_batches(batch_size=1_000):
+            for batch in file.iter_batches(batch_size=500, use_threads=False):
                 values = [column.to_pylist() for column in batch.columns]
                 for row in zip(*values, strict=True):
                     add_columns(verifier, ["" if value is None else str(value) for value in row])
