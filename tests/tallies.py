@@ -65,7 +65,7 @@ class Runner:
     def total(self, parameters: Tally, terms: Terms) -> int:
         return max(1, len(terms.labels))
 
-    def run(self, parameters, terms, records, model, meter, progress) -> Iterator[object]:
+    def run(self, parameters, terms, records, model, meter, progress, public) -> Iterator[object]:
         from workers.interface import Artifact, Text
 
         counts = np.array([sum(r.label == label for r in records.records) for label in records.labels])
@@ -78,7 +78,7 @@ class Runner:
         progress.advance(len(noisy))
         yield Text("counted")
 
-    def reuse(self, parameters, terms, artifacts: Mapping, model, progress) -> Iterator[object]:
+    def reuse(self, parameters, terms, artifacts: Mapping, model, progress, public) -> Iterator[object]:
         from workers.interface import Artifact, Text
 
         if parameters.fails:

@@ -48,7 +48,7 @@ class ExPostRunner:
     def total(self, parameters, terms) -> int:
         return BATCHES * TOKENS
 
-    def run(self, parameters, terms, records, model, meter, progress):
+    def run(self, parameters, terms, records, model, meter, progress, public):
         scores = np.array([0, -(2**40)], dtype=np.int64)
         for label, index in records.batches(parameters.batches_per_label):
             self.at_batch(index)
