@@ -237,7 +237,7 @@ def test_an_artifact_is_json_or_safetensors_and_says_its_name():
     assert vector.tensors()["layer.3"].shape == (2, 3)
     with pytest.raises(ValueError, match="no JSON"):
         vector.json()
-    with pytest.raises(ValueError, match="JSON or safetensors"):
+    with pytest.raises(ValueError, match="JSON, safetensors or HTML"):
         Artifact("model", "weights", "application/x-pickle", b"")
     with pytest.raises(ValueError, match="lower case"):
         Artifact.of_json("../up", "counts", {})
