@@ -16,6 +16,7 @@ from statistics import NormalDist
 from typing import Any
 
 import psycopg
+import rfc8785
 
 from tests.faults.traffic import Answer
 
@@ -88,12 +89,12 @@ def check_chain(found: Findings, account: Row, chain: list[Row]) -> None:
     for number, entry in enumerate(chain, 1):
         document = json.loads(entry["document"])
         same = all(
-            str(document[field]) == str(entry[column])
+            str(_plain(document[field])) == str(entry[column])
             for field, column in (("kind", "kind"), ("job", "job_id"), ("seq", "seq"), ("actor", "actor"))
         )
         if entry["seq"] != number or entry["previous"] != previous or document["previous"] != previous:
             found.broken["broken chains"].append(f"{name}: entry {entry['seq']} does not follow")
-        if hashlib.sha256(entry["document"].encode()).hexdigest() != entry["hash"] or not same:
+        if hashlib.sha256(_hashed(document)).hexdigest() != entry["hash"] or not same:
             found.broken["broken chains"].append(f"{name}: entry {entry['seq']} is not what was hashed")
         previous = entry["hash"]
     if (account["chain_seq"], account["chain_head"]) != (len(chain), previous):
@@ -322,3 +323,20 @@ def check_released(
         if "VOID" in kinds:
             found.broken["double releases"].append(f"{job}: published under a void reservation")
         found.notes["staged files left behind"] += [f"{job}/{each}" for each in files - {token}]
+
+
+def _hashed(value: Any) -> bytes:
+    """The bytes behind an entry's hash: every private value, {"salt", "value"}, stands as its SHA-256."""
+    return rfc8785.dumps(_committed(value))
+
+
+def _plain(value: Any) -> Any:
+    return value["value"] if isinstance(value, dict) and set(value) == {"salt", "value"} else value
+
+
+def _committed(value: Any) -> Any:
+    if isinstance(value, dict) and set(value) == {"salt", "value"}:
+        return {"sha256": hashlib.sha256(rfc8785.dumps(value)).hexdigest()}
+    if isinstance(value, dict):
+        return {name: _committed(each) for name, each in value.items()}
+    return [_committed(each) for each in value] if isinstance(value, list) else value

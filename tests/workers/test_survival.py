@@ -18,7 +18,8 @@ from accountant import settings as settings_module
 from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance
 from accountant.settings import Settings
-from tests.workers.conftest import wait_for
+from tests.support import other_people
+from tests.workers.conftest import SAMPLE, wait_for
 from tests.workers.test_jobs import Desk
 from web.local import redis_url
 
@@ -44,12 +45,13 @@ def desk(service, engine) -> Desk:
 
 
 @pytest.fixture(scope="module")
-def dataset(desk) -> str:
-    return opened(desk)
+def dataset(desk, tmp_path_factory) -> str:
+    return opened(desk, tmp_path_factory.mktemp("data"))
 
 
-def opened(desk: Desk, **policy) -> str:
-    name = desk.dataset(policy={"auto_approve_epsilon": "10", **policy})
+def opened(desk: Desk, folder: Path, **policy) -> str:
+    uri = str(other_people(SAMPLE / "private.csv", folder / "others.csv"))
+    name = desk.dataset(uri=uri, policy={"auto_approve_epsilon": "10", **policy})
     ledger.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     return name
 
@@ -118,8 +120,8 @@ def test_a_process_that_dies_while_it_reads_has_failed_and_is_charged(desk, data
     assert desk.ended(desk.submit(dataset, tokens_per_batch=2))["state"] == "succeeded", "the worker goes on"
 
 
-def test_an_attempt_that_takes_too_long_has_failed_and_is_charged(desk, service):
-    dataset = opened(desk, time_limit_seconds=2)
+def test_an_attempt_that_takes_too_long_has_failed_and_is_charged(desk, service, tmp_path):
+    dataset = opened(desk, tmp_path, time_limit_seconds=2)
     job_id = desk.submit(dataset, tokens_per_batch=200)
     job = desk.ended(job_id, 60)
     assert (job["state"], job["failure"]) == ("failed", ledger.UNSAID)
