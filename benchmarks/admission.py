@@ -35,7 +35,7 @@ import psycopg
 from sqlalchemy import Engine, text
 
 from accountant import ledger, registry, reports
-from accountant.core.chain import Entry, EntryKind, canonical, digest
+from accountant.core.chain import Entry, EntryKind, canonical, digest, opened
 from accountant.database import connect, migrate
 from accountant.ledger import Actor, Allowance, JobRequest
 from accountant.posting import LockedAccount
@@ -56,6 +56,7 @@ class Ground:
 
     engine: Engine
     url: str
+    owner_url: str
     home: Path
     steward: Actor
     analyst: Actor
@@ -76,22 +77,37 @@ def person(engine: Engine, name: str) -> Actor:
     return registry.actor_of(user)
 
 
-def new_ground(url: str, home: Path, datasets: int, epsilon: str = "1000000", pool: int = 30) -> Ground:
-    """`datasets` datasets that approve everything by policy; the probe of the template is known."""
-    migrate(url)
+def new_ground(
+    servers: Servers, home: Path, datasets: int, epsilon: str = "1000000", pool: int = 30
+) -> Ground:
+    """`datasets` datasets that approve everything by policy; the probe of the template is known.
+
+    All but the migration connects as the service does: as the role that can only add to the ledger.
+    """
+    url = servers.database_url
+    migrate(servers.owner_url, url)
     engine = connect(url, pool_size=pool)
     steward, analyst = person(engine, "steward"), person(engine, "analyst")
     model = registry.add_model(engine, "model", "/nowhere", "public text", steward)
-    registry.model_checked(engine, model, {"sha256": "0" * 64, "context_tokens": 100_000}, None)
+    facts = {"sha256": "0" * 64, "context_tokens": 100_000, "end_tokens": [0], "layers": 1}
+    registry.model_checked(engine, model, facts, None)
     names = [f"data-{number}" for number in range(datasets)]
     policy = {"auto_approve_epsilon": "1000000"}
     for name in names:
         spec = registry.read_dataset({"name": name, "uri": "/x.csv", "public_size": 1000, "policy": policy})
-        registry.dataset_checked(engine, registry.add_dataset(engine, spec, steward), None)
+        found_right(engine, registry.add_dataset(engine, spec, steward))
         ledger.allow(engine, name, Allowance(epsilon, "0.000001", "benchmark"), steward)
-    ground = Ground(engine, url, home, steward, analyst, "model", names)
+    ground = Ground(engine, url, servers.owner_url, home, steward, analyst, "model", names)
     ledger.probed(engine, ground.submit(names[0], 0), {"template_tokens": 20}, None)
     return ground
+
+
+def found_right(engine: Engine, version: UUID) -> None:
+    """Make a version ready without a worker: nothing lies at its address."""
+    with engine.begin() as connection:
+        connection.execute(
+            text("UPDATE dataset_versions SET state = 'ready' WHERE id = :id"), {"id": version}
+        )
 
 
 @contextmanager
@@ -150,6 +166,7 @@ CREATE TABLE bare_accounts (id int PRIMARY KEY, seq bigint NOT NULL, head text N
 INSERT INTO bare_accounts SELECT n, 0, repeat('0', 64) FROM generate_series(1, 100) AS n;
 CREATE TABLE bare_entries (account int, seq bigint, document text, PRIMARY KEY (account, seq));
 CREATE TABLE bare_jobs (id uuid PRIMARY KEY, account int, parameters text);
+GRANT ALL ON bare_accounts, bare_entries, bare_jobs TO PUBLIC;
 """
 DOCUMENT = 1150  # characters of an entry's document
 PGBENCH = f"""\\set account random(1, %d)
@@ -213,7 +230,7 @@ def admission(ground: Ground, datasets: int, clients: int, seconds: float) -> Ra
 
 def rates(ground: Ground, seconds: float, repeats: int) -> dict[tuple[str, int, int], Rate]:
     """Medians by (what, datasets, clients)."""
-    with psycopg.connect(ground.url.replace("+psycopg", ""), autocommit=True) as connection:
+    with psycopg.connect(ground.owner_url.replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute(BARE_TABLES)
     measured = {"admission": admission, "pgbench (a)": pgbench, "bare (b)": bare}
     found: dict[tuple[str, int, int], list[Rate]] = {}
@@ -280,7 +297,6 @@ def fill(ground: Ground, dataset: str, entries: int) -> None:
         job_columns = ", ".join(sample.job)
         entry_columns = "dataset_id, seq, kind, at, actor, job_id, document, previous, hash"
         cursor = connection.connection.driver_connection.cursor()  # type: ignore[union-attr]
-        cursor.execute("CREATE TEMP TABLE loaded (LIKE entries) ON COMMIT DROP")
         first, head, now = locked.seq, locked.head, datetime.now(UTC)
         ids = [uuid4() for _ in range(entries)]
         with cursor.copy(f"COPY jobs ({job_columns}) FROM STDIN") as copy:
@@ -312,15 +328,21 @@ def fill(ground: Ground, dataset: str, entries: int) -> None:
             "WHERE dataset_id = %s",
             [locked.dataset_id],
         )
+        cursor.execute(
+            "INSERT INTO usage (dataset_id, kind, holder, reserved) VALUES (%s, 'analyst', %s, %s)",
+            [locked.dataset_id, sample.holder, entries * sample.counted],
+        )
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A real admission: its row in jobs, its entry's body, and by how much it moved the account."""
+    """A real admission: its row in jobs, its entry's body, how it moved the account, whose cap it counts on."""
 
     job: dict[str, Any]
     body: dict[str, Any]
     moved: dict[str, int]
+    holder: str
+    counted: int
 
 
 def ground_sample(ground: Ground, dataset: str) -> Sample:
@@ -336,13 +358,15 @@ def ground_sample(ground: Ground, dataset: str) -> Sample:
             connection.execute(text("SELECT * FROM jobs WHERE id = :id"), {"id": job_id}).one()._mapping
         )
         stored = connection.execute(text("SELECT document FROM entries WHERE job_id = :id"), {"id": job_id})
-        body = json.loads(stored.scalar_one())["body"]
+        body = opened(json.loads(stored.scalar_one()))["body"]
+        counted = text("SELECT holder, reserved FROM usage WHERE dataset_id = :id")
+        used = connection.execute(counted, {"id": job["dataset_id"]}).one()
         ids = text("SELECT id FROM datasets WHERE name = :name")
         job["dataset_id"] = connection.execute(ids, {"name": dataset}).scalar_one()
         versions = text("SELECT id FROM dataset_versions WHERE dataset_id = :id")
         job["version_id"] = connection.execute(versions, {"id": job["dataset_id"]}).scalar_one()
     job["idempotency_key"] = None
-    for name in ("parameters", "terms", "event", "breakdown"):
+    for name in ("parameters", "terms", "event", "breakdown", "resources"):
         job[name] = json.dumps(job[name])
     kept = {name: value for name, value in job.items() if value is not None}
     moved = {
@@ -350,7 +374,7 @@ def ground_sample(ground: Ground, dataset: str) -> Sample:
         for name in after
         if name.endswith(("_reserved", "_closed", "job_count")) and after[name] != before[name]
     }
-    return Sample(kept, body, moved)
+    return Sample(kept, body, moved, used.holder, int(used.reserved))
 
 
 def history(ground: Ground, entries: int, rounds: int) -> tuple[float, float]:
@@ -409,7 +433,7 @@ def main() -> None:
     asked = parser.parse_args()
     parts = asked.only or ["rates", "http", "history"]
     with server(asked.home) as (servers, folder):
-        ground = new_ground(servers.database_url, folder, DATASETS)
+        ground = new_ground(servers, folder, DATASETS)
         with ground.engine.connect() as connection:
             shown = [f"{name} {connection.execute(text(f'SHOW {name}')).scalar_one()}" for name in SETTINGS]
         load = ", ".join(f"{each:.1f}" for each in os.getloadavg())

@@ -77,7 +77,7 @@ def claim(url: str, datasets: list[str], analyst: Actor, model: str, seconds: fl
 def measure(datasets: int, seconds: float, processes: int, home: Path | None = None) -> dict[str, Any]:
     """Run it on a server of its own; what was met, and what the checks found wrong afterwards."""
     with server(home) as (servers, folder):
-        ground = new_ground(servers.database_url, folder, datasets, epsilon="10")
+        ground = new_ground(servers, folder, datasets, epsilon="10")
         shares = [ground.datasets[number::processes] for number in range(processes)]
         told = {"url": ground.url, "analyst": str(ground.analyst.id), "model": ground.model}
         claimants = [
