@@ -336,7 +336,7 @@ def fill(ground: Ground, dataset: str, entries: int) -> None:
 
 @dataclass(frozen=True)
 class Sample:
-    """A real admission: its row in jobs, its entry's body, how it moved the account, whose cap it counts on."""
+    """A real admission: its job's row, its entry's body, how it moved the account, whose cap it counts on."""
 
     job: dict[str, Any]
     body: dict[str, Any]

@@ -47,8 +47,8 @@ def main() -> None:
         export(url, dataset, form, Path(path))
         return
     with server(asked.home) as (servers, folder):
-        ground = new_ground(servers, folder, 2)
-        dataset = ground.datasets[0]
+        ground = new_ground(servers, folder, 3)
+        dataset = ground.datasets[1]
         fill(ground, dataset, asked.entries)
         print(f"{asked.entries:,} entries, load {os.getloadavg()[0]:.1f}", flush=True)
         for form in FORMS:
