@@ -35,7 +35,13 @@ MECHANISMS: dict[str, Mechanism[Any]] = {
 
 #: Mechanisms that this service can run (workers.mechanisms.RUNNERS); the others have a price only.
 RUNNABLE: frozenset[str] = frozenset(
-    {private_prediction.MECHANISM.id, noisy_count.MECHANISM.id, evaluation.MECHANISM.id}
+    each.id
+    for each in (
+        private_prediction.MECHANISM,
+        noisy_count.MECHANISM,
+        evaluation.MECHANISM,
+        invisible_ink.MECHANISM,
+    )
 )
 
 

@@ -14,6 +14,7 @@ from fractions import Fraction
 from pydantic import Field
 
 from accountant.core.batches import batches_per_label, describe, token_draw, tokens_of_one_batch
+from accountant.core.errors import FieldProblem, invalid
 from accountant.core.events import Event
 from accountant.core.pricing import Mechanism, Parameters, Price, Terms
 from accountant.core.template import check_template
@@ -79,6 +80,8 @@ def resolve(parameters: InvisibleInk, terms: Terms) -> InvisibleInk:
     """Fill in the number of batches; refuse templates that can't be filled."""
     check_template(parameters.template, required=("record",), optional=("label",))
     check_template(parameters.public_template, required=(), optional=("label",), field="public_template")
+    if not parameters.public_template.strip():
+        raise invalid("public_template", "empty: nothing to continue", "a text, with or without {label}")
     batches = batches_per_label(parameters.batches_per_label, parameters.batch_size, terms)
     return parameters.model_copy(update={"batches_per_label": batches})
 
@@ -86,6 +89,19 @@ def resolve(parameters: InvisibleInk, terms: Terms) -> InvisibleInk:
 def context_tokens(parameters: InvisibleInk, template_tokens: int) -> int:
     """Longest context: template, one record, and one text."""
     return template_tokens + parameters.record_tokens + parameters.max_tokens
+
+
+def missing(parameters: InvisibleInk) -> FieldProblem | None:
+    """The number of batches must be public: stated, or from the dataset's declared size."""
+    if parameters.batches_per_label is not None:
+        return None
+    problem = "not given, and the dataset declares no public size to derive it from"
+    return FieldProblem("batches_per_label", problem, "a whole number from 1")
+
+
+def batches(parameters: InvisibleInk, terms: Terms) -> int:
+    """Batches that run independently: all of them."""
+    return (parameters.batches_per_label or 1) * max(1, len(terms.labels))
 
 
 MECHANISM = Mechanism(
@@ -98,4 +114,6 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="texts_per_batch",
+    missing=missing,
+    batches=batches,
 )

@@ -1,0 +1,288 @@
+"""`invisible-ink` (Vinod et al. 2025, a baseline of paper 000).
+
+    for each batch, several side by side:
+        repeat until each of its texts is written:
+            z_0, z_r = logits of the public context, and of every private context r of the batch
+            V        = {y : z_0[y] >= (k-th largest of z_0) - 2c/s}           # "top-k+"
+            scores   = z_0 + sum over r of clip(z_r - z_0, -c, c) / s         # s is public
+            token    ~ softmax(scores / temperature) over V
+            append the token to every context; an end token, `stop` or `max_tokens` ends the text
+
+Why top-k+ costs nothing. Given what is written already, which was paid for and is the same in neighbouring
+worlds, z_0 is a function of public text alone, and so is V: both worlds have the same one. A draw from it is
+the exponential mechanism with V for its outcomes, and one context moves each score by at most c/s whatever
+the outcomes are (`Exponential` in the price). A set that looked at a private logit would have to be paid for.
+2c/s is what one context can change about the order of two tokens: a token outside V lies so far below k
+public ones that no single record lifts it among them. Many records together can move a score by c; they act
+on V only. Lengths and numbers of texts are given, never read from private lengths.
+
+Exact numbers. A score is a whole number of steps of c / (GRID * s). A clipped difference is rounded to c / GRID
+and so counts whole steps once it is divided by s; sums of them are exact and at most GRID from one
+context. Public logits are rounded to steps too: they are public, so how is nobody's loss. The sampler gets the
+scores of V and nothing of other tokens, which therefore have probability zero.
+
+Public contexts are decoded apart from private ones. What their passes look like and which prompts they hold
+is public, so z_0 is the same to the last bit in neighbouring worlds. A prompt that several batches share is
+read once. A private context with NaN among its logits contributes zero.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+
+from accountant.core.mechanisms.invisible_ink import InvisibleInk, token_event, tokens
+from accountant.core.pricing import Terms
+from workers.aggregation import GRID, Scores
+from workers.engine import Batch, Decoder, Shape, sizes
+from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
+from workers.meter import Branch, Meter
+from workers.models import LocalModel, Prompt
+from workers.records import Records
+
+#: Public scores lie within 2^61 of the highest, so that they and all differences add up in int64.
+LOWEST = -(2.0**61)
+
+
+class Runner:
+    """Runs `invisible-ink`."""
+
+    def total(self, parameters: InvisibleInk, terms: Terms) -> int:
+        """Tokens that all batches may write: public."""
+        return (parameters.batches_per_label or 1) * max(1, len(terms.labels)) * tokens(parameters)
+
+    def run(
+        self,
+        parameters: InvisibleInk,
+        terms: Terms,
+        records: Records,
+        model: LocalModel,
+        meter: Meter,
+        progress: Progress,
+        public: Public = NOTHING_PUBLIC,  # noqa: ARG002
+    ) -> Iterator[Text]:
+        """Write the texts of all batches, as many side by side as a public count of contexts has room for."""
+        found = list(records.batches(parameters.batches_per_label or 1).items())
+        prompts = {label: _Prompts(parameters, model, label) for (label, _), _ in found}
+        shape = _private_shape(parameters, prompts)
+        most = sizes(model.network, shape, parameters.batch_size + 1, len(found), model.memory_bytes).batches
+        for first in range(0, len(found), most):
+            group = found[first : first + most]
+            writers = [
+                _Writer(parameters, terms, model, label, meter.parallel((label, index)))
+                for (label, index), _ in group
+            ]
+            private = [prompts[label].private_batch(texts) for (label, _), texts in group]
+            yield from _write(
+                _Pair(parameters, model, [prompts[label] for (label, _), _ in group], private, shape),
+                writers,
+                progress,
+            )
+
+
+# --- contexts -----------------------------------------------------------------------------------
+
+
+class _Prompts:
+    """The private and the public prompt of one label."""
+
+    def __init__(self, parameters: InvisibleInk, model: LocalModel, label: str | None) -> None:
+        self.private = Prompt(model.tokenizer, parameters.template, label)
+        self.public = Prompt(model.tokenizer, parameters.public_template, label).before
+        self.record_tokens = parameters.record_tokens
+        self.prefix = self.private.before[:-1]  # each context has a token of its own
+
+    def private_batch(self, texts: list[str]) -> Batch:
+        """A context for each record."""
+        shared = len(self.prefix)
+        return Batch([self.private.tokens(text, self.record_tokens)[shared:] for text in texts], self.prefix)
+
+    def public_batch(self) -> Batch:
+        """The public context alone: all but its last token is read once for all batches of the label."""
+        return Batch([self.public[-1:]], self.public[:-1])
+
+
+def _private_shape(parameters: InvisibleInk, prompts: dict[str | None, _Prompts]) -> Shape:
+    """Public lengths: the longest of all labels, a record of full length and a text of full length."""
+    return Shape(
+        prefix=max(len(each.prefix) for each in prompts.values()),
+        rest=max(each.private.fixed_tokens - len(each.prefix) for each in prompts.values())
+        + parameters.record_tokens,
+        text=parameters.max_tokens,
+    )
+
+
+# --- scores -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The tokens that may be drawn and their public part: `tokens` int64 (n,) and `logits` float32 (n,) on
+    the device, `scores` int64 (n,), in steps of clip / (GRID * batch size).
+    """
+
+    tokens: torch.Tensor
+    logits: torch.Tensor
+    scores: Scores
+
+
+@torch.inference_mode()
+def top_k_plus(public: torch.Tensor, parameters: InvisibleInk) -> Candidates:
+    """The public top k, widened by 2c/s, from the public context's logits (vocabulary,) float32 alone.
+
+    A model without finite logits here makes all tokens alike; one of -infinity is never drawn.
+    """
+    if not torch.isfinite(public.max()):
+        public = torch.zeros_like(public)
+    per_unit = float(GRID * parameters.batch_size / Fraction(parameters.clip))
+    steps = ((public.double() - public.max()) * per_unit).clamp(min=LOWEST).round().long()
+    kth = steps.topk(min(parameters.top_k, len(steps))).values[-1]
+    kept = torch.nonzero((steps >= kth - 2 * GRID) & torch.isfinite(public)).squeeze(1)
+    return Candidates(kept, public[kept], steps[kept].cpu().numpy())
+
+
+@torch.inference_mode()
+def difference_steps(logits: torch.Tensor, public: torch.Tensor, clip: float) -> torch.Tensor:
+    """Sum over contexts of clip(logits - public, -c, c), in multiples of c / GRID: whole float64 (n,).
+
+    `logits`: (contexts, n), `public`: (n,), of the same tokens. A context with NaN contributes zero.
+    """
+    apart = (logits - public).double()
+    steps = (apart.clamp(-clip, clip) * (GRID / clip)).round().clamp(-GRID, GRID)
+    return torch.where(apart.isnan().any(dim=1, keepdim=True), 0.0, steps).sum(dim=0)
+
+
+@dataclass(frozen=True)
+class _Law:
+    """What a token is drawn from: softmax of `scores`, each of one of `tokens`."""
+
+    tokens: torch.Tensor
+    scores: Scores
+
+
+class _Pair:
+    """Public and private contexts of a group of batches, extended by the same tokens."""
+
+    def __init__(
+        self,
+        parameters: InvisibleInk,
+        model: LocalModel,
+        prompts: list[_Prompts],
+        private: list[Batch],
+        shape: Shape,
+    ) -> None:
+        self.parameters = parameters
+        public = [each.public_batch() for each in prompts]
+        network, room = model.network, model.memory_bytes
+        apart = Shape(max(len(batch.prefix) for batch in public), 1, parameters.max_tokens)
+        chosen = sizes(network, shape, parameters.batch_size + 1, len(private), room)
+        self.private = Decoder(model.structure, private, shape, chosen)
+        self.public = Decoder(model.structure, public, apart, sizes(network, apart, 1, len(public), room))
+
+    def read(self) -> dict[int, _Law]:
+        """Read all prompts; what the first token of each batch's texts is drawn from."""
+        return self._laws(self.public.read(), self.private.read())
+
+    def step(self, chosen: dict[int, int]) -> dict[int, _Law]:
+        """Append to each named batch its token; what its next one is drawn from."""
+        return self._laws(self.public.step(chosen), self.private.step(chosen))
+
+    def restart(self, batch: int) -> None:
+        """The batch's next text begins."""
+        self.public.restart(batch)
+        self.private.restart(batch)
+
+    def _laws(
+        self, public: Iterator[tuple[int, torch.Tensor]], private: Iterator[tuple[int, torch.Tensor]]
+    ) -> dict[int, _Law]:
+        candidates = {number: top_k_plus(logits[0], self.parameters) for number, logits in public}
+        # Whole numbers below 2^53 are exact in float64 and add in any order.
+        sums = {number: torch.zeros_like(each.logits).double() for number, each in candidates.items()}
+        for number, logits in private:
+            each = candidates[number]
+            sums[number] += difference_steps(logits[:, each.tokens], each.logits, self.parameters.clip)
+        return {
+            number: _Law(each.tokens, each.scores + sums[number].long().cpu().numpy())
+            for number, each in candidates.items()
+        }
+
+
+# --- texts --------------------------------------------------------------------------------------
+
+
+def _write(pair: _Pair, writers: list["_Writer"], progress: Progress) -> Iterator[Text]:
+    """Texts of the batches side by side until each has written all of its own; empty ones are left out.
+
+    Progress is what the batches could have written by now. How much they did write is in the texts, which
+    are not published yet.
+    """
+    first = pair.read()
+    laws = dict(first)
+    most = tokens(pair.parameters)
+    for drawn in range(1, most + 1):
+        chosen = {}
+        for number, law in list(laws.items()):
+            writer = writers[number]
+            token = writer.draw(law)
+            text = writer.ended(token)
+            if text is None:
+                chosen[number] = token
+                continue
+            if text.text:
+                yield text
+            pair.restart(number)
+            laws[number] = first[number]
+            if not writer.texts_left:
+                del laws[number]
+        progress.advance(len(writers))
+        if not laws:
+            progress.advance(len(writers) * (most - drawn))
+            return
+        if chosen:
+            laws |= pair.step(chosen)
+
+
+class _Writer:
+    """One batch's text in the making, and how many texts it still has to write."""
+
+    def __init__(
+        self,
+        parameters: InvisibleInk,
+        terms: Terms,
+        model: LocalModel,
+        label: str | None,
+        meter: Branch,
+    ) -> None:
+        self.parameters, self.model, self.label, self.meter = parameters, model, label, meter
+        self.texts_left = parameters.texts_per_batch
+        self.written: list[int] = []
+        self.event = token_event(parameters, terms)
+        # scores * scale = logits / temperature, exactly; GRID of these steps are the priced shift.
+        self.scale = Fraction(parameters.clip) / (
+            GRID * parameters.batch_size * Fraction(parameters.temperature)
+        )
+
+    def draw(self, law: _Law) -> int:
+        """The next token, paid for."""
+        return int(law.tokens[self.meter.sample_token(law.scores, self.scale, self.event)])
+
+    def ended(self, token: int) -> Text | None:
+        """The text, if `token` ends it: an end token, the stop text or the length limit."""
+        stop = self.parameters.stop
+        complete = token in self.model.end_tokens
+        if not complete:
+            self.written.append(token)
+            complete = stop is not None and stop in self._decode(self.written[-64:])
+            if not complete and len(self.written) < self.parameters.max_tokens:
+                return None
+        text = self._decode(self.written)
+        if stop is not None:
+            text = text.split(stop, 1)[0]
+        self.written = []
+        self.texts_left -= 1
+        return Text(text.strip(), self.label, complete)
+
+    def _decode(self, written: list[int]) -> str:
+        text: str = self.model.tokenizer.decode(written, skip_special_tokens=True)
+        return text
