@@ -24,6 +24,7 @@ from accountant.core.currencies import Accounts, Demand
 from accountant.core.errors import FieldProblem, InvalidRequest, NotPermitted, invalid
 from accountant.core.events import to_json
 from accountant.core.pricing import Mechanism, Terms
+from accountant.core.template import templates
 
 
 @dataclass(frozen=True)
@@ -207,19 +208,20 @@ def candidate_of(job: Row[Any]) -> Candidate:
 
 
 def probe_key(model: Mapping[str, Any] | None, parameters: Mapping[str, Any], terms: Terms) -> str | None:
-    """Identity of a public probe: the model's bytes, the template and the labels that fill it.
+    """Identity of a public probe: the model's bytes, the templates and the labels that fill them.
 
     `model`: the facts found about it. None where there is no model or the parameters have no template:
     there is nothing to look at.
     """
-    if model is None or "template" not in parameters:
+    found = templates(parameters)
+    if model is None or not found:
         return None
-    return _probe_key(model["sha256"], parameters["template"], terms.labels)
+    return _probe_key(model["sha256"], tuple(found), terms.labels)
 
 
 @lru_cache(maxsize=1024)
-def _probe_key(model: str, template: str, labels: tuple[str, ...]) -> str:
-    document = {"model": model, "template": template, "labels": list(labels)}
+def _probe_key(model: str, found: tuple[str, ...], labels: tuple[str, ...]) -> str:
+    document = {"model": model, "templates": list(found), "labels": list(labels)}
     return hashlib.sha256(canonical(document)).hexdigest()
 
 

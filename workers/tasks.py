@@ -25,6 +25,7 @@ from accountant.core.admission import Policy
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
 from accountant.core.events import FREE, from_json
 from accountant.core.pricing import Price, Terms
+from accountant.core.template import templates
 from accountant.database import engine_for
 from accountant.faults import reached
 from workers import artifacts as stored
@@ -211,14 +212,17 @@ def batch_key(job_id: UUID) -> bytes:
 
 @app.task(name="exchequer.probe")
 def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Find how many tokens a waiting job's template takes in its model; reads nothing private."""
+    """Find how many tokens the longest of a waiting job's templates takes in its model; reads nothing
+    private.
+    """
     engine, configured = _engine(), settings.load()
     work = leases.work(engine, UUID(job_id))
     if work.model is None:
         return
     try:
         folder = models.resolve(work.model.path, configured.model_root_list, configured.model_hub)
-        tokens = models.template_tokens(folder, work.job.parameters["template"], work.job.terms["labels"])
+        labels = work.job.terms["labels"]
+        tokens = max(models.template_tokens(folder, each, labels) for each in templates(work.job.parameters))
     except models.ModelError as error:
         ledger.probed(engine, UUID(job_id), None, f"model: {error}")
         return

@@ -1,6 +1,7 @@
 """Templates are named slots in a text, such as `{title}. {description}`: not a template language."""
 
 import re
+from collections.abc import Mapping
 
 from accountant.core.errors import invalid
 
@@ -24,6 +25,12 @@ def check_template(
     for name in found:
         if name not in required and name not in optional:
             raise invalid(field, f"unknown slot {{{name}}}", allowed)
+
+
+def templates(parameters: Mapping[str, object]) -> list[str]:
+    """Every prompt among a job's parameters: `template` and whatever ends in `_template`."""
+    named = [value for name, value in parameters.items() if name == "template" or name.endswith("_template")]
+    return [value for value in named if isinstance(value, str)]
 
 
 def pieces(template: str) -> list[tuple[str, str | None]]:

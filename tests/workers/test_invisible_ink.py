@@ -67,7 +67,7 @@ def test_meter_equals_price_and_progress_is_public(model, neighbours):
 
 
 def test_an_end_token_ends_a_text_and_what_was_not_drawn_is_not_spent(model, monkeypatch):
-    """Every text's third token ends it: 3 of 6 tokens a text are spent, and progress is whole all the same."""
+    """Every text's third token ends it: 3 of 6 tokens a text are spent; progress is whole all the same."""
     drawn = Counter()
     real = Meter.sample_token
 
@@ -212,7 +212,9 @@ def test_a_context_with_nan_contributes_zero_and_no_value_passes_the_clip():
 
 
 @given(
-    st.integers(0, 2**32), st.integers(1, 400), st.sampled_from([(1, 1.0), (8, 0.3), (64, 9.0), (10**6, 1e-6)])
+    st.integers(0, 2**32),
+    st.integers(1, 400),
+    st.sampled_from([(1, 1.0), (8, 0.3), (64, 9.0), (10**6, 1e-6)]),
 )
 def test_top_k_plus_is_the_public_top_k_widened_by_two_steps_of_a_record(seed, top_k, sizes):
     parsed = PRICE.parse({"batch_size": sizes[0], "clip": sizes[1], "top_k": top_k}, Terms(public_size=10))
@@ -222,7 +224,9 @@ def test_top_k_plus_is_the_public_top_k_widened_by_two_steps_of_a_record(seed, t
     ordered = np.sort(exact)[::-1]
     lowest = ordered[min(top_k, SIZE) - 1] - 2 * sizes[1] / sizes[0]
     step = sizes[1] / (GRID * sizes[0]) + 1e-12
-    assert set(np.flatnonzero(exact >= lowest + step)) <= chosen <= set(np.flatnonzero(exact >= lowest - step))
+    assert (
+        set(np.flatnonzero(exact >= lowest + step)) <= chosen <= set(np.flatnonzero(exact >= lowest - step))
+    )
     assert len(chosen) >= min(top_k, SIZE)
 
 

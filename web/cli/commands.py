@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from accountant.core.errors import ExchequerError
-from web.cli import artifacts, corpora, data, evaluation, jobs, ledger, output, proposals, stack
+from web.cli import artifacts, audits, corpora, data, evaluation, jobs, ledger, output, proposals, stack
 from web.cli.price import price
 from web.cli.verify import verify
 
@@ -71,5 +71,6 @@ for group, name, panel in (
     (data.models, "model", WORK),
     (corpora.corpora, "corpus", WORK),
     (ledger.ledgers, "ledger", LOOK),
+    (audits.audits, "audit", LOOK),
 ):
     app.add_typer(group, name=name, rich_help_panel=panel)

@@ -16,10 +16,10 @@ the outcomes are (`Exponential` in the price). A set that looked at a private lo
 public ones that no single record lifts it among them. Many records together can move a score by c; they act
 on V only. Lengths and numbers of texts are given, never read from private lengths.
 
-Exact numbers. A score is a whole number of steps of c / (GRID * s). A clipped difference is rounded to c / GRID
-and so counts whole steps once it is divided by s; sums of them are exact and at most GRID from one
-context. Public logits are rounded to steps too: they are public, so how is nobody's loss. The sampler gets the
-scores of V and nothing of other tokens, which therefore have probability zero.
+Exact numbers. A score is a whole number of steps of c / (GRID * s). A clipped difference is rounded to
+multiples of c / GRID, which are whole steps once divided by s: sums are exact, and one context adds at most
+GRID steps. Public logits are rounded to steps too: they are public, so it does not matter how. The sampler
+gets the scores of V and nothing of other tokens, which therefore have probability zero.
 
 Public contexts are decoded apart from private ones. What their passes look like and which prompts they hold
 is public, so z_0 is the same to the last bit in neighbouring worlds. A prompt that several batches share is
