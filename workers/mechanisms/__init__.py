@@ -5,7 +5,7 @@ from importlib import import_module
 
 from workers.interface import Runner
 
-RUNNERS = ("evaluation", "noisy-count", "private-prediction")
+RUNNERS = ("epsvec", "evaluation", "noisy-count", "private-prediction")
 
 
 @cache

@@ -35,7 +35,12 @@ MECHANISMS: dict[str, Mechanism[Any]] = {
 
 #: Mechanisms that this service can run (workers.mechanisms.RUNNERS); the others have a price only.
 RUNNABLE: frozenset[str] = frozenset(
-    {private_prediction.MECHANISM.id, noisy_count.MECHANISM.id, evaluation.MECHANISM.id}
+    {
+        epsvec.MECHANISM.id,
+        evaluation.MECHANISM.id,
+        noisy_count.MECHANISM.id,
+        private_prediction.MECHANISM.id,
+    }
 )
 
 
