@@ -86,7 +86,7 @@ class Prompt:
         return shorter
 
     def read(self, text: str, tokens: int) -> list[int]:
-        """Tokens of a text in the place after the prompt, cut after `tokens` of them; none where it is empty."""
+        """Tokens of a text in the place after the prompt, at most `tokens` of them."""
         # Characters far beyond any use of the tokens are cut first: time must not follow a record's length.
         shown = text[: 32 * tokens].strip()
         return self._encode(self.lead + shown)[:tokens] if shown else []

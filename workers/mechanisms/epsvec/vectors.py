@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
+from itertools import chain, islice, zip_longest
 from random import SystemRandom
 
 import numpy as np
@@ -174,11 +174,13 @@ def sums(
     total = np.zeros((len(layers), len(views), model.structure.hidden), np.int64)
     for place, (label, view) in enumerate(views.items()):
         own = [record for record in records if record.label == label]
-        own += [Record("", label, "")] * (parameters.samples_per_label - len(own))
-        texts = (record.text for record in own)
+        filling = [""] * (parameters.samples_per_label - len(own))
+        texts = chain((record.text for record in own), filling)
         found = states(model, view.prompt, texts, parameters.record_tokens, layers)
-        for record, state in zip(own, found, strict=True):
+        for record, state in zip_longest(own, found):
             check()
+            if record is None:
+                continue
             partner = view.partners[partner_of(record, key, len(view.partners))]
             difference = state.astype(np.float64) - partner
             total[:, place] += to_grid(difference, parameters.clip, parameters.clipping)
