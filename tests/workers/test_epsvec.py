@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,12 +13,15 @@ import torch
 from accountant.core import mechanisms
 from accountant.core.errors import DataError, InvalidRequest, MeterExceeded
 from accountant.core.events import FREE, Composed, releases
+from accountant.core.mechanisms.epsvec import shots_sensitivity, vector_sensitivity
 from accountant.core.pricing import Neighbours, Terms
 from workers import models
 from workers.interface import Artifact, Progress, Public, Text
 from workers.mechanisms import runner
 from workers.mechanisms.epsvec import quality
 from workers.mechanisms.epsvec.prompts import Scaffold
+from workers.mechanisms.epsvec.steering import ROUNDS
+from workers.mechanisms.epsvec.vectors import GRID
 from workers.meter import Meter
 from workers.records import Record, Records
 from workers.sample import MODEL_DIR
@@ -43,7 +47,6 @@ SMALL = {
     "stop": None,
     "seed": 5,
 }
-FIXED = {"sampling": "without-replacement"}
 
 
 @pytest.fixture(scope="module")
@@ -90,24 +93,27 @@ def released(model) -> dict[str, Artifact]:
 # --- the price ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("neighbours", list(Neighbours))
+CONFIGURATIONS = [
+    {"clipping": "per-layer", "partner": "hashed"},
+    {"clipping": "per-layer", "partner": "mean", "sampling_rate": 1.0},
+    {"clipping": "joint", "partner": "hashed", "sampling_rate": 0.5},
+    {"clipping": "joint", "partner": "mean", "shots": 0, "sampling_rate": 1.0},
+    {"layers": "3", "shots": 0},
+    {"shots_noise_multiplier": 3.0, "noise_multiplier": 3.0, "sampling_rate": 1.0},
+]
+FIXED = {"sampling": "without-replacement"}  # needs replace-one
+
+
 @pytest.mark.parametrize(
-    "raw",
+    ("neighbours", "raw"),
     [
-        {"clipping": "per-layer", "partner": "hashed"},
-        {"clipping": "per-layer", "partner": "mean", "sampling_rate": 1.0},
-        {"clipping": "joint", "partner": "hashed", "sampling_rate": 0.5},
-        {"clipping": "joint", "partner": "mean", "shots": 0, "sampling_rate": 1.0},
-        {"layers": "3", "shots": 0},
-        {"shots_noise_multiplier": 3.0, "noise_multiplier": 3.0, "sampling_rate": 1.0},
-        FIXED,
-        FIXED | {"clipping": "joint", "shots": 0},
+        *((relation, raw) for relation in Neighbours for raw in CONFIGURATIONS),
+        (REPLACE, FIXED),
+        (REPLACE, FIXED | {"clipping": "joint", "shots": 0}),
     ],
     ids=str,
 )
 def test_meter_equals_price_and_progress_is_public(model, neighbours, raw):
-    if "sampling" in raw and neighbours is ADD:
-        pytest.skip("a sample of fixed size needs replace-one")
     sizes = (22, 18) if "sampling" in raw else ()
     terms = Terms(neighbours, public_size=40, labels=LABELS, label_sizes=sizes)
     parameters, texts, artifacts, meter, progress = run(model, raw, terms=terms)
@@ -141,6 +147,26 @@ def test_what_a_job_does_follows_from_public_numbers(model, data):
     found = artifacts["shots"].json()["labels"]
     assert [each["label"] for each in found] == list(LABELS)
     assert all(len(each["shots"]) == 1 for each in found)
+
+
+@pytest.mark.parametrize("neighbours", list(Neighbours))
+@pytest.mark.parametrize("clipping", ["per-layer", "joint"])
+def test_noise_has_the_scale_that_is_priced(model, neighbours, clipping, monkeypatch):
+    """In the units of the paper: sigma over the public m, for a clipping norm C and b records of a unit."""
+    seen = []
+
+    def note(values, sigma):
+        seen.append(sigma)
+        return values
+
+    monkeypatch.setattr("workers.meter.gaussian_on_grid", note)
+    terms = Terms(neighbours, max_records_per_unit=3, public_size=40, labels=LABELS)
+    parameters = run(model, {"clipping": clipping, "clip": 2.5}, terms=terms)[0]
+    counts, sums = map(float, seen)
+    assert counts == pytest.approx(0.5 * shots_sensitivity(terms))
+    assert (2 * Fraction(seen[0])) ** 2 >= (9 if neighbours is ADD else 18)  # rounded up, never down
+    sigma = sums * parameters.clip / GRID / parameters.samples_per_label
+    assert sigma == pytest.approx(0.5 * vector_sensitivity(parameters, terms))
 
 
 # --- what is released ---------------------------------------------------------------------------
@@ -219,9 +245,10 @@ def test_every_text_that_begins_is_written_to_its_end(model):
     prompt = Scaffold("{examples}Another review ({label}):", "text", None, "plain", 24).prompt(
         model.tokenizer, LABELS[0]
     )
-    pen = Pen(replace(model, memory_bytes=1), 60, 1.0, generator(model.device, 3), "\n")
-    for count in (0, 1, 16, 50):
-        assert len(list(pen.write(prompt.ids, count))) == count
+    pen = Pen(replace(model, memory_bytes=1), 20, 1.0, generator(model.device, 3), "\n")
+    for each in (pen, replace(pen, model=model)):
+        for count in (0, 1, 17):
+            assert len(list(each.write(prompt.ids, count))) == count
     first = next(pen.write(prompt.ids, 10**8))  # texts come as they end; none is kept
     assert first.text
 
@@ -287,9 +314,12 @@ def test_a_judge_without_an_answer_drops_texts_and_never_hangs(model, released):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Pen, "answer", counting)
-        texts = again(model, released, public=public, rejection="judge", judge="small", samples=2)
+        patch.setattr(quality, "ANSWER_TOKENS", 8)
+        texts = again(
+            model, released, public=public, rejection="judge", judge="small", samples=2, label=LABELS[0]
+        )
     assert texts == []
-    assert asked == [2] * (quality.TRIES * 4 * 2)  # tries, rounds, labels
+    assert asked == [2] * (quality.TRIES * ROUNDS)
 
 
 def test_a_judge_is_asked_again_and_its_rating_decides(model, released, monkeypatch):

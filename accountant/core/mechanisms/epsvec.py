@@ -360,8 +360,11 @@ def _fixed_rate(parameters: Epsvec, terms: Terms) -> float:
 def context_tokens(parameters: Epsvec, template_tokens: int) -> int:
     """Longest context: prompt, fixed shots (each at most a text), and one record or text.
 
-    A text that is not in the template takes at most a token per byte, and one for each seam.
+    A text that is not in the template takes at most a token per byte, and one for each seam. A job over
+    artifacts has the earlier job's prompt, which its runner compares with the model (nothing is charged).
     """
+    if parameters.from_job is not None:
+        return parameters.max_tokens
     own = template_tokens + parameters.template.count("{description}") * _most_tokens(parameters.description)
     shots = parameters.shots * (own + parameters.max_tokens + _most_tokens(parameters.stop or "") + 2)
     chat = CHAT_TOKENS if parameters.prompting == "chat" else 0
