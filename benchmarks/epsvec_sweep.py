@@ -5,8 +5,8 @@
 On public text alone: half of the corpus plays the records, the other half is what texts are compared with.
 Shots, vectors and noise are those of the mechanism at --epsilon. How long a vector has to be depends on how
 long a model's states are, so coefficients are tried as shares (--strengths) of the mean length of the states
-of the layers; the clipping norm that is tried and named is the median length of a difference on this public text. It
-must be public: never measure it on the records to be protected.
+of the layers; the clipping norm that is tried and named is the median length of a difference on this public
+text. It must be public: never measure it on the records to be protected.
 
 Each row: layers, coefficient, the share that it is, MAUVE against the held-out half (its settings are printed
 below), quality by the rule of `rejection` (0 to 10), share of texts that came to their end. Recommended: the

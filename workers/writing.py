@@ -9,7 +9,8 @@ them.
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -104,10 +105,15 @@ class Pen:
             current = torch.where(going.unsqueeze(1), values, first)
 
     def _draw(self, logits: torch.Tensor) -> torch.Tensor:
-        """A token for each row: (rows,). A row without finite logits draws any."""
-        scaled = logits / self.temperature
-        weights = torch.softmax(scaled.nan_to_num(nan=0.0), dim=1)
-        return torch.multinomial(weights, 1, generator=self.random).squeeze(1)
+        """A token for each row, by its share of the cumulative weights: (rows,).
+
+        A row without finite logits draws any.
+        """
+        weights = ((logits - logits.amax(dim=1, keepdim=True)) / self.temperature).exp_()
+        bounds = weights.cumsum(dim=1)
+        points = torch.rand((len(logits), 1), generator=self.random, device=logits.device) * bounds[:, -1:]
+        found = torch.searchsorted(bounds, points, right=True).squeeze(1)
+        return found.clamp(max=logits.shape[1] - 1)
 
     def _ended(self, text: list[int], token: int) -> Written | None:
         """The text, if `token` ends it; otherwise the token is added."""
@@ -131,11 +137,11 @@ class Pen:
         """Whether a stop text can end with this token: decoding every text at every step would take long."""
         if not self.stop:
             return False
-        return not self.stop.isascii() or token in self._last_tokens
+        return not self.stop.isascii() or token in _tokens_with(self.model.tokenizer, self.stop[-1])
 
-    @cached_property
-    def _last_tokens(self) -> frozenset[int]:
-        """Tokens that hold the last character of the stop text."""
-        ids = [[token] for token in range(len(self.model.tokenizer))]
-        texts = self.model.tokenizer.batch_decode(ids, skip_special_tokens=True)
-        return frozenset(token for token, text in enumerate(texts) if self.stop[-1] in text)
+
+@lru_cache(maxsize=8)
+def _tokens_with(tokenizer: Any, character: str) -> frozenset[int]:
+    """Tokens that hold a character."""
+    texts = tokenizer.batch_decode([[token] for token in range(len(tokenizer))], skip_special_tokens=True)
+    return frozenset(token for token, text in enumerate(texts) if character in text)

@@ -28,7 +28,7 @@ amplified once (its Theorem 4.2 with the exact profile: Balle et al. 2018, Theor
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
@@ -299,24 +299,29 @@ def resolve(parameters: Epsvec, terms: Terms) -> Epsvec:
             return gaussian_multiplier(epsilon, terms.delta, count)
         return sampled_multiplier(epsilon, terms.delta, count, rate)
 
-    parameters = _bounded(with_multiplier(parameters, calibrate), terms, "noise_multiplier")
+    parameters = _with_bounded(parameters, terms, calibrate, "noise_multiplier", "epsilon")
     if not parameters.shots:
         return parameters
-    parameters = with_multiplier(
+    return _with_bounded(
         parameters,
+        terms,
         lambda epsilon: gaussian_multiplier(epsilon, terms.delta),
         "shots_noise_multiplier",
         "shots_epsilon",
     )
-    return _bounded(parameters, terms, "shots_noise_multiplier")
 
 
-def _bounded(parameters: Epsvec, terms: Terms, field: str) -> Epsvec:
-    """Refuse noise beyond all use, before anything is read."""
+def _with_bounded(
+    parameters: Epsvec, terms: Terms, calibrate: Callable[[float], float], multiplier: str, epsilon: str
+) -> Epsvec:
+    """`with_multiplier`; noise beyond all use is refused before anything is read."""
+    asked = epsilon if getattr(parameters, multiplier) is None else multiplier
+    parameters = with_multiplier(parameters, calibrate, multiplier, epsilon)
     most = MOST_NOISE / (doubled(terms) * terms.max_records_per_unit)
-    given = resolved(getattr(parameters, field), field)
+    given = resolved(getattr(parameters, multiplier), multiplier)
     if given > most:
-        raise invalid(field, f"{given:.6g} leaves nothing but noise", f"at most {most:.6g}")
+        why = f"a noise multiplier of {given:.6g} leaves nothing but noise"
+        raise invalid(asked, why, f"a multiplier of at most {most:.6g}")
     return parameters
 
 
