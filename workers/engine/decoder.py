@@ -254,6 +254,23 @@ class Decoder:
         self._extent = begin + max((state.written for state in self.batches), default=0)
         return self._passes(self._append, self.most_rows, set(tokens))
 
+    def extend(self, tokens: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
+        """Append to each context a token of its own; values for the next one, a row for each.
+
+        For a single batch whose contexts write texts of their own. `tokens`: (contexts,). `written`:
+        (contexts,), how many tokens the text of each has before this one; 0 begins a new text. Rows that
+        stand still repeat what they appended last. Raises ValueError where a text would pass `shape.text`.
+        """
+        (state,) = self.batches
+        longest = int(written.max())
+        if longest >= self.shape.text:
+            raise ValueError("the text is as long as its public length allows")
+        begin = self.shape.prefix + self.shape.rest
+        self.columns[state.rows] = begin + written
+        self.tokens[state.rows] = tokens
+        self._extent = begin + longest + 1
+        return torch.cat([values for _, values in self._passes(self._append, self.most_rows, {0})])
+
 
 def _overlap(one: slice, other: slice) -> slice | None:
     start, stop = max(one.start, other.start), min(one.stop, other.stop)

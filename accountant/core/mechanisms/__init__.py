@@ -41,6 +41,7 @@ RUNNABLE: frozenset[str] = frozenset(
         noisy_count.MECHANISM,
         evaluation.MECHANISM,
         invisible_ink.MECHANISM,
+        epsvec.MECHANISM,
     )
 )
 

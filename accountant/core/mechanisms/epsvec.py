@@ -19,13 +19,16 @@ Sampling, with b records of a unit drawn together by one coin:
 Every filter takes the smaller of the amplified and the plain price; alone, both are exact and the
 amplified is never larger. Labels partition the records: the price is that of one label.
 
+What else a job reads is public: the language model, an embedding model, a judge. Candidates, partners and
+texts are the model's own, made of what was released, so their number, prompts and seeds cost nothing.
+
 Departures from the paper: it calibrates by sqrt(2 ln(1.25/delta))/epsilon, wrong for epsilon > 1, adds up
 L layers as (L epsilon, L delta), and amplifies that; here the L Gaussians are one, calibrated exactly, and
 amplified once (its Theorem 4.2 with the exact profile: Balle et al. 2018, Theorems 8 and 9).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
@@ -62,15 +65,36 @@ from accountant.core.events import (
 from accountant.core.pricing import Mechanism, Neighbours, Price, Terms
 from accountant.core.template import check_template
 
-DEFAULT_TEMPLATE = "A text ({label}):"
+#: The prompt of every step (paper 000, B.3 to B.5, in other words): with no example, some, and one text more.
+DEFAULT_TEMPLATE = (
+    "What follows is a varied collection: every entry is a {description}, and a person wrote it. An entry "
+    "stands between [start] and [end] and has two parts. Kind tells what sort of entry it is. Content is the "
+    "text itself.\n\n{examples}[start]\nKind: {label}\nContent:"
+)
+DEFAULT_STOP = "[end]"
 MOST_LAYERS = 1_000
+
+#: The paper's layers and coefficients (Table 5). For other models: python -m benchmarks.epsvec_sweep.
+PAPER_SETTINGS: Mapping[str, tuple[str, float]] = {
+    "Llama-3.1-8B": ("18-21", 1.4),
+    "OLMo-3-1025-7B": ("15-16", 1.0),
+    "Qwen3-4B-Base": ("19-20", 10.0),
+    "gemma-3-4b-pt": ("17-18", 800.0),
+}
+
+#: Tokens set aside for what a chat template puts around a request.
+CHAT_TOKENS = 128
+
+#: sigma in units of what a record may add to a sum, at most: above, no steering would be left to see, and
+#: sums with their noise would leave the integers that they are kept in.
+MOST_NOISE = 2**22
 
 
 class Epsvec(GaussianNoise):
     """Parameters of `epsvec`; the defaults are the paper's for Llama-3.1-8B where it gives one.
 
-    noise_multiplier and epsilon are those of the vectors. Coefficients and layers of other models:
-    OLMo-3-7B 1 (15-16), Qwen-3-4B 10 (19-20), Gemma-3-4B 800 (17-18).
+    noise_multiplier and epsilon are those of the vectors. A job with `from_job` writes with the prompts,
+    shots, layers and vectors of the earlier one.
     """
 
     either: ClassVar[tuple[tuple[str, str], ...]] = (
@@ -92,6 +116,12 @@ class Epsvec(GaussianNoise):
         le=MOST_MULTIPLIER,
         description="σ over the sensitivity of the counts, instead of shots_epsilon",
     )
+    embedding: str | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description="embedding model that compares records with candidates; nothing: the model's own states",
+    )
     samples_per_label: int = Field(
         500, ge=1, le=1_000_000_000, description="public (expected) number m of records drawn per label"
     )
@@ -111,14 +141,49 @@ class Epsvec(GaussianNoise):
     partner: Literal["hashed", "mean"] = Field(
         "hashed", description="subtract a synthetic text picked by a keyed hash, or the mean of all"
     )
+    partners: int = Field(
+        500, ge=1, le=100_000, description="synthetic texts per label that records are compared with: free"
+    )
     coefficient: float = Field(1.4, ge=0, le=1_000_000, description="how strongly a vector steers")
     temperature: float = Field(1.6, ge=0.001, le=1_000, description="temperature of every draw")
     rejection: Literal["none", "judge", "rule"] = Field("none", description="what drops poor samples: free")
+    judge: str | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description="language model that rates samples, for rejection judge",
+    )
     min_quality: int = Field(6, ge=0, le=10, description="samples below this quality are dropped")
     samples: int = Field(1_000, ge=1, le=100_000_000, description="texts written per label: free")
+    label: str | None = Field(
+        None, min_length=1, max_length=200, description="write texts of this label only; nothing: of each"
+    )
     max_tokens: int = Field(300, ge=1, le=1_000_000, description="a text ends here at the latest")
     record_tokens: int = Field(300, ge=1, le=1_000_000, description="a record is cut after this many")
-    template: str = Field(DEFAULT_TEMPLATE, max_length=8_000, description="the prompt; slot {label}")
+    description: str = Field(
+        "text",
+        min_length=1,
+        max_length=500,
+        description="what a text is, as the prompt says it; slot {label}",
+    )
+    template: str = Field(
+        DEFAULT_TEMPLATE,
+        max_length=8_000,
+        description="the prompt; slot {examples} for the shots, and {label} and {description}. What follows "
+        "{examples} stands before each shot and before the text to be written",
+    )
+    stop: str | None = Field(
+        DEFAULT_STOP,
+        min_length=1,
+        max_length=100,
+        description="ends each shot and each text; nothing: a new line",
+    )
+    prompting: Literal["chat", "plain"] = Field(
+        "chat", description="chat: by the model's chat template, where it has one; plain: never"
+    )
+    seed: int | None = Field(
+        None, ge=0, le=2**53 - 1, description="of what the model writes; private noise has none"
+    )
 
 
 def layer_range(parameters: Epsvec) -> range:
@@ -211,7 +276,13 @@ def _describe_vectors(parameters: Epsvec, terms: Terms, vectors: Event) -> str:
 
 def resolve(parameters: Epsvec, terms: Terms) -> Epsvec:
     """Fill in rates and noise; refuse sampling that the relation or the numbers don't allow."""
-    check_template(parameters.template, required=(), optional=("label",))
+    check_template(parameters.template, required=("examples",), optional=("label", "description"))
+    check_template(parameters.description, required=(), optional=("label",), field="description")
+    if parameters.label is not None and parameters.label not in terms.labels:
+        allowed = ", ".join(terms.labels) or "nothing: the dataset has no labels"
+        raise invalid("label", f"{parameters.label!r} is not declared", allowed)
+    if parameters.judge is not None and parameters.rejection != "judge":
+        raise invalid("judge", f"rejection is {parameters.rejection}", "nothing, or rejection judge")
     count = gaussians(parameters)
     if parameters.from_job is not None:
         return without_noise(parameters)
@@ -228,15 +299,30 @@ def resolve(parameters: Epsvec, terms: Terms) -> Epsvec:
             return gaussian_multiplier(epsilon, terms.delta, count)
         return sampled_multiplier(epsilon, terms.delta, count, rate)
 
-    parameters = with_multiplier(parameters, calibrate)
+    parameters = _with_bounded(parameters, terms, calibrate, "noise_multiplier", "epsilon")
     if not parameters.shots:
         return parameters
-    return with_multiplier(
+    return _with_bounded(
         parameters,
+        terms,
         lambda epsilon: gaussian_multiplier(epsilon, terms.delta),
         "shots_noise_multiplier",
         "shots_epsilon",
     )
+
+
+def _with_bounded(
+    parameters: Epsvec, terms: Terms, calibrate: Callable[[float], float], multiplier: str, epsilon: str
+) -> Epsvec:
+    """`with_multiplier`; noise beyond all use is refused before anything is read."""
+    asked = epsilon if getattr(parameters, multiplier) is None else multiplier
+    parameters = with_multiplier(parameters, calibrate, multiplier, epsilon)
+    most = MOST_NOISE / (doubled(terms) * terms.max_records_per_unit)
+    given = resolved(getattr(parameters, multiplier), multiplier)
+    if given > most:
+        why = f"a noise multiplier of {given:.6g} leaves nothing but noise"
+        raise invalid(asked, why, f"a multiplier of at most {most:.6g}")
+    return parameters
 
 
 def _poisson_rate(parameters: Epsvec, terms: Terms) -> float:
@@ -277,18 +363,43 @@ def _fixed_rate(parameters: Epsvec, terms: Terms) -> float:
 
 
 def context_tokens(parameters: Epsvec, template_tokens: int) -> int:
-    """Longest context: template, fixed shots (each at most a text), and one record or text."""
-    shots = parameters.shots * (template_tokens + parameters.max_tokens)
-    return template_tokens + shots + max(parameters.record_tokens, parameters.max_tokens)
+    """Longest context: prompt, fixed shots (each at most a text), and one record or text.
+
+    A text that is not in the template takes at most a token per byte, and one for each seam. A job over
+    artifacts has the earlier job's prompt, which its runner compares with the model (nothing is charged).
+    """
+    if parameters.from_job is not None:
+        return parameters.max_tokens
+    own = template_tokens + parameters.template.count("{description}") * _most_tokens(parameters.description)
+    shots = parameters.shots * (own + parameters.max_tokens + _most_tokens(parameters.stop or "") + 2)
+    chat = CHAT_TOKENS if parameters.prompting == "chat" else 0
+    return own + chat + shots + max(parameters.record_tokens, parameters.max_tokens)
+
+
+def _most_tokens(text: str) -> int:
+    return len(text.encode()) + 1
 
 
 def unfit(parameters: Epsvec, facts: Mapping[str, Any]) -> FieldProblem | None:
-    """Layers that the model does not have."""
+    """Layers that the model does not have; a job over artifacts uses those of the earlier one."""
     count = facts.get("layers")
-    if count is None or layer_range(parameters)[-1] < count:
+    if parameters.from_job is not None or count is None or layer_range(parameters)[-1] < count:
         return None
     problem = f"{parameters.layers} are asked for, the model has {count} layers"
     return FieldProblem("layers", problem, f"0 to {count - 1}")
+
+
+def missing(parameters: Epsvec) -> FieldProblem | None:
+    """A judge's name: rejection is free, so the price does without."""
+    if parameters.rejection == "judge" and parameters.judge is None:
+        return FieldProblem("judge", "rejection judge needs one", "the name of a language model")
+    return None
+
+
+def resources(parameters: Epsvec) -> dict[str, str]:
+    """The registered models that the parameters name."""
+    kinds = {"embedding": "embedding", "judge": "model"}
+    return {field: kind for field, kind in kinds.items() if getattr(parameters, field) is not None}
 
 
 MECHANISM = Mechanism(
@@ -301,5 +412,8 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="epsilon",
+    missing=missing,
     unfit=unfit,
+    resources=resources,
+    progress_unit="texts",
 )

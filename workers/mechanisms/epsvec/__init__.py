@@ -1,0 +1,175 @@
+"""`epsvec` (paper 000, Algorithms 1 and 2): three steps, and what they release.
+
+    shots      candidates of the model alone -> noisy counts of the nearest -> the largest  artifact "shots"
+    vectors    states of records minus those of partners -> noisy sums -> directions        artifact "vectors"
+    texts      the model with the shots in its prompt, steered by the vectors; any number, free
+
+A later job with `from_job` begins at the third step. Its prompts, layers and shots are those of the first
+job, because a vector is the difference to what that very prompt makes of the model.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from accountant.core.mechanisms.epsvec import Epsvec, layer_range
+from accountant.core.pricing import Terms
+from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Text
+from workers.mechanisms.epsvec import shots as fixed_shots
+from workers.mechanisms.epsvec import vectors as dataset_vectors
+from workers.mechanisms.epsvec.prompts import Scaffold
+from workers.mechanisms.epsvec.shots import Label, OwnEmbedder, Shot
+from workers.mechanisms.epsvec.steering import Steered, check_fit, texts_of
+from workers.meter import Meter
+from workers.models import LocalModel
+from workers.records import Records
+from workers.writing import Pen, generator
+
+SHOTS, VECTORS = "shots", "vectors"
+
+
+class Runner:
+    """Runs `epsvec`."""
+
+    def total(self, parameters: Epsvec, terms: Terms) -> int:
+        """Texts read and written, as the parameters state them: public."""
+        labels = max(1, len(terms.labels))
+        written = parameters.samples * (labels if parameters.label is None else 1)
+        if parameters.from_job is not None:
+            return written
+        candidates = parameters.candidates if parameters.shots else 0
+        return written + labels * (candidates + parameters.partners + parameters.samples_per_label)
+
+    def run(
+        self,
+        parameters: Epsvec,
+        terms: Terms,
+        records: Records,
+        model: LocalModel,
+        meter: Meter,
+        progress: Progress,
+        public: Public = NOTHING_PUBLIC,
+    ) -> Iterator[Text | Artifact]:
+        """Release shots and vectors, then write."""
+        scaffold = Scaffold.of(parameters)
+        random = generator(model.device, parameters.seed)
+        chosen = find_shots(parameters, terms, records, model, meter, progress, public, random)
+        yield Artifact.of_json(
+            SHOTS,
+            "fixed-shots",
+            {"scaffold": scaffold.to_json(), "labels": fixed_shots.to_json(chosen)},
+        )
+        found = find_vectors(parameters, terms, records, model, meter, progress, chosen, random)
+        layers = np.array(layer_range(parameters), np.int64)
+        yield Artifact.of_tensors(VECTORS, "dataset-vectors", {"vectors": found, "layers": layers})
+        yield from _write(
+            parameters, model, progress, public, Steered(scaffold, chosen, layers, found), random
+        )
+
+    def reuse(
+        self,
+        parameters: Epsvec,
+        terms: Terms,
+        artifacts: Mapping[str, Artifact],
+        model: LocalModel,
+        progress: Progress,
+        public: Public = NOTHING_PUBLIC,
+    ) -> Iterator[Text]:
+        """Write with the shots and vectors of an earlier job. Raises DataError where they don't fit."""
+        released = artifacts[SHOTS].json()
+        chosen = fixed_shots.from_json(released["labels"])
+        tensors = artifacts[VECTORS].tensors()
+        steered = Steered(
+            Scaffold.from_json(released["scaffold"]), chosen, tensors["layers"], tensors["vectors"]
+        )
+        check_fit(parameters, terms, model, steered)
+        yield from _write(
+            parameters, model, progress, public, steered, generator(model.device, parameters.seed)
+        )
+
+
+def find_shots(
+    parameters: Epsvec,
+    terms: Terms,
+    records: Records,
+    model: LocalModel,
+    meter: Meter,
+    progress: Progress,
+    public: Public,
+    random: torch.Generator,
+) -> dict[Label, list[Shot]]:
+    """The first step: candidates of every label, their noisy counts, the shots."""
+    if not parameters.shots:
+        return {label: [] for label in records.labels}
+    scaffold = Scaffold.of(parameters)
+    pen = Pen(model, parameters.max_tokens, parameters.temperature, random, scaffold.marker)
+    candidates = {}
+    for label in records.labels:
+        prompt = scaffold.prompt(model.tokenizer, label)
+        # Each text once, and no empty one: a count is of a text, not of how often it was written.
+        written = _counted(pen, prompt.ids, parameters.candidates, progress)
+        candidates[label] = list(dict.fromkeys(text for text in written if text))
+    embedder = OwnEmbedder(model) if parameters.embedding is None else public.embedder("embedding")
+    tokens = parameters.record_tokens
+    counts = fixed_shots.count_near(records, candidates, embedder, tokens, progress.check)
+    noisy = fixed_shots.release(parameters, terms, counts, meter)
+    return {
+        label: fixed_shots.largest(texts, noisy[label], parameters.shots)
+        for label, texts in candidates.items()
+    }
+
+
+def find_vectors(
+    parameters: Epsvec,
+    terms: Terms,
+    records: Records,
+    model: LocalModel,
+    meter: Meter,
+    progress: Progress,
+    shots: Mapping[Label, Sequence[Shot]],
+    random: torch.Generator,
+) -> NDArray[np.float32]:
+    """The second step: partners of every label, the sum over the records drawn, the noisy vectors.
+
+    (labels, layers, hidden). Progress moves when all labels are done: that of one would tell its size.
+    """
+    scaffold, layers = Scaffold.of(parameters), layer_range(parameters)
+    model.structure.check_layers(list(layers))
+    pen = Pen(model, parameters.max_tokens, parameters.temperature, random, scaffold.marker)
+    views = {}
+    for label, own in shots.items():
+        prompt = scaffold.prompt(model.tokenizer, label, [shot.text for shot in own])
+        texts = list(_counted(pen, prompt.ids, parameters.partners, progress))
+        found = dataset_vectors.partners(
+            model, prompt, texts, parameters.record_tokens, layers, parameters.partner
+        )
+        views[label] = dataset_vectors.View(prompt, found)
+    taking_part = dataset_vectors.drawn(parameters, terms, records)
+    total = dataset_vectors.sums(parameters, model, taking_part, records.key, views, progress.check)
+    vectors = dataset_vectors.release(parameters, terms, total, meter)
+    progress.advance(parameters.samples_per_label * len(views))
+    return vectors
+
+
+def _counted(pen: Pen, prompt: list[int], count: int, progress: Progress) -> Iterator[str]:
+    for each in pen.write(prompt, count):
+        progress.advance()
+        yield each.text
+
+
+def _write(
+    parameters: Epsvec,
+    model: LocalModel,
+    progress: Progress,
+    public: Public,
+    steered: Steered,
+    random: torch.Generator,
+) -> Iterator[Text]:
+    """The third step, for every label or the one that is asked for."""
+    judge: Any = public.model("judge") if parameters.rejection == "judge" else None
+    for label in steered.shots:
+        if parameters.label in (None, label):
+            yield from texts_of(parameters, model, steered, label, judge, random, progress)

@@ -1,0 +1,133 @@
+"""Fixed shots (paper 000, section 4.4): candidates without private data, a noisy count of who is near which.
+
+    count[j]  = records of the label whose nearest candidate, by cosine, is j
+    released  = count + noise, of all labels in one release; the largest `shots` of each label are its shots
+
+A record counts for one candidate of its own label, and which one depends on that record alone
+(workers/neighbours.py), so a unit moves the counts by as many steps as it has records.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+
+from accountant.core.batches import doubled
+from accountant.core.events import Gaussian
+from accountant.core.mechanisms.epsvec import Epsvec
+from accountant.core.pricing import Terms
+from workers.embeddings import ROWS, Embedder, embed_all
+from workers.engine import HEAD, Shape, hidden_states, sizes
+from workers.meter import Meter
+from workers.models import LocalModel
+from workers.neighbours import Floats, Integers, unit, votes
+from workers.records import Records
+
+Label = str | None
+Check = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A candidate that was kept, and its noisy count."""
+
+    text: str
+    count: int
+
+
+class OwnEmbedder:
+    """The language model's own view of a text: what its head receives, averaged over the text's tokens.
+
+    Where no embedding model is named. As mean-pooled causal models are in workers/embeddings.py.
+    """
+
+    def __init__(self, model: LocalModel) -> None:
+        self.model = model
+        self.dimensions, self.context_tokens = model.structure.hidden, model.context_tokens
+
+    def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:
+        """As `workers.embeddings.Embedder.embed`."""
+        width = min(tokens or self.context_tokens, self.context_tokens)
+        shape = Shape(0, width, 0)
+        chosen = sizes(self.model.network, shape, 1, ROWS, self.model.memory_bytes)
+        group: list[list[int]] = []
+
+        def states() -> Floats:
+            spans = [(0, len(ids)) for ids in group]
+            rows = hidden_states(self.model.structure, group, [HEAD], shape, chosen, spans=spans)
+            return unit(torch.cat(list(rows)).cpu().numpy())
+
+        for text in texts:
+            shown = text[: 32 * width].strip()
+            ids = self.model.tokenizer.encode(shown, add_special_tokens=False) if shown else []
+            group.append(list(ids[:width]))
+            if len(group) == ROWS:
+                yield states()
+                group = []
+        if group:
+            yield states()
+
+
+def count_near(
+    records: Records, candidates: Mapping[Label, Sequence[str]], embedder: Embedder, tokens: int, check: Check
+) -> dict[Label, Integers]:
+    """How many records of each label are nearest to each of its candidates: int64 (candidates,).
+
+    Private, and held in memory only. Embeddings of candidates are centred on their mean, which is public: the
+    states of a language model lie in a narrow cone, where all cosines are alike.
+    """
+    found = {}
+    for label in records.labels:
+        texts = list(candidates[label])
+        places = embed_all(embedder, texts, tokens)
+        centre = places.mean(axis=0) if texts else np.zeros(embedder.dimensions, np.float32)
+        own = (record.text for record in records.records if record.label == label)
+        usable = (np.abs(unit(places - centre)) > 0).any()
+        if not usable:  # nothing to be near to: counts are zero, whatever the records
+            found[label] = np.zeros(len(texts), np.int64)
+            continue
+        found[label] = votes(_centred(embedder.embed(own, tokens), centre, check), places - centre)
+    return found
+
+
+def _centred(pieces: Iterator[Floats], centre: Floats, check: Check) -> Iterator[Floats]:
+    """A row of zeros is a text that can't be placed and stays one."""
+    for piece in pieces:
+        check()
+        known = (piece != 0).any(axis=1, keepdims=True)
+        yield np.where(known, piece - centre, 0).astype(np.float32)
+
+
+def release(
+    parameters: Epsvec, terms: Terms, counts: Mapping[Label, Integers], meter: Meter
+) -> dict[Label, Integers]:
+    """The counts of all labels with noise: one release, since a unit may have records of several labels."""
+    assert parameters.shots_noise_multiplier is not None
+    root = Fraction(1) if doubled(terms) == 1 else Fraction(2**0.5)  # the float lies above the root
+    sensitivity = terms.max_records_per_unit * root
+    event = Gaussian(parameters.shots_noise_multiplier)
+    noisy = meter.gaussian(np.concatenate(list(counts.values())), sensitivity, event)
+    ends = np.cumsum([len(each) for each in counts.values()])[:-1]
+    return dict(zip(counts, np.split(noisy, ends), strict=True))
+
+
+def largest(candidates: Sequence[str], noisy: Integers, shots: int) -> list[Shot]:
+    """The `shots` candidates with the largest noisy counts; of equals, the first."""
+    order = np.argsort(-noisy, kind="stable")[:shots]
+    return [Shot(candidates[place], int(noisy[place])) for place in order.tolist()]
+
+
+def to_json(shots: Mapping[Label, Sequence[Shot]]) -> list[dict[str, Any]]:
+    return [
+        {"label": label, "shots": [{"text": shot.text, "noisy_count": shot.count} for shot in each]}
+        for label, each in shots.items()
+    ]
+
+
+def from_json(value: Any) -> dict[Label, list[Shot]]:
+    return {
+        each["label"]: [Shot(shot["text"], shot["noisy_count"]) for shot in each["shots"]] for each in value
+    }

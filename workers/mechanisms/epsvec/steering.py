@@ -1,0 +1,110 @@
+"""Steered writing (paper 000, Equation 3): beta v added to the residual stream at every position.
+
+Everything here is made of what was released, so it costs nothing, however many texts are written.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from accountant.core.errors import DataError
+from accountant.core.mechanisms.epsvec import Epsvec
+from accountant.core.pricing import Terms
+from workers.interface import Progress, Text
+from workers.mechanisms.epsvec.prompts import Scaffold
+from workers.mechanisms.epsvec.quality import Judge, Rate, by_rule
+from workers.mechanisms.epsvec.shots import Label, Shot
+from workers.models import LocalModel
+from workers.writing import Pen, Written
+
+#: How often texts are written in place of those that were dropped; then fewer come out than were asked for.
+ROUNDS = 4
+
+#: Texts that are rated together.
+TOGETHER = 64
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Steered:
+    """What the first two steps released: prompts, shots by label, and vectors (labels, layers, hidden)."""
+
+    scaffold: Scaffold
+    shots: Mapping[Label, Sequence[Shot]]
+    layers: NDArray[np.int64]
+    vectors: NDArray[np.float32]
+
+    def bias(self, label: Label, coefficient: float) -> dict[int, torch.Tensor]:
+        """What is added after each layer: layer to (hidden,)."""
+        own = self.vectors[list(self.shots).index(label)]
+        pairs = zip(self.layers.tolist(), own, strict=True)
+        return {layer: torch.from_numpy(coefficient * vector) for layer, vector in pairs}
+
+
+def check_fit(parameters: Epsvec, terms: Terms, model: LocalModel, steered: Steered) -> None:
+    """Raises DataError where a job can't write with what an earlier one released."""
+    labels: Sequence[Label] = terms.labels or (None,)
+    unknown = [label for label in labels if label not in steered.shots]
+    if unknown:
+        raise DataError(f"label: the job in from_job released no vector for {unknown[0]!r}")
+    model.structure.check_layers(steered.layers.tolist())
+    if steered.vectors.shape != (len(steered.shots), len(steered.layers), model.structure.hidden):
+        raise DataError("from_job: its vectors are not of this model's width")
+    for label in labels:
+        shots = [shot.text for shot in steered.shots[label]]
+        needed = len(steered.scaffold.prompt(model.tokenizer, label, shots).ids) + parameters.max_tokens
+        if needed > model.context_tokens:
+            raise DataError(f"max_tokens: with the earlier job's shots {needed} tokens would be needed")
+
+
+def texts_of(
+    parameters: Epsvec,
+    model: LocalModel,
+    steered: Steered,
+    label: Label,
+    judge: LocalModel | None,
+    random: torch.Generator,
+    progress: Progress,
+) -> Iterator[Text]:
+    """`samples` texts of one label, or fewer where too many are dropped; empty ones are left out."""
+    shots = [shot.text for shot in steered.shots[label]]
+    prompt = steered.scaffold.prompt(model.tokenizer, label, shots)
+    pen = Pen(model, parameters.max_tokens, parameters.temperature, random, steered.scaffold.marker)
+    bias = steered.bias(label, parameters.coefficient) if parameters.coefficient else None
+    rate = _rating(parameters, judge, pen)
+    left = parameters.samples
+    for _ in range(ROUNDS if rate is not None else 1):
+        for group in _groups(pen.write(prompt.ids, left, bias), TOGETHER if rate is not None else 1):
+            kept = _good(group, rate, parameters.min_quality)
+            left -= len(kept)
+            progress.advance(len(kept))
+            yield from (Text(each.text, label, each.complete) for each in kept if each.text)
+        if not left:
+            return
+    progress.advance(left)
+
+
+def _rating(parameters: Epsvec, judge: LocalModel | None, pen: Pen) -> Rate | None:
+    if parameters.rejection == "none":
+        return None
+    if judge is None:
+        return by_rule
+    return Judge.of(judge, pen)
+
+
+def _good(group: Sequence[Written], rate: Rate | None, least: int) -> list[Written]:
+    if rate is None:
+        return list(group)
+    return [each for each, quality in zip(group, rate(group), strict=True) if quality >= least]
+
+
+def _groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    stream = iter(items)
+    while group := list(islice(stream, size)):
+        yield group

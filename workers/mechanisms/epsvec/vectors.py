@@ -1,0 +1,200 @@
+"""Dataset vectors (paper 000, Algorithm 1), with the sum of integers that the price is stated for.
+
+    h(x)     = hidden states after each layer, averaged over the text's tokens, inside the fixed-shot prompt
+    d(x)     = h(x) - h(partner): a synthetic text picked by a keyed hash of the record, or the mean of all
+    clipped  = d(x) scaled to norm C or less, on a grid of 2^16 steps to C, towards zero: never longer than C
+    sum      = of the records drawn, exact in int64; one release for all layers and labels
+    vector   = sum with noise, over the public m, brought to length 1 layer by layer (free)
+
+The labels' sums stand side by side in each release: a unit whose records bear several labels is drawn once
+and moves all of them together by no more than its records' number times C. A record's coin and its partner
+depend on nothing but itself, so one that comes or goes moves no other. Sums, states and coins are never
+written to disk.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain, islice, zip_longest
+from random import SystemRandom
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountant.core.batches import doubled
+from accountant.core.mechanisms.epsvec import Epsvec, layer_range, vectors_event
+from accountant.core.pricing import Terms
+from workers.engine import Shape, hidden_states, sizes
+from workers.mechanisms.epsvec.prompts import Prompt
+from workers.meter import Meter
+from workers.models import LocalModel
+from workers.records import Record, Records, keyed_hash
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+Label = str | None
+
+#: Steps of the grid to the clipping norm. A record's integers, squared and added up, stay below 2^32.
+GRID = 2**16
+
+#: Texts in one forward pass, at most: public.
+ROWS = 64
+
+
+_SYSTEM = SystemRandom()
+
+
+# --- who takes part -----------------------------------------------------------------------------
+
+
+def heads(rate: float) -> bool:
+    """A coin that shows heads with probability `rate`, exactly, by the operating system's entropy."""
+    numerator, denominator = rate.as_integer_ratio()  # the denominator is a power of two
+    return secrets.randbits(denominator.bit_length() - 1) < numerator if denominator > 1 else True
+
+
+def drawn(
+    parameters: Epsvec,
+    terms: Terms,
+    records: Records,
+    coin: Callable[[float], bool] = heads,
+    pick: Callable[[range, int], Iterable[int]] = _SYSTEM.sample,
+) -> list[Record]:
+    """The records of the units that take part: all records of a unit, or none.
+
+    `coin` and `pick` are for tests.
+    """
+    if parameters.sampling == "poisson":
+        rate = parameters.sampling_rate
+        assert rate is not None
+        return [record for unit in _units(terms, records.records) if coin(rate) for record in unit]
+    chosen: list[Record] = []
+    for size, group in _strata(terms, records):
+        units = _units(terms, group)
+        # A place without a record, because it could not be read, is drawn like any other.
+        places = pick(range(max(size, len(units))), parameters.samples_per_label)
+        chosen += [record for place in places if place < len(units) for record in units[place]]
+    return chosen
+
+
+def _units(terms: Terms, records: Iterable[Record]) -> list[list[Record]]:
+    """Records by unit. Where a unit has one record, equal records are units of their own."""
+    if terms.max_records_per_unit == 1:
+        return [[record] for record in records]
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.unit, []).append(record)
+    return list(found.values())
+
+
+def _strata(terms: Terms, records: Records) -> list[tuple[int, list[Record]]]:
+    """(exact public size, records) of each label, or of everything where there is no label."""
+    sizes_of = terms.label_sizes if terms.labels else (terms.public_size or 0,)
+    groups = [[record for record in records.records if record.label == label] for label in records.labels]
+    return list(zip(sizes_of, groups, strict=True))
+
+
+# --- states -------------------------------------------------------------------------------------
+
+
+def states(
+    model: LocalModel, prompt: Prompt, texts: Iterable[str], tokens: int, layers: range
+) -> Iterator[Floats]:
+    """Mean-pooled states of each text in the place after the prompt: (layers, hidden) float32, in order.
+
+    An empty text gives NaN. Every pass has the same public shape; memory does not grow with the texts.
+    """
+    prefix, own = prompt.ids[:-1], prompt.ids[-1:]
+    shape = Shape(len(prefix), 1 + tokens, 0)
+    chosen = sizes(model.network, shape, 1, ROWS, model.memory_bytes)
+    stream = iter(texts)
+    while group := [own + prompt.read(text, tokens) for text in islice(stream, chosen.rows)]:
+        spans = [(1, len(ids)) for ids in group]
+        found = hidden_states(model.structure, group, layers, shape, chosen, prefix=prefix, spans=spans)
+        yield from (each.cpu().numpy() for each in found)
+
+
+def partners(
+    model: LocalModel, prompt: Prompt, texts: Sequence[str], tokens: int, layers: range, kind: str
+) -> Floats:
+    """States that records are compared with: (partners, layers, hidden); for kind "mean" their mean alone."""
+    found = np.stack(list(states(model, prompt, texts, tokens, layers)))
+    found = found[np.isfinite(found).all(axis=(1, 2))]
+    if not len(found):  # the model wrote nothing: records are compared with the origin
+        return np.zeros((1, len(layers), model.structure.hidden), np.float32)
+    return found.mean(axis=0, keepdims=True) if kind == "mean" else found
+
+
+def partner_of(record: Record, key: bytes, count: int) -> int:
+    """The number of a record's partner: a keyed hash of the record, and of nothing else."""
+    place = keyed_hash(key, "partner", record.unit, record.label or "", record.text)
+    return int.from_bytes(place[:8], "big") * count >> 64
+
+
+# --- sums ---------------------------------------------------------------------------------------
+
+
+def to_grid(difference: NDArray[np.float64], clip: float, clipping: str) -> Integers:
+    """A difference clipped to norm C = 2^16 steps, per layer or as a whole: (layers, hidden) int64.
+
+    Values are cut towards zero, so the integers' norm is at most 2^16, exactly: the norm in floating point is
+    off by less than 2^-36 of itself, which leaves the sum of squares below 2^32 + 1, and it is an integer.
+    What is not finite contributes zero.
+    """
+    if not np.isfinite(difference).all():
+        return np.zeros(difference.shape, np.int64)
+    axis = 1 if clipping == "per-layer" else None
+    norms = np.sqrt(np.sum(difference**2, axis=axis, keepdims=True))
+    return np.trunc(difference * (GRID / np.maximum(norms, clip))).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class View:
+    """What the records of one label are compared with."""
+
+    prompt: Prompt
+    partners: Floats
+
+
+def sums(
+    parameters: Epsvec,
+    model: LocalModel,
+    records: Sequence[Record],
+    key: bytes,
+    views: Mapping[Label, View],
+    check: Callable[[], None] = lambda: None,
+) -> Integers:
+    """The sum of the clipped differences of all records, label beside label: (layers, labels, hidden) int64.
+
+    Private, and held in memory only. A label with fewer records than are expected is filled up with empty
+    ones, which add nothing, so that labels take about the same time.
+    """
+    layers = layer_range(parameters)
+    total = np.zeros((len(layers), len(views), model.structure.hidden), np.int64)
+    for place, (label, view) in enumerate(views.items()):
+        own = [record for record in records if record.label == label]
+        filling = [""] * (parameters.samples_per_label - len(own))
+        texts = chain((record.text for record in own), filling)
+        found = states(model, view.prompt, texts, parameters.record_tokens, layers)
+        for record, state in zip_longest(own, found):
+            check()
+            if record is None:
+                continue
+            partner = view.partners[partner_of(record, key, len(view.partners))]
+            difference = state.astype(np.float64) - partner
+            total[:, place] += to_grid(difference, parameters.clip, parameters.clipping)
+    return total
+
+
+def release(parameters: Epsvec, terms: Terms, total: Integers, meter: Meter) -> Floats:
+    """The vectors of all labels, of length 1 in each layer: (labels, layers, hidden) float32.
+
+    One release for each layer, or one for all where they were clipped together, on one draw of records.
+    """
+    sensitivity = Fraction(doubled(terms) * terms.max_records_per_unit * GRID)
+    noisy = meter.gaussian(total.reshape(len(total), -1), sensitivity, vectors_event(parameters, terms))
+    mean = noisy.reshape(total.shape) * (parameters.clip / GRID / parameters.samples_per_label)
+    norms = np.sqrt(np.sum(mean**2, axis=2, keepdims=True))
+    vectors = np.divide(mean, norms, out=np.zeros_like(mean), where=norms > 0)
+    return np.ascontiguousarray(vectors.transpose(1, 0, 2), np.float32)
