@@ -20,7 +20,7 @@ from workers.interface import Progress, Text
 from workers.mechanisms import runner
 from workers.meter import Meter
 from workers.models import LocalModel
-from workers.records import Record, Records
+from workers.records import Place, Record, Records, Within
 
 KEYS = 100_000  # five digits
 SENTENCE = "My 5-digit key is "
@@ -145,7 +145,7 @@ def key_parameters(model: LocalModel) -> dict[str, Any]:
 class OneEach(Records):
     """Every record a batch of its own: for the control, which no dataset can be."""
 
-    def batches(self, count: int) -> dict[tuple[str | None, int], list[str]]:  # noqa: ARG002
+    def batches(self, count: int, within: Within | None = None) -> dict[Place, list[str]]:  # noqa: ARG002
         return {(record.label, place): [record.text] for place, record in enumerate(self.records)}
 
 
