@@ -22,11 +22,12 @@ _WORDS = {"corpus": "corpus", "embedding": "embedding model", "model": "language
 def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str, dict[str, str]]:
     """{field: {kind, name, sha256}} of what the parameters name.
 
-    Raises InvalidRequest where there is no such thing, or none that is ready, and NotPermitted where the
-    dataset's policy excludes a model.
+    Raises InvalidRequest where there is no such thing, or none that is ready, or where it lacks what the
+    request needs, and NotPermitted where the dataset's policy excludes a model.
     """
-    found = {}
-    for field, kind in mechanisms.get(job.mechanism).resources(job.resolved).items():
+    found, facts = {}, {}
+    mechanism = mechanisms.get(job.mechanism)
+    for field, kind in mechanism.resources(job.resolved).items():
         name = str(getattr(job.resolved, field))
         if kind != "corpus" and policy.models and name not in policy.models:
             raise NotPermitted(f"the dataset's policy does not allow the model {name!r}")
@@ -35,6 +36,10 @@ def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str,
             problem = f"there is no {_WORDS[kind]} {name!r}" if row is None else f"{name!r} is {row.state}"
             raise invalid(f"parameters.{field}", problem, ", ".join(_ready(connection, kind)) or "none yet")
         found[field] = {"kind": kind, "name": name, "sha256": row.facts["sha256"]}
+        facts[field] = row.facts
+    unfit = mechanism.unfit_public(job.resolved, job.terms, facts)
+    if unfit is not None:
+        raise invalid(f"parameters.{unfit.field}", unfit.problem, unfit.allowed)
     return found
 
 

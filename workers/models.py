@@ -181,40 +181,64 @@ def template_tokens(folder: Path, template: str, labels: Iterable[str]) -> int:
 
 
 class Prompt:
-    """A template for one label, split at its record and tokenised on both sides.
+    """A template for one label, split at its records and tokenised piece by piece.
 
     The pieces are tokenised apart so that a record can be cut at a token count that is public. Blanks
-    before the record go with it: tokenizers join a blank to the word that follows.
+    before a record go with it: tokenizers join a blank to the word that follows. {user} and {assistant}
+    stand for what the model's chat template writes before and after what a user says.
     """
 
     def __init__(self, tokenizer: Any, template: str, label: str | None) -> None:
-        parts = [(text, slot) for text, slot in pieces(template)]
-        before, after, seen = "", "", False
-        for text, slot in parts:
-            value = (label or "") if slot == "label" else ""
-            if seen:
-                after += text + value
-            else:
-                before += text + value
-            seen = seen or slot == "record"
+        """Raises ModelError where the template has turns and the model no chat template."""
+        values = {"label": label or ""}
+        chat = template.startswith("{user}")
+        if chat:
+            values["user"], values["assistant"] = _turn(tokenizer)
+        texts, self.slots = [""], list[str]()
+        for text, slot in pieces(template):
+            texts[-1] += text + values.get(slot or "", "")
+            if slot in ("record", "partner"):
+                self.slots.append(slot)
+                texts.append("")
         self.tokenizer = tokenizer
-        self.lead = before[len(before.rstrip(" ")) :]
-        start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-        self.before = start + self._encode(before.rstrip(" "))
-        self.after = self._encode(after)
+        self.leads = [text[len(text.rstrip(" ")) :] for text in texts[:-1]]
+        self.fixed = [self._encode(text.rstrip(" ")) for text in texts[:-1]] + [self._encode(texts[-1])]
+        if not chat and tokenizer.bos_token_id is not None:  # a chat template writes its own
+            self.fixed[0].insert(0, tokenizer.bos_token_id)
+
+    @property
+    def before(self) -> list[int]:
+        """What every prompt of the label begins with."""
+        return self.fixed[0]
 
     @property
     def fixed_tokens(self) -> int:
-        return len(self.before) + len(self.after)
+        return sum(map(len, self.fixed))
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
-    def tokens(self, record: str, record_tokens: int) -> list[int]:
-        """The prompt with `record` in place, cut after `record_tokens` tokens."""
-        # Characters far beyond any use of the tokens are cut first: time must not follow a record's length.
-        shown = self._encode(self.lead + record[: 32 * record_tokens])[:record_tokens]
-        return [*self.before, *shown, *self.after]
+    def tokens(self, record: str, record_tokens: int, partner: str = "") -> list[int]:
+        """The prompt with its records in place, each cut after `record_tokens` tokens."""
+        made = list(self.fixed[0])
+        for slot, lead, after in zip(self.slots, self.leads, self.fixed[1:], strict=True):
+            text = record if slot == "record" else partner
+            # Characters far beyond any use of the tokens go first: time must not follow a record's length.
+            made += self._encode(lead + text[: 32 * record_tokens])[:record_tokens] + after
+        return made
+
+
+def _turn(tokenizer: Any) -> tuple[str, str]:
+    """What the chat template writes before a user's message, and after it up to the model's answer."""
+    if not tokenizer.chat_template:
+        raise ModelError("it has no chat template, so nothing stands for {user} and {assistant}")
+    mark = "0-message-0"
+    said = [{"role": "user", "content": mark}]
+    written = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    before, found, after = written.partition(mark)
+    if not found or mark in after:
+        raise ModelError("its chat template does not show a message once")
+    return before, after
 
 
 def set_threads() -> None:

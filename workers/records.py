@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,13 @@ class Layout:
         return list(dict.fromkeys(name for name in named if name is not None))
 
 
+#: A label and the number of a batch among its batches.
+Place = tuple[str | None, int]
+
+#: For each record: the first batch that its cluster has, and how many it has.
+Within = Sequence[tuple[int, int]]
+
+
 @dataclass(frozen=True)
 class Records:
     """A dataset as a mechanism sees it: records by label, at most so many of each unit.
@@ -69,23 +76,58 @@ class Records:
     key: bytes
     share: tuple[int, int] = (0, 1)
 
-    def batches(self, count: int) -> dict[tuple[str | None, int], list[str]]:
+    def batches(self, count: int, within: Within | None = None) -> dict[Place, list[str]]:
         """Texts by (label, batch): `count` batches per label, each unit in the batch its keyed hash picks.
 
         Where a record goes depends on nothing but itself, so adding or removing a unit changes one
-        batch; nothing is dropped or displaced to even them out, and a batch may be empty.
+        batch; nothing is dropped or displaced to even them out, and a batch may be empty. `within`: for
+        each record the first batch of its cluster and how many the cluster has.
         """
+        found = self._placed(count, within)
+        return {place: [each.text for _, each in sorted(held, key=_rank)] for place, held in found.items()}
+
+    def pairs(
+        self, count: int, slots: int, lowest: bool, within: Within | None = None
+    ) -> dict[Place, list[tuple[str, str]]]:
+        """Pairs of texts by (label, batch), as `batches`: each record in the slot that its keyed hash picks.
+
+        A slot serves while exactly two records fall in it, so that a record adds or takes away one pair; or,
+        if `lowest`, where two or more do, by the two lowest hashes, so that a record may also change a pair.
+        """
+        made: dict[Place, list[tuple[str, str]]] = {}
+        for place, held in self._placed(count, within).items():
+            filled: dict[int, list[str]] = {}
+            for _, each in sorted(held, key=_rank):
+                slot = pick(keyed_hash(self.key, "slot", each.unit, each.text), slots)
+                filled.setdefault(slot, []).append(each.text)
+            serve = (filled[slot] for slot in sorted(filled))
+            made[place] = [
+                (texts[0], texts[1]) for texts in serve if len(texts) == 2 or (lowest and len(texts) > 2)
+            ]
+        return made
+
+    def _placed(self, count: int, within: Within | None) -> dict[Place, list[tuple[bytes, Record]]]:
+        """Records with the hash that orders them, by (label, batch)."""
         places = [(label, index) for label in self.labels for index in range(count)]
         mine, of = self.share
         share = places[len(places) * mine // of : len(places) * (mine + 1) // of]
-        found: dict[tuple[str | None, int], list[tuple[bytes, str]]] = {place: [] for place in share}
-        for record in self.records:
-            place = keyed_hash(self.key, "batch", record.unit)
-            index = int.from_bytes(place[:8], "big") * count >> 64
+        found: dict[Place, list[tuple[bytes, Record]]] = {place: [] for place in share}
+        for number, record in enumerate(self.records):
+            first, many = (0, count) if within is None else within[number]
+            index = first + pick(keyed_hash(self.key, "batch", record.unit), many)
             if (record.label, index) in found:
                 order = keyed_hash(self.key, "order", record.unit, record.text)
-                found[record.label, index].append((order, record.text))
-        return {part: [text for _, text in sorted(texts)] for part, texts in found.items()}
+                found[record.label, index].append((order, record))
+        return found
+
+
+def _rank(held: tuple[bytes, Record]) -> tuple[bytes, str]:
+    return held[0], held[1].text
+
+
+def pick(hashed: bytes, many: int) -> int:
+    """One of `many`, evenly, by the first 64 bits of a hash."""
+    return int.from_bytes(hashed[:8], "big") * many >> 64
 
 
 def keyed_hash(key: bytes, *parts: str) -> bytes:

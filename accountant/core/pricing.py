@@ -114,7 +114,8 @@ class Mechanism(Generic[P]):
     only the model that it ran with; `batches` is how many batches of its data a run works on
     independently, so that several workers may share them (records.Records.share), 1 where any release is
     from all the data; `resources` tells which fields name a registered public thing, and its kind (corpus,
-    embedding or model); `reads_output`: a job reads the published texts of the job in `from_job`.
+    embedding or model); `unfit_public` names what the public facts of these, by field, lack for a request;
+    `reads_output`: a job reads the published texts of the job in `from_job`.
     """
 
     id: str
@@ -134,6 +135,7 @@ class Mechanism(Generic[P]):
     artifacts_need_model: bool = True
     batches: Callable[[P, Terms], int] = lambda *_: 1
     resources: Callable[[P], Mapping[str, str]] = lambda _: {}
+    unfit_public: Callable[[P, Terms, Mapping[str, Mapping[str, Any]]], FieldProblem | None] = lambda *_: None
     reads_output: bool = False
     fields: tuple[str, ...] = field(init=False)
 

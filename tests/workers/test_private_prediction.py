@@ -19,8 +19,8 @@ from workers import models
 from workers import records as reading
 from workers.aggregation import GRID, Mean, clip_to_grid, median_interval, median_token_costs
 from workers.engine import Decoder, Sizes
-from workers.interface import Progress
-from workers.mechanisms.private_prediction import Runner, contexts_of, shape_of
+from workers.interface import NOTHING_PUBLIC, Progress
+from workers.mechanisms.private_prediction import Contexts, Runner, shape_of
 from workers.meter import Meter
 from workers.models import Prompt
 from workers.records import Layout, Record, Records
@@ -173,9 +173,9 @@ def batch_totals(model, data: Records, parameters: dict, terms: Terms) -> dict:
     """The sum that one step of each batch aggregates, for the first token and after a fixed one."""
     parsed = PRICE.parse(parameters, terms)
     batches = data.batches(parsed.batches_per_label)
-    prompts = {label: Prompt(model.tokenizer, parsed.template, label) for label, _ in batches}
-    held = [contexts_of(parsed, prompts[label], texts) for (label, _), texts in batches.items()]
-    shape = shape_of(parsed, prompts.values())
+    contexts = Contexts(parsed, model.tokenizer, data.labels, NOTHING_PUBLIC)
+    held = [contexts.batch(label, examples) for (label, _), examples in contexts.of(data).items()]
+    shape = shape_of(parsed, contexts.prompts.values())
     decoder = Decoder(model.structure, held, shape, Sizes(rows=32, reading=32, batches=len(held)))
 
     def totals(given) -> list:

@@ -8,20 +8,34 @@
                      softmax(scores / temperature)            # median
             append the token to every context; an end token starts the batch's next text
 
+A record is in the batch that a keyed hash of its unit picks among all of its label's (uniform) or among those
+of its cluster (workers/clustering.py). A context holds a record, and perhaps a second text: a public one, a
+fixed shot, or another record.
+
 Every batch writes exactly T tokens, also one without any record: the mean of nothing is zero, and every batch
-of the median includes the same k_0 public contexts, the template with an empty record. What a median's token
-costs ex post depends on the data, so it is handed to the meter and nothing here looks at it.
+of the median includes the same k_0 public contexts: texts of the public corpus or, where none is named, the
+template with an empty record, k_0 times. What a median's token costs ex post depends on the data, so it is
+handed to the meter and nothing here looks at it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from accountant.core.mechanisms.private_prediction import PrivatePrediction, token_event
+from accountant.core.mechanisms.private_prediction import (
+    PrivatePrediction,
+    cluster_event,
+    clusters_per_label,
+    count_sensitivity,
+    fixed_shots,
+    slots,
+    token_event,
+)
 from accountant.core.pricing import Terms
 from workers.aggregation import (
     GRID,
@@ -33,11 +47,13 @@ from workers.aggregation import (
     median_interval,
     median_token_costs,
 )
+from workers.clustering import Clusters, count, embedded, keep, public_centres, within
+from workers.contexts import from_corpus, from_shots
 from workers.engine import Batch, Decoder, Shape, sizes
-from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
+from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Text
 from workers.meter import Branch, Meter
 from workers.models import LocalModel, Prompt
-from workers.records import Records
+from workers.records import Place, Records, Within
 
 __all__ = ["Runner", "interval_costs", "median_interval", "median_token_costs"]
 
@@ -58,21 +74,104 @@ class Runner:
         model: LocalModel,
         meter: Meter,
         progress: Progress,
-        public: Public = NOTHING_PUBLIC,  # noqa: ARG002
-    ) -> Iterator[Text]:
+        public: Public = NOTHING_PUBLIC,
+    ) -> Iterator[Text | Artifact]:
         """Write the texts of all batches, as many side by side as a public count of contexts has room for."""
-        found = list(records.batches(parameters.batches_per_label or 1).items())
-        prompts = {label: Prompt(model.tokenizer, parameters.template, label) for (label, _), _ in found}
-        shape = shape_of(parameters, prompts.values())
+        places = None
+        if parameters.batching == "clusters":
+            clusters, places = _clustered(parameters, terms, records, meter, progress, public)
+            if parameters.aggregation == "mean":  # an ex-post job publishes its texts and nothing else
+                yield Artifact.of_tensors("clusters", "clusters", clusters.tensors())
+        contexts = Contexts(parameters, model.tokenizer, records.labels, public)
+        found = list(contexts.of(records, places).items())
+        shape = shape_of(parameters, contexts.prompts.values())
         chosen = sizes(model.network, shape, parameters.batch_size, len(found), model.memory_bytes)
         for first in range(0, len(found), chosen.batches):
             group = found[first : first + chosen.batches]
             writers, batches = [], []
-            for (label, index), texts in group:
+            for (label, index), examples in group:
                 writers.append(_Writer(parameters, terms, model, label, meter.parallel((label, index))))
-                batches.append(contexts_of(parameters, prompts[label], texts))
+                batches.append(contexts.batch(label, examples))
             decoder = Decoder(model.structure, batches, shape, chosen)
             yield from _write(decoder, writers, progress)
+
+
+# --- batches and contexts -----------------------------------------------------------------------
+
+
+def _clustered(
+    parameters: PrivatePrediction,
+    terms: Terms,
+    records: Records,
+    meter: Meter,
+    progress: Progress,
+    public: Public,
+) -> tuple[Clusters, Within]:
+    """Noisy counts over public centres, what is kept of them, and each record's place in that."""
+    embedder, tokens = public.embedder("embedding"), parameters.record_tokens
+    texts = (text for text, _ in public.corpus("public_corpus").texts())
+    centres = public_centres(texts, embedder, parameters.public_centres, tokens)
+    counts = count(embedded(records, embedder, tokens, progress.check), centres)
+    noisy = meter.laplace(counts, count_sensitivity(terms), cluster_event(parameters))
+    kept = clusters_per_label(parameters, terms)
+    clusters = keep(centres, noisy, kept, parameters.batches_per_label or 1)
+    return clusters, within(embedded(records, embedder, tokens, progress.check), records, clusters)
+
+
+#: What a context shows: a record, and the second text, empty where there is one.
+Example = tuple[str, str]
+
+
+class Contexts:
+    """The prompts of a job, and what they show: private records, their partners, public contexts."""
+
+    def __init__(
+        self, parameters: PrivatePrediction, tokenizer: Any, labels: Sequence[str | None], public: Public
+    ) -> None:
+        self.parameters = parameters
+        self.prompts = {label: Prompt(tokenizer, parameters.template, label) for label in labels}
+        named = parameters.public_corpus is not None
+        self.corpus = from_corpus(public.corpus("public_corpus"), labels) if named else None
+        self.partners = self.corpus
+        if parameters.context_partner == "shot":
+            self.partners = from_shots(fixed_shots(parameters), labels)
+
+    def of(self, records: Records, places: Within | None = None) -> dict[Place, list[Example]]:
+        """The private examples of every batch."""
+        parameters, many = self.parameters, self.parameters.batches_per_label or 1
+        if parameters.context_partner in ("exact-slot", "lowest-hash"):
+            lowest = parameters.context_partner == "lowest-hash"
+            return records.pairs(many, slots(parameters), lowest, places)
+        found = records.batches(many, places)
+        if parameters.context_partner is None:
+            return {place: [(text, "") for text in texts] for place, texts in found.items()}
+        assert self.partners is not None  # `missing` asks for a corpus or shots
+        beside, key = self.partners.beside, records.key
+        return {
+            (label, index): [(text, beside(label, key, text)) for text in texts]
+            for (label, index), texts in found.items()
+        }
+
+    def batch(self, label: str | None, examples: list[Example]) -> Batch:
+        """A context for each example; for the median the public ones come first."""
+        prompt, cut = self.prompts[label], self.parameters.record_tokens
+        shown = [*self.public(label), *examples]
+        prefix = _shared(prompt)
+        return Batch([prompt.tokens(one, cut, two)[len(prefix) :] for one, two in shown], prefix)
+
+    def public(self, label: str | None) -> list[Example]:
+        """What the median's public contexts show; one stands for all where nothing public is named."""
+        parameters = self.parameters
+        if parameters.aggregation != "median":
+            return []
+        if self.corpus is None:
+            return [("", "" if self.partners is None else self.partners.some(label, 1)[0])]
+        texts = self.corpus.some(label, parameters.public_contexts)
+        if parameters.context_partner is None:
+            return [(text, "") for text in texts]
+        assert self.partners is not None
+        others = self.partners.some(label, len(texts), skip=len(texts))
+        return list(zip(texts, others, strict=True))
 
 
 def _shared(prompt: Prompt) -> list[int]:
@@ -81,21 +180,16 @@ def _shared(prompt: Prompt) -> list[int]:
 
 
 def shape_of(parameters: PrivatePrediction, prompts: Iterable[Prompt]) -> Shape:
-    """Public lengths: the longest of all labels, a record of full length and a text of full length."""
+    """Public lengths: the longest of all labels, records of full length and a text of full length."""
     lengths = [(len(_shared(prompt)), prompt.fixed_tokens - len(_shared(prompt))) for prompt in prompts]
     return Shape(
         prefix=max(prefix for prefix, _ in lengths),
-        rest=max(rest for _, rest in lengths) + parameters.record_tokens,
+        rest=max(rest for _, rest in lengths) + parameters.examples_per_context * parameters.record_tokens,
         text=parameters.max_text_tokens or parameters.tokens_per_batch,
     )
 
 
-def contexts_of(parameters: PrivatePrediction, prompt: Prompt, texts: list[str]) -> Batch:
-    """A context for each record; for the median the public one comes first."""
-    public = [""] if parameters.aggregation == "median" else []
-    prefix = _shared(prompt)
-    each = [prompt.tokens(text, parameters.record_tokens)[len(prefix) :] for text in (*public, *texts)]
-    return Batch(each, prefix)
+# --- writing ------------------------------------------------------------------------------------
 
 
 def _write(decoder: Decoder, writers: list["_Writer"], progress: Progress) -> Iterator[Text]:
@@ -150,13 +244,13 @@ class _CollectMean:
 
 
 class _CollectMedian:
-    """The first context is the public one, which counts k_0 times."""
+    """Public contexts come first; a single one, where no corpus is named, counts k_0 times."""
 
     def __init__(self, parameters: PrivatePrediction) -> None:
         self.parameters, self.median = parameters, Median(parameters.clip)
 
     def add(self, logits: torch.Tensor) -> None:
-        if not self.median.pieces:
+        if not self.median.pieces and self.parameters.public_corpus is None:
             self.median.add(logits[:1].expand(self.parameters.public_contexts, -1))
             logits = logits[1:]
         self.median.add(logits)

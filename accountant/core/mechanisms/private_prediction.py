@@ -13,16 +13,22 @@ filter charges the larger.
 
 Two examples in a context: with the second one public or a fixed shot nothing changes. With both private,
 (batch, slot) is a keyed hash of the record, and a slot takes part while exactly two records fall in it
-(a record adds or removes one context) or shows its two lowest hashes (a record *changes* a context, which
-moves twice as far). Paper 001 puts two private records into every context and charges clip / batch_size,
-which costs twice that: its T = 373 is then epsilon 23.7 and not 10.
+(a record adds or removes one context) or, where two or more do, shows its two lowest hashes (a record
+*changes* a context, which moves twice as far). Paper 001 puts two private records into every context and
+charges clip / batch_size, which costs twice that: its T = 373 is then epsilon 23.7 and not 10.
 
 Median (paper 001, Theorem 2): the cost depends on the data, so the price is a cap that an analyst
 plans with, in the currency `ex-post`. Refused under replace-one, where the theorem fails with its ends.
 
-Clusters: one Laplace histogram over public centres, L1 sensitivity 1 (2 under replace-one).
+Clusters: one Laplace histogram over pairs of a label and a public centre. A record lies in one pair: L1
+sensitivity 1 (2 under replace-one), b times that for units of b records. `clusters` is their number over
+all labels, as in the paper's tables: each label keeps an equal share, its largest noisy counts. The
+`batches_per_label` batches of a label are shared out among them, at least one each, by the noisy counts:
+they are released, so this is free, and how many batches there are in all is public beforehand.
 """
 
+import math
+import re
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Literal
@@ -35,9 +41,29 @@ from accountant.core.errors import FieldProblem, invalid
 from accountant.core.events import Composed, Event, Laplace
 from accountant.core.pricing import Mechanism, Neighbours, Parameters, Price, Terms
 from accountant.core.template import check_template
+from accountant.core.template import slots as slots_of
 
 DEFAULT_TEMPLATE = "A text ({label}): {record}\nAnother text ({label}):"
 DEFAULT_TEMPLATE_OF_TWO = "A text ({label}): {record}\nA text ({label}): {partner}\nAnother text ({label}):"
+
+#: Templates by name, for one example and for two, and the text that ends a text of theirs. `base` shows a
+#: model that was only pre-trained documents between fences; `instruction` asks one that was tuned to follow
+#: instructions, in a turn of its own chat format (paper 001, E.4, in other words).
+NAMED_TEMPLATES: Mapping[str, tuple[str, str, str | None]] = {
+    "base": (
+        "### {label}\n{record}\n\n### {label}\n",
+        "### {label}\n{record}\n\n### {label}\n{partner}\n\n### {label}\n",
+        "\n###",
+    ),
+    "instruction": (
+        "{user}This is a text of the kind '{label}':\n\n{record}\n\nWrite one more text of this kind, about "
+        "similar things and in a similar style. Answer with the new text and nothing else.{assistant}",
+        "{user}These are two texts of the kind '{label}'.\n\nThe first:\n{record}\n\nThe second:\n{partner}"
+        "\n\nWrite one more text of this kind, about similar things and in a similar style. Answer with the "
+        "new text and nothing else.{assistant}",
+        None,
+    ),
+}
 MEDIAN_CLIP = 6.0
 
 
@@ -63,10 +89,24 @@ class PrivatePrediction(Parameters):
         1_000, ge=1, le=1_000_000, description="clusters only: centres computed from public data"
     )
     clusters: int = Field(
-        60, ge=1, le=1_000_000, description="clusters only: centres kept, those with the largest noisy counts"
+        60,
+        ge=1,
+        le=1_000_000,
+        description="clusters only: centres kept over all labels, an equal share of each label's largest "
+        "noisy counts",
     )
     cluster_epsilon: float = Field(
         0.1, ge=LEAST_EPSILON, le=MOST_EPSILON, description="clusters only: pure ε of the noisy counts"
+    )
+    public_corpus: str | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description="a registered public corpus: clusters' centres, public partners and the median's public "
+        "contexts are made from it",
+    )
+    embedding: str | None = Field(
+        None, min_length=1, max_length=100, description="clusters only: a registered embedding model"
     )
     batch_size: int = Field(
         64,
@@ -78,13 +118,21 @@ class PrivatePrediction(Parameters):
         None,
         ge=1,
         le=1_000_000,
-        description="batches per label; nothing: public size / labels / records of a batch, at least 1",
+        description="batches per label, over all its clusters; nothing: public size / labels / records of a "
+        "batch, at least one a cluster",
     )
     examples_per_context: Literal[1, 2] = Field(1, description="records in one context, private or not")
     context_partner: Literal["public", "shot", "exact-slot", "lowest-hash"] | None = Field(
         None,
         description="the second record of a context: public, a fixed shot, or private by one of two rules; "
         "nothing: public where there are two",
+    )
+    shots: str | None = Field(
+        None,
+        min_length=1,
+        max_length=100_000,
+        description="context_partner shot only: a fixed public text, or one for each label in their order, "
+        "between lines of ---",
     )
     clip: float = Field(
         9.0,
@@ -103,7 +151,8 @@ class PrivatePrediction(Parameters):
     template: str = Field(
         DEFAULT_TEMPLATE,
         max_length=8_000,
-        description="the prompt, with slots {label} and {record}, and {partner} where contexts hold two",
+        description="the prompt, with slots {label} and {record}, {partner} where contexts hold two, and "
+        "{user} … {assistant} around what a chat model is asked; or base or instruction",
     )
     stop: str | None = Field(None, min_length=1, max_length=100, description="a text ends before this")
 
@@ -132,15 +181,44 @@ def cluster_event(parameters: PrivatePrediction) -> Event:
     return Laplace(laplace_multiplier(parameters.cluster_epsilon))
 
 
+def count_sensitivity(terms: Terms) -> int:
+    """L1: how many cluster counts differ between neighbours, each record by 1 in one of them."""
+    return doubled(terms) * terms.max_records_per_unit
+
+
+def clusters_per_label(parameters: PrivatePrediction, terms: Terms) -> int:
+    """Centres that each label keeps."""
+    return parameters.clusters // max(1, len(terms.labels))
+
+
+def slots(parameters: PrivatePrediction) -> int:
+    """Contexts' places in a batch where both records are private; public.
+
+    With two records a slot on average, P(exactly two) = 2 / e^2 and P(two or more) = 1 - 3 / e^2 of them
+    take part: so many slots that these are about `batch_size` contexts. Their number costs nothing, as a
+    record lies in one slot.
+    """
+    share = {"exact-slot": 2 * math.exp(-2), "lowest-hash": 1 - 3 * math.exp(-2)}
+    return math.ceil(parameters.batch_size / share[str(parameters.context_partner)])
+
+
+def fixed_shots(parameters: PrivatePrediction) -> list[str]:
+    """The texts in `shots`: one for all labels, or one for each."""
+    texts = re.split(r"^---[ \t]*$", parameters.shots or "", flags=re.MULTILINE)
+    return [text.strip() for text in texts]
+
+
 def price(parameters: PrivatePrediction, terms: Terms) -> Price:
     """T tokens of one batch, and the cluster counts where there are clusters."""
     parts: list[Event] = []
     lines: list[str] = []
     if parameters.batching == "clusters":
         counts = cluster_event(parameters)
-        scale = laplace_multiplier(parameters.cluster_epsilon) * doubled(terms) * terms.max_records_per_unit
+        scale = laplace_multiplier(parameters.cluster_epsilon) * count_sensitivity(terms)
+        each = f" for each of {len(terms.labels):,} labels" if len(terms.labels) > 1 else ""
         lines.append(
-            f"{parameters.public_centres:,} cluster counts: Laplace, scale {scale:.6g}, {cost(counts, terms)}"
+            f"{parameters.public_centres:,} cluster counts{each}: Laplace, scale {scale:.6g}, "
+            f"{cost(counts, terms)}"
         )
         parts.append(counts)
     if parameters.aggregation == "median":
@@ -167,30 +245,90 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
 def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
     """Fill in what depends on other parameters or on the dataset; refuse what can't be run or priced."""
     asked = parameters.model_fields_set
+    two = parameters.examples_per_context == 2
     changes: dict[str, object] = {}
-    if parameters.examples_per_context == 2:
+    if two:
         changes["context_partner"] = parameters.context_partner or "public"
         if "template" not in asked:
             changes["template"] = DEFAULT_TEMPLATE_OF_TWO
     elif parameters.context_partner is not None:
         raise invalid("context_partner", "given for contexts of one record", "examples_per_context 2")
+    if parameters.template in NAMED_TEMPLATES:
+        *texts, stop = NAMED_TEMPLATES[parameters.template]
+        changes["template"] = texts[two]
+        changes["stop"] = parameters.stop or stop
     if parameters.aggregation == "median" and "clip" not in asked:
         changes["clip"] = MEDIAN_CLIP
     parameters = parameters.model_copy(update=changes)
     _check_aggregation(parameters, terms)
-    partner = ("partner",) if parameters.examples_per_context == 2 else ()
-    check_template(parameters.template, required=("record", *partner), optional=("label",))
+    _check_template(parameters)
+    _check_public(parameters, terms)
     text = parameters.max_text_tokens or parameters.tokens_per_batch
     if text > parameters.tokens_per_batch:
         raise invalid(
             "max_text_tokens", f"{text} is more than tokens_per_batch", f"1 to {parameters.tokens_per_batch}"
         )
-    if parameters.batching == "clusters" and parameters.clusters > parameters.public_centres:
-        kept = parameters.clusters
-        raise invalid("clusters", f"{kept} is more than public_centres", f"1 to {parameters.public_centres}")
-    private = 2 if parameters.context_partner in ("exact-slot", "lowest-hash") else 1
-    batches = batches_per_label(parameters.batches_per_label, parameters.batch_size * private, terms)
+    batches = _batches_per_label(parameters, terms)
     return parameters.model_copy(update={"max_text_tokens": text, "batches_per_label": batches})
+
+
+def _batches_per_label(parameters: PrivatePrediction, terms: Terms) -> int | None:
+    """As asked, or by the declared size; with clusters at least one for each that a label keeps."""
+    private = parameters.context_partner in ("exact-slot", "lowest-hash")
+    units = 2 * slots(parameters) if private else parameters.batch_size
+    batches = batches_per_label(parameters.batches_per_label, units, terms)
+    if parameters.batching == "uniform":
+        return batches
+    kept, labels = parameters.clusters, max(1, len(terms.labels))
+    if kept > parameters.public_centres:
+        raise invalid("clusters", f"{kept} is more than public_centres", f"1 to {parameters.public_centres}")
+    if kept < labels:
+        raise invalid("clusters", f"{kept} for {labels} labels, each of which keeps one", f"from {labels}")
+    least = clusters_per_label(parameters, terms)
+    if parameters.batches_per_label is None:
+        return None if batches is None else max(batches, least)
+    if parameters.batches_per_label < least:
+        why = f"{parameters.batches_per_label} for the {least} clusters of a label, of which each has one"
+        raise invalid("batches_per_label", why, f"from {least}")
+    return batches
+
+
+def _check_template(parameters: PrivatePrediction) -> None:
+    """Slots, and the turn of a chat, which begins the prompt."""
+    template = parameters.template
+    partner = ("partner",) if parameters.examples_per_context == 2 else ()
+    optional = ("label", "user", "assistant")
+    check_template(template, required=("record", *partner), optional=optional)
+    turns = [name for name in slots_of(template) if name in ("user", "assistant")]
+    if turns not in ([], ["user", "assistant"]) or (turns and not template.startswith("{user}")):
+        why = "{user} and {assistant} go together: what a chat model is asked lies between them"
+        raise invalid("template", why, "{user} at the very beginning and {assistant} after it, or neither")
+
+
+def _check_public(parameters: PrivatePrediction, terms: Terms) -> None:
+    """Refuse public texts that nothing would use, and a number of shots that fits no labels."""
+    if parameters.public_corpus is not None and not _uses_corpus(parameters):
+        why = "given, and nothing uses it"
+        allowed = "nothing; or batching clusters, context_partner public, aggregation median"
+        raise invalid("public_corpus", why, allowed)
+    if parameters.embedding is not None and parameters.batching != "clusters":
+        raise invalid("embedding", "given, and nothing uses it", "nothing, or batching clusters")
+    if parameters.shots is None:
+        return
+    if parameters.context_partner != "shot":
+        raise invalid("shots", "given, and no context shows them", "nothing, or context_partner shot")
+    found, labels = len(fixed_shots(parameters)), max(1, len(terms.labels))
+    if found not in (1, labels):
+        raise invalid("shots", f"{found} texts", "one text" + (f", or {labels}, one a label" * (labels > 1)))
+
+
+def _uses_corpus(parameters: PrivatePrediction) -> bool:
+    return parameters.batching == "clusters" or _shows_corpus(parameters)
+
+
+def _shows_corpus(parameters: PrivatePrediction) -> bool:
+    """Whether contexts show texts of the corpus, which then are those of the context's label."""
+    return parameters.context_partner == "public" or parameters.aggregation == "median"
 
 
 def _check_aggregation(parameters: PrivatePrediction, terms: Terms) -> None:
@@ -219,11 +357,42 @@ def context_tokens(parameters: PrivatePrediction, template_tokens: int) -> int:
 
 
 def missing(parameters: PrivatePrediction) -> FieldProblem | None:
-    """The number of batches must be public: stated, or from the dataset's declared size."""
-    if parameters.batches_per_label is not None:
+    """What a run needs: a public number of batches, stated or from the declared size, and public texts."""
+    if parameters.batches_per_label is None:
+        problem = "not given, and the dataset declares no public size to derive it from"
+        return FieldProblem("batches_per_label", problem, "a whole number from 1")
+    clusters = parameters.batching == "clusters"
+    if parameters.public_corpus is None and (clusters or parameters.context_partner == "public"):
+        whose = "the clusters' centres" if clusters else "a public second example"
+        return FieldProblem("public_corpus", f"not given, and {whose} must come from one", "its name")
+    if parameters.embedding is None and clusters:
+        return FieldProblem("embedding", "not given, and clusters need one", "an embedding model's name")
+    if parameters.shots is None and parameters.context_partner == "shot":
+        return FieldProblem("shots", "not given, and the second example is a fixed shot", "a public text")
+    return None
+
+
+def resources(parameters: PrivatePrediction) -> dict[str, str]:
+    """Registered public things that a request names."""
+    kinds = {"public_corpus": "corpus", "embedding": "embedding"}
+    return {field: kind for field, kind in kinds.items() if getattr(parameters, field) is not None}
+
+
+def unfit_public(
+    parameters: PrivatePrediction, terms: Terms, facts: Mapping[str, Mapping[str, Any]]
+) -> FieldProblem | None:
+    """A corpus too small for its centres, or one with labels that lacks a label of the dataset."""
+    if "public_corpus" not in facts:
         return None
-    problem = "not given, and the dataset declares no public size to derive it from"
-    return FieldProblem("batches_per_label", problem, "a whole number from 1")
+    corpus = facts["public_corpus"]
+    if parameters.batching == "clusters" and corpus["texts"] < parameters.public_centres:
+        problem = f"{parameters.public_centres:,} centres of the {corpus['texts']:,} texts in the corpus"
+        return FieldProblem("public_centres", problem, f"1 to {corpus['texts']}")
+    lacking = [label for label in terms.labels if label not in corpus["labels"]]
+    if corpus["labels"] and lacking and _shows_corpus(parameters):
+        problem = f"the corpus has labels, and no text of the dataset's label {lacking[0]!r}"
+        return FieldProblem("public_corpus", problem, "a corpus with these labels, or without any")
+    return None
 
 
 def batches(parameters: PrivatePrediction, terms: Terms) -> int:
@@ -231,15 +400,6 @@ def batches(parameters: PrivatePrediction, terms: Terms) -> int:
     if parameters.batching == "clusters":
         return 1
     return (parameters.batches_per_label or 1) * max(1, len(terms.labels))
-
-
-def unavailable(parameters: PrivatePrediction) -> FieldProblem | None:
-    """Variants that have a price and no runner yet."""
-    for name, runs in (("aggregation", "mean"), ("batching", "uniform"), ("examples_per_context", 1)):
-        asked = getattr(parameters, name)
-        if asked != runs:
-            return FieldProblem(name, f"{asked!r} is priced, but this service can't run it yet", str(runs))
-    return None
 
 
 def unfit(parameters: PrivatePrediction, facts: Mapping[str, Any]) -> FieldProblem | None:
@@ -260,7 +420,8 @@ MECHANISM = Mechanism(
     context_tokens=context_tokens,
     size_field="tokens_per_batch",
     missing=missing,
-    unavailable=unavailable,
     batches=batches,
     unfit=unfit,
+    resources=resources,
+    unfit_public=unfit_public,
 )
