@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from accountant import ledger, registry
+from accountant import corpora, ledger, registry
 from accountant.ledger import Actor, Allowance
 
 SHARED = Path(os.environ.get("EXCHEQUER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
@@ -77,3 +77,15 @@ class Bench:
         job_id = self.submit(1)
         self.probe(job_id)
         ledger.cancel(self.engine, job_id, self.analyst)
+
+
+def public_things(engine: Engine, steward: Actor, texts: int, labels: list[str]) -> dict[str, str]:
+    """A registered corpus with these facts and an embedding model, as parameters; no worker looks."""
+    corpus, embedding = f"corpus-{uuid.uuid4().hex[:8]}", f"embedding-{uuid.uuid4().hex[:8]}"
+    spec = {"name": corpus, "uri": "/nowhere.csv", "statement": "made up"}
+    corpus_id = corpora.add(engine, corpora.CorpusSpec.model_validate(spec), steward)
+    facts = {"sha256": uuid.uuid4().hex * 2, "texts": texts, "labels": labels}
+    corpora.checked(engine, corpus_id, facts, None)
+    model_id = registry.add_model(engine, embedding, "/nowhere", "public text", steward, kind="embedding")
+    registry.model_checked(engine, model_id, {"sha256": uuid.uuid4().hex * 2, "dimensions": 8}, None)
+    return {"public_corpus": corpus, "embedding": embedding}

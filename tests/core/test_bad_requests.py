@@ -14,6 +14,7 @@ REPLACE = Terms(Neighbours.REPLACE_ONE, public_size=10_000)
 LABELS = Terms(Neighbours.REPLACE_ONE, public_size=10_000, labels=("a", "b"))
 MANY = Terms(public_size=10_000, max_records_per_unit=2)
 MEDIAN = {"aggregation": "median", "ex_post_cap": 2.0}
+TWO = {"examples_per_context": 2}
 VECTORS = {"noise_multiplier": 2.0}
 FIXED = VECTORS | {"sampling": "without-replacement"}
 
@@ -42,6 +43,17 @@ REFUSED = [
         ADD,
         "context_partner",
     ),
+    ("private-prediction", {"batching": "clusters", "clusters": 1}, LABELS, "clusters"),
+    ("private-prediction", {"batching": "clusters", "batches_per_label": 29}, LABELS, "batches_per_label"),
+    ("private-prediction", {"public_corpus": "wiki"}, ADD, "public_corpus"),
+    ("private-prediction", {"embedding": "minilm"}, ADD, "embedding"),
+    ("private-prediction", {"shots": "a text"}, ADD, "shots"),
+    ("private-prediction", TWO | {"context_partner": "shot", "shots": "1\n---\n2\n---\n3"}, LABELS, "shots"),
+    ("private-prediction", TWO | {"template": "{record} and"}, ADD, "template"),
+    ("private-prediction", {"template": "{record} {partner}"}, ADD, "template"),
+    ("private-prediction", {"template": "{user}{record}"}, ADD, "template"),
+    ("private-prediction", {"template": "Hello {user}{record}{assistant}"}, ADD, "template"),
+    ("private-prediction", {"template": "{user}{record}{assistant}{user}"}, ADD, "template"),
     ("invisible-ink", {"top_k": 0}, ADD, "top_k"),
     ("invisible-ink", {"public_template": "{record}"}, ADD, "public_template"),
     ("epsvec", VECTORS | {"sampling_rate": 1.5}, ADD, "sampling_rate"),

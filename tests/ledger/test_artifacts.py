@@ -255,14 +255,9 @@ def test_a_lost_attempt_publishes_no_artifact(made):
     assert artifacts.listing(bench.engine, bench.steward, job=job_id) == []
 
 
-def test_an_ex_post_output_leaves_no_artifact(engine, monkeypatch):
-    from dataclasses import replace as with_
-
+def test_an_ex_post_output_leaves_no_artifact(engine):
     bench = Bench(engine)
     ledger.allow(engine, bench.dataset, ledger.Allowance("1", "0.000001", "x", ex_post="5"), bench.steward)
-    mechanism = mechanisms.get("private-prediction")
-    ex_post = with_(mechanism, unavailable=lambda _: None)
-    monkeypatch.setitem(mechanisms.MECHANISMS, "private-prediction", ex_post)
     bench.probe(bench.submit(1))
     job_id = bench.submit(1, aggregation="median", ex_post_cap=1.0)
     ledger.approve(engine, job_id, bench.steward, "fine")

@@ -18,7 +18,7 @@ from accountant.core.secrets import SecretKind, SecretTerms
 from accountant.core.verification import Verifier, read_document, verify_lines
 from accountant.ledger import Allowance, JobRequest, Output, SecretDeclaration
 from accountant.posting import LockedAccount
-from tests.support import Bench
+from tests.support import Bench, public_things
 
 DELTA = "0.0000029053"
 #: A four-digit PIN, in one record; a guesser may be right with probability 0.02 afterwards.
@@ -29,13 +29,6 @@ PIN = SecretTerms(1e-4, 0.02, 1, 1.0, Without.REMOVED)
 def all_run(monkeypatch):
     """As if every mechanism had a runner: the ledger must be ready for them."""
     monkeypatch.setattr(mechanisms, "RUNNABLE", frozenset(mechanisms.MECHANISMS))
-
-
-@pytest.fixture
-def medians_run(monkeypatch):
-    """As if the median had a runner."""
-    own = replace(mechanisms.MECHANISMS["private-prediction"], unavailable=lambda _: None)
-    monkeypatch.setitem(mechanisms.MECHANISMS, "private-prediction", own)
 
 
 def ready(engine, allowance=None, **policy) -> Bench:
@@ -147,14 +140,14 @@ def test_a_job_that_is_not_pure_passes_reserve_commit_check_and_verify(engine, a
 # --- ex-post ------------------------------------------------------------------------------------
 
 
-def test_ex_post_jobs_are_refused_without_an_allowance_of_their_own(engine, medians_run):
+def test_ex_post_jobs_are_refused_without_an_allowance_of_their_own(engine):
     bench = ready(engine)
     refusal = job(bench, median(bench, 1.0))["refusal"]
     assert (refusal["cap"], refusal["left"], refusal["asked"]) == ("ex-post", "0", "1")
     assert (refusal["size_field"], refusal["largest"]) == ("ex_post_cap", None)
 
 
-def test_planned_caps_add_up_and_are_charged_whole(engine, medians_run):
+def test_planned_caps_add_up_and_are_charged_whole(engine):
     bench = ready(engine, Allowance("10", DELTA, "test", ex_post="2.5"))
     first = median(bench, 1.0)
     assert job(bench, first)["state"] == "queued"
@@ -173,9 +166,10 @@ def test_planned_caps_add_up_and_are_charged_whole(engine, medians_run):
     sound(bench)
 
 
-def test_a_median_over_clusters_pays_in_two_currencies(engine, medians_run):
+def test_a_median_over_clusters_pays_in_two_currencies(engine):
     bench = ready(engine, Allowance("10", DELTA, "test", ex_post="2.5"))
-    job_id = median(bench, 1.0, batching="clusters")
+    named = public_things(bench.engine, bench.steward, 1_000, [])
+    job_id = median(bench, 1.0, batching="clusters", **named)
     assert job(bench, job_id)["epsilon_alone"] == pytest.approx(0.1, rel=1e-3)
     run(bench, job_id, outcome="failed")
     assert facts(bench)["ex_post"]["spent"] == "1"
@@ -184,7 +178,7 @@ def test_a_median_over_clusters_pays_in_two_currencies(engine, medians_run):
     sound(bench)
 
 
-def test_realized_settlement_returns_and_is_hidden_from_analysts(engine, medians_run):
+def test_realized_settlement_returns_and_is_hidden_from_analysts(engine):
     bench = ready(engine, Allowance("10", DELTA, "test", ex_post="2", ex_post_settlement="realized"))
     run(bench, median(bench, 1.0), ex_post=250_000_000)
     assert facts(bench)["ex_post"]["spent"] == "0.25"
@@ -197,7 +191,7 @@ def test_realized_settlement_returns_and_is_hidden_from_analysts(engine, medians
         allow(bench, Allowance(None, None, "hide it", ex_post="9", ex_post_settlement="planned"))
 
 
-def test_an_ex_post_allowance_is_never_set_below_what_is_used(engine, medians_run):
+def test_an_ex_post_allowance_is_never_set_below_what_is_used(engine):
     bench = ready(engine, Allowance("10", DELTA, "test", ex_post="2"))
     median(bench, 1.5)
     with pytest.raises(InvalidRequest, match=r"at least 1\.5"):
@@ -207,7 +201,7 @@ def test_an_ex_post_allowance_is_never_set_below_what_is_used(engine, medians_ru
     sound(bench)
 
 
-def test_a_cancelled_ex_post_job_returns_its_cap(engine, medians_run):
+def test_a_cancelled_ex_post_job_returns_its_cap(engine):
     bench = ready(engine, Allowance("10", DELTA, "test", ex_post="2"))
     ledger.cancel(engine, median(bench, 1.5), bench.analyst)
     assert facts(bench)["ex_post"]["left"] == "2"
@@ -280,7 +274,7 @@ def test_a_secret_job_needs_the_policy(engine, all_run):
     assert refusal["cap"] == "policy"
 
 
-def test_ex_post_jobs_are_refused_while_a_secret_statement_stands(engine, medians_run):
+def test_ex_post_jobs_are_refused_while_a_secret_statement_stands(engine):
     bench = with_pin(engine)
     allow(bench, Allowance(None, None, "for medians", ex_post="5"))
     assert "while a secret statement stands" in job(bench, median(bench, 1.0))["refusal"]["why"]
@@ -380,23 +374,6 @@ def test_what_has_a_price_and_no_runner_is_refused_at_submission(engine):
     (problem,) = caught.value.problems
     assert (problem.field, problem.allowed) == ("mechanism", ", ".join(sorted(RUNNABLE)))
     assert "no runner" in problem.problem
-
-
-@pytest.mark.parametrize(
-    ("field", "parameters"),
-    [
-        ("aggregation", {"aggregation": "median", "ex_post_cap": 1.0}),
-        ("batching", {"batching": "clusters"}),
-        ("examples_per_context", {"examples_per_context": 2}),
-    ],
-)
-def test_a_variant_that_is_priced_and_not_run_names_its_field(engine, field, parameters):
-    bench = ready(engine)
-    with pytest.raises(InvalidRequest) as caught:
-        ask(bench, "private-prediction", **parameters)
-    assert [each.field for each in caught.value.problems] == [f"parameters.{field}"]
-    quote = reports.quote_on(engine, bench.dataset, "private-prediction", parameters)
-    assert quote["breakdown"]
 
 
 # --- quotes -------------------------------------------------------------------------------------

@@ -1,13 +1,11 @@
 """Realized ex-post costs depend on the data: stewards and auditors see them, nothing of an analyst's does."""
 
 import re
-from dataclasses import replace
 
 import pytest
 from sqlalchemy import Engine, event
 
 from accountant import leases, ledger, reports
-from accountant.core import mechanisms
 from accountant.core.errors import NotPermitted
 from accountant.core.events import FREE
 from accountant.core.verification import verify_lines
@@ -22,13 +20,6 @@ OWN = re.compile(
     r"<option[^>]*>[^<]*</option>|[0-9a-f]{8}-[0-9a-f-]{27}|(data|model|analyst|steward|auditor)-[0-9a-f]{8}|[0-9a-f]{8,}"
     r"|\d{4}-\d\d-\d\d[T ][0-9:.+]+|\d\d:\d\d(:\d\d)?|csrf_token\" value=\"[^\"]+|\.[A-Za-z0-9_-]{20,}"
 )
-
-
-@pytest.fixture(autouse=True)
-def medians_run(monkeypatch):
-    """As if the median had a runner."""
-    own = replace(mechanisms.MECHANISMS["private-prediction"], unavailable=lambda _: None)
-    monkeypatch.setitem(mechanisms.MECHANISMS, "private-prediction", own)
 
 
 @pytest.fixture
