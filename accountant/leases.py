@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine, Row, Select, func, insert, literal, s
 
 from accountant import tables
 from accountant.core.admission import Policy
+from accountant.core.cost_curves import CostCurve
 from accountant.core.errors import Cancelled, LeaseLost
 from accountant.core.events import Event, to_json
 from accountant.faults import reached
@@ -89,7 +90,12 @@ def begin_reading(engine: Engine, claim: Claim) -> None:
 
 
 def finish(
-    engine: Engine, claim: Claim, realized: Event, output: Output, ex_post: int | None
+    engine: Engine,
+    claim: Claim,
+    realized: Event,
+    output: Output,
+    ex_post: int | None,
+    curve: CostCurve | None = None,
 ) -> list[Output] | None:
     """A part has written its share of the output. The last one to do so goes on to settle the job.
 
@@ -120,6 +126,7 @@ def finish(
                 staged_sha256=output.sha256,
                 realized=to_json(realized),
                 realized_ex_post=ex_post,
+                ex_post_curve=None if curve is None else curve.to_json(),
             )
         )
         return None

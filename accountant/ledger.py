@@ -19,6 +19,7 @@ from accountant.core import books, lineage
 from accountant.core.admission import Policy, Refused
 from accountant.core.allowances import Allowance, SecretDeclaration, allowance_body, raises
 from accountant.core.chain import EntryKind
+from accountant.core.cost_curves import CostCurve
 from accountant.core.errors import (
     Conflict,
     LeaseLost,
@@ -247,22 +248,24 @@ def publish(
     worker: str,
     *,
     ex_post: int | None = None,
+    curve: CostCurve | None = None,
 ) -> None:
     """COMMIT what was spent and publish the output, in one transaction that checks the token.
 
     The claim is that of the last part to end; `realized` and `ex_post` (in units) are what its own meter
     recorded, and the other parts left theirs when they were done. `ex_post` is charged only where the
-    dataset settles realized costs; else it goes to a table of its own and changes nothing. Raises
-    LeaseLost where another attempt owns the part by now: nothing is published then.
+    dataset settles realized costs; else it goes to a table of its own, with the `curve` of how it grew, and
+    changes nothing. Raises LeaseLost where another attempt owns the part by now: nothing is published then.
     """
     with engine.begin() as connection:
         locked, job = _fenced(connection, claim)
         reached("publish.fenced")
-        spent, cost = _combined(connection, claim, realized, ex_post)
+        spent, cost, grown = _combined(connection, claim, realized, ex_post, curve)
         _commit(locked, job, spent, "succeeded", worker, output=output, ex_post=cost)
         reached("publish.charged")
         if cost is not None:
-            connection.execute(insert(tables.realized_ex_post).values(job_id=job.id, amount=cost))
+            figures = {"amount": cost, "curve": None if grown is None else grown.to_json()}
+            connection.execute(insert(tables.realized_ex_post).values(job_id=job.id, **figures))
         artifacts.add(connection, job, output.artifacts)
         _end_parts(connection, job.id)
         _set(
@@ -277,8 +280,8 @@ def publish(
 
 
 def _combined(
-    connection: Connection, claim: Claim, realized: Event, ex_post: int | None
-) -> tuple[Event, int | None]:
+    connection: Connection, claim: Claim, realized: Event, ex_post: int | None, curve: CostCurve | None
+) -> tuple[Event, int | None, CostCurve | None]:
     """What all parts of a job spent together: their data is disjoint, so the most of each release."""
     parts = tables.parts
     query = select(parts).where(parts.c.job_id == claim.job_id, parts.c.number != claim.part)
@@ -289,7 +292,10 @@ def _combined(
     for each in others:
         most |= releases(from_json(each.realized))
     costs = [cost for cost in (ex_post, *(each.realized_ex_post for each in others)) if cost is not None]
-    return from_releases(most) if others else realized, max(costs, default=None)
+    for each in others:
+        if curve is not None and each.ex_post_curve is not None:
+            curve = curve.joined(CostCurve.from_json(each.ex_post_curve))
+    return from_releases(most) if others else realized, max(costs, default=None), curve
 
 
 #: What is said of a job that failed after reading began: one sentence for every cause, for which of them
@@ -343,6 +349,7 @@ def _end_parts(connection: Connection, job_id: UUID) -> None:
             staged_sha256=None,
             realized=None,
             realized_ex_post=None,
+            ex_post_curve=None,
         )
     )
 

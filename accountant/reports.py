@@ -393,7 +393,7 @@ def ex_post(engine: Engine, name: str, viewer: Actor) -> list[dict[str, Any]]:
     _require_overseer(viewer)
     jobs, realized, table = tables.jobs, tables.realized_ex_post, tables.entries
     query = (
-        select(jobs.c.id, jobs.c.finished_at, realized.c.amount, table.c.document)
+        select(jobs.c.id, jobs.c.finished_at, realized.c.amount, realized.c.curve, table.c.document)
         .join(realized, realized.c.job_id == jobs.c.id)
         .join(table, (table.c.job_id == jobs.c.id) & (table.c.kind == "RESERVE"))
         .order_by(jobs.c.finished_at.desc())
@@ -406,6 +406,7 @@ def ex_post(engine: Engine, name: str, viewer: Actor) -> list[dict[str, Any]]:
             "job": str(each.id),
             "cap": to_decimal(int(read_document(each.document)["body"]["ex_post"]["cap"]), EPSILON_UNITS),
             "realized": to_decimal(each.amount, EPSILON_UNITS),
+            "curve": each.curve,
             "finished_at": _time(each.finished_at),
         }
         for each in found

@@ -116,7 +116,7 @@ def _price(shape: _Shape, terms: Terms) -> Priced:
         parameters = mechanism.parse(shape.raw, terms)
     except InvalidRequest as error:
         raise InvalidRequest([_under_parameters(each) for each in error.problems]) from None
-    lacking = mechanism.unavailable(parameters) or mechanism.missing(parameters)
+    lacking = mechanism.missing(parameters)
     if lacking is not None:
         raise InvalidRequest([_under_parameters(lacking)])
     price = mechanism.price(parameters, terms)

@@ -353,6 +353,7 @@ parts = Table(
     Column("staged_sha256", Text),
     Column("realized", JSONB(none_as_null=True)),
     Column("realized_ex_post", Units),
+    Column("ex_post_curve", JSONB(none_as_null=True)),
     Index("ix_parts_live", "state", postgresql_where=text("state IN ('queued','running')")),
     CheckConstraint("number >= 0", name="number"),
     CheckConstraint("state IN ('queued','running','done','stopped')", name="state"),
@@ -367,6 +368,7 @@ realized_ex_post = Table(
     metadata,
     Column("job_id", ForeignKey("jobs.id"), primary_key=True),
     Column("amount", Units, nullable=False),
+    Column("curve", JSONB(none_as_null=True)),  # core.cost_curves
     CheckConstraint("amount >= 0", name="not_negative"),
 )
 

@@ -5,15 +5,17 @@ refused where the reservation does not cover it. Counting is exact: the reservat
 basic releases, and disjoint parts of the data (batches, labels) spend side by side.
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accountant.core.budget import EPSILON_UNITS, round_price
+from accountant.core.cost_curves import CostCurve
 from accountant.core.errors import MeterExceeded
 from accountant.core.events import Event, Gaussian, Laplace, Sampled, from_releases, releases
 from workers.noise import Grid, gaussian_on_grid, laplace_on_grid
@@ -22,10 +24,11 @@ from workers.sampling import draw
 
 @dataclass
 class _ExPost:
-    """Draws whose cost depends on the data: how many, and the exact sum of their ex-post epsilon."""
+    """Draws whose cost depends on the data: how many, what each cost, and the exact sum."""
 
     draws: int = 0
     cost: Fraction = Fraction(0)
+    each: "array[float]" = field(default_factory=lambda: array("d"))
 
 
 class Meter:
@@ -90,6 +93,7 @@ class Meter:
             raise MeterExceeded("the reservation does not cover this draw")
         spent.draws += 1
         token = draw(scores, scale)
+        spent.each.append(costs[token])
         spent.cost += Fraction(float(costs[token]))
         return token
 
@@ -168,6 +172,11 @@ class Meter:
         """
         most = max((each.cost for each in self._ex_post.values()), default=Fraction(0))
         return round_price(self._common_ex_post.cost + most, EPSILON_UNITS)
+
+    @property
+    def ex_post_curve(self) -> CostCurve | None:
+        """How it grew in the parts; None where no part made such a draw. As private as the figure."""
+        return CostCurve.of([part.each for part in self._ex_post.values()])
 
 
 class Branch:

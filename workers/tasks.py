@@ -150,14 +150,16 @@ class _Attempt:
         engine, claim, seconds = self.engine, self.claim, self.configured.lease_seconds
         done, total = self.progress.done, self.progress.total
         self._write(lambda: leases.renew(engine, claim, seconds, done, total))
-        cost = meter.realized_ex_post if meter.has_ex_post else None
-        outputs = self._write(lambda: leases.finish(engine, claim, meter.realized, output, cost))
+        cost, curve = (meter.realized_ex_post, meter.ex_post_curve) if meter.has_ex_post else (None, None)
+        outputs = self._write(lambda: leases.finish(engine, claim, meter.realized, output, cost, curve))
         if outputs is None:
             return
         whole = staging.joined(staging.staged_uri(self.configured.results, claim, ".all"), outputs)
         reached("worker.finished")
         self._write(
-            lambda: ledger.publish(engine, claim, meter.realized, whole, _worker_name(), ex_post=cost)
+            lambda: ledger.publish(
+                engine, claim, meter.realized, whole, _worker_name(), ex_post=cost, curve=curve
+            )
         )
         reached("worker.published")
 

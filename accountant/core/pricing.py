@@ -108,9 +108,9 @@ class Mechanism(Generic[P]):
     `price` states the cost; `resolve` fills in parameters that depend on the dataset's public terms;
     `context_tokens` says how long a context gets, given the tokens of the template; `size_field` is the
     field by which a request is made smaller when it does not fit; `missing` names what a price can do
-    without and a run can't; `unavailable` names a variant that is priced and not run yet; `unfit` names
-    what the public facts of a model lack for a request; `uses_model` says whether a job names a model;
-    `progress_unit` is what its public progress counts; `artifacts_need_model`: what a job releases serves
+    without and a run can't; `unfit` names what the public facts of a model lack for a request; `uses_model`
+    says whether a job names a model; `progress_unit` is what its public progress counts;
+    `artifacts_need_model`: what a job releases serves
     only the model that it ran with; `batches` is how many batches of its data a run works on
     independently, so that several workers may share them (records.Records.share), 1 where any release is
     from all the data; `resources` tells which fields name a registered public thing, and its kind (corpus,
@@ -128,7 +128,6 @@ class Mechanism(Generic[P]):
     context_tokens: Callable[[P, int], int]
     size_field: str
     missing: Callable[[P], FieldProblem | None] = lambda _: None
-    unavailable: Callable[[P], FieldProblem | None] = lambda _: None
     unfit: Callable[[P, Mapping[str, Any]], FieldProblem | None] = lambda _parameters, _facts: None
     uses_model: bool = True
     progress_unit: str = "tokens"

@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import uuid
-from dataclasses import replace
 
 import pytest
 from pyarrow import parquet as pq
@@ -33,13 +32,7 @@ PROMPT = "A note by Dr Lovelace, like this one: {record}"
 
 
 @pytest.fixture
-def medians_run(monkeypatch):
-    own = replace(mechanisms.MECHANISMS["private-prediction"], unavailable=lambda _: None)
-    monkeypatch.setitem(mechanisms.MECHANISMS, "private-prediction", own)
-
-
-@pytest.fixture
-def audited(engine, medians_run) -> Bench:
+def audited(engine) -> Bench:
     """A ledger with every kind of entry; one job really cost ex-post 0.123456789 of its cap of 1."""
     bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
     allowance = Allowance("10", "0.000001", REASON, ex_post="5", ex_post_settlement="realized")

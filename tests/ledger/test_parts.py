@@ -16,7 +16,7 @@ from accountant.settings import Settings
 from tests.support import Bench
 
 PARTS = 3
-PRIVATE = ("realized", "realized_ex_post", "staged_uri", "staged_sha256")
+PRIVATE = ("realized", "realized_ex_post", "ex_post_curve", "staged_uri", "staged_sha256")
 
 
 @pytest.fixture

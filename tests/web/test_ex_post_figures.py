@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from accountant import leases, ledger, reports
+from accountant.core.cost_curves import CostCurve
 from accountant.core.errors import NotPermitted
 from accountant.core.events import FREE
 from accountant.core.verification import verify_lines
@@ -49,8 +50,11 @@ def ended(site: Site, figure: int, settlement: str | None = None) -> str:
     claim = leases.claim(bench.engine, UUID(job_id), 1, "worker", 60)
     assert claim is not None
     leases.begin_reading(bench.engine, claim)
-    leases.finish(bench.engine, claim, FREE, Output("x", "0" * 64), figure)
-    ledger.publish(bench.engine, claim, FREE, Output("x", "0" * 64), "worker", ex_post=figure)
+    # However many tokens and batches there are in public, what they cost differs with the figure.
+    curve = CostCurve.of([[figure / 1e9] * 5, [0.0] * 5, [figure / 3e9] * 5][: 2 + figure % 2])
+    output = Output("x", "0" * 64)
+    leases.finish(bench.engine, claim, FREE, output, figure, curve)
+    ledger.publish(bench.engine, claim, FREE, output, "worker", ex_post=figure, curve=curve)
     return job_id
 
 
@@ -88,7 +92,8 @@ def look(ask) -> tuple[object, ...]:
     finally:
         event.remove(Engine, "before_cursor_execute", note)
     assert not any(
-        "realized_ex_post" in each.lower().replace("parts.realized_ex_post", "") for each in statements
+        "realized_ex_post" in each.lower().replace("parts.realized_ex_post", "") or "curve" in each.lower()
+        for each in statements
     )
     body = OWN.sub("*", answer.text)
     headers = {
@@ -121,13 +126,19 @@ def test_stewards_and_auditors_see_cap_and_figure_with_what_they_mean(sites):
         answer = site.api(who).get(f"{site.dataset}/ex-post").json
         (found,) = answer["jobs"]
         assert (found["job"], found["cap"], found["realized"]) == (job_id, "2.5", "3.000000001")
+        assert found["curve"]["batches"] == [0.0, 5.0, 15.0]
+        assert found["curve"]["most"] == [3.0, 6.0, 9.0, 12.0, 15.0]
         assert "neither bound nor mean" in answer["note"]
         page = site.pages(who).get(site.dataset).text
         assert "3.000000001" in page
+        assert page.count("<polyline") == 4
+        assert "over 3 batches" in page
         assert "approvals given after seeing these figures leak them" in page
         assert "later decisions depend on the data" not in page
     assert site.api("analyst").get(f"{site.dataset}/ex-post").status_code == 403
-    assert "3.000000001" not in site.pages("analyst").get(site.dataset).text
+    hidden = site.pages("analyst").get(site.dataset).text
+    assert "3.000000001" not in hidden
+    assert "polyline" not in hidden
     with pytest.raises(NotPermitted):
         reports.ex_post(site.engine, site.bench.dataset, site.bench.analyst)
 

@@ -18,7 +18,6 @@ from sqlalchemy.exc import OperationalError
 
 from accountant import leases, ledger, reports
 from accountant import settings as settings_module
-from accountant.core import mechanisms
 from accountant.core.errors import MeterExceeded
 from accountant.core.events import Exponential, SelfComposed
 from accountant.core.verification import verify_lines
@@ -62,8 +61,6 @@ class ExPostRunner:
 @pytest.fixture
 def runner(monkeypatch) -> ExPostRunner:
     made = ExPostRunner()
-    own = replace(mechanisms.MECHANISMS["private-prediction"], unavailable=lambda _: None)
-    monkeypatch.setitem(mechanisms.MECHANISMS, "private-prediction", own)
     monkeypatch.setattr("workers.mechanisms.runner", lambda _: made)
     monkeypatch.setattr(opened, "language_model", lambda *_: None)
     return made

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from accountant.core import mechanisms
+from accountant.core.cost_curves import CostCurve
 from accountant.core.errors import MeterExceeded
 from accountant.core.events import FREE, Exponential, SelfComposed
 from accountant.core.pricing import Terms
@@ -63,6 +64,47 @@ def test_nothing_is_refused_or_stopped_because_of_what_it_cost():
     for _ in range(4):
         meter.parallel("batch").ex_post_token(SCORES, SCALE, np.full(5, 1e300))
     assert meter.realized_ex_post == math.ceil(4 * Fraction(1e300) * 10**9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.floats(0, 9), min_size=7, max_size=7), min_size=1, max_size=9), st.integers(0, 9))
+def test_how_the_cost_grew_ends_at_what_each_batch_cost(costs, cut):
+    """Over all parts of a job, in whatever shares they come."""
+    whole = CostCurve.of(costs)
+    assert sorted(whole.batches) == pytest.approx(sorted(map(sum, costs)))
+    assert whole.most[-1] == pytest.approx(max(map(sum, costs)))
+    assert whole.sums[-1] == pytest.approx(sum(map(sum, costs)))
+    assert whole.tokens == tuple(range(1, 8))
+    assert whole.sums[2] == pytest.approx(sum(sum(each[:3]) for each in costs))
+    shares = [CostCurve.of(share) for share in (costs[:cut], costs[cut:])]
+    joined = shares[0] or shares[1]
+    if all(shares):
+        joined = shares[0].joined(shares[1])
+    assert joined.sums == pytest.approx(whole.sums)
+    assert (joined.most, joined.batches) == (whole.most, whole.batches)
+    again = CostCurve.from_json(whole.to_json())
+    assert again.batches == pytest.approx(whole.batches, rel=1e-5)
+    for plot in again.plots():
+        for line in plot["series"].values():
+            assert len(line["x"]) == len(line["y"]) >= 2
+    per_token = whole.plots()[1]["series"]["mean"]["y"]
+    assert per_token == pytest.approx([sum(each) / len(costs) for each in zip(*costs, strict=True)], abs=1e-9)
+
+
+def test_a_long_curve_is_looked_at_in_a_hundred_places():
+    curve = CostCurve.of([[0.5] * 12_345])
+    assert len(curve.tokens) == len(curve.sums) == 100
+    assert curve.tokens[-1] == 12_345
+    assert curve.sums[-1] == 12_345 / 2
+    assert CostCurve.of([]) is None
+
+
+def test_the_meter_keeps_how_the_cost_of_each_part_grew():
+    meter = Meter(FREE, 2)
+    for part, cost in (("a", 1.0), ("b", 2.0), ("a", 0.25), ("b", 4.0)):
+        meter.parallel(part).ex_post_token(SCORES, SCALE, np.full(5, cost))
+    assert meter.ex_post_curve == CostCurve((1, 2), (3.0, 7.25), (2.0, 6.0), (1.25, 6.0))
+    assert Meter(FREE, 2).ex_post_curve is None
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from accountant import reports
 from accountant.core.admission import UNIT_NAMES
 from accountant.core.budget import EPSILON_UNITS, to_decimal
+from accountant.core.cost_curves import CostCurve
 from accountant.core.filters import Kind
 from web.app import engine
 
@@ -122,6 +123,11 @@ def points(line: Mapping[str, list[float]], box: Mapping[str, float]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
 
 
+def cost_plots(curve: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The plots of how an ex-post cost grew."""
+    return CostCurve.from_json(curve).plots()
+
+
 def waiting() -> int:
     """How many jobs wait for a steward; shown beside the inbox."""
     if not current_user.is_authenticated or "steward" not in current_user.actor.roles:
@@ -131,7 +137,19 @@ def waiting() -> int:
 
 def init_app(app: Flask) -> None:
     """Give the templates these functions."""
-    for function in (figure, percent, units, unit, moment, words, refusal_unit, bar, extent, points):
+    for function in (
+        figure,
+        percent,
+        units,
+        unit,
+        moment,
+        words,
+        refusal_unit,
+        bar,
+        extent,
+        points,
+        cost_plots,
+    ):
         app.jinja_env.filters[function.__name__] = function
     app.jinja_env.globals.update(state_look=state_look, waiting=waiting, FILTER_NAMES=FILTER_NAMES)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True

@@ -1,0 +1,91 @@
+"""How the ex-post cost of a job grew, per token and per batch (paper 001, Figures 3 to 6).
+
+Every figure here depends on the data: stewards and auditors may see it; nothing that an analyst can reach may.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from typing import Any
+
+#: Places at which a batch's sum is looked at, at most.
+POINTS = 100
+
+
+@dataclass(frozen=True)
+class CostCurve:
+    """Sums of ex-post ε over the first tokens of each batch; every batch writes the same public number.
+
+    `tokens`: after how many, public. `sums`: of all batches' sums there. `most`: the largest of them.
+    `batches`: what each batch cost in all, in no order that means anything.
+    """
+
+    tokens: tuple[int, ...]
+    sums: tuple[float, ...]
+    most: tuple[float, ...]
+    batches: tuple[float, ...]
+
+    @classmethod
+    def of(cls, costs: Sequence[Sequence[float]]) -> "CostCurve | None":
+        """From the cost of every token of every batch; None where there is no token."""
+        length = min(map(len, costs), default=0)
+        if not length:
+            return None
+        points = min(POINTS, length)
+        tokens = tuple(length * (place + 1) // points for place in range(points))
+        sums, most = [0.0] * points, [0.0] * points
+        batches = []
+        for each in costs:
+            grown = list(accumulate(each))
+            batches.append(grown[-1])
+            for place, token in enumerate(tokens):
+                sums[place] += grown[token - 1]
+                most[place] = max(most[place], grown[token - 1])
+        return cls(tokens, tuple(sums), tuple(most), tuple(sorted(batches)))
+
+    def joined(self, other: "CostCurve") -> "CostCurve":
+        """This part's batches and those of another part of the same job."""
+        sums = (one + two for one, two in zip(self.sums, other.sums, strict=True))
+        most = map(max, self.most, other.most)
+        return CostCurve(
+            self.tokens, tuple(sums), tuple(most), tuple(sorted((*self.batches, *other.batches)))
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: [_short(value) for value in values] for name, values in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Sequence[Any]]) -> "CostCurve":
+        return cls(*(tuple(value[name]) for name in ("tokens", "sums", "most", "batches")))
+
+    def plots(self) -> list[dict[str, Any]]:
+        """What a page draws: {name, series: {name: {x, y}}} each."""
+        count = len(self.batches)
+        mean = [each / count for each in self.sums]
+        before = zip((0, *self.tokens), (0.0, *mean), strict=False)
+        each = [
+            (cost - cost_before) / (token - token_before)
+            for token, cost, (token_before, cost_before) in zip(self.tokens, mean, before, strict=False)
+        ]
+        share = [(place + 1) / count for place in range(count)]
+        return [
+            {
+                "name": "ε of a batch after so many tokens",
+                "series": {
+                    "mean": {"x": [0, *self.tokens], "y": [0.0, *mean]},
+                    "largest": {"x": [0, *self.tokens], "y": [0.0, *self.most]},
+                },
+            },
+            {
+                "name": "ε of a token at this place, on average",
+                "series": {"mean": {"x": list(self.tokens), "y": each}},
+            },
+            {
+                "name": "ε that this share of the batches stays within",
+                "series": {"batches": {"x": [0.0, *share], "y": [0.0, *self.batches]}},
+            },
+        ]
+
+
+def _short(value: float) -> float:
+    return value if isinstance(value, int) else float(f"{value:.6g}")
