@@ -1,6 +1,6 @@
 """How the ex-post cost of a job grew, per token and per batch (paper 001, Figures 3 to 6).
 
-Every figure here depends on the data: stewards and auditors may see it; nothing that an analyst can reach may.
+Every figure here depends on the data: stewards and auditors may see it, and nothing of an analyst's may.
 """
 
 from collections.abc import Mapping, Sequence

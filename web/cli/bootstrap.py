@@ -55,7 +55,8 @@ def kept_sample(configured: Settings) -> Path:
         bundled = sample()
         draft = configured.home / f".sample-{secrets.token_hex(8)}"
         shutil.copytree(bundled.MODEL_DIR, draft / bundled.MODEL_DIR.name)
-        shutil.copy(bundled.PRIVATE_CSV, draft / bundled.PRIVATE_CSV.name)
+        for data in (bundled.PRIVATE_CSV, bundled.PUBLIC_SAMPLE_CSV):
+            shutil.copy(data, draft / data.name)
         draft.rename(folder)  # whole or not at all
     return folder
 
