@@ -117,7 +117,9 @@ def written(pen: Pen, prompt: Prompt, bias: dict[int, torch.Tensor] | None, coun
 
 
 def row(bench: Bench, texts: list[Written], layers: str, coefficient: float, share: float) -> dict[str, Any]:
-    figure = mauve(bench.features([t.text for t in texts]), bench.features(bench.held_out[: len(texts)]))
+    ours, theirs = [each.text for each in texts], bench.held_out[: len(texts)]
+    named = str(bench.arguments.embedding.name) if bench.arguments.embedding else "the model's own states"
+    figure = mauve(bench.features(ours), bench.features(theirs), features=named)
     return {
         "layers": layers,
         "coefficient": coefficient,
