@@ -19,7 +19,6 @@ from benchmarks.utility_cells import Repeats, Store, Table
 from benchmarks.utility_clusters import SENSITIVITY, sums
 from benchmarks.utility_data import balanced
 from tests.support import needs_shared
-from workers.mechanisms import RUNNERS
 from workers.neighbours import unit
 from workers.records import Record
 
@@ -149,17 +148,8 @@ def test_one_point_moves_the_sums_of_dp_kmeans_by_no_more_than_its_price(points,
 # --- the whole ----------------------------------------------------------------------------------
 
 
-#: The tables need clusters and vectors: runners that name public things.
-needs_runners = pytest.mark.skipif(
-    not {"private-prediction", "epsvec"} <= set(RUNNERS)
-    or "public_corpus" not in mechanisms.get("private-prediction").fields,
-    reason="clustered batches or epsvec have no runner here",
-)
-
-
 @pytest.mark.slow
 @needs_shared
-@needs_runners
 def test_tables_are_filled_in_pieces_on_the_bundled_model(tmp_path):
     sizes = Sizes(
         seeds=1,
