@@ -1,0 +1,112 @@
+"""Corpora of benchmarks.utility: the part that stands for private data, and a held-out part to compare with.
+
+All of them are published corpora; "private" is the part they play. Both parts are balanced over labels.
+"""
+
+import csv
+import gzip
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.support import SHARED
+from workers.evaluation.transfer import Labelled
+from workers.records import Record
+
+PUBLIC = SHARED / "data/dbpedia14/train14k.csv.gz"
+EMBEDDING = SHARED / "data/models/model2vec64"
+SPLIT_SEED = 0
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """`private`: what mechanisms read. `held_out`: real texts that no mechanism sees."""
+
+    name: str
+    labels: tuple[str, ...]
+    private: Labelled
+    held_out: Labelled
+
+    def records(self) -> tuple[Record, ...]:
+        """The private part; every record is its own unit."""
+        pairs = zip(self.private.texts, self.private.labels, strict=True)
+        return tuple(Record(f"{self.name}-{index}", label, text) for index, (text, label) in enumerate(pairs))
+
+
+def rows(path: Path) -> Iterator[dict[str, str]]:
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
+
+
+def _ag_news() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    folder = SHARED / "data/ag_news"
+    private = [(row["label_name"], row["text"]) for row in rows(folder / "train10k.csv.gz")]
+    joined = "{title} . {description}"
+    return private, [(row["label_name"], joined.format(**row)) for row in rows(folder / "test.csv.gz")]
+
+
+def _yelp() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Polarity: one and two stars against four and five; three are left out, as in Yelp Polarity."""
+    named = {"1.0": "Negative", "2.0": "Negative", "4.0": "Positive", "5.0": "Positive"}
+    parts = []
+    for part in ("dev", "test"):
+        found = (
+            (row["label2"].split()[-1], row["text"])
+            for row in rows(SHARED / f"data/yelp_augpe/{part}.csv.gz")
+        )
+        parts.append([(named[stars], text) for stars, text in found if stars in named])
+    return parts[0], parts[1]
+
+
+def _imdb() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Halves of the labelled reviews; the base model has read others, without labels."""
+    named = {"0": "Negative", "1": "Positive"}
+    found = [(named[row["label"]], row["text"]) for row in rows(SHARED / "data/imdb/train10k.csv.gz")]
+    random.Random(SPLIT_SEED).shuffle(found)
+    return found[: len(found) // 2], found[len(found) // 2 :]
+
+
+def _dbpedia() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Two classes of the public corpus, for choosing what may not be chosen on private data."""
+    found = [
+        (row["label_name"], row["text"]) for row in rows(PUBLIC) if row["label_name"] in ("Company", "Film")
+    ]
+    random.Random(SPLIT_SEED).shuffle(found)
+    return found[: len(found) // 2], found[len(found) // 2 :]
+
+
+READ = {"ag_news": _ag_news, "yelp": _yelp, "imdb": _imdb, "dbpedia": _dbpedia}
+
+
+def load(name: str, records: int | None, held_out: int = 1_000) -> Corpus:
+    """At most `records` private and `held_out` held-out texts, as many of each label."""
+    private, rest = READ[name]()
+    labels = tuple(sorted({label for label, _ in private}))
+    return Corpus(name, labels, balanced(private, labels, records), balanced(rest, labels, held_out))
+
+
+def balanced(pairs: Sequence[tuple[str, str]], labels: Sequence[str], most: int | None) -> Labelled:
+    """As many of each label as the rarest has, at most `most` together, in a random order of fixed seed."""
+    shuffled = random.Random(SPLIT_SEED).sample(pairs, len(pairs))
+    by_label = {label: [text for own, text in shuffled if own == label] for label in labels}
+    each = min(map(len, by_label.values()))
+    each = each if most is None else min(each, most // len(labels))
+    turns = [(label, by_label[label][index]) for index in range(each) for label in labels]
+    return Labelled([text for _, text in turns], [label for label, _ in turns])
+
+
+def public_texts(most: int | None = None) -> list[str]:
+    """The public corpus, for centres; in a random order of fixed seed."""
+    texts = [row["text"] for row in rows(PUBLIC)]
+    random.Random(SPLIT_SEED).shuffle(texts)
+    return texts[:most]
+
+
+@cache
+def embedder() -> Any:
+    from workers import embeddings, models
+
+    return embeddings.load(EMBEDDING, models.digest(EMBEDDING, embeddings.FILES))

@@ -1,0 +1,289 @@
+"""The tables of benchmarks.utility: which cells each has."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from benchmarks import utility_clusters, utility_context, utility_data, utility_runs
+from benchmarks.utility_bench import METRICS, Bench, Way, compared, settings_of
+from benchmarks.utility_cells import Made, Repeats, Table
+from workers.embeddings import embed_all
+
+
+def context(bench: Bench) -> Table:
+    """What the model makes of a record."""
+    targets, rows = 140, []
+    for name, template in utility_context.TEMPLATES.items():
+        settings = {"model": bench.sha256, "template": template, "targets": targets, "seed": 0}
+        made = bench.store.once(
+            "context", settings, lambda t=template: utility_context.measure(bench.model, t, targets, 0)
+        )
+        if made is not None:
+            shown = [f"{made[key]:.3f}" for key in ("none", "own", "other", "two", "kl_first", "kl")]
+            rows.append([name, *shown, f"{made['gain']:.3f} ± {made['gain_error']:.3f}"])
+    columns = [
+        "template",
+        "no record",
+        "own class",
+        "other class",
+        "two of own",
+        "KL first",
+        "KL mean",
+        "other - own",
+    ]
+    settings = {
+        "model": f"{bench.folder.name} ({bench.sha256[:12]})",
+        "text": f"DBpedia, 14 classes, {targets} targets of 40 tokens, records of 64",
+        "unit": "nats per token, ± standard error",
+    }
+    return Table("context", "What a record in the context tells the model", columns, rows, settings)
+
+
+def clusters(bench: Bench) -> Table:
+    """Paper 001, Table 2, on all records of the corpus."""
+    corpus = utility_data.load(bench.dataset, None)
+    count = len(corpus.private.texts)
+    rows = []
+    for wanted, kept in ((500, 100), (50, 10)):
+        made = []
+        for seed in range(bench.sizes.seeds):
+            settings = {"dataset": bench.dataset, "clusters": wanted, "kept": kept, "seed": seed}
+            settings |= {"records": count, "rounds": utility_clusters.ROUNDS, "figures": "with AMI"}
+            run = partial(_cluster, corpus, wanted, kept, seed)
+            made.append(bench.store.once("clusters", settings, run))
+        rows += _cluster_rows(wanted, [each["rows"] for each in made if each is not None], bench.sizes.seeds)
+    columns = ["k", "clustering", "ε", "clusters of ≥ 2", "of ≥ 100", "largest", "V-measure", "AMI"]
+    settings = {
+        "corpus": f"{bench.dataset}, {count:,} records",
+        "public": "DBpedia, 14,000 texts",
+        "embedding": utility_data.EMBEDDING.name,
+        "DP k-means": f"{utility_clusters.ROUNDS} rounds, δ = n^-1.1",
+        "repeats": bench.sizes.seeds,
+    }
+    title = f"Clusterings (001, Table 2), {bench.dataset}"
+    return Table(f"clusters-{bench.dataset}", title, columns, rows, settings)
+
+
+def _cluster(corpus: utility_data.Corpus, count: int, kept: int, seed: int) -> Made:
+    points = embed_all(utility_data.embedder(), corpus.private.texts)
+    public = embed_all(utility_data.embedder(), utility_data.public_texts())
+    task = utility_clusters.Task(points, public, count, kept, seed)
+    return utility_clusters.compare(task, (0.1, 1.0, 10.0))
+
+
+def _cluster_rows(count: int, made: Sequence[Sequence[Made]], wanted: int) -> list[list[str]]:
+    rows = []
+    for each in zip(*made, strict=True):
+        shown = []
+        for key, digits in (
+            ("clusters", 0),
+            ("of_100", 0),
+            ("largest", 3),
+            ("v_measure", 3),
+            ("adjusted", 3),
+        ):
+            repeats = Repeats(wanted)
+            for row in each:
+                repeats.add(row[key])
+            shown.append(repeats.shown(digits))
+        rows.append([str(count), each[0]["method"], each[0]["epsilon"], *shown])
+    return rows
+
+
+def raw_prediction(bench: Bench, **more: Any) -> Made:
+    """Parameters of private-prediction that the rows of a table share."""
+    size = bench.sizes
+    batches = max(1, size.records // (len(bench.corpus.labels) * size.batch))
+    return {
+        "batch_size": size.batch,
+        "batches_per_label": batches,
+        "clip": size.clip,
+        "temperature": size.temperature,
+        "max_text_tokens": size.tokens,
+        "record_tokens": 64,
+        "template": size.template,
+        **more,
+    }
+
+
+def affordable(bench: Bench, raw: Mapping[str, Any]) -> Made:
+    """`raw` with the most tokens of a batch that the table's ε allows, clusters included."""
+    terms = utility_runs.terms_of(bench.corpus)
+    tokens = utility_runs.most_tokens("private-prediction", raw, terms, bench.sizes.epsilon)
+    return {**raw, "tokens_per_batch": tokens}
+
+
+def matched(mean: Mapping[str, Any]) -> Made:
+    """The median with the tokens, batches and batch size of a mean, as paper 001 compares them."""
+    return {**mean, "aggregation": "median", "ex_post_cap": 100.0}
+
+
+def clustered(bench: Bench, raw: Mapping[str, Any]) -> Made:
+    """`raw` with public centres, rebalanced at ε 0.1."""
+    kept = bench.sizes.clusters * len(bench.corpus.labels)
+    names = {"public_corpus": "public_corpus", "embedding": "embedding"}
+    return {
+        **raw,
+        **names,
+        "batching": "clusters",
+        "clusters": kept,
+        "public_centres": bench.sizes.public_centres,
+    }
+
+
+def of_two(bench: Bench, raw: Mapping[str, Any]) -> Made:
+    """`raw` with a public text beside every record, which costs nothing."""
+    two = {"examples_per_context": 2, "context_partner": "public", "public_corpus": "public_corpus"}
+    return {**raw, **two, "template": bench.sizes.template_of_two}
+
+
+def job(bench: Bench, raw: Mapping[str, Any], clusters: int | None = None) -> Way:
+    return lambda repeat: bench.job("private-prediction", raw, repeat, clusters)
+
+
+def prediction(bench: Bench) -> Table:
+    """Paper 001, Table 3."""
+    mean = affordable(bench, raw_prediction(bench))
+    grouped = affordable(bench, clustered(bench, raw_prediction(bench)))
+    ways: dict[str, Way] = {
+        "real data": bench.real,
+        "zero-shot": lambda repeat: bench.prompted(0, repeat),
+        "one real record in the prompt": lambda repeat: bench.prompted(1, repeat),
+        "mean, uniform": job(bench, mean),
+        "mean, clusters": job(bench, grouped),
+        "median, clusters": job(bench, matched(grouped)),
+        "median, uniform": job(bench, matched(mean)),
+    }
+    return Table(
+        f"prediction-{bench.dataset}",
+        f"Private prediction (001, Table 3), {bench.dataset}",
+        ["method", "ε", *METRICS],
+        compared(bench, ways),
+        settings_of(bench, **_described(bench, mean), **{"with clusters": grouped["tokens_per_batch"]}),
+        bench.notes,
+    )
+
+
+def _described(bench: Bench, raw: Mapping[str, Any]) -> Made:
+    terms = utility_runs.terms_of(bench.corpus)
+    return {
+        "batch size": raw["batch_size"],
+        "batches": raw["batches_per_label"] * len(terms.labels),
+        "tokens of a batch": raw["tokens_per_batch"],
+        "clip": raw["clip"],
+        "temperature": raw["temperature"],
+        "δ": terms.delta,
+        "template": repr(raw["template"]),
+    }
+
+
+def examples(bench: Bench) -> Table:
+    """Paper 001, Table 4: one record in a context, or two of which one is public."""
+    mean = affordable(bench, raw_prediction(bench))
+    ways = {"1": job(bench, mean), "2, the second public": job(bench, of_two(bench, mean))}
+    return Table(
+        f"examples-{bench.dataset}",
+        f"Examples in a context (001, Table 4), {bench.dataset}",
+        ["examples", "ε", *METRICS],
+        compared(bench, ways),
+        settings_of(
+            bench, **_described(bench, mean), **{"template of two": repr(bench.sizes.template_of_two)}
+        ),
+        bench.notes,
+    )
+
+
+def cluster_count(bench: Bench) -> Table:
+    """Paper 001, Table 5: batches by k-means on the private embeddings, no privacy."""
+    mean = affordable(bench, raw_prediction(bench))
+    most = mean["batches_per_label"]
+    ways = {f"{count}": job(bench, mean, count) for count in (1, most, 4 * most)}
+    return Table(
+        f"cluster-count-{bench.dataset}",
+        f"Number of clusters, no privacy (001, Table 5), {bench.dataset}",
+        ["clusters", "ε", *METRICS],
+        compared(bench, ways),
+        settings_of(bench, **_described(bench, mean)),
+        bench.notes,
+    )
+
+
+def raw_epsvec(bench: Bench, **more: Any) -> Made:
+    """Parameters of epsvec that the rows of a table share."""
+    size = bench.sizes
+    each = size.texts // len(bench.corpus.labels) + 8
+    return {
+        "embedding": "embedding",
+        "candidates": each,
+        "partners": each,
+        "samples": each,
+        "samples_per_label": max(1, size.records // (2 * len(bench.corpus.labels))),
+        "layers": size.layers,
+        "clip": size.vector_clip,
+        "coefficient": size.coefficient,
+        "temperature": size.temperature,
+        "max_tokens": size.tokens,
+        "record_tokens": 64,
+        "template": size.shot_template,
+        "stop": "</s>",
+        "prompting": "plain",
+        **more,
+    }
+
+
+def coefficient(bench: Bench) -> Table:
+    """How strongly to steer this model, chosen on public texts in the place of private ones."""
+    bench = replace(bench, dataset="dbpedia", sizes=replace(bench.sizes, seeds=1))
+    ways = {}
+    for value in (0.0, 5.0, 10.0, 20.0, 40.0):
+        raw = raw_epsvec(bench, coefficient=value)
+        total = utility_runs.epsvec_epsilon(bench.corpus, raw, 5.0)
+        ways[f"{value:g}"] = bench.way("epsvec", {**raw, "epsilon": total})
+    raw = raw_epsvec(bench)
+    return Table(
+        "coefficient",
+        "Coefficient of EPSVec on public texts (DBpedia, companies and films)",
+        ["coefficient", "ε", *METRICS],
+        compared(bench, ways),
+        settings_of(bench, layers=raw["layers"], clip=raw["clip"], temperature=raw["temperature"]),
+        bench.notes,
+    )
+
+
+NO_HISTOGRAM = 1e6  # σ in records: the candidates with the largest noise
+
+
+def epsvec(bench: Bench) -> Table:
+    """Paper 000, Tables 1 and 2: steering, shots and the histogram that picks them, alone and together.
+
+    Rows without steering have coefficient 0 and release vectors of noise, so that ε is that of the shots.
+    """
+    plain = {**raw_epsvec(bench), "coefficient": 0.0, "noise_multiplier": 1e5}
+    unpicked = {"shots_noise_multiplier": NO_HISTOGRAM, "shots_epsilon": None}
+    total = utility_runs.epsvec_epsilon
+
+    def steered(epsilon: float, **more: Any) -> Way:
+        raw = raw_epsvec(bench, **more)
+        return bench.way("epsvec", {**raw, "epsilon": total(bench.corpus, raw, epsilon)})
+
+    ways: dict[str, Way] = {
+        "real data": bench.real,
+        "two real records in the prompt": lambda repeat: bench.prompted(2, repeat),
+        "zero-shot": bench.way("epsvec", {**plain, "shots": 0}),
+        "fixed shots, no histogram": bench.way("epsvec", {**plain, **unpicked}),
+        "fixed shots": bench.way("epsvec", plain),
+        "EPSVec, no shots, 3": steered(3.0, shots=0),
+        "EPSVec, no histogram, 3": steered(3.0, **unpicked),
+        **{f"EPSVec, {epsilon:g}": steered(epsilon) for epsilon in (1.0, 3.0, 5.0)},
+    }
+    raw = raw_epsvec(bench)
+    keys = ("layers", "clip", "coefficient", "temperature", "samples_per_label", "candidates", "template")
+    return Table(
+        f"epsvec-{bench.dataset}",
+        f"EPSVec (000, Tables 1 and 2), {bench.dataset}",
+        ["method", "ε", *METRICS],
+        compared(bench, ways),
+        settings_of(bench, **{key: raw[key] for key in keys}, shots="2 at ε 0.1", δ=bench.delta),
+        bench.notes,
+    )
