@@ -4,6 +4,7 @@ After release everything is free: a job that reads only artifacts costs nothing.
 and the hashes, the COMMIT of that job named them when it released them, and here the two are compared.
 """
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,10 @@ def of_output(job: str, sha256: str) -> dict[str, Any]:
     return {"job": job, "output": sha256}
 
 
+def _output(job: str, sha256: str) -> bytes:
+    return hashlib.sha256(f"{job} {sha256}".encode()).digest()[:16]
+
+
 class Lineage:
     """Checks entries in order: jobs read what was released before, and nothing else is free.
 
@@ -36,7 +41,7 @@ class Lineage:
     def __init__(self) -> None:
         self._released: dict[str, dict[str, str]] = {}
         self._ex_post: set[str] = set()
-        self._outputs: dict[str, str] = {}
+        self._outputs: set[bytes] = set()  # 16 bytes for each: a ledger may have a million jobs
 
     def add(self, entry: Entry) -> None:
         """Raises VerificationFailed where the entry can't stand after those before it."""
@@ -64,12 +69,12 @@ class Lineage:
         """An output was published whole, so what is made of it is free, also of an ex-post one."""
         if releases(from_json(body["event"])) or "ex_post" in body or "secret" in body:
             raise VerificationFailed("it reads a published output only, and is charged")
-        if self._outputs.get(source["job"], "") != source["output"]:
+        if _output(source["job"], source["output"]) not in self._outputs:
             raise VerificationFailed("it reads an output that no job before it published")
 
     def _commit(self, job: str, body: Mapping[str, Any]) -> None:
         if body.get("output_sha256") is not None:
-            self._outputs[job] = body["output_sha256"]
+            self._outputs.add(_output(job, body["output_sha256"]))
         left = body.get("artifacts", [])
         if left and (body["outcome"] != "succeeded" or job in self._ex_post):
             raise VerificationFailed("it releases artifacts of a job that may leave none")
