@@ -15,10 +15,10 @@ import pytest
 from accountant import ledger, registry, reports
 from accountant.ledger import Allowance
 from tests.support import person
-from tests.workers.conftest import ROOT, SAMPLE, service, wait_for
+from tests.workers.conftest import ROOT, SAMPLE, service, variables, wait_for
 from web.auth import hash_password
 
-__all__ = ["service"]  # the fixture
+__all__ = ["service", "variables"]  # fixtures
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
