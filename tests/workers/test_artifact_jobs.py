@@ -166,7 +166,8 @@ def test_a_job_that_fails_leaves_no_artifact_and_no_file(desk, released):
     assert "secret" not in json.dumps(job)
     assert desk.rows(uuid.UUID(job["id"])) == []
     results = Path(desk.service.environment["EXCHEQUER_HOME"]) / "results" / job["id"]
-    assert [path for path in results.rglob("*") if path.is_file()] == []
+    # The job has ended when its charge is committed; what it staged goes right after that.
+    wait_for(lambda: [path for path in results.rglob("*") if path.is_file()], lambda left: left == [], 30)
 
 
 # --- identity -----------------------------------------------------------------------------------
