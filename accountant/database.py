@@ -21,12 +21,16 @@ UNAVAILABLE_DRIVER = (psycopg.OperationalError, psycopg.InterfaceError)
 MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 
 
-def connect(url: str, pool_size: int = 10) -> Engine:
-    """An engine for `url`. Correctness rests on row locks, so READ COMMITTED is enough and asked for."""
+def connect(url: str, pool_size: int = 10, wait_seconds: float = 30.0) -> Engine:
+    """An engine for `url`. Correctness rests on row locks, so READ COMMITTED is enough and asked for.
+
+    `wait_seconds`: how long a thread waits for a connection while all of the pool are in use.
+    """
     engine = create_engine(
         url,
         isolation_level="READ COMMITTED",
         pool_size=pool_size,
+        pool_timeout=wait_seconds,
         max_overflow=pool_size,
         connect_args={"options": "-c timezone=UTC -c lock_timeout=60s"},
     )

@@ -43,7 +43,7 @@ class Outcome:
 
 def claim(url: str, datasets: list[str], analyst: Actor, model: str, seconds: float) -> Outcome:
     """CLAIMANTS threads for each dataset, in this process."""
-    engine = connect(url, pool_size=5)
+    engine = connect(url, pool_size=5, wait_seconds=600)  # hundreds of threads share these few
     outcome = Outcome(Counter(), Counter(), [])
     # Real jobs are probed: the first in each process reads the probe, the others find it known.
     end = time.monotonic() + seconds
