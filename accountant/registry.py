@@ -179,8 +179,8 @@ def user_of_token(engine: Engine, token: str) -> Row[Any] | None:
     return found
 
 
-_USED = tables.api_tokens.c.last_used_at
-_UNNOTED = func.coalesce(_USED < func.clock_timestamp() - timedelta(minutes=1), True).label("unnoted")
+_MINUTE_AGO = func.clock_timestamp() - timedelta(minutes=1)
+_UNNOTED = func.coalesce(tables.api_tokens.c.last_used_at < _MINUTE_AGO, True).label("unnoted")
 
 
 def _sha256(token: str) -> bytes:

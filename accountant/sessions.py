@@ -50,8 +50,8 @@ def find(
 ) -> Row[Any] | None:
     """The active user of an open session, with `session_id`; None where it ended or ran out.
 
-    `longest`: since it began. `idle`: since it was last used. `used`: whether this is a use, to be noted; what
-    a page asks for by itself is none.
+    `longest`: since it began. `idle`: since it was last used. `used`: whether this is a use, to be noted;
+    what a page asks for by itself is none.
     """
     now = func.clock_timestamp()
     stale = (sessions.c.seen_at < now - NOTED_EVERY).label("stale")

@@ -44,10 +44,10 @@ def upgrade() -> None:
         sa.UniqueConstraint("user_id", name=op.f("uq_external_accounts_user_id")),
     )
     op.add_column("users", moment("password_expires", nullable=True))
-    op.add_column("api_tokens", sa.Column("scopes", postgresql.ARRAY(sa.Text()), nullable=True))
     # What was made before scopes were: everything that its owner may do.
-    op.execute(f"UPDATE api_tokens SET scopes = {SCOPES}")
-    op.alter_column("api_tokens", "scopes", existing_type=postgresql.ARRAY(sa.Text()), nullable=False)
+    texts = postgresql.ARRAY(sa.Text())
+    op.add_column("api_tokens", sa.Column("scopes", texts, nullable=False, server_default=sa.text(SCOPES)))
+    op.alter_column("api_tokens", "scopes", existing_type=texts, server_default=None)
     op.create_check_constraint(
         op.f("ck_api_tokens_known_scopes"), "api_tokens", f"scopes <@ {SCOPES} AND cardinality(scopes) > 0"
     )
@@ -132,7 +132,7 @@ def create_sessions() -> None:
 
 def downgrade() -> None:
     """Tokens of few scopes would become tokens of all: they are revoked."""
-    op.execute(f"UPDATE api_tokens SET revoked_at = clock_timestamp() WHERE NOT scopes @> {SCOPES}")
+    op.execute("UPDATE api_tokens SET revoked_at = clock_timestamp() WHERE cardinality(scopes) < 5")
     op.drop_index("ix_api_tokens_user_id", "api_tokens")
     op.drop_constraint(op.f("ck_api_tokens_known_scopes"), "api_tokens", type_="check")
     for name in ("last_used_at", "by_sign_in", "scopes"):
