@@ -166,7 +166,8 @@ sign_ins = Table(
     CheckConstraint("method IN ('page','api','provider')", name="method"),
     CheckConstraint(
         "outcome IN ('signed in','wrong password','unknown name','password expired',"
-        "'password to be changed','too many failures','no role','account closed','provider refused')",
+        "'password to be changed','password confirmed','too many failures',"
+        "'no role','account closed','provider refused')",
         name="outcome",
     ),
 )
