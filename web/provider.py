@@ -157,8 +157,8 @@ def _claims() -> Mapping[str, Any]:
 def _unreachable(error: Exception) -> Refused:
     current_app.logger.warning("sign-in at the provider: %s: %s", type(error).__name__, str(error)[:300])
     return Refused(
-        f"Signing in with {settings().oidc_name} did not work. Try again; if it goes on, tell an administrator: "
-        "the log of this service says why."
+        f"Signing in with {settings().oidc_name} did not work. Try again; if it goes on, tell an "
+        "administrator: the log of this service says why."
     )
 
 
