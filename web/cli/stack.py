@@ -193,6 +193,15 @@ def create_user(
     _show_account(name, role, None if password else chosen, as_json)
 
 
+@admin.command("unlock")
+def unlock(name: str) -> None:
+    """Forget the failures to sign in to an account, where no administrator can do it on the page."""
+    from accountant import people
+
+    people.unlock(bootstrap.engine(bootstrap.settings()), None, name)
+    say(f"{name} can sign in again")
+
+
 @admin.command("rotate-key")
 def rotate_key() -> None:
     """Replace the key that signs checkpoints; the old key signs the introduction of the new one."""

@@ -243,7 +243,11 @@ def test_the_log_is_for_auditors_and_administrators_in_pages_by_key(site):
 def test_the_application_can_not_rewrite_the_log(site):
     from sqlalchemy.exc import DBAPIError
 
-    for statement in ("UPDATE sign_ins SET name = 'x'", "DELETE FROM sign_ins", "UPDATE activity SET action = 'x'"):
+    for statement in (
+        "UPDATE sign_ins SET name = 'x'",
+        "DELETE FROM sign_ins",
+        "UPDATE activity SET action = 'x'",
+    ):
         with site.engine.connect() as connection, pytest.raises(DBAPIError, match="permission denied"):
             connection.execute(text(statement))
 
