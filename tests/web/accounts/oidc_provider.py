@@ -1,4 +1,4 @@
-"""An OpenID Connect provider as a process of its own, from Authlib's provider classes: `python oidc_provider.py`.
+"""An OpenID Connect provider, from Authlib's provider classes, as a process: `python oidc_provider.py`.
 
 Authorization code with PKCE, which it insists on, and signed id tokens. Prints its port, then serves. Whom it
 knows is set through /people; /faults makes it lie in one way at a time, as an attacker's provider would.
@@ -13,14 +13,14 @@ from typing import Any
 
 os.environ["AUTHLIB_INSECURE_TRANSPORT"] = "1"
 
-from authlib.integrations.flask_oauth2 import AuthorizationServer  # noqa: E402
-from authlib.oauth2.rfc6749 import ClientMixin, grants  # noqa: E402
-from authlib.oauth2.rfc7636 import CodeChallenge  # noqa: E402
-from authlib.oidc.core import UserInfo  # noqa: E402
-from authlib.oidc.core.grants import OpenIDCode  # noqa: E402
-from flask import Flask, jsonify, request  # noqa: E402
-from joserfc.jwk import KeySet, RSAKey  # noqa: E402
-from werkzeug.serving import make_server  # noqa: E402
+from authlib.integrations.flask_oauth2 import AuthorizationServer
+from authlib.oauth2.rfc6749 import ClientMixin, grants
+from authlib.oauth2.rfc7636 import CodeChallenge
+from authlib.oidc.core import UserInfo
+from authlib.oidc.core.grants import OpenIDCode
+from flask import Flask, jsonify, request
+from joserfc.jwk import KeySet, RSAKey
+from werkzeug.serving import make_server
 
 CLIENT_ID, CLIENT_SECRET = "exchequer", "a secret between two servers"
 
@@ -87,7 +87,7 @@ class Code:
 
 
 class CodeGrant(grants.AuthorizationCodeGrant):
-    TOKEN_ENDPOINT_AUTH_METHODS = ["client_secret_basic"]
+    TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic",)
 
     def save_authorization_code(self, code, request):
         codes[code] = Code(code, request, request.user)
