@@ -109,10 +109,10 @@ def test_two_administrators_who_close_each_other_leave_one(alone, database_url):
         two = [person(engine, "administrator") for _ in range(2)]
         meet = threading.Barrier(2)
 
-        def close(actor, other):
+        def close(actor, other, meet=meet, by_closing=round_ % 2):
             meet.wait()
             try:
-                if round_ % 2:
+                if by_closing:
                     people.deactivate(engine, actor, other.name)
                 else:
                     people.set_roles(engine, actor, other.name, ["analyst"])
