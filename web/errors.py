@@ -51,7 +51,7 @@ _CODES = {
     403: "not-permitted",
     404: "not-found",
     413: "too-large",
-    429: "too-many-failures",
+    429: "too-many-requests",
 }
 
 

@@ -16,17 +16,28 @@ MEANINGS = {
 
 #: What belongs to no scope: any token may ask whose it is.
 _OPEN = frozenset({"api.me"})
-_READING = frozenset({"api.quote", "api.quote_on"})  # a price is no more than a reading
+_READING = frozenset({"api.quote", "api.quote_offer"})  # a price is no more than a reading
 _WRITING = {
-    "jobs:submit": ("submit", "cancel"),
-    "budget:approve": ("approve", "refuse", "allow", "correct", "confirm", "withdraw", "make_checkpoint"),
-    "data:manage": ("add_dataset", "correct_dataset", "add_version", "set_policy", "add_corpus", "add_model"),
+    "jobs:submit": ("submit", "cancel", "accept_offer", "decline_offer"),
+    "budget:approve": (
+        *("approve", "refuse", "offer", "withdraw_offer"),
+        *("allow", "correct", "confirm", "withdraw", "make_checkpoint"),
+    ),
+    "data:manage": (
+        *("add_dataset", "correct_dataset", "add_version", "set_policy", "upload", "discard_upload"),
+        *("add_corpus", "add_model"),
+    ),
     "admin": (
         *("add_user", "set_roles", "deactivate_user", "activate_user", "reset_password", "unlock_user"),
         *("sign_out_user", "revoke_tokens_of_user"),
     ),
-    # A token that made others, or took others away, would be worth more than it says.
-    "every scope": ("make_token", "revoke_token", "sign_out_everywhere", "change_password"),
+    # A token that made others, or took others away, would be worth more than it says; and a webhook goes on
+    # telling after its maker's token ended.
+    "every scope": (
+        *("make_token", "revoke_token", "sign_out_everywhere", "change_password"),
+        *("add_webhook", "remove_webhook", "enable_webhook", "disable_webhook", "renew_webhook_secret"),
+        *("test_webhook", "redeliver_webhook"),
+    ),
 }
 _SCOPE = {f"api.{name}": scope for scope, names in _WRITING.items() for name in names}
 

@@ -54,7 +54,7 @@ def test_after_five_failures_one_waits_known_or_not(site, attempt, known):
     assert 25 <= int(answer.headers["Retry-After"]) <= 30
     if attempt is by_api:
         assert answer.mimetype == "application/problem+json"
-        assert answer.json["code"] == "too-many-failures"
+        assert answer.json["code"] == "too-many-requests"
         assert "ask an administrator" in answer.json["detail"]
     else:
         assert 'role="alert"' in answer.text
