@@ -74,7 +74,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Route:
-    """One endpoint: who may take it, a right request, and the status where the world has nothing to change."""
+    """One endpoint: who may take it, a right request, and its status where there is nothing to change."""
 
     may: frozenset[str]
     request: Callable[[World], Request]
