@@ -79,6 +79,7 @@ class Route:
     may: frozenset[str]
     request: Callable[[World], Request]
     status: int | None = None
+    file: bool = False  # a GET whose answer is no page, or a part of one
 
 
 def get(path: str) -> Callable[[World], Request]:
@@ -195,8 +196,8 @@ API: Final[dict[str, Route]] = {
 }
 
 PAGES: Final[dict[str, Route]] = {
-    "healthz": Route(EVERYONE, get("/healthz")),
-    "static": Route(EVERYONE, get("/static/exchequer.css")),
+    "healthz": Route(EVERYONE, get("/healthz"), file=True),
+    "static": Route(EVERYONE, get("/static/exchequer.css"), file=True),
     "sign_in.form": Route(EVERYONE, get("/sign-in")),
     "datasets.catalogue": Route(PEOPLE, get("/")),
     "datasets.new": Route(STEWARD, get("/add-dataset")),
@@ -206,21 +207,21 @@ PAGES: Final[dict[str, Route]] = {
     "datasets.set_policy": Route(STEWARD, send(f"{DATASET}/policy")),
     "datasets.correct": Route(STEWARD, send(f"{DATASET}/data", {"uri": "/nowhere.csv"}), status=409),
     "datasets.add_version": Route(STEWARD, send(f"{DATASET}/versions", {"uri": "/elsewhere.csv"})),
-    "datasets.export": Route(OVERSEERS, get(f"{DATASET}/ledger.jsonl")),
+    "datasets.export": Route(OVERSEERS, get(f"{DATASET}/ledger.jsonl"), file=True),
     "datasets.ask": Route(ASKERS, get(f"{DATASET}/submit")),
     "datasets.submit": Route(ASKERS, send(f"{DATASET}/submit", _job_form)),
     "datasets.price": Route(ASKERS, send(f"{DATASET}/price", _job_form)),
     "jobs.listing": Route(PEOPLE, get("/jobs?dataset={dataset}")),
     "jobs.show": Route(SEERS, get("/jobs/{published}")),
-    "jobs.live": Route(SEERS, get("/jobs/{published}/live")),
-    "jobs.result": Route(SEERS, get("/jobs/{published}/result")),
+    "jobs.live": Route(SEERS, get("/jobs/{published}/live"), file=True),
+    "jobs.result": Route(SEERS, get("/jobs/{published}/result"), file=True),
     "jobs.cancel": Route(frozenset({"analyst", "steward"}), send("/jobs/{job}/cancel")),
     "inbox.listing": Route(STEWARD, get("/inbox")),
-    "inbox.changes": Route(STEWARD, get("/inbox/changes?shown=")),
+    "inbox.changes": Route(STEWARD, get("/inbox/changes?shown="), file=True),
     "inbox.decide": Route(STEWARD, send("/inbox/{job}", {"decision": "refuse", **REASON})),
     "inbox.settle": Route(STEWARD, send("/inbox/proposals/{proposal}", {"decision": "withdraw", **REASON})),
     "artifacts.listing": Route(PEOPLE, get("/artifacts?dataset={dataset}")),
-    "artifacts.file": Route(SEERS, get("/artifacts/{artifact}")),
+    "artifacts.file": Route(SEERS, get("/artifacts/{artifact}"), file=True),
     "models.listing": Route(PEOPLE, get("/models")),
     "models.add": Route(STEWARD, send("/models", _model)),
     "corpora.listing": Route(PEOPLE, get("/corpora")),
