@@ -9,7 +9,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine, text
 
-from accountant import reports, tables
+from accountant import registry, reports, tables
 from accountant.core import mechanisms
 from accountant.core.books import allow_body, commit_body, reserve_body
 from accountant.core.chain import GENESIS, Entry, EntryKind, canonical
@@ -136,6 +136,36 @@ def test_an_older_ledger_is_carried_over(alembic, owner, engine):
     for fact in ("(7.5, 0.000001)", "1 raise", "1 job failed"):
         assert fact in texts["dp"]
     assert "step_delta" not in json.dumps(reports.entries(engine, bench.dataset, bench.auditor))
+
+
+def test_tokens_from_before_scopes_go_on_with_all_of_them(alembic, owner, engine):
+    person, token = Bench(engine).steward, f"exq_{uuid.uuid4().hex}"
+    engine.dispose()
+    command.downgrade(alembic, "0011")
+    add = text(
+        "INSERT INTO api_tokens (id, user_id, name, token_sha256, expires_at) "
+        "VALUES (gen_random_uuid(), :user, :name, sha256(:token), now() + interval '1 day')"
+    )
+    with owner.begin() as connection:
+        for name, kept in (("session", token), ("nightly", f"{token}-nightly")):
+            connection.execute(add, {"user": person.id, "name": name, "token": kept.encode()})
+    command.upgrade(alembic, "head")
+    found = registry.user_of_token(engine, token)
+    assert found.name == person.name
+    assert tuple(found.scopes) == registry.SCOPES
+    assert found.by_sign_in  # it ends with the sessions
+    assert not registry.user_of_token(engine, f"{token}-nightly").by_sign_in
+
+
+def test_a_downgrade_widens_no_token(alembic, owner, engine):
+    person = Bench(engine).steward
+    narrow = registry.add_token(engine, person.id, "narrow", None, scopes=["read"])
+    wide = registry.add_token(engine, person.id, "wide", None)
+    engine.dispose()
+    command.downgrade(alembic, "0011")
+    command.upgrade(alembic, "head")
+    assert registry.user_of_token(engine, narrow) is None
+    assert registry.user_of_token(engine, wide) is not None
 
 
 def test_a_connection_that_the_server_closed_while_idle_is_replaced(engine, owner, monkeypatch):
