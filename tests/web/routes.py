@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from accountant import proposals, registry
+from accountant import people, proposals, registry
 from accountant.core.admission import Policy
 from accountant.ledger import Allowance
 from tests.web.browsers import Site
@@ -61,6 +61,17 @@ class World:
         assert found is not None
         return str(found)
 
+    def person(self) -> str:
+        """The name of an account that nobody uses."""
+        name = self.fresh("person")[:60]
+        registry.add_user(self.site.engine, name, None, ["analyst"])
+        return name
+
+    def token(self) -> str:
+        """The id of a token of `analyst`."""
+        made = people.make_token(self.site.engine, self.site.actor("analyst"), "a test", ["read"], 1)
+        return str(made["id"])
+
 
 @dataclass(frozen=True)
 class Request:
@@ -108,7 +119,7 @@ def send(path: str, body: Any = None) -> Callable[[World], Request]:
 
 def filled(path: str, world: World) -> str:
     """`path` with the names of things in it."""
-    for name in ("job", "proposal"):
+    for name in ("job", "proposal", "person", "token"):
         if f"{{{name}}}" in path:
             path = path.replace(f"{{{name}}}", getattr(world, name)())
     return path.format(dataset=world.dataset, published=world.published, artifact=world.artifact)
@@ -148,6 +159,12 @@ def _user(world: World) -> dict[str, Any]:
     return {"name": world.fresh("person")[:60], "password": "correct horse battery", "roles": ["analyst"]}
 
 
+def _user_form(world: World) -> dict[str, str]:
+    return {"name": world.fresh("person")[:60], "roles": "analyst"}
+
+
+PERSON: Final = "/people/{person}"
+TOKEN: Final = {"name": "a test", "scopes": ["read"], "days": 1}
 DATASET: Final = "/datasets/{dataset}"
 ALLOWANCE: Final = {"epsilon": "9", "delta": "0.000001", "reason": "a test"}
 
@@ -157,6 +174,19 @@ API: Final[dict[str, Route]] = {
     "api.me": Route(PEOPLE, get("/me")),
     "api.users": Route(ADMINISTRATOR, get("/users")),
     "api.add_user": Route(ADMINISTRATOR, post("/users", _user)),
+    "api.user": Route(ADMINISTRATOR, get("/users/{person}")),
+    "api.tokens_of_user": Route(ADMINISTRATOR, get("/users/{person}/tokens")),
+    "api.set_roles": Route(ADMINISTRATOR, put("/users/{person}/roles", {"roles": ["auditor"]})),
+    "api.deactivate_user": Route(ADMINISTRATOR, post("/users/{person}/deactivate")),
+    "api.activate_user": Route(ADMINISTRATOR, post("/users/{person}/activate")),
+    "api.reset_password": Route(ADMINISTRATOR, post("/users/{person}/reset-password")),
+    "api.unlock_user": Route(ADMINISTRATOR, post("/users/{person}/unlock")),
+    "api.sign_out_user": Route(ADMINISTRATOR, post("/users/{person}/sign-out")),
+    "api.revoke_tokens_of_user": Route(ADMINISTRATOR, post("/users/{person}/revoke-tokens")),
+    "api.tokens": Route(PEOPLE, get("/me/tokens")),
+    "api.make_token": Route(PEOPLE, post("/me/tokens", TOKEN)),
+    "api.revoke_token": Route(frozenset({"analyst", "administrator"}), post("/me/tokens/{token}/revoke")),
+    "api.sign_in_log": Route(PEOPLE, get("/sign-ins")),
     "api.models": Route(PEOPLE, get("/models")),
     "api.add_model": Route(STEWARD, post("/models", _model)),
     "api.mechanisms": Route(PEOPLE, get("/mechanisms")),
@@ -199,6 +229,25 @@ PAGES: Final[dict[str, Route]] = {
     "healthz": Route(EVERYONE, get("/healthz"), file=True),
     "static": Route(EVERYONE, get("/static/exchequer.css"), file=True),
     "sign_in.form": Route(EVERYONE, get("/sign-in")),
+    "account.show": Route(PEOPLE, get("/account")),
+    "account.password": Route(PEOPLE, get("/account/password")),
+    "account.tokens": Route(PEOPLE, get("/account/tokens")),
+    "account.make_token": Route(
+        PEOPLE, send("/account/tokens", {"name": "a test", "scopes": "read", "days": "1"})
+    ),
+    "account.revoke_token": Route(frozenset({"analyst"}), send("/account/tokens/{token}/revoke")),
+    "people.listing": Route(ADMINISTRATOR, get("/people")),
+    "people.add": Route(ADMINISTRATOR, send("/people", _user_form)),
+    "people.show": Route(ADMINISTRATOR, get(PERSON)),
+    "people.set_roles": Route(ADMINISTRATOR, send(f"{PERSON}/roles", {"roles": "auditor"})),
+    "people.deactivate": Route(ADMINISTRATOR, send(f"{PERSON}/deactivate")),
+    "people.activate": Route(ADMINISTRATOR, send(f"{PERSON}/activate")),
+    "people.reset_password": Route(ADMINISTRATOR, send(f"{PERSON}/password")),
+    "people.unlock": Route(ADMINISTRATOR, send(f"{PERSON}/unlock")),
+    "people.sign_out": Route(ADMINISTRATOR, send(f"{PERSON}/sign-out")),
+    "people.revoke_tokens": Route(ADMINISTRATOR, send(f"{PERSON}/revoke-tokens")),
+    "people.revoke_token": Route(ADMINISTRATOR, send(f"{PERSON}/tokens/{{token}}/revoke")),
+    "people.log": Route(frozenset({"auditor", "administrator"}), get("/sign-ins")),
     "datasets.catalogue": Route(PEOPLE, get("/")),
     "datasets.new": Route(STEWARD, get("/add-dataset")),
     "datasets.add": Route(STEWARD, send("/datasets", _dataset_form)),
@@ -229,4 +278,10 @@ PAGES: Final[dict[str, Route]] = {
 }
 
 #: Signing in and out is tested where it is built: it is what makes the roles.
-ELSEWHERE: Final = frozenset({"api.sign_in", "sign_in.submit", "sign_in.sign_out"})
+ELSEWHERE: Final = frozenset(
+    {
+        *("api.sign_in", "sign_in.submit", "sign_in.sign_out", "sign_in.provider_begin"),
+        *("sign_in.provider_return", "api.change_password", "account.change_password"),
+        *("api.sign_out_everywhere", "account.sign_out_everywhere"),
+    }
+)
