@@ -48,26 +48,6 @@ def _time(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
 
 
-# --- people -------------------------------------------------------------------------------------
-
-
-def users(engine: Engine, viewer: Actor) -> list[dict[str, Any]]:
-    """Every account, by name, for administrators."""
-    viewer.require("administrator")
-    with engine.connect() as connection:
-        rows = connection.execute(select(tables.users).order_by(tables.users.c.name)).all()
-    return [
-        {
-            "id": str(row.id),
-            "name": row.name,
-            "roles": row.roles,
-            "active": row.active,
-            "created_at": _time(row.created_at),
-        }
-        for row in rows
-    ]
-
-
 # --- datasets -----------------------------------------------------------------------------------
 
 

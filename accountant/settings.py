@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -72,6 +72,27 @@ class Settings(BaseSettings):
         600.0, gt=0, description="time between looks for abandoned staged outputs"
     )
     session_hours: float = Field(12.0, gt=0, description="a sign-in in the browser ends after this")
+    session_idle_minutes: float = Field(
+        60.0, gt=0, description="a sign-in in the browser ends when it was not used for this long"
+    )
+    trusted_proxies: int = Field(
+        0, ge=0, le=10, description="proxies before the web server whose X-Forwarded headers tell the truth"
+    )
+    public_url: str | None = Field(
+        None, description="the address that people's browsers use, where a proxy stands between"
+    )
+    oidc_issuer: str | None = Field(
+        None, description="OpenID Connect provider to sign in with; nothing: local accounts only"
+    )
+    oidc_name: str = Field("single sign-on", description="what the sign-in page calls the provider")
+    oidc_client_id: str | None = Field(None, description="this service's name at the provider")
+    oidc_client_secret: SecretStr | None = Field(None, description="its secret there")
+    oidc_client_secret_file: Path | None = Field(None, description="a file that holds the secret instead")
+    oidc_scope: str = Field("openid profile", description="scopes that are asked for at the provider")
+    oidc_roles_claim: str = Field("groups", description="claim of the id token that the roles are read from")
+    oidc_roles: dict[str, str] = Field(
+        {}, description='JSON: which value of that claim gives which role, as {"privacy-team": "steward"}'
+    )
 
     @property
     def attempt_seconds(self) -> int:

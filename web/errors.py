@@ -46,7 +46,13 @@ _DETAILS = {
     405: "this address does not take that method",
     413: "a request may be at most 1 MiB",
 }
-_CODES = {401: "not-signed-in", 403: "not-permitted", 404: "not-found", 413: "too-large"}
+_CODES = {
+    401: "not-signed-in",
+    403: "not-permitted",
+    404: "not-found",
+    413: "too-large",
+    429: "too-many-failures",
+}
 
 
 def status_of(error: ExchequerError) -> int:
@@ -87,6 +93,9 @@ def _http(error: HTTPException) -> Response | HTTPException:
     allowed = getattr(error, "valid_methods", None)
     if allowed:
         response.headers["Allow"] = ", ".join(allowed)
+    wait = getattr(error, "retry_after", None)
+    if wait:
+        response.headers["Retry-After"] = str(wait)
     return response
 
 
