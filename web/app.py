@@ -37,7 +37,7 @@ class _Sessions(SecureCookieSessionInterface):
 
 def create_app(settings: Settings | None = None) -> Flask:
     """The web service for `settings`, by default those of this process."""
-    from web import auth, errors
+    from web import auth, errors, uploading
     from web.api import api
     from web.views import register_pages
 
@@ -56,6 +56,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.extensions["exchequer"] = {"settings": settings, "engine": engine_for(settings.database_url)}
     app.json.sort_keys = False  # type: ignore[attr-defined]
 
+    uploading.init_app(app)  # before all that reads a body
     protect = CSRFProtect(app)
     protect.exempt(api)  # it takes bearer tokens, never cookies
     Talisman(
