@@ -9,6 +9,7 @@ from typing import Any
 from flask import Flask, request
 from flask_login import current_user
 
+from accountant.core.filetypes import refused
 from accountant.uploads import Store
 from web.app import settings
 
@@ -46,10 +47,17 @@ def _is_steward() -> bool:
     return "steward" in current_user.actor.roles
 
 
-def blocks(stream: Any) -> Iterator[bytes]:
-    """What a stream holds, piece by piece."""
+def blocks(stream: Any, length: int | None = None) -> Iterator[bytes]:
+    """What a stream holds, piece by piece. Raises InvalidRequest where it ends before its stated length.
+
+    A server whose client has gone may just end the stream: half a file would be one of its own.
+    """
+    got = 0
     while block := stream.read(_BLOCK):
+        got += len(block)
         yield block
+    if length is not None and got != length:
+        raise refused(f"broke off after {got:,} bytes", f"the {length:,} bytes that were announced")
 
 
 def drain(stream: Any, most: int) -> None:

@@ -48,7 +48,12 @@ class Served:
 
 @contextmanager
 def serving(
-    database_url: str, home: Path, *, gunicorn: bool = False, file_bytes: int | None = None, **settings: object
+    database_url: str,
+    home: Path,
+    *,
+    gunicorn: bool = False,
+    file_bytes: int | None = None,
+    **settings: object,
 ) -> Iterator[Served]:
     """A server with these settings; `file_bytes`: the largest file that the kernel lets it write."""
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -28,7 +28,7 @@ def upload() -> tuple[Response, int]:
     if length is not None and length > kept.most_bytes:
         raise TooLarge(f"an upload may be at most {kept.most_bytes:,} bytes; this one has {length:,}")
     try:
-        found = uploads.receive(engine(), kept, blocks(request.stream), actor)
+        found = uploads.receive(engine(), kept, blocks(request.stream, length), actor)
     except ExchequerError:
         drain(request.stream, kept.most_bytes)
         raise
