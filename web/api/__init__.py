@@ -23,4 +23,5 @@ from web.api import (  # noqa: E402  (they hang their routes on `api`)
     openapi,  # noqa: F401
     people,  # noqa: F401
     proposals,  # noqa: F401
+    uploads,  # noqa: F401
 )
