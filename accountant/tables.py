@@ -488,14 +488,14 @@ proposals = Table(
 )
 
 # A smaller job that a steward offers in place of one that awaited approval: that one is refused, and the
-# analyst's consent makes another. `event` and `breakdown` are the price that the steward saw.
+# analyst's consent makes another. Under `terms` the parameters had the price that the steward saw.
 offers = Table(
     "offers",
     metadata,
     _key(),
     Column("job_id", ForeignKey("jobs.id"), nullable=False, unique=True),
     Column("parameters", JSONB, nullable=False),
-    Column("event", JSONB(none_as_null=True)),
+    Column("terms", JSONB, nullable=False),
     Column("epsilon_alone", Double),
     Column("breakdown", JSONB, nullable=False),
     Column("reason", Text, nullable=False),
@@ -510,7 +510,6 @@ offers = Table(
     Index("ix_offers_open", "expires_at", postgresql_where=text("state = 'open'")),
     CheckConstraint("state IN ('open','accepted','declined','withdrawn','expired')", name="state"),
     CheckConstraint("(state = 'accepted') = (accepted_job_id IS NOT NULL)", name="job"),
-    CheckConstraint("(event IS NULL) = (epsilon_alone IS NULL)", name="event"),
 )
 
 # What the entries up to a mark charged, by day, person and mechanism (spending.py): sums of an append-only

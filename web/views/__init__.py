@@ -5,9 +5,23 @@ from flask import Flask
 
 def register_pages(app: Flask) -> None:
     """Hang every page on the application, with what their templates need."""
-    from web.views import artifacts, charts, corpora, datasets, inbox, jobs, look, models, sign_in, spending
+    from web.views import (
+        artifacts,
+        charts,
+        corpora,
+        corrections,
+        datasets,
+        inbox,
+        jobs,
+        look,
+        models,
+        offers,
+        sign_in,
+        spending,
+    )
 
-    for module in (sign_in, datasets, jobs, artifacts, inbox, models, corpora, spending):
+    nouns = (sign_in, datasets, jobs, offers, corrections, artifacts, inbox, models, corpora, spending)
+    for module in nouns:
         app.register_blueprint(module.pages)
     look.init_app(app)
     charts.init_app(app)
