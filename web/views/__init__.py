@@ -8,18 +8,26 @@ def register_pages(app: Flask) -> None:
     from web.views import (
         account,
         artifacts,
+        charts,
         corpora,
+        corrections,
         datasets,
         inbox,
         jobs,
         look,
         models,
+        offers,
         people,
         sign_in,
+        spending,
         uploads,
     )
 
-    modules = (sign_in, datasets, jobs, artifacts, inbox, models, corpora, account, people, uploads)
-    for module in modules:
+    nouns = (
+        *(sign_in, datasets, jobs, offers, corrections, artifacts, inbox),
+        *(models, corpora, spending, account, people, uploads),
+    )
+    for module in nouns:
         app.register_blueprint(module.pages)
     look.init_app(app)
+    charts.init_app(app)
