@@ -83,9 +83,16 @@ def migrate(url: str, application_url: str | None = None) -> None:
 # --- rights -------------------------------------------------------------------------------------
 
 #: What the application may do to a table; to those not named here it may add, and change rows.
-_APPEND_ONLY = ("entries", "fingerprints", "fingerprint_key", "artifacts", "checkpoints", "signing_keys")
-_RIGHTS = {**dict.fromkeys(_APPEND_ONLY, "SELECT, INSERT"), "alembic_version": "SELECT"}
-_RIGHTS["standings"] = "SELECT"  # a trigger of the owner's keeps them
+_APPEND_ONLY = (
+    *("entries", "fingerprints", "fingerprint_key", "artifacts", "checkpoints", "signing_keys"),
+    *("activity", "sign_ins"),
+)
+_RIGHTS = {
+    **dict.fromkeys(_APPEND_ONLY, "SELECT, INSERT"),
+    "alembic_version": "SELECT",
+    "standings": "SELECT",  # a trigger of the owner's keeps them
+    "sign_in_limits": "SELECT, INSERT, UPDATE, DELETE",  # what nobody tried for long is forgotten
+}
 _OTHER_RIGHTS = "SELECT, INSERT, UPDATE"
 _EXCESSIVE = ("UPDATE", "DELETE", "TRUNCATE", "TRIGGER")
 

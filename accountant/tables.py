@@ -72,6 +72,10 @@ def _key() -> Column[Any]:
     return Column("id", Uuid, primary_key=True)
 
 
+def _count(name: str) -> Column[Any]:
+    return Column(name, Integer, nullable=False, server_default="0")
+
+
 users = Table(
     "users",
     metadata,
@@ -81,6 +85,7 @@ users = Table(
     Column("roles", ARRAY(Text), nullable=False),
     Column("active", Boolean, nullable=False, server_default=text("true")),
     _moment("created_at", default=True),
+    _moment("password_expires"),  # of a one-time password: it opens nothing but the page that replaces it
     CheckConstraint("roles <@ ARRAY['steward','analyst','auditor','administrator']", name="known_roles"),
 )
 
@@ -94,6 +99,95 @@ api_tokens = Table(
     _moment("created_at", default=True),
     _moment("expires_at"),
     _moment("revoked_at"),
+    Column("scopes", ARRAY(Text), nullable=False),
+    Column("by_sign_in", Boolean, nullable=False, server_default=text("false")),  # ends with the sessions
+    _moment("last_used_at"),
+    Index("ix_api_tokens_user_id", "user_id", "created_at"),
+    CheckConstraint(
+        "scopes <@ ARRAY['read','jobs:submit','budget:approve','data:manage','admin'] "
+        "AND cardinality(scopes) > 0",
+        name="known_scopes",
+    ),
+)
+
+# Who signs in through a provider: named by issuer and subject alone.
+external_accounts = Table(
+    "external_accounts",
+    metadata,
+    Column("issuer", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("user_id", ForeignKey("users.id"), nullable=False, unique=True),
+    _moment("created_at", default=True),
+)
+
+# Sessions of browsers. `seen_at` is moved at most once a minute.
+sessions = Table(
+    "sessions",
+    metadata,
+    _key(),
+    Column("token_sha256", LargeBinary, nullable=False, unique=True),
+    Column("user_id", ForeignKey("users.id"), nullable=False),
+    Column("method", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("user_agent", Text, nullable=False),
+    _moment("created_at", default=True),
+    _moment("seen_at", default=True),
+    _moment("ended_at"),
+    Index("ix_sessions_open", "user_id", postgresql_where=text("ended_at IS NULL")),
+)
+
+# Failures to sign in, by the name that was tried and by address: whether the name is known plays no part.
+sign_in_limits = Table(
+    "sign_in_limits",
+    metadata,
+    Column("key", Text, primary_key=True),
+    _count("failures"),
+    _moment("last_at", required=True),
+    _moment("locked_until"),
+    Column("refusal_logged", Boolean, nullable=False, server_default=text("false")),
+    Index("ix_sign_in_limits_last_at", "last_at"),
+    CheckConstraint("failures >= 0", name="failures"),
+)
+
+# Every try to sign in. Append-only.
+sign_ins = Table(
+    "sign_ins",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    _moment("at", default=True),
+    Column("name", Text),  # as it was tried, where it could be an account's; people type passwords here
+    Column("user_id", ForeignKey("users.id")),
+    Column("method", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("user_agent", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Index("ix_sign_ins_at", "at", "id"),
+    Index("ix_sign_ins_name_id", "name", "id"),
+    Index("ix_sign_ins_outcome_id", "outcome", "id"),
+    CheckConstraint("method IN ('page','api','provider')", name="method"),
+    CheckConstraint(
+        "outcome IN ('signed in','wrong password','unknown name','password expired',"
+        "'password to be changed','too many failures','no role','account closed','provider refused')",
+        name="outcome",
+    ),
+)
+
+# Who did what, beside what the ledger's entries and the jobs tell. Append-only.
+activity = Table(
+    "activity",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    _moment("at", default=True),
+    Column("actor_id", ForeignKey("users.id")),  # NULL: nobody who was signed in
+    Column("actor_name", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("object_kind", Text, nullable=False),
+    Column("object_id", Text, nullable=False),
+    Column("detail", JSONB, nullable=False),  # public facts
+    Index("ix_activity_at", "at", "id"),
+    Index("ix_activity_actor_name_id", "actor_name", "id"),
+    Index("ix_activity_action_id", "action", "id"),
+    Index("ix_activity_object", "object_kind", "object_id", "id"),
 )
 
 models = Table(
@@ -232,10 +326,6 @@ _NOT_NEGATIVE = [
 
 def _units(name: str) -> Column[Any]:
     return Column(name, Units, nullable=False, server_default="0")
-
-
-def _count(name: str) -> Column[Any]:
-    return Column(name, Integer, nullable=False, server_default="0")
 
 
 # One row per dataset: the row that is locked, with its cached balances and the head of its chain.

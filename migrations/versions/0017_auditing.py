@@ -5,7 +5,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "0017"
-down_revision = "0011"
+down_revision = "0012"
 branch_labels = None
 depends_on = None
 
@@ -19,11 +19,20 @@ INDEXES = {
         "kind IN ('ALLOW','VOID','REVERSAL')",
     ),
     "ix_checkpoints_at": ("checkpoints", ["at", "dataset_id", "seq", "key_id"], None),
+    "ix_activity_at": ("activity", ["at", "id"], None),
+    "ix_sign_ins_at": ("sign_ins", ["at", "id"], None),
     "ix_jobs_mechanism": ("jobs", ["mechanism"], None),
     "ix_jobs_created_at": ("jobs", ["created_at", "id"], None),
     "ix_jobs_decided_at": ("jobs", ["decided_at", "id"], "decided_by IS NOT NULL"),
     "ix_jobs_refused": ("jobs", ["finished_at", "id"], "state = 'refused'"),
 }
+
+#: What was registered before there was a log of it: (action, kind, table).
+REGISTERED = (
+    ("dataset registered", "dataset", "datasets"),
+    ("model registered", "model", "models"),
+    ("corpus registered", "corpus", "corpora"),
+)
 
 #: A row of `standings` is kept when an account passes a multiple of so many entries.
 KEPT_EVERY = 256
@@ -32,6 +41,7 @@ KEPT_EVERY = 256
 def upgrade() -> None:
     for name, (table, columns, where) in INDEXES.items():
         op.create_index(name, table, columns, postgresql_where=None if where is None else sa.text(where))
+    log_registrations()
     op.create_table(
         "standings",
         sa.Column("dataset_id", sa.Uuid(), nullable=False),
@@ -62,6 +72,21 @@ def upgrade() -> None:
     op.execute(
         "CREATE TRIGGER standings_truncate BEFORE TRUNCATE ON standings "
         "FOR EACH STATEMENT EXECUTE FUNCTION rows_are_append_only()"
+    )
+
+
+def log_registrations() -> None:
+    """Who registered what, from the rows that tell, where the log does not."""
+    found = " UNION ALL ".join(
+        f"SELECT t.created_at, t.created_by, '{action}' AS action, '{kind}' AS kind, t.name FROM {table} t "  # noqa: S608
+        f"WHERE NOT EXISTS (SELECT FROM activity a WHERE a.action = '{action}' AND a.object_kind = '{kind}' "
+        "AND a.object_id = t.name)"
+        for action, kind, table in REGISTERED
+    )
+    op.execute(
+        "INSERT INTO activity (at, actor_id, actor_name, action, object_kind, object_id, detail) "
+        f"SELECT f.created_at, f.created_by, u.name, f.action, f.kind, f.name, '{{}}' FROM ({found}) f "  # noqa: S608
+        "JOIN users u ON u.id = f.created_by ORDER BY f.created_at"
     )
 
 

@@ -1,0 +1,1 @@
+"""People: what administrators and people themselves do to accounts and tokens."""
