@@ -319,3 +319,20 @@ def counts(connection: Connection, dataset: UUID) -> dict[str, int]:
     table = tables.entries
     query = select(table.c.kind, func.count()).where(table.c.dataset_id == dataset).group_by(table.c.kind)
     return {kind: count for kind, count in connection.execute(query)}
+
+
+def exports_made(
+    engine: Engine, viewer: Actor, *, dataset: str | None = None, limit: int = 20
+) -> list[dict[str, Any]]:
+    """The newest exports, and who made them."""
+    require_overseer(viewer)
+    table = tables.activity
+    query = select(table).where(table.c.action == "ledger exported", table.c.object_kind == "dataset")
+    if dataset is not None:
+        query = query.where(table.c.object_id == dataset)
+    with engine.connect() as connection:
+        rows = connection.execute(query.order_by(table.c.id.desc()).limit(limit)).all()
+    return [
+        {"at": row.at.isoformat(), "actor": row.actor_name, "dataset": row.object_id, **row.detail}
+        for row in rows
+    ]

@@ -109,9 +109,15 @@ _jobs, _users, _datasets = tables.jobs, tables.users, tables.datasets
 
 def _submitted(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
     columns = _columns(
-        _jobs.c.created_at, _jobs.c.id, _users.c.name, "job submitted", "job", _jobs.c.id, _datasets.c.name
+        _jobs.c.created_at,
+        _jobs.c.id,
+        _users.c.name,
+        "job submitted",
+        "job",
+        _jobs.c.id,
+        _datasets.c.name,
+        _jobs.c.purpose,
     )
-    columns[7] = _jobs.c.purpose.label("reason")
     return _of_jobs(columns, _jobs.c.analyst_id, wanted, ids)
 
 
