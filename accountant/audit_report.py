@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, func, select
 
-from accountant import auditing, journal, reports, tables
+from accountant import auditing, journal, reports, spending, tables
 from accountant.core.budget import EPSILON_UNITS, to_decimal
 from accountant.requests import Actor
 
@@ -88,8 +88,6 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
 
 
 def _spending(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
-    from accountant import spending
-
     return spending.figures(engine, name, viewer)
 
 

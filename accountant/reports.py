@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, Select, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
-from accountant import activity, exports, tables, usage
+from accountant import activity, exports, spending, tables, usage
 from accountant.artifacts import OVERSEERS
 from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.checkpoints import listed as stored_checkpoints
@@ -568,6 +568,7 @@ def check(engine: Engine, name: str) -> list[str]:
             *_cache_problems(row, found),
             *_job_problems(connection, row.id, live),
             *usage.problems(connection, row.id),
+            *spending.problems(connection, row.id),
         ]
 
 

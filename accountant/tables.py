@@ -13,6 +13,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     DateTime,
     Double,
     ForeignKey,
@@ -503,6 +504,8 @@ entries = Table(
         "seq",
         postgresql_where=text("kind IN ('ALLOW','VOID','REVERSAL')"),
     ),
+    Index("ix_entries_allow", "dataset_id", "seq", postgresql_where=text("kind = 'ALLOW'")),
+    Index("ix_entries_reversal", "job_id", postgresql_where=text("kind = 'REVERSAL'")),
     CheckConstraint("kind IN ('ALLOW','RESERVE','COMMIT','VOID','REVERSAL')", name="kind"),
     CheckConstraint("(kind = 'ALLOW') = (job_id IS NULL)", name="job"),
     CheckConstraint("seq >= 1", name="seq"),
@@ -602,6 +605,53 @@ proposals = Table(
     CheckConstraint("state IN ('open','confirmed','withdrawn','expired')", name="state"),
     CheckConstraint("(state = 'confirmed') = (entry_seq IS NOT NULL)", name="entry"),
     CheckConstraint("state <> 'confirmed' OR decided_by <> proposed_by", name="two_people"),
+)
+
+# A smaller job that a steward offers in place of one that awaited approval: that one is refused, and the
+# analyst's consent makes another. `event` and `breakdown` are the price that the steward saw.
+offers = Table(
+    "offers",
+    metadata,
+    _key(),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False, unique=True),
+    Column("parameters", JSONB, nullable=False),
+    Column("event", JSONB(none_as_null=True)),
+    Column("epsilon_alone", Double),
+    Column("breakdown", JSONB, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("state", Text, nullable=False, server_default="open"),
+    Column("offered_by", ForeignKey("users.id"), nullable=False),
+    _moment("created_at", default=True),
+    _moment("expires_at", required=True),
+    Column("decided_by", ForeignKey("users.id")),
+    _moment("decided_at"),
+    Column("decision_reason", Text),
+    Column("accepted_job_id", ForeignKey("jobs.id")),
+    Index("ix_offers_open", "expires_at", postgresql_where=text("state = 'open'")),
+    CheckConstraint("state IN ('open','accepted','declined','withdrawn','expired')", name="state"),
+    CheckConstraint("(state = 'accepted') = (accepted_job_id IS NOT NULL)", name="job"),
+    CheckConstraint("(event IS NULL) = (epsilon_alone IS NULL)", name="event"),
+)
+
+# What the entries up to a mark charged, by day, person and mechanism (spending.py): sums of an append-only
+# ledger, so they stand for good.
+spending = Table(
+    "spending",
+    metadata,
+    Column("dataset_id", ForeignKey("datasets.id"), primary_key=True),
+    Column("day", Date, primary_key=True),
+    Column("analyst_id", ForeignKey("users.id"), primary_key=True),
+    Column("mechanism", Text, primary_key=True),
+    *[_units(str(kind)) for kind in Kind],
+    *[_units(name) for name in ("basic_delta", "ex_post", "secret")],
+    _count("jobs"),
+)
+spending_marks = Table(
+    "spending_marks",
+    metadata,
+    Column("dataset_id", ForeignKey("datasets.id"), primary_key=True),
+    Column("through", BigInteger, nullable=False, server_default="0"),
+    CheckConstraint("through >= 0", name="through"),
 )
 
 # Public facts that a worker found about a model with a template, so that a request can be decided at once.
