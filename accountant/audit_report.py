@@ -8,13 +8,15 @@ jobs really cost.
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Engine, func, select
 
 from accountant import auditing, journal, reports, spending, tables
 from accountant.core.budget import EPSILON_UNITS, to_decimal
+from accountant.core.currencies import Settlement
 from accountant.requests import Actor
 
 #: How many of a list are shown, and up to how many entries the whole ledger is verified for a report.
@@ -72,7 +74,7 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
         "head": head.chain_head,
         "by_kind": counted,
         "jobs_by_state": states,
-        "spending": _spending(engine, name, viewer),
+        "spending": _spending(engine, name, viewer, public),
         "policies": journal.policies(engine, viewer, name)[:NEWEST],
         "allowances": _entries(engine, viewer, name, "ALLOW"),
         "corrections": _entries(engine, viewer, name, "REVERSAL"),
@@ -84,11 +86,25 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
         "shown": NEWEST,
         "definitions": DEFINITIONS,
     }
-    return _without_people(found) if public else found
+    return {**_without_people(found), "definitions": DEFINITIONS} if public else found
 
 
-def _spending(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
-    return spending.figures(engine, name, viewer)
+def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[str, Any]:
+    """What the allowance went on; in public, measures as an analyst sees them and nobody's name."""
+    found = spending.figures(engine, name, viewer)
+    if not public:
+        return found
+    outside = spending.figures(engine, name, Actor(uuid4(), "", frozenset()))
+    measures = [each["name"] for each in outside["measures"]]
+    sums: dict[tuple[str, str], dict[str, Any]] = {}
+    for each in found["spending"]:
+        key = (each["month"], each["mechanism"])
+        empty = {"month": key[0], "analyst": None, "mechanism": key[1], "jobs": 0}
+        row = sums.setdefault(key, {**empty, **dict.fromkeys(measures, Decimal(0))})
+        for measure in ("jobs", *measures):
+            row[measure] += type(row[measure])(each[measure])
+    merged = [{key: f"{v:f}" if isinstance(v, Decimal) else v for key, v in row.items()} for row in sums.values()]
+    return {**outside, "spending": merged}
 
 
 def _entries(engine: Engine, viewer: Actor, name: str, kind: str | None) -> list[dict[str, Any]]:
@@ -134,24 +150,26 @@ def _verification(engine: Engine, name: str, entries: int) -> dict[str, Any]:
 # --- for publication ----------------------------------------------------------------------------
 
 #: Values that name people or are their words; a public export commits to them and does not show them.
-_PRIVATE = frozenset({"actor", "reason", "proposed_by", "confirmed_by", "confirmation", "analyst", "purpose"})
+_PRIVATE = frozenset(
+    {"actor", "analyst", "analysts", "by", "confirmation", "confirmed_by", "project", "proposed_by", "purpose", "reason"}
+)
 
 
 def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The dataset as an analyst sees it: no address, no realized sums."""
+    """The dataset as an analyst sees it: no address of data, nobody's use, no realized sums."""
     hidden = {"versions", "text_template", "label_column", "caps"}
     kept = {key: value for key, value in facts.items() if key not in hidden}
-    if kept["ex_post"]["settlement"] == "realized":
+    if kept["ex_post"]["settlement"] == Settlement.REALIZED:
         kept["ex_post"] = {**kept["ex_post"], "spent": None, "reserved": None, "left": None}
-    kept["policy"] = {**kept["policy"], "analysts": None}
+        kept["overdrawn"] = None
     return kept
 
 
 def _without_people(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: None if key in _PRIVATE else _without_people(each)
-            for key, each in value.items()
-            if key != "project"
-        }
-    return [_without_people(each) for each in value] if isinstance(value, list) else value
+    """The same with None in place of what is private, wherever it stands."""
+    if isinstance(value, list):
+        return [_without_people(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    hidden = _PRIVATE | ({"why"} if value.get("cap") == "steward" else frozenset())
+    return {key: None if key in hidden else _without_people(each) for key, each in value.items()}

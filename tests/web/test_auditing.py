@@ -29,3 +29,10 @@ def test_pages(site, run):
     for seq in (1, 2, 3):
         answer = auditor.get(f"/ledger/{site.bench.dataset}/{seq}")
         assert answer.status_code == 200, answer.text
+
+
+def test_report(site, run):
+    auditor = site.pages("auditor")
+    for q in ("", "?public=true"):
+        answer = auditor.get(f"/datasets/{site.bench.dataset}/report{q}")
+        assert answer.status_code == 200, answer.text
