@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import artifacts, requests, resources, tables, usage
+from accountant import activity, artifacts, requests, resources, tables, usage
 from accountant.admitting import submit
 from accountant.artifacts import Stored
 from accountant.core import books, lineage
@@ -228,6 +228,7 @@ def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
                 _set(connection, job, cancel_requested=True)
             case state:
                 raise Conflict(f"the job is {state} already")
+        activity.record(connection, actor, "job cancelled", "job", str(job_id), dataset=locked.dataset)
     reached("cancel.committed")
 
 

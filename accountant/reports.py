@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, Select, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
-from accountant import exports, spending, tables, usage
+from accountant import activity, exports, spending, tables, usage
 from accountant.artifacts import OVERSEERS
 from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.checkpoints import listed as stored_checkpoints
@@ -496,16 +496,20 @@ def export(
     """
     _require_overseer(viewer)
     with engine.connect() as connection:
-        dataset_id = _dataset_row(connection, name).id
-    return exports.export(engine, dataset_id, form, public=public, seed=seed)
+        row = _dataset_row(connection, name)
+    pieces = exports.export(engine, row.id, form, public=public, seed=seed)
+    activity.note(engine, viewer, "ledger exported", "dataset", row.name, format=form, public=public)
+    return pieces
 
 
 def checkpoint(engine: Engine, name: str, viewer: Actor, seed: bytes) -> dict[str, Any]:
     """A signed checkpoint of this moment."""
     _require_overseer(viewer)
     with engine.connect() as connection:
-        dataset_id = _dataset_row(connection, name).id
-    return exports.checkpoint(engine, dataset_id, seed)
+        row = _dataset_row(connection, name)
+    made = exports.checkpoint(engine, row.id, seed)
+    activity.note(engine, viewer, "checkpoint signed", "dataset", row.name, entry=made["checkpoint"]["seq"])
+    return made
 
 
 def checkpoints(engine: Engine, name: str, viewer: Actor, limit: int = 50) -> list[dict[str, Any]]:

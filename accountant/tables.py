@@ -162,6 +162,7 @@ sign_ins = Table(
     Column("address", Text, nullable=False),
     Column("user_agent", Text, nullable=False),
     Column("outcome", Text, nullable=False),
+    Index("ix_sign_ins_at", "at", "id"),
     Index("ix_sign_ins_name_id", "name", "id"),
     Index("ix_sign_ins_outcome_id", "outcome", "id"),
     CheckConstraint("method IN ('page','api','provider')", name="method"),
@@ -185,6 +186,7 @@ activity = Table(
     Column("object_kind", Text, nullable=False),
     Column("object_id", Text, nullable=False),
     Column("detail", JSONB, nullable=False),  # public facts
+    Index("ix_activity_at", "at", "id"),
     Index("ix_activity_actor_name_id", "actor_name", "id"),
     Index("ix_activity_action_id", "action", "id"),
     Index("ix_activity_object", "object_kind", "object_id", "id"),
@@ -411,6 +413,10 @@ jobs = Table(
     UniqueConstraint("analyst_id", "idempotency_key"),
     Index(None, "dataset_id", "created_at"),
     Index(None, "analyst_id", "created_at"),
+    Index("ix_jobs_mechanism", "mechanism"),
+    Index("ix_jobs_created_at", "created_at", "id"),
+    Index("ix_jobs_decided_at", "decided_at", "id", postgresql_where=text("decided_by IS NOT NULL")),
+    Index("ix_jobs_refused", "finished_at", "id", postgresql_where=text("state = 'refused'")),
     Index("ix_jobs_live", "state", postgresql_where=text("state IN ('queued','running','settling')")),
     Index(
         "ix_jobs_approval_expires",
@@ -462,6 +468,9 @@ realized_ex_post = Table(
     CheckConstraint("amount >= 0", name="not_negative"),
 )
 
+#: Kinds that are few beside the reservations and what settles them: an index of their own finds them.
+RARE_KINDS = ("ALLOW", "VOID", "REVERSAL")
+
 # The append-only ledger. Triggers in the migration forbid UPDATE, DELETE and TRUNCATE.
 entries = Table(
     "entries",
@@ -484,11 +493,33 @@ entries = Table(
         unique=True,
         postgresql_where=text("kind IN ('COMMIT','VOID')"),
     ),
+    # What an auditor looks for: the newest anywhere, one person's, one job's, and the kinds that are few.
+    Index("ix_entries_at", "at", "dataset_id", "seq"),
+    Index("ix_entries_actor", "actor", "at", "dataset_id", "seq"),
+    Index("ix_entries_job_id", "job_id", "seq"),
+    Index(
+        "ix_entries_rare",
+        "kind",
+        "at",
+        "dataset_id",
+        "seq",
+        postgresql_where=text("kind IN ('ALLOW','VOID','REVERSAL')"),
+    ),
     Index("ix_entries_allow", "dataset_id", "seq", postgresql_where=text("kind = 'ALLOW'")),
     Index("ix_entries_reversal", "job_id", postgresql_where=text("kind = 'REVERSAL'")),
     CheckConstraint("kind IN ('ALLOW','RESERVE','COMMIT','VOID','REVERSAL')", name="kind"),
     CheckConstraint("(kind = 'ALLOW') = (job_id IS NULL)", name="job"),
     CheckConstraint("seq >= 1", name="seq"),
+)
+
+# An account's row as it stood after every 256th entry or so, kept by a trigger: the balances after any
+# entry are a short replay from there. Append-only; the application may read it alone.
+standings = Table(
+    "standings",
+    metadata,
+    Column("dataset_id", ForeignKey("datasets.id"), nullable=False, primary_key=True),
+    Column("seq", BigInteger, nullable=False, primary_key=True, autoincrement=False),
+    Column("account", JSONB, nullable=False),
 )
 
 # Signing keys, each introduced by the one before it. Append-only.
@@ -510,6 +541,7 @@ checkpoints = Table(
     Column("key_id", ForeignKey("signing_keys.id"), nullable=False, primary_key=True),
     _moment("at", required=True),
     Column("document", Text, nullable=False),
+    Index("ix_checkpoints_at", "at", "dataset_id", "seq", "key_id"),
     CheckConstraint("seq >= 0", name="seq"),
 )
 

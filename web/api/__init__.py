@@ -15,6 +15,7 @@ def _authenticate() -> None:
 
 from web.api import (  # noqa: E402  (they hang their routes on `api`)
     artifacts,  # noqa: F401
+    auditing,  # noqa: F401
     audits,  # noqa: F401
     corpora,  # noqa: F401
     datasets,  # noqa: F401

@@ -8,6 +8,7 @@ def register_pages(app: Flask) -> None:
     from web.views import (
         account,
         artifacts,
+        auditing,
         charts,
         corpora,
         corrections,
@@ -24,7 +25,7 @@ def register_pages(app: Flask) -> None:
     )
 
     nouns = (
-        *(sign_in, datasets, jobs, offers, corrections, artifacts, inbox),
+        *(sign_in, datasets, jobs, offers, corrections, artifacts, auditing, inbox),
         *(models, corpora, spending, account, people, uploads),
     )
     for module in nouns:
