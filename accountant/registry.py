@@ -254,7 +254,9 @@ def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor) -> UUID:
         with engine.begin() as connection:
             connection.execute(insert(tables.datasets).values(id=dataset_id, created_by=actor.id, **values))
             connection.execute(insert(tables.accounts).values(dataset_id=dataset_id, chain_head=GENESIS))
-            activity.record(connection, actor, "dataset registered", "dataset", spec.name)
+            activity.record(
+                connection, actor, "dataset registered", "dataset", spec.name, policy=values["policy"]
+            )
             return _add_version(connection, dataset_id, 1, spec, actor)
     except IntegrityError:
         raise Conflict(f"there is a dataset {spec.name!r} already") from None

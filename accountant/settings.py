@@ -71,6 +71,15 @@ class Settings(BaseSettings):
     leftover_seconds: float = Field(
         600.0, gt=0, description="time between looks for abandoned staged outputs"
     )
+    uploads_folder: Path | None = Field(
+        None, description="where uploaded files are kept, a data root of its own; nothing: home/uploads"
+    )
+    upload_bytes: int = Field(512 * 2**20, ge=1, description="most bytes of an uploaded file, as it is sent")
+    upload_uncompressed_bytes: int = Field(4 * 2**30, ge=1, description="the same, unpacked")
+    upload_ratio: int = Field(200, ge=1, description="most bytes that a byte of a file may unpack to")
+    upload_line_bytes: int = Field(4 * 2**20, ge=1, description="longest line of an uploaded text file")
+    upload_columns: int = Field(1000, ge=1, description="most columns of an uploaded file")
+    upload_hours: float = Field(72.0, gt=0, description="an upload that nothing uses is destroyed after this")
     session_hours: float = Field(12.0, gt=0, description="a sign-in in the browser ends after this")
     session_idle_minutes: float = Field(
         60.0, gt=0, description="a sign-in in the browser ends when it was not used for this long"
@@ -106,8 +115,13 @@ class Settings(BaseSettings):
 
     @property
     def data_root_list(self) -> list[str]:
-        """Configured data roots; an empty list forbids every address."""
-        return [root for root in self.data_roots.split("|") if root]
+        """Configured data roots, and where uploads are kept; nothing else may be opened."""
+        return [*(root for root in self.data_roots.split("|") if root), str(self.uploads)]
+
+    @property
+    def uploads(self) -> Path:
+        """The folder of uploaded files."""
+        return (self.uploads_folder or self.home / "uploads").absolute()
 
     @property
     def model_root_list(self) -> list[str]:

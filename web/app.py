@@ -44,7 +44,7 @@ class _Sessions(SecureCookieSessionInterface):
 
 def create_app(settings: Settings | None = None) -> Flask:
     """The web service for `settings`, by default those of this process."""
-    from web import auth, errors, provider
+    from web import auth, errors, provider, uploading
     from web.api import api
     from web.views import register_pages
 
@@ -67,6 +67,7 @@ def create_app(settings: Settings | None = None) -> Flask:
         hops = settings.trusted_proxies
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=hops)  # type: ignore[method-assign]
 
+    uploading.init_app(app)  # before all that reads a body
     protect = CSRFProtect(app)
     protect.exempt(api)  # it takes bearer tokens, never cookies
     Talisman(

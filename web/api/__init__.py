@@ -15,12 +15,15 @@ def _authenticate() -> None:
 
 from web.api import (  # noqa: E402  (they hang their routes on `api`)
     artifacts,  # noqa: F401
+    auditing,  # noqa: F401
     audits,  # noqa: F401
     corpora,  # noqa: F401
     datasets,  # noqa: F401
     jobs,  # noqa: F401
     models,  # noqa: F401
+    offers,  # noqa: F401
     openapi,  # noqa: F401
     people,  # noqa: F401
     proposals,  # noqa: F401
+    uploads,  # noqa: F401
 )

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import ledger, proposals, registry, reports
+from accountant import ledger, proposals, registry, reports, spending
 from accountant.core.admission import Policy
 from accountant.core.allowances import SecretDeclaration
 from accountant.core.errors import InvalidRequest, invalid
@@ -191,6 +191,13 @@ def entries(name: str) -> Response:
 def ex_post(name: str) -> Response:
     """What ex-post jobs really cost, for stewards and auditors."""
     return jsonify(jobs=reports.ex_post(engine(), name, current_actor()), note=reports.EX_POST_NOTE)
+
+
+@api.get("/datasets/<name>/spending")
+@describe(Operation())
+def spending_of(name: str) -> Response:
+    """What is left over time, and what it went on by person, mechanism and month, for every currency."""
+    return jsonify(spending.figures(engine(), name, current_actor()))
 
 
 @api.get("/datasets/<name>/ledger/export")

@@ -65,6 +65,7 @@ class Operation:
     """What one route takes and answers beside its address."""
 
     body: type[BaseModel] | None = None
+    file: bool = False  # the body is a file, taken as it comes
     query: Mapping[str, Schema] = field(default_factory=dict)
     headers: Mapping[str, Schema] = field(default_factory=dict)
     status: int = 200
@@ -154,6 +155,9 @@ def _operation(
     if operation.body is not None:
         schema = {"$ref": REFERENCE.format(model=operation.body.__name__)}
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    if operation.file:
+        binary = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        found["requestBody"] = {"required": True, "content": binary}
     return found
 
 
@@ -184,8 +188,9 @@ _MEANINGS = {
     403: "the role or the policy forbids it",
     404: "no such thing, or not for you",
     409: "the state of the thing, or of the idempotency key, forbids it",
-    413: "more than 1 MiB",
+    413: "more than 1 MiB, or than a file may have",
     422: "the fields that are wrong, and what is allowed",
     429: "too many failures: `Retry-After` says how many seconds to wait",
     503: "the server is not ready",
+    507: "the disk is full",
 }
