@@ -15,7 +15,7 @@ from tests.web.routes import API, ELSEWHERE, EVERYONE, PAGES, Request, Route, Wo
 #: What an answer to somebody who may not says: not signed in, not permitted, or that there is no such thing.
 CLOSED = {401, 403, 404}
 #: Tables that say who knocked; a refused request may write there.
-DOORS = ("sign_ins", "activity", "api_tokens")
+DOORS = ("sign_ins", "sessions", "api_tokens")
 
 
 @pytest.fixture
