@@ -170,7 +170,8 @@ def test_an_id_token_that_does_not_hold_opens_nothing(app, provider, engine, fau
 
 def test_a_discovery_document_of_another_issuer_opens_nothing(provider, database_url, tmp_path):
     knows(provider, "barbara", ["privacy-team"])
-    provider.put("/faults", json={"issuer": "https://elsewhere.example"})
+    lie = "https://elsewhere.example"  # and the id tokens tell the same one
+    provider.put("/faults", json={"issuer": lie, "claims": {"iss": lie}})
     app = create_app(configured(provider, database_url, tmp_path))
     _, answer = sign_in(app, provider, "barbara")
     assert answer.status_code == 403
