@@ -148,6 +148,7 @@ def test_a_closed_account_stays_closed(app, provider, engine):
 FAULTS = {
     "another nonce": {"claims": {"nonce": "another"}},
     "another audience": {"claims": {"aud": ["somebody else"]}},
+    "another audience and our party": {"claims": {"aud": ["somebody else"], "azp": CLIENT_ID}},
     "another authorized party": {"claims": {"azp": "somebody else"}},
     "another issuer": {"claims": {"iss": "https://elsewhere.example"}},
     "expired": {"claims": {"exp": 1_000_000_000}},
@@ -159,13 +160,14 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_id_token_that_does_not_hold_opens_nothing(app, provider, engine, fault):
-    knows(provider, "barbara", ["privacy-team"])
+    who = fault.replace(" ", "-")
+    knows(provider, who, ["privacy-team"])
     provider.put("/faults", json=FAULTS[fault])
-    browser, answer = sign_in(app, provider, "barbara")
+    browser, answer = sign_in(app, provider, who)
     assert answer.status_code == 403, answer.text
     assert "did not work" in answer.text
     assert browser.get("/").status_code == 303
-    assert people.find_external(engine, str(provider.base_url).rstrip("/"), "id-barbara") is None
+    assert people.find_external(engine, str(provider.base_url).rstrip("/"), f"id-{who}") is None
 
 
 def test_a_discovery_document_of_another_issuer_opens_nothing(provider, database_url, tmp_path):
