@@ -235,7 +235,9 @@ PAGES: Final[dict[str, Route]] = {
     "account.make_token": Route(
         PEOPLE, send("/account/tokens", {"name": "a test", "scopes": "read", "days": "1"})
     ),
-    "account.revoke_token": Route(frozenset({"analyst"}), send("/account/tokens/{token}/revoke")),
+    "account.revoke_token": Route(
+        frozenset({"analyst", "administrator"}), send("/account/tokens/{token}/revoke")
+    ),
     "people.listing": Route(ADMINISTRATOR, get("/people")),
     "people.add": Route(ADMINISTRATOR, send("/people", _user_form)),
     "people.show": Route(ADMINISTRATOR, get(PERSON)),

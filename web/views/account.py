@@ -6,7 +6,7 @@ from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant import people, registry, sessions, sign_ins
-from accountant.core.errors import FieldProblem, InvalidRequest, NotFound
+from accountant.core.errors import FieldProblem, InvalidRequest
 from web.api.bodies import read_id
 from web.app import engine
 from web.auth import current_actor, session_limits, start_session, user_of_password
@@ -128,9 +128,6 @@ def make_token() -> BaseResponse:
 @login_required
 def revoke_token(token: str) -> BaseResponse:
     """End a token of one's own."""
-    token_id = read_id(token, "token")
-    if str(token_id) not in {each["id"] for each in people.tokens(engine(), current_actor().id)}:
-        raise NotFound("token", token)
-    people.revoke_token(engine(), current_actor(), token_id)
+    people.revoke_token(engine(), current_actor(), read_id(token, "token"))
     flash("The token is revoked: whatever used it is refused from now on.")
     return redirect(url_for("account.tokens"), 303)
