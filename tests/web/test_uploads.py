@@ -198,7 +198,7 @@ BAD = {
     "no line end": (b"x" * (HEAD_BYTES + 5), "no line end"),
     "gzip of nothing": (gzip.compress(b""), "is empty"),
     "cut gzip": (gzip.compress(rows(1000))[:-20], "ends in the middle"),
-    "broken gzip": (gzip.compress(rows(1000))[:2000] + b"\xff" * 500, "broken"),
+    "broken gzip": (gzip.compress(CSV)[:-8] + bytes(8), "broken"),
     "noise after gzip": (gzip.compress(CSV) + b"noise" * 10, "broken"),
     "gzip in gzip": (gzip.compress(gzip.compress(CSV)), "packed twice"),
     "parquet in gzip": (gzip.compress(TABLE), "packed twice"),
@@ -403,7 +403,7 @@ def test_a_steward_destroys_what_nothing_names(site, engine):
 
     api = site.api("steward")
     sent = api.raw("/uploads", rows(3)).json
-    assert [each["sha256"] for each in api.get("/uploads").json["uploads"]][0] == sent["sha256"]
+    assert api.get("/uploads").json["uploads"][0]["sha256"] == sent["sha256"]
     assert api.get(f"/uploads/{sent['sha256']}").json == sent
     assert api.client.delete(f"/api/v1/uploads/{sent['sha256']}", headers=api.headers).status_code == 200
     assert not Path(sent["address"]).exists()
