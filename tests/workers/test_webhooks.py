@@ -531,3 +531,30 @@ def test_the_log_is_kept_for_so_long(bench, receiver, engine, sender):
         connection.execute(text(older), {"id": told(engine, hook_id)[0].id})
     assert hooks.forget(engine, 30) == 1
     assert len(told(engine, hook_id)) == 1
+
+
+def test_the_receiver_of_the_documentation_takes_what_is_sent(bench, engine, sender, tmp_path):
+    """docs/webhooks.md, run as it stands."""
+    page = (ROOT / "docs/webhooks.md").read_text()
+    program = tmp_path / "receiver.py"
+    program.write_text(page.split("```python\n")[1].split("```")[0])
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    hook_id, secret = hooks.add(
+        engine, f"http://127.0.0.1:{port}/", list(JOB_EVENTS), bench.analyst, KEY, networks(LOOPBACK)
+    )
+    command = [sys.executable, str(program), secret, str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout.readline().startswith("listening")
+        bench.warm()
+        deliver(sender, engine)
+        events = {process.stdout.readline().split()[0] for _ in events_of(engine, hook_id)}
+        assert events == set(events_of(engine, hook_id))
+        assert {row.status for row in told(engine, hook_id)} == {204}
+        hooks.renew_secret(engine, hook_id, bench.analyst, KEY)  # now it knows another
+        hooks.test(engine, hook_id, bench.analyst)
+        until(lambda: sender.step() is not None and told(engine, hook_id)[-1].status == 401)
+    finally:
+        process.kill()
+        process.wait()
