@@ -18,7 +18,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select, true, tuple_, update
 
-from accountant import tables
+from accountant import activity, tables
 from accountant.artifacts import OVERSEERS
 from accountant.core import webhooks
 from accountant.core.errors import Conflict, NotFound, invalid
@@ -65,6 +65,8 @@ def add(
                 id=hook_id, owner_id=actor.id, url=url, events=wanted, secret=_seal(key, hook_id, secret)
             )
         )
+        # Not the address: it may hold a secret of its receiver's.
+        activity.record(connection, actor, "webhook registered", "webhook", str(hook_id), events=wanted)
     return hook_id, webhooks.show_secret(secret)
 
 
@@ -97,6 +99,7 @@ def remove(engine: Engine, hook_id: UUID, actor: Actor) -> None:
         _mine(connection, hook_id, actor)
         _give_up_pending(connection, hook_id, "the webhook was removed")
         _set(connection, hook_id, active=False, removed_at=func.clock_timestamp(), secret=b"")
+        activity.record(connection, actor, "webhook removed", "webhook", str(hook_id))
 
 
 def test(engine: Engine, hook_id: UUID, actor: Actor) -> UUID:

@@ -10,7 +10,7 @@ MEANINGS = {
     "read": "see what you may see, price requests, download results and exports",
     "jobs:submit": "ask for jobs and cancel them",
     "budget:approve": "approve and refuse requests, set allowances, decide on proposals",
-    "data:manage": "register datasets, versions, corpora and models, set policies",
+    "data:manage": "send files, register datasets, versions, corpora and models, set policies",
     "admin": "accounts: add, close, roles, passwords",
 }
 
@@ -20,13 +20,21 @@ _READING = frozenset({"api.quote", "api.quote_on"})  # a price is no more than a
 _WRITING = {
     "jobs:submit": ("submit", "cancel"),
     "budget:approve": ("approve", "refuse", "allow", "correct", "confirm", "withdraw", "make_checkpoint"),
-    "data:manage": ("add_dataset", "correct_dataset", "add_version", "set_policy", "add_corpus", "add_model"),
+    "data:manage": (
+        *("add_dataset", "correct_dataset", "add_version", "set_policy", "add_corpus", "add_model"),
+        *("upload", "discard_upload"),
+    ),
     "admin": (
         *("add_user", "set_roles", "deactivate_user", "activate_user", "reset_password", "unlock_user"),
         *("sign_out_user", "revoke_tokens_of_user"),
     ),
     # A token that made others, or took others away, would be worth more than it says.
-    "every scope": ("make_token", "revoke_token", "sign_out_everywhere", "change_password"),
+    # So would one that made a webhook, which outlives it.
+    "every scope": (
+        *("make_token", "revoke_token", "sign_out_everywhere", "change_password"),
+        *("add_webhook", "remove_webhook", "enable_webhook", "disable_webhook"),
+        *("renew_webhook_secret", "test_webhook", "redeliver_webhook"),
+    ),
 }
 _SCOPE = {f"api.{name}": scope for scope, names in _WRITING.items() for name in names}
 
