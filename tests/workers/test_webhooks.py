@@ -516,8 +516,11 @@ def test_who_comes_late_changes_nothing(bench, receiver, engine, sender, configu
     (second,) = hooks.take(engine, KEY, 10)
     assert second.message_id == late.message_id
     retries = hooks.Retries(5, 24)
+    failed = hooks.Outcome(500, "answered 500")
+    assert hooks.settle(engine, late, failed, retries) is None
+    assert told(engine, hook_id)[0].status is None
     assert hooks.settle(engine, second, hooks.Outcome(200), retries) == "delivered"
-    assert hooks.settle(engine, late, hooks.Outcome(500, "answered 500"), retries) is None
+    assert hooks.settle(engine, late, failed, retries) is None
     assert told(engine, hook_id)[0].state == "delivered"
 
 
