@@ -43,7 +43,7 @@ from accountant.requests import Actor
 LEDGER_READERS = frozenset({"steward", "auditor"})
 ACCOUNT_READERS = frozenset({"auditor", "administrator"})
 #: What the log holds of things that are not people's accounts.
-THINGS = ("dataset", "model", "corpus", "job", "artifact")
+THINGS = ("dataset", "model", "corpus", "job", "artifact", "upload")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ MEANINGS = {
     "read": "see what you may see, price requests, download results and exports",
     "jobs:submit": "ask for jobs and cancel them",
     "budget:approve": "approve and refuse requests, set allowances, decide on proposals",
-    "data:manage": "register datasets, versions, corpora and models, set policies",
+    "data:manage": "send files, register datasets, versions, corpora and models, set policies",
     "admin": "accounts: add, close, roles, passwords",
 }
 

@@ -17,7 +17,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from accountant import expiry, leases, settings, spending, uploads
 from accountant.database import engine_for
 from accountant.faults import reached
-from workers import staging
+from workers import hooks, staging
 from workers.app import QUEUES, app
 
 log = structlog.get_logger()
@@ -75,6 +75,7 @@ def run(stop: threading.Event) -> None:
     if configured.database_url is None:
         raise SystemExit("DATABASE_URL is not set")
     engine = engine_for(configured.database_url)
+    hooks.start(stop, engine, configured)
     reconciled = False
     sweeps, looks = _Every(SWEEP_SECONDS), _Every(configured.leftover_seconds)
     while not stop.is_set():

@@ -50,8 +50,9 @@ FUNCTIONS = (
     """,
     # 0: there is room; 1: every filter has used nine tenths or is closed; 2: all of it; 3: overdrawn.
     """
-    CREATE FUNCTION hook_stage(a accounts) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
-        SELECT CASE WHEN a.overdrawn THEN 3 WHEN a.epsilon IS NULL THEN 0 ELSE least(
+    CREATE FUNCTION hook_stage(a accounts) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$
+    BEGIN
+        RETURN CASE WHEN a.overdrawn THEN 3 WHEN a.epsilon IS NULL THEN 0 ELSE least(
             CASE WHEN a.renyi_closed > 0 OR a.renyi_spent + a.renyi_reserved >= a.renyi_limit THEN 2
                 WHEN 10 * (a.renyi_spent + a.renyi_reserved) >= 9 * a.renyi_limit THEN 1 ELSE 0 END,
             CASE WHEN a.gaussian_closed > 0 OR a.gaussian_spent + a.gaussian_reserved >= a.gaussian_limit THEN 2
@@ -59,13 +60,14 @@ FUNCTIONS = (
             CASE WHEN a.renyi2_closed > 0 OR a.renyi2_spent + a.renyi2_reserved >= a.renyi2_limit THEN 2
                 WHEN 10 * (a.renyi2_spent + a.renyi2_reserved) >= 9 * a.renyi2_limit THEN 1 ELSE 0 END,
             CASE WHEN a.basic_closed > 0 OR a.basic_spent + a.basic_reserved >= a.basic_limit THEN 2
-                WHEN 10 * (a.basic_spent + a.basic_reserved) >= 9 * a.basic_limit THEN 1 ELSE 0 END) END
-    $$
+                WHEN 10 * (a.basic_spent + a.basic_reserved) >= 9 * a.basic_limit THEN 1 ELSE 0 END) END;
+    END $$
     """,
     """
     CREATE FUNCTION hook_account() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-        IF EXISTS (SELECT FROM hooks WHERE active) THEN
+        -- No WHEN: this row moves with every entry, and a condition of this size costs more than the look.
+        IF EXISTS (SELECT FROM hooks WHERE active) AND hook_stage(NEW) > hook_stage(OLD) THEN
             PERFORM hook_announce(
                 (ARRAY['dataset.low','dataset.exhausted','dataset.overdrawn'])[hook_stage(NEW)], NULL,
                 jsonb_build_object('dataset', d.name, 'entry', NEW.chain_seq))
@@ -118,7 +120,7 @@ TRIGGERS = {
     "hook_changed_job": ("jobs", f"AFTER UPDATE ON jobs FOR EACH ROW {_STATE}", "hook_changed_job"),
     "hook_account": (
         "accounts",
-        "AFTER UPDATE ON accounts FOR EACH ROW WHEN (hook_stage(NEW.*) > hook_stage(OLD.*))",
+        "AFTER UPDATE ON accounts FOR EACH ROW",
         "hook_account",
     ),
     "hook_version": (

@@ -6,11 +6,13 @@ facts change nothing that an analyst sees (test_twins.py). A route without a row
 The people: `analyst` asked for the jobs, `stranger` is another analyst, `nobody` is not signed in.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import UUID
 
-from accountant import people, proposals, registry
+from accountant import hooks, people, proposals, registry
 from accountant.core.admission import Policy
 from accountant.ledger import Allowance
 from tests.web.browsers import Site
@@ -23,6 +25,8 @@ ASKERS: Final = frozenset({"analyst", "stranger", "steward"})
 #: Who may see a job of `analyst`.
 SEERS: Final = frozenset({"analyst", "steward", "auditor"})
 ADMINISTRATOR: Final = frozenset({"administrator"})
+#: Whose webhook it is: nobody else may see it.
+OWNER: Final = frozenset({"analyst"})
 
 PARAMETERS: Final = {"tokens_per_batch": 10}
 REASON: Final = {"reason": "a test"}
@@ -50,6 +54,29 @@ class World:
     def job(self) -> str:
         """A job of `analyst` that awaits approval."""
         return str(self.site.bench.submit(3))
+
+    def hook(self) -> str:
+        """The one webhook of `analyst`: there is a most for each person."""
+        actor, engine = self.site.actor("analyst"), self.site.engine
+        for each in hooks.listing(engine, actor):
+            hooks.remove(engine, UUID(each["id"]), actor)
+        url = f"https://receiver.example/{self.fresh('hook')}"
+        answer = self.site.api("analyst").post("/webhooks", {"url": url, "events": ["job.failed"]})
+        return str(answer.json["id"])
+
+    def sent(self) -> str:
+        """A webhook of `analyst` and a message to it that has failed, as they stand in addresses."""
+        hook_id = UUID(self.hook())
+        actor, engine = self.site.actor("analyst"), self.site.engine
+        delivery = hooks.test(engine, hook_id, actor)
+        hooks.disable(engine, hook_id, actor)
+        hooks.enable(engine, hook_id, actor)
+        return f"{hook_id}/deliveries/{delivery}"
+
+    def upload(self) -> str:
+        """The hash of a file that nothing names."""
+        answer = self.site.api("steward").post("/uploads", {"text": self.fresh("text")})
+        return str(answer.json["sha256"])
 
     def proposal(self) -> str:
         """An open proposal of another steward: a raise, which needs two people here."""
@@ -105,6 +132,11 @@ def post(path: str, body: Any = None) -> Callable[[World], Request]:
     )
 
 
+def remove(path: str) -> Callable[[World], Request]:
+    """A DELETE."""
+    return lambda world: Request("DELETE", filled(path, world))
+
+
 def put(path: str, body: Any) -> Callable[[World], Request]:
     """A PUT of JSON."""
     return lambda world: Request("PUT", filled(path, world), json=body)
@@ -118,11 +150,11 @@ def send(path: str, body: Any = None) -> Callable[[World], Request]:
 
 
 def filled(path: str, world: World) -> str:
-    """`path` with the names of things in it."""
-    for name in ("job", "proposal", "person", "token"):
-        if f"{{{name}}}" in path:
-            path = path.replace(f"{{{name}}}", getattr(world, name)())
-    return path.format(dataset=world.dataset, published=world.published, artifact=world.artifact)
+    """`path` with the names of things in it; what is a method of the world is made anew."""
+    for name in re.findall(r"\{(\w+)\}", path):
+        thing = getattr(world, name)
+        path = path.replace(f"{{{name}}}", thing() if callable(thing) else thing, 1)
+    return path
 
 
 def _dataset(world: World) -> dict[str, Any]:
@@ -166,6 +198,7 @@ def _user_form(world: World) -> dict[str, str]:
 PERSON: Final = "/people/{person}"
 TOKEN: Final = {"name": "a test", "scopes": ["read"], "days": 1}
 DATASET: Final = "/datasets/{dataset}"
+WEBHOOK: Final = {"url": "https://receiver.example/", "events": ["job.failed"]}
 ALLOWANCE: Final = {"epsilon": "9", "delta": "0.000001", "reason": "a test"}
 
 API: Final[dict[str, Route]] = {
@@ -223,6 +256,21 @@ API: Final[dict[str, Route]] = {
     "api.proposal": Route(OVERSEERS, get("/proposals/{proposal}")),
     "api.confirm": Route(STEWARD, post("/proposals/{proposal}/confirm", REASON)),
     "api.withdraw": Route(STEWARD, post("/proposals/{proposal}/withdraw", REASON)),
+    "api.upload": Route(STEWARD, post("/uploads", lambda world: {"text": world.fresh("text")})),
+    "api.list_uploads": Route(STEWARD, get("/uploads")),
+    "api.show_upload": Route(STEWARD, get("/uploads/{upload}")),
+    "api.discard_upload": Route(STEWARD, remove("/uploads/{upload}")),
+    "api.webhook_events": Route(PEOPLE, get("/webhooks/events")),
+    "api.list_webhooks": Route(PEOPLE, get("/webhooks")),
+    "api.add_webhook": Route(PEOPLE, post("/webhooks", WEBHOOK)),
+    "api.show_webhook": Route(OWNER, get("/webhooks/{hook}")),
+    "api.remove_webhook": Route(OWNER, remove("/webhooks/{hook}")),
+    "api.enable_webhook": Route(OWNER, post("/webhooks/{hook}/enable")),
+    "api.disable_webhook": Route(OWNER, post("/webhooks/{hook}/disable")),
+    "api.renew_webhook_secret": Route(OWNER, post("/webhooks/{hook}/secret")),
+    "api.test_webhook": Route(OWNER, post("/webhooks/{hook}/test")),
+    "api.webhook_deliveries": Route(OWNER, get("/webhooks/{hook}/deliveries")),
+    "api.redeliver_webhook": Route(OWNER, post("/webhooks/{sent}/redeliver")),
 }
 
 PAGES: Final[dict[str, Route]] = {
@@ -277,6 +325,15 @@ PAGES: Final[dict[str, Route]] = {
     "models.add": Route(STEWARD, send("/models", _model)),
     "corpora.listing": Route(PEOPLE, get("/corpora")),
     "corpora.add": Route(STEWARD, send("/corpora", _corpus)),
+    "uploads.files": Route(STEWARD, get("/uploads")),
+    "uploads.add": Route(STEWARD, send("/uploads"), status=422),
+    "uploads.discard": Route(STEWARD, send("/uploads/{upload}/discard")),
+    "hooks.listing": Route(PEOPLE, get("/settings/webhooks")),
+    "hooks.add": Route(PEOPLE, send("/settings/webhooks", {"url": WEBHOOK["url"], "events": "job.failed"})),
+    "hooks.show": Route(OWNER, get("/settings/webhooks/{hook}")),
+    "hooks.change": Route(OWNER, send("/settings/webhooks/{hook}/test")),
+    "hooks.renew_secret": Route(OWNER, send("/settings/webhooks/{hook}/secret")),
+    "hooks.redeliver": Route(OWNER, send("/settings/webhooks/{sent}/redeliver")),
 }
 
 #: Signing in and out is tested where it is built: it is what makes the roles.

@@ -76,7 +76,12 @@ def serving(
             resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, start_new_session=True, preexec_fn=bound, stderr=subprocess.PIPE
+        command,
+        cwd=ROOT,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=bound,  # noqa: PLW1509 (it takes no lock)
+        stderr=subprocess.DEVNULL,
     )
     url = f"http://127.0.0.1:{port}"
     try:

@@ -9,11 +9,14 @@ import signal
 import socket
 import stat
 import struct
+import subprocess
+import sys
 import time
 import uuid
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -198,7 +201,7 @@ BAD = {
     "no line end": (b"x" * (HEAD_BYTES + 5), "no line end"),
     "gzip of nothing": (gzip.compress(b""), "is empty"),
     "cut gzip": (gzip.compress(rows(1000))[:-20], "ends in the middle"),
-    "broken gzip": (gzip.compress(rows(1000))[:2000] + b"\xff" * 500, "broken"),
+    "broken gzip": (gzip.compress(CSV)[:-8] + bytes(8), "broken"),
     "noise after gzip": (gzip.compress(CSV) + b"noise" * 10, "broken"),
     "gzip in gzip": (gzip.compress(gzip.compress(CSV)), "packed twice"),
     "parquet in gzip": (gzip.compress(TABLE), "packed twice"),
@@ -238,20 +241,36 @@ def test_metadata_that_lie_about_the_number_of_records_are_found_out(server, tok
     assert answer.status_code == 422, answer.text
 
 
-def test_a_parquet_bomb_ends_in_its_own_process(server, token):
-    """One text of 8 MiB in the dictionary, named by ten million rows: 80 TB that 100 kB hold."""
-    words = pyarrow.array(["x" * (8 * MIB)])
-    indices = pyarrow.array([0] * 1_000_000, pyarrow.int32())
-    column = pyarrow.DictionaryArray.from_arrays(indices, words)
+def repeated(word_bytes: int, rows: int) -> bytes:
+    """A Parquet file of one text in its dictionary, named by every row."""
+    words, indices = pyarrow.array(["x" * word_bytes]), pyarrow.array([0] * rows, pyarrow.int32())
+    table = pyarrow.table({"text": pyarrow.DictionaryArray.from_arrays(indices, words)})
     sink = io.BytesIO()
-    parquet.write_table(pyarrow.table({"text": column}), sink, compression="zstd")
-    content = sink.getvalue()
+    parquet.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def test_a_parquet_bomb_ends_in_its_own_process(server, token):
+    content = repeated(8 * MIB, 1_000_000)  # 8 TB
     assert len(content) < MIB
     before, kept = server.peak_bytes(), server.kept()
     answer = send(server, token, content)
     assert answer.status_code == 422, answer.text
     assert server.kept() == kept
     assert server.peak_bytes() - before < 32 * MIB
+
+
+def test_the_process_that_reads_parquet_is_held_to_its_memory(tmp_path):
+    """A batch of two GiB where one and a half may be had. (With room for it, it would tell the columns.)"""
+    file = tmp_path / "file"
+    file.write_bytes(repeated(16 * MIB, 128))
+    limits = {"memory": 3 * 2**29, "seconds": 60, "bytes": 10**15, "columns": 10}
+    check = Path(uploads.__file__).with_name("core") / "parquet_check.py"
+    with file.open("rb") as source:
+        ended = subprocess.run(
+            [sys.executable, "-I", str(check), json.dumps(limits)], stdin=source, capture_output=True
+        )
+    assert b"columns" not in ended.stdout
 
 
 def stream(block: bytes, count: int) -> Iterator[bytes]:
@@ -403,7 +422,7 @@ def test_a_steward_destroys_what_nothing_names(site, engine):
 
     api = site.api("steward")
     sent = api.raw("/uploads", rows(3)).json
-    assert [each["sha256"] for each in api.get("/uploads").json["uploads"]][0] == sent["sha256"]
+    assert api.get("/uploads").json["uploads"][0]["sha256"] == sent["sha256"]
     assert api.get(f"/uploads/{sent['sha256']}").json == sent
     assert api.client.delete(f"/api/v1/uploads/{sent['sha256']}", headers=api.headers).status_code == 200
     assert not Path(sent["address"]).exists()
@@ -448,16 +467,35 @@ def test_a_page_takes_a_file_and_says_what_is_wrong_with_it(site):
 # --- the scanner alone --------------------------------------------------------------------------
 
 
+LIMITS = Limits(10 * MIB, 200, MIB, 1000)
+EACH = [("uncompressed_bytes", 1000, "holds more"), ("line_bytes", 20, "line"), ("columns", 1, "2 columns")]
+
+
+@pytest.mark.parametrize(("limit", "most", "why"), EACH)
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("size", [10, 10**6])
+def test_each_limit_holds_by_itself(limit, most, why, packed, size):
+    content = gzip.compress(rows(100)) if packed else rows(100)
+    scanner = Scanner(replace(LIMITS, **{limit: most}))
+
+    def scan() -> None:
+        for start in range(0, len(content), size):
+            scanner.feed(content[start : start + size])
+        scanner.finish()
+
+    with pytest.raises(InvalidRequest, match=why):
+        scan()
+
+
 @pytest.mark.parametrize("size", [1, 2, 7, 1000, 10**6])
 def test_how_a_file_is_cut_into_blocks_changes_nothing(size):
-    limits = Limits(10 * MIB, 200, MIB, 1000)
     cases = {**{case: content for case, (content, *_) in GOOD.items()}, **{c: b for c, (b, _) in BAD.items()}}
     for case, content in cases.items():
         if len(content) > 100_000:
             continue
 
         def outcome(step: int, content: bytes = content) -> object:
-            scanner = Scanner(limits)
+            scanner = Scanner(LIMITS)
             try:
                 for start in range(0, len(content), step):
                     scanner.feed(content[start : start + step])

@@ -19,6 +19,7 @@ from web.api import (  # noqa: E402  (they hang their routes on `api`)
     audits,  # noqa: F401
     corpora,  # noqa: F401
     datasets,  # noqa: F401
+    hooks,  # noqa: F401
     jobs,  # noqa: F401
     models,  # noqa: F401
     offers,  # noqa: F401

@@ -13,6 +13,7 @@ def register_pages(app: Flask) -> None:
         corpora,
         corrections,
         datasets,
+        hooks,
         inbox,
         jobs,
         look,
@@ -26,7 +27,7 @@ def register_pages(app: Flask) -> None:
 
     nouns = (
         *(sign_in, datasets, jobs, offers, corrections, artifacts, auditing, inbox),
-        *(models, corpora, spending, account, people, uploads),
+        *(models, corpora, spending, account, people, uploads, hooks),
     )
     for module in nouns:
         app.register_blueprint(module.pages)

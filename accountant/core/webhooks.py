@@ -1,0 +1,226 @@
+"""What a webhook may be registered for, where it may lead, and how a message is signed. Pure.
+
+Messages follow Standard Webhooks (github.com/standard-webhooks, spec/standard-webhooks.md): the headers
+webhook-id, webhook-timestamp and webhook-signature, where the signature is `v1,` and the base64 of
+HMAC-SHA-256 over `id.timestamp.body`.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import random
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any
+from urllib.parse import urlsplit
+
+from accountant.core.errors import InvalidRequest, invalid
+from accountant.core.states import JOB_STATES
+
+TEST = "webhook.test"
+
+#: What happens to jobs: told to the analyst whose job it is, and to stewards and auditors.
+JOB_EVENTS = tuple(f"job.{state}" for state in JOB_STATES)
+
+#: What is told to stewards and auditors alone.
+OVERSEERS_EVENTS = (
+    "dataset.low",
+    "dataset.exhausted",
+    "dataset.overdrawn",
+    "version.ready",
+    "version.invalid",
+    "proposal.open",
+    "proposal.confirmed",
+    "proposal.withdrawn",
+    "proposal.expired",
+    "checkpoint.made",
+)
+EVENTS = JOB_EVENTS + OVERSEERS_EVENTS
+
+#: What each event says, for the page and the documentation.
+MEANINGS = {
+    "dataset.low": "every filter that is open has used nine tenths of its allowance, or more",
+    "dataset.exhausted": "no filter has anything left",
+    "dataset.overdrawn": "a correction raised the charges beyond the allowance",
+    "version.ready": "a worker found a dataset's data right",
+    "version.invalid": "a worker found a dataset's data wrong",
+    "proposal.open": "something that takes two people was proposed",
+    "checkpoint.made": "a checkpoint was signed",
+}
+
+
+def meaning(event: str) -> str:
+    """What an event says, in words."""
+    subject, _, what = event.partition(".")
+    known = "proposed" if subject == "proposal" else "is now"
+    return MEANINGS.get(event, f"a {subject} {known} {what.replace('_', ' ')}")
+
+
+MOST_URL = 2000
+Network = IPv4Network | IPv6Network
+Address = IPv4Address | IPv6Address
+
+# --- where it may lead --------------------------------------------------------------------------
+
+#: Never, whatever is allowed: what clouds answer with credentials at.
+_METADATA = tuple(
+    ip_network(each)
+    for each in ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "100.100.100.200/32", "168.63.129.16/32")
+)
+_NAT64 = IPv6Network("64:ff9b::/96")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?\.?")
+
+
+def networks(text: str) -> tuple[Network, ...]:
+    """Networks in CIDR, separated by '|'. Raises ValueError for anything else."""
+    return tuple(ip_network(each.strip()) for each in text.split("|") if each.strip())
+
+
+def may_reach(address: Address, allowed: Iterable[Network] = ()) -> bool:
+    """Whether a message may go to an address: the public internet, and the networks that are allowed.
+
+    An address inside another (mapped, 6to4, NAT64) counts as what it leads to.
+    """
+    if isinstance(address, IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if address in _NAT64:
+            inner = IPv4Address(int(address) & 0xFFFF_FFFF)
+        if inner is not None:
+            return may_reach(inner, allowed)
+        if address.teredo is not None or address.scope_id is not None:
+            return False
+    if any(address in network for network in _METADATA):
+        return False
+    if any(address in network for network in allowed):
+        return True
+    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
+
+
+@dataclass(frozen=True)
+class Target:
+    """An address that was registered, taken apart."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def host_header(self) -> str:
+        """The Host header: the port stands in it where it is not the scheme's."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        usual = {"https": 443, "http": 80}[self.scheme]
+        return host if self.port == usual else f"{host}:{self.port}"
+
+
+def read_url(url: str, allowed: Sequence[Network] = ()) -> Target:
+    """An address that may be registered. Raises InvalidRequest (field `url`).
+
+    https; http only where the host is a loopback address (or localhost) and `allowed` holds loopback. A
+    host that is written as an address is checked here; a name is checked at every delivery, when it is
+    resolved.
+    """
+    allowed_text = "https://host/path, of at most 2,000 printable characters"
+    if len(url) > MOST_URL or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+        raise invalid("url", "is too long or holds what an address does not", allowed_text)
+    try:
+        parts = urlsplit(url)
+        port = {"https": 443, "http": 80}.get(parts.scheme, 0) if parts.port is None else parts.port
+    except ValueError:
+        raise invalid("url", "is no address", allowed_text) from None
+    host = parts.hostname or ""
+    if parts.scheme not in ("https", "http") or not host or parts.fragment or "@" in parts.netloc or not port:
+        raise invalid("url", "is no plain https address", f"{allowed_text}, without a user or a fragment")
+    literal = _literal(host)
+    if literal is None and not _HOST.fullmatch(host):
+        raise invalid("url", "names no host", allowed_text)
+    if literal is not None and not may_reach(literal, allowed):
+        raise unreachable()
+    if parts.scheme == "http":
+        here = host == "localhost" or (literal is not None and literal.is_loopback)
+        if not here or not any(network[0].is_loopback for network in allowed):
+            raise invalid("url", "is not https", "https; http to this machine where the settings allow it")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(parts.scheme, host, port, path)
+
+
+def unreachable() -> InvalidRequest:
+    """The refusal of an address inside: it says no more than that."""
+    return invalid("url", "leads to an address that is not public", "a public address")
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def read_events(events: Sequence[str]) -> list[str]:
+    """The events, each once, in the order in which they are listed. Raises InvalidRequest."""
+    unknown = sorted(set(events) - set(EVENTS))
+    if unknown or not events:
+        problem = f"{unknown[0]!r} is none" if unknown else "none is chosen"
+        raise invalid("events", problem, ", ".join(EVENTS))
+    return [each for each in EVENTS if each in events]
+
+
+# --- messages -----------------------------------------------------------------------------------
+
+
+def new_secret() -> bytes:
+    """256 random bits."""
+    return secrets.token_bytes(32)
+
+
+def show_secret(secret: bytes) -> str:
+    """A secret as Standard Webhooks writes it."""
+    return "whsec_" + base64.b64encode(secret).decode()
+
+
+def body(event: str, occurred_at: datetime, facts: Mapping[str, Any]) -> bytes:
+    """The bytes of a message: the same at every attempt."""
+    document = {"type": event, "timestamp": occurred_at.isoformat(), "data": dict(facts)}
+    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+
+
+def sign(secret: bytes, message_id: str, timestamp: int, content: bytes) -> str:
+    """The value of webhook-signature. `timestamp`: seconds since 1970, of the attempt."""
+    signed = f"{message_id}.{timestamp}.".encode() + content
+    return "v1," + base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)).decode()
+
+
+def headers(secret: bytes, message_id: str, timestamp: int, content: bytes) -> dict[str, str]:
+    """The three headers of a message."""
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": sign(secret, message_id, timestamp, content),
+    }
+
+
+# --- trying again -------------------------------------------------------------------------------
+
+_MOST_SECONDS = 6 * 3600.0
+
+
+def delay(attempt: int, first_seconds: float) -> float:
+    """Seconds until the next attempt after the `attempt`-th (from 1) failed.
+
+    Four times as long each time, up to six hours, and by chance between half and one and a half of that, so
+    that receivers which fall together are not called together.
+    """
+    planned = min(first_seconds * 4.0 ** min(attempt - 1, 20), _MOST_SECONDS)
+    return planned * random.uniform(0.5, 1.5)  # noqa: S311 (it spreads load and keeps no secret)
+
+
+def problem_of(status: int) -> str:
+    """What an answer's status says, where it is not of the 2xx."""
+    if 300 <= status < 400:
+        return f"answered {status}: redirects are not followed"
+    return f"answered {status}"

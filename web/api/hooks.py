@@ -1,0 +1,146 @@
+"""Webhooks: addresses that are told when something changes. Everybody has their own and sees no other's."""
+
+from uuid import UUID
+
+from flask import Response, jsonify, request
+from pydantic import Field
+
+from accountant import hooks
+from accountant.core import webhooks
+from accountant.core.webhooks import Network
+from web.api import api
+from web.api.bodies import Body, read, read_id, read_limit
+from web.api.openapi import ID, LIMIT, Operation, describe, listing
+from web.app import engine, settings
+from web.auth import current_actor
+
+
+class NewWebhook(Body):
+    """An address to tell, and of what."""
+
+    url: str = Field(
+        min_length=1, max_length=webhooks.MOST_URL, examples=["https://ci.example.org/exchequer"]
+    )
+    events: list[str] = Field(
+        min_length=1,
+        max_length=100,
+        examples=[["job.succeeded", "job.failed"]],
+        description="see /webhooks/events",
+    )
+
+
+def key() -> bytes:
+    """Under what secrets are kept."""
+    return settings().secret("webhooks")
+
+
+def allowed() -> tuple[Network, ...]:
+    """Networks beside the public internet."""
+    return webhooks.networks(settings().webhook_networks)
+
+
+@api.get("/webhooks/events")
+@describe(Operation(answer=listing("events")))
+def webhook_events() -> Response:
+    """What a webhook may be told of, and who may see it."""
+    return jsonify(
+        events=[
+            {
+                "event": each,
+                "meaning": webhooks.meaning(each),
+                "seen_by": "overseers" if each in webhooks.OVERSEERS_EVENTS else "analyst and overseers",
+            }
+            for each in webhooks.EVENTS
+        ]
+    )
+
+
+@api.get("/webhooks")
+@describe(Operation(answer=listing("webhooks")))
+def list_webhooks() -> Response:
+    """Your webhooks."""
+    return jsonify(webhooks=hooks.listing(engine(), current_actor()))
+
+
+@api.post("/webhooks")
+@describe(Operation(body=NewWebhook, status=201))
+def add_webhook() -> tuple[Response, int]:
+    """Register a webhook. The answer has its secret, which is shown this once."""
+    actor = current_actor()
+    body = read(NewWebhook)
+    hook_id, secret = hooks.add(engine(), body.url, body.events, actor, key(), allowed())
+    return jsonify(**hooks.show(engine(), hook_id, actor), secret=secret), 201
+
+
+@api.get("/webhooks/<id>")
+@describe(Operation())
+def show_webhook(id: str) -> Response:
+    """One of your webhooks."""
+    return _shown(read_id(id, "webhook"))
+
+
+@api.delete("/webhooks/<id>")
+@describe(Operation())
+def remove_webhook(id: str) -> Response:
+    """Forget a webhook and its secret; what was not sent yet is not sent."""
+    hook_id = read_id(id, "webhook")
+    hooks.remove(engine(), hook_id, current_actor())
+    return jsonify(id=str(hook_id), removed=True)
+
+
+@api.post("/webhooks/<id>/enable")
+@describe(Operation())
+def enable_webhook(id: str) -> Response:
+    """Tell a disabled webhook again, from now on."""
+    hook_id = read_id(id, "webhook")
+    hooks.enable(engine(), hook_id, current_actor())
+    return _shown(hook_id)
+
+
+@api.post("/webhooks/<id>/disable")
+@describe(Operation())
+def disable_webhook(id: str) -> Response:
+    """Tell a webhook nothing until it is enabled."""
+    hook_id = read_id(id, "webhook")
+    hooks.disable(engine(), hook_id, current_actor())
+    return _shown(hook_id)
+
+
+@api.post("/webhooks/<id>/secret")
+@describe(Operation(status=201))
+def renew_webhook_secret(id: str) -> tuple[Response, int]:
+    """A new secret in place of the old one, at once; it is shown this once."""
+    hook_id = read_id(id, "webhook")
+    secret = hooks.renew_secret(engine(), hook_id, current_actor(), key())
+    return jsonify(id=str(hook_id), secret=secret), 201
+
+
+@api.post("/webhooks/<id>/test")
+@describe(Operation(status=201, refusals=(409,)))
+def test_webhook(id: str) -> tuple[Response, int]:
+    """Send a message that says nothing."""
+    delivery = hooks.test(engine(), read_id(id, "webhook"), current_actor())
+    return jsonify(delivery=str(delivery)), 201
+
+
+@api.get("/webhooks/<id>/deliveries")
+@describe(Operation(query={"limit": LIMIT, "before": ID}, answer=listing("deliveries")))
+def webhook_deliveries(id: str) -> Response:
+    """What was sent, newest first; `before` is the id of the last one already seen."""
+    before = request.args.get("before")
+    last = None if not before else read_id(before, "delivery")
+    found = hooks.log(engine(), read_id(id, "webhook"), current_actor(), before=last, limit=read_limit())
+    return jsonify(deliveries=found)
+
+
+@api.post("/webhooks/<id>/deliveries/<delivery>/redeliver")
+@describe(Operation(refusals=(409,)))
+def redeliver_webhook(id: str, delivery: str) -> Response:
+    """Send a message again, under the same id."""
+    delivery_id = read_id(delivery, "delivery")
+    hooks.redeliver(engine(), read_id(id, "webhook"), delivery_id, current_actor())
+    return jsonify(delivery=str(delivery_id))
+
+
+def _shown(hook_id: UUID) -> Response:
+    return jsonify(hooks.show(engine(), hook_id, current_actor()))
