@@ -6,10 +6,12 @@ The macros are in templates/_charts.html. Each chart has a table with the same f
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from flask import Flask
 
+from web.meaning import at_most
 from web.views.look import FILTER_NAMES
 
 MEASURE_NAMES = {
@@ -122,8 +124,13 @@ def measure_unit(figures: Mapping[str, Any], name: str) -> str:
     return next(str(each["unit"]) for each in figures["measures"] if each["name"] == name)
 
 
+def share(text: str) -> float:
+    """A share that entries hold as a fraction."""
+    return float(Fraction(text))
+
+
 def init_app(app: Flask) -> None:
     """Give the templates these functions."""
-    for function in (burn_down_plot, day, measure_unit):
+    for function in (burn_down_plot, day, measure_unit, share, at_most):
         app.jinja_env.filters[function.__name__] = function
     app.jinja_env.globals.update(spent_by=spent_by, MEASURE_NAMES=MEASURE_NAMES)
