@@ -71,5 +71,9 @@ def meaning(
 
 
 def at_most(share: float) -> str:
-    """A bound in per cent, rounded up."""
-    return f"{min(math.ceil(share * 1000) / 10, 100.0):g} %"
+    """A bound in per cent, rounded up, with as many digits as tell it from the whole."""
+    for digits in range(1, 10):
+        shown = math.ceil(share * 10 ** (digits + 2)) / 10**digits
+        if shown < 100:
+            return f"{shown:.{digits}f}".rstrip("0").rstrip(".") + " %"
+    return "100 %"
