@@ -229,3 +229,21 @@ def test_a_change_of_policy_is_told_in_sentences(site):
     assert site.api("steward").get(site.dataset).json["policy"]["solo"] is True
     assert browser.post(f"{site.dataset}/policy", page, **typed).status_code == 303
     assert site.api("steward").get(site.dataset).json["policy"]["solo"] is False
+
+
+def test_columns_come_from_a_file_that_was_sent(site):
+    sent = site.api("steward").raw("/uploads", b"person,story,kind\nann,once upon a time,good\n").json
+    walk = Walk(site)
+    assert sent["address"] in walk.page
+    name = f"sent-{site.bench.dataset}"
+    assert walk.send(name=name, file=sent["address"], uri="") == 200
+    assert walk.page.count("<option >story</option>") == 2
+    assert walk.send(text_column="story", label_column="kind", labels="good") == 200
+    assert walk.send(unit_column="person", max_records_per_unit="2") == 200
+    for _ in range(2):
+        assert walk.send() == 200
+    assert "{story}" in walk.page
+    assert walk.send("create") == 303
+    found = site.api("steward").get(f"/datasets/{name}").json
+    assert (found["text_template"], found["label_column"], found["unit"]) == ("{story}", "kind", "person")
+    assert found["versions"][0]["uri"] == sent["address"]

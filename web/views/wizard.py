@@ -10,7 +10,7 @@ from flask_login import login_required
 from itsdangerous import BadSignature, URLSafeSerializer
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import proposals, registry, reports
+from accountant import proposals, registry, reports, uploads
 from accountant.core.allowances import allowance_body
 from accountant.core.books import Books
 from accountant.core.errors import Conflict, ExchequerError, FieldProblem, InvalidRequest, NotFound
@@ -20,6 +20,7 @@ from web.api.datasets import NewAllowance
 from web.app import engine
 from web.auth import current_actor, needs_role
 from web.meaning import ABOUT_EX_POST, ABOUT_SECRETS, FILTER_WORDS, RELATIONS, meaning
+from web.uploading import store
 from web.views.forms import Form, lines, sent, whole
 from web.views.policies import policy_of
 
@@ -27,7 +28,7 @@ pages = Blueprint("wizard", __name__)
 
 #: Each step with the fields that it shows; one that ends in a dot stands for all that begin so.
 STEPS = {
-    "data": ("name", "uri", "description"),
+    "data": ("name", "file", "uri", "description"),
     "texts": ("text_column", "text_template", "label_column", "labels"),
     "people": ("neighbours", "unit_column", "max_records_per_unit", "public_size"),
     "allowance": (
@@ -51,6 +52,7 @@ TITLES = {
     "policy": "Policy",
     "review": "Review",
 }
+MOST_FILES = 100
 _SECRET_FIELDS = ("prior", "bound", "records_per_secret", "sampling_rate", "neighbour", "kind")
 
 # --- pages --------------------------------------------------------------------------------------
@@ -98,6 +100,7 @@ def panel() -> str:
 
 def _page(step: str, form: Form) -> str:
     filters: list[Any] = []
+    files = uploads.listing(engine(), store(), current_actor(), limit=MOST_FILES)
     if step == "review":
         body = _allowance_body(form.values)
         filters = [] if body is None else body.get("filters", [])
@@ -107,7 +110,8 @@ def _page(step: str, form: Form) -> str:
         steps=TITLES,
         form=form,
         kept=_signer().dumps({name: value for name, value in form.values.items() if value}),
-        columns=_columns(form.values),
+        columns=_columns(form.values, files),
+        files=files,
         relations=RELATIONS,
         filter_words=FILTER_WORDS,
         filters=filters,
@@ -132,9 +136,10 @@ def _meaning(values: Mapping[str, str]) -> dict[str, Any]:
     return {"meaning": found, **texts}
 
 
-def _columns(values: Mapping[str, str]) -> list[str]:  # noqa: ARG001
-    """The columns of the file that is named, where they are known."""
-    return []
+def _columns(values: Mapping[str, str], files: list[dict[str, Any]]) -> list[str]:
+    """The columns of the file that is named, where it is one that was sent."""
+    named = values.get("uri", "").strip()
+    return next((list(each["columns"]) for each in files if each["address"] == named), [])
 
 
 # --- what is kept -------------------------------------------------------------------------------
@@ -154,6 +159,8 @@ def _values() -> tuple[dict[str, str], str]:
     except BadSignature:
         kept, now = {}, "data" if now == "review" else now
     own = {name: text for name, text in form.items() if _belongs(name, now)}
+    if own.get("file"):
+        own["uri"] = own["file"]
     if own.get("text_column"):
         own["text_template"] = f"{{{own['text_column']}}}"
     values = {name: text for name, text in kept.items() if not _belongs(name, now)} | own
