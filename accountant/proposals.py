@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from accountant import tables, usage
 from accountant.core.allowances import Allowance, allowance_body, raises
+from accountant.core.books import Books
 from accountant.core.budget import EPSILON_UNITS, exact, round_price, to_decimal
 from accountant.core.chain import EntryKind
 from accountant.core.corrections import Document, TwoPeople, charge_of, corrected, reversal_body
@@ -24,7 +25,7 @@ from accountant.core.events import Event, from_json, to_json
 from accountant.core.verification import read_document
 from accountant.expiry import expire_proposals
 from accountant.ledger import Actor, allow, policy_of
-from accountant.posting import LockedAccount
+from accountant.posting import LockedAccount, read_books
 
 proposals, entries = tables.proposals, tables.entries
 
@@ -47,6 +48,65 @@ def allow_or_propose(engine: Engine, dataset: str, allowance: Allowance, actor: 
                 return _propose(connection, found.id, None, {"body": body}, basis, allowance.reason, actor)
     allow(engine, dataset, allowance, actor)
     return None
+
+
+def preview(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> dict[str, Any]:
+    """What an allowance would change: each limit before and after, and whether it is a raise for two people.
+
+    `filters` and `others` have what is used beside the limits; amounts are decimals. Raises InvalidRequest,
+    NotFound, and Conflict where it would be less than is spent and reserved. Nothing is written.
+    """
+    actor.require("steward")
+    with engine.connect() as connection:
+        found = _dataset(connection, dataset)
+        accounts = tables.accounts
+        row = connection.execute(select(accounts).where(accounts.c.dataset_id == found.id)).one()
+    books = read_books(row)
+    body = allowance_body(allowance, books, found.neighbours)
+    try:
+        after = books.apply(EntryKind.ALLOW, None, body, None)
+    except VerificationFailed:
+        raise Conflict("more than that is already spent or reserved") from None
+    is_raise = raises(books, body)
+    return {
+        "neighbours": found.neighbours,
+        "unit": found.unit_column or "record",
+        "raise": is_raise,
+        "two_people": is_raise and policy_of(found).two_people,
+        "after_release": is_raise and books.history.jobs > 0,
+        "filters": _filter_changes(books, after),
+        "others": _other_changes(books, after),
+    }
+
+
+def _filter_changes(before: Books, after: Books) -> list[dict[str, Any]]:
+    old = {} if before.account is None else {each.filter.kind: each for each in before.account.filters}
+    return [
+        {
+            "kind": str(each.filter.kind),
+            "share": float(each.filter.share),
+            "used": to_decimal(each.used.main, EPSILON_UNITS),
+            "before": to_decimal(old[each.filter.kind].limit.main, EPSILON_UNITS) if old else None,
+            "after": to_decimal(each.limit.main, EPSILON_UNITS),
+            "holds": each.holds,
+        }
+        for each in (() if after.account is None else after.account.filters)
+    ]
+
+
+def _other_changes(before: Books, after: Books) -> list[dict[str, Any]]:
+    """The limits of the other two currencies, where they differ."""
+    changes: list[dict[str, Any]] = []
+    if (before.ex_post.limit, before.ex_post.settlement) != (after.ex_post.limit, after.ex_post.settlement):
+        stated = [
+            f"{to_decimal(each.ex_post.limit, EPSILON_UNITS)}, {each.ex_post.settlement}"
+            for each in (before, after)
+        ]
+        changes.append({"name": "ex-post caps", "before": stated[0], "after": stated[1]})
+    bounds = [None if each.secret is None else f"{each.secret.terms.bound:g}" for each in (before, after)]
+    if bounds[0] != bounds[1]:
+        changes.append({"name": "bound on secrets", "before": bounds[0], "after": bounds[1]})
+    return changes
 
 
 def correct(

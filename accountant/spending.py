@@ -38,11 +38,13 @@ MEASURES = (*(str(kind) for kind in Kind), "basic_delta", "ex_post", "secret")
 SUMS = (*MEASURES, "jobs")
 Sums = dict[str, int]
 
-#: A dataset's sums are kept once so many entries are new, this many at a time.
+#: A dataset's sums are kept once so many entries are new, this many in one transaction, and so many of these
+#: at a call: a ledger that is older than its sums is caught up with call by call.
 WORTH_KEEPING = 200
 AT_ONCE = 2_000
+TRANSACTIONS = 10
 #: A read goes through no more new entries than this; where there are more it says up to where it got.
-MOST_READ = 5_000
+MOST_READ = 2_000
 
 entries, jobs, spending, marks = tables.entries, tables.jobs, tables.spending, tables.spending_marks
 
@@ -149,7 +151,14 @@ def roll(engine: Engine) -> int:
     )
     with engine.connect() as connection:
         behind = connection.execute(query).scalars().all()
-    return sum(_roll_one(engine, dataset_id) for dataset_id in behind)
+    added = 0
+    for dataset_id in behind:
+        for _ in range(TRANSACTIONS):
+            newly = _roll_one(engine, dataset_id)
+            added += newly
+            if newly < AT_ONCE:
+                break
+    return added
 
 
 def _roll_one(engine: Engine, dataset_id: UUID) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from accountant import hooks, people, proposals, registry
+from accountant import hooks, offers, people, proposals, registry
 from accountant.core.admission import Policy
 from accountant.ledger import Allowance
 from tests.web.browsers import Site
@@ -24,6 +24,7 @@ OVERSEERS: Final = frozenset({"steward", "auditor"})
 ASKERS: Final = frozenset({"analyst", "stranger", "steward"})
 #: Who may see a job of `analyst`.
 SEERS: Final = frozenset({"analyst", "steward", "auditor"})
+ANALYST: Final = frozenset({"analyst"})
 ADMINISTRATOR: Final = frozenset({"administrator"})
 #: Whose webhook it is: nobody else may see it.
 OWNER: Final = frozenset({"analyst"})
@@ -99,6 +100,12 @@ class World:
         made = people.make_token(self.site.engine, self.site.actor("analyst"), "a test", ["read"], 1)
         return str(made["id"])
 
+    def offer(self) -> str:
+        """An open offer of the steward to `analyst`."""
+        bench = self.site.bench
+        found = offers.offer(bench.engine, bench.submit(3), {"tokens_per_batch": 2}, bench.steward, "a test")
+        return str(found)
+
 
 @dataclass(frozen=True)
 class Request:
@@ -162,7 +169,7 @@ def _dataset(world: World) -> dict[str, Any]:
 
 
 def _dataset_form(world: World) -> dict[str, str]:
-    return {**_dataset(world), "neighbours": "add-remove", "text_template": "{text}"}
+    return {**_dataset(world), "step": "data", "action": "create"}
 
 
 def _model(world: World) -> dict[str, str]:
@@ -199,6 +206,8 @@ PERSON: Final = "/people/{person}"
 TOKEN: Final = {"name": "a test", "scopes": ["read"], "days": 1}
 DATASET: Final = "/datasets/{dataset}"
 WEBHOOK: Final = {"url": "https://receiver.example/", "events": ["job.failed"]}
+SMALLER: Final = {"parameters": {"tokens_per_batch": 2}}
+SMALLER_FORM: Final = {"decision": "offer", "parameters.tokens_per_batch": "2", **REASON}
 ALLOWANCE: Final = {"epsilon": "9", "delta": "0.000001", "reason": "a test"}
 
 API: Final[dict[str, Route]] = {
@@ -242,6 +251,17 @@ API: Final[dict[str, Route]] = {
     "api.check": Route(OVERSEERS, get(f"{DATASET}/ledger/check")),
     "api.list_checkpoints": Route(OVERSEERS, get(f"{DATASET}/checkpoints")),
     "api.make_checkpoint": Route(OVERSEERS, post(f"{DATASET}/checkpoints")),
+    "api.spending_of": Route(PEOPLE, get(f"{DATASET}/spending")),
+    "api.preview_allowance": Route(STEWARD, post(f"{DATASET}/allowance/preview", ALLOWANCE)),
+    "api.means": Route(PEOPLE, get("/meaning?epsilon=1&delta=0.000001")),
+    "api.waiting": Route(STEWARD, get("/inbox")),
+    "api.offer": Route(STEWARD, post("/jobs/{job}/offer", SMALLER | REASON)),
+    "api.quote_offer": Route(STEWARD, post("/jobs/{job}/offer/quote", SMALLER)),
+    "api.list_offers": Route(PEOPLE, get("/offers")),
+    "api.show_offer": Route(SEERS, get("/offers/{offer}")),
+    "api.accept_offer": Route(ANALYST, post("/offers/{offer}/accept")),
+    "api.decline_offer": Route(ANALYST, post("/offers/{offer}/decline")),
+    "api.withdraw_offer": Route(STEWARD, post("/offers/{offer}/withdraw", REASON)),
     "api.submit": Route(ASKERS, post("/jobs", _job)),
     "api.jobs": Route(PEOPLE, get("/jobs?dataset={dataset}")),
     "api.job": Route(SEERS, get("/jobs/{published}")),
@@ -299,11 +319,18 @@ PAGES: Final[dict[str, Route]] = {
     "people.revoke_token": Route(ADMINISTRATOR, send(f"{PERSON}/tokens/{{token}}/revoke")),
     "people.log": Route(frozenset({"auditor", "administrator"}), get("/sign-ins")),
     "datasets.catalogue": Route(PEOPLE, get("/")),
-    "datasets.new": Route(STEWARD, get("/add-dataset")),
-    "datasets.add": Route(STEWARD, send("/datasets", _dataset_form)),
+    "wizard.start": Route(STEWARD, get("/add-dataset")),
+    "wizard.step": Route(STEWARD, send("/add-dataset", _dataset_form)),
+    "wizard.panel": Route(STEWARD, send("/add-dataset/meaning", {"epsilon": "1", "delta": "0.1"})),
+    "spending.show": Route(PEOPLE, get(f"{DATASET}/spending")),
     "datasets.show": Route(PEOPLE, get(DATASET)),
-    "datasets.allow": Route(STEWARD, send(f"{DATASET}/allowance", ALLOWANCE)),
-    "datasets.set_policy": Route(STEWARD, send(f"{DATASET}/policy")),
+    "policies.show": Route(STEWARD, get(f"{DATASET}/policy")),
+    "policies.allow": Route(STEWARD, send(f"{DATASET}/allowance", ALLOWANCE)),
+    "policies.allowance_effect": Route(STEWARD, send(f"{DATASET}/allowance/effect", ALLOWANCE)),
+    "policies.review_allowance": Route(STEWARD, send(f"{DATASET}/allowance/review", ALLOWANCE)),
+    "policies.set_policy": Route(STEWARD, send(f"{DATASET}/policy")),
+    "policies.policy_effect": Route(STEWARD, send(f"{DATASET}/policy/effect")),
+    "policies.review_policy": Route(STEWARD, send(f"{DATASET}/policy/review")),
     "datasets.correct": Route(STEWARD, send(f"{DATASET}/data", {"uri": "/nowhere.csv"}), status=409),
     "datasets.add_version": Route(STEWARD, send(f"{DATASET}/versions", {"uri": "/elsewhere.csv"})),
     "datasets.export": Route(OVERSEERS, get(f"{DATASET}/ledger.jsonl"), file=True),
@@ -318,6 +345,17 @@ PAGES: Final[dict[str, Route]] = {
     "inbox.listing": Route(STEWARD, get("/inbox")),
     "inbox.changes": Route(STEWARD, get("/inbox/changes?shown="), file=True),
     "inbox.decide": Route(STEWARD, send("/inbox/{job}", {"decision": "refuse", **REASON})),
+    "inbox.confirm": Route(STEWARD, send("/inbox/{job}/confirm", {"decision": "approve", **REASON})),
+    "inbox.price": Route(STEWARD, send("/inbox/{job}/price", SMALLER_FORM)),
+    "inbox.withdraw": Route(STEWARD, send("/inbox/offers/{offer}", REASON)),
+    "inbox.confirm_proposal": Route(
+        STEWARD, send("/inbox/proposals/{proposal}/confirm", {"decision": "confirm", **REASON})
+    ),
+    "offers.accept": Route(ANALYST, send("/offers/{offer}/accept")),
+    "offers.decline": Route(ANALYST, send("/offers/{offer}/decline")),
+    "corrections.propose": Route(
+        STEWARD, send("/jobs/{published}/correction", {"released": "reserved", **REASON}), status=422
+    ),
     "inbox.settle": Route(STEWARD, send("/inbox/proposals/{proposal}", {"decision": "withdraw", **REASON})),
     "artifacts.listing": Route(PEOPLE, get("/artifacts?dataset={dataset}")),
     "artifacts.file": Route(SEERS, get("/artifacts/{artifact}"), file=True),

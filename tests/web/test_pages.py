@@ -60,31 +60,6 @@ def test_roles_by_page(site, role, seen):
     assert ("/nowhere.csv" in page) == (role == "steward")
 
 
-def test_a_form_with_errors_keeps_everything_typed(site):
-    browser = site.pages("steward")
-    typed = {"name": "Not A Name", "uri": "/data/kept.csv", "description": "kept too", "labels": "a\nb"}
-    typed |= {"text_template": "{text}", "neighbours": "replace-one", "max_records_per_unit": "x"}
-    answer = browser.post("/datasets", "/add-dataset", **typed)
-    assert answer.status_code == 422
-    for text in ('value="Not A Name"', 'value="/data/kept.csv"', "kept too", 'id="problem-name"'):
-        assert text in answer.text
-    assert 'id="problem-max_records_per_unit"' in answer.text
-    assert '"replace-one" selected' in answer.text
-
-
-def test_a_dataset_by_form(site):
-    browser = site.pages("steward")
-    name = f"by-form-{site.bench.dataset}"
-    typed = {"name": name, "uri": "/data/x.csv", "text_template": "{title}. {body}", "label_column": "kind"}
-    typed |= {"labels": "good\r\nbad\r\n", "neighbours": "add-remove", "max_records_per_unit": "1"}
-    typed |= {"public_size": "4,000", "policy.auto_approve_epsilon": "0.5", "policy.solo": "1"}
-    assert browser.post("/datasets", "/add-dataset", **typed).status_code == 303
-    found = site.api("steward").get(f"/datasets/{name}").json
-    assert (found["labels"], found["public_size"]) == (["good", "bad"], 4000)
-    assert found["policy"]["solo"] is True
-    assert browser.post("/datasets", "/add-dataset", **typed).status_code == 409
-
-
 def test_an_allowance_needs_a_reason(site):
     browser = site.pages("steward")
     path = f"{site.dataset}/allowance"

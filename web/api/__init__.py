@@ -21,6 +21,7 @@ from web.api import (  # noqa: E402  (they hang their routes on `api`)
     datasets,  # noqa: F401
     hooks,  # noqa: F401
     jobs,  # noqa: F401
+    meaning,  # noqa: F401
     models,  # noqa: F401
     offers,  # noqa: F401
     openapi,  # noqa: F401

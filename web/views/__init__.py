@@ -20,14 +20,16 @@ def register_pages(app: Flask) -> None:
         models,
         offers,
         people,
+        policies,
         sign_in,
         spending,
         uploads,
+        wizard,
     )
 
     nouns = (
-        *(sign_in, datasets, jobs, offers, corrections, artifacts, auditing, inbox),
-        *(models, corpora, spending, account, people, uploads, hooks),
+        *(sign_in, datasets, wizard, policies, spending, jobs, offers, corrections, artifacts),
+        *(auditing, inbox, models, corpora, account, people, uploads, hooks),
     )
     for module in nouns:
         app.register_blueprint(module.pages)

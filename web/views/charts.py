@@ -6,10 +6,12 @@ The macros are in templates/_charts.html. Each chart has a table with the same f
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from flask import Flask
 
+from web.meaning import at_most
 from web.views.look import FILTER_NAMES
 
 MEASURE_NAMES = {
@@ -19,7 +21,7 @@ MEASURE_NAMES = {
     "secret": "Secrets",
 }
 WIDTH, HEIGHT = 640, 240
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 632, 10, 208
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 632, 10, 208
 MOST_POINTS = 400
 TABLE_ROWS = 12
 
@@ -27,8 +29,8 @@ TABLE_ROWS = 12
 def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
     """Lines of what is left of each measure, as a share of what it allows today; None before an allowance.
 
-    Steps, not slopes: between two points nothing was charged. At most MOST_POINTS of them, each the last of
-    an equal slice of time, so the ends are exact.
+    A filter that is passed has nothing left. Steps, not slopes: between two points nothing was charged. At
+    most MOST_POINTS of them, each the last of an equal slice of time, so the ends are exact.
     """
     limits = {each["name"]: Decimal(each["limit"]) for each in figures["measures"]}
     names = [name for name, limit in limits.items() if limit > 0]
@@ -39,15 +41,15 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
     start, span = moments[0], (moments[-1] - moments[0]) or 1.0
     slices = {min(int(MOST_POINTS * (at - start) / span), MOST_POINTS): n for n, at in enumerate(moments)}
     kept = sorted({0, *slices.values()})
-    shares = {name: [float(Decimal(points[n][name]) / limits[name]) for n in kept] for name in names}
+    left = {name: [max(Decimal(points[n][name]), Decimal(0)) for n in kept] for name in names}
+    shares = {name: [float(each / limits[name]) for each in line] for name, line in left.items()}
     top = max(1.0, *(max(line) for line in shares.values()))
-    low = min(0.0, *(min(line) for line in shares.values()))
 
     def across(number: int) -> float:
         return _LEFT + (_RIGHT - _LEFT) * (moments[number] - start) / span
 
     def up(share: float) -> float:
-        return _BOTTOM - (_BOTTOM - _TOP) * (share - low) / (top - low)
+        return _BOTTOM - (_BOTTOM - _TOP) * share / top
 
     closed = {each["name"] for each in figures["measures"] if each["closed"]}
     return {
@@ -58,13 +60,13 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
                 "points": _steps([across(n) for n in kept], [up(share) for share in line]),
                 "left": line[-1],
                 "closed": name in closed,
+                "passed": Decimal(points[-1][name]) < 0,
                 "number": list(MEASURE_NAMES).index(name) + 1,
             }
             for name, line in shares.items()
         ],
-        "grid": [{"y": round(up(share), 1), "share": share} for share in _marks(low, top)],
-        "from": points[0]["at"],
-        "to": points[-1]["at"],
+        "grid": [{"y": round(up(share), 1), "share": share} for share in _marks(top)],
+        "ends": _ends(points[0]["at"], points[-1]["at"]),
         "rows": [points[kept[n]] for n in _evenly(len(kept), TABLE_ROWS)],
         "names": names,
     }
@@ -78,9 +80,8 @@ def _steps(across: Sequence[float], up: Sequence[float]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
 
 
-def _marks(low: float, top: float) -> list[float]:
-    between = [share for share in (0.0, 0.25, 0.5, 0.75, 1.0) if low <= share <= top]
-    return between + ([top] if top > 1.1 else []) + ([low] if low < -0.1 else [])
+def _marks(top: float) -> list[float]:
+    return [0.0, 0.25, 0.5, 0.75, 1.0, *([top] if top > 1.1 else [])]
 
 
 def _evenly(count: int, most: int) -> list[int]:
@@ -112,9 +113,12 @@ def spent_by(figures: Mapping[str, Any], key: str, measure: str | None = None) -
     return sorted(sums.values(), key=lambda row: (-row["share"], row["name"] or "~"))
 
 
-def day(value: str) -> str:
-    """A moment's day in UTC."""
-    return datetime.fromisoformat(value).astimezone(UTC).strftime("%d %b %Y")
+def _ends(first: str, last: str) -> tuple[str, str]:
+    """The ends of the axis: days in UTC, and times where the day is the same."""
+    moments = [datetime.fromisoformat(each).astimezone(UTC) for each in (first, last)]
+    if moments[0].date() == moments[1].date():
+        return moments[0].strftime("%d %b %Y, %H:%M"), moments[1].strftime("%H:%M")
+    return moments[0].strftime("%d %b %Y"), moments[1].strftime("%d %b %Y")
 
 
 def measure_unit(figures: Mapping[str, Any], name: str) -> str:
@@ -122,8 +126,13 @@ def measure_unit(figures: Mapping[str, Any], name: str) -> str:
     return next(str(each["unit"]) for each in figures["measures"] if each["name"] == name)
 
 
+def share(text: str) -> float:
+    """A share that entries hold as a fraction."""
+    return float(Fraction(text))
+
+
 def init_app(app: Flask) -> None:
     """Give the templates these functions."""
-    for function in (burn_down_plot, day, measure_unit):
+    for function in (burn_down_plot, measure_unit, share, at_most):
         app.jinja_env.filters[function.__name__] = function
     app.jinja_env.globals.update(spent_by=spent_by, MEASURE_NAMES=MEASURE_NAMES)

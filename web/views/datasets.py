@@ -8,16 +8,15 @@ from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import artifacts, proposals, registry, reports, spending
+from accountant import artifacts, registry, reports, spending
 from accountant.core import mechanisms
-from accountant.core.admission import Policy
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
 from web.api.bodies import read, read_seq
-from web.api.datasets import Correction, NewAllowance, NewVersion, QuoteRequest, export_response, quote_for
+from web.api.datasets import Correction, NewVersion, QuoteRequest, export_response, quote_for
 from web.api.jobs import NewJob, submit_job
 from web.app import engine
 from web.auth import current_actor, needs_role
-from web.errors import with_prefix, without_prefix
+from web.errors import without_prefix
 from web.views.forms import Form, inputs, lines, parameters, rejected, sent, whole
 
 pages = Blueprint("datasets", __name__)
@@ -34,65 +33,6 @@ DEFAULT_MECHANISM = "private-prediction"
 def catalogue() -> str:
     """Every dataset with what is left of its allowance."""
     return render_template("datasets.html", datasets=reports.datasets(engine(), current_actor()))
-
-
-@pages.get("/add-dataset")
-@login_required
-@needs_role("steward")
-def new() -> str:
-    """The form of a declaration."""
-    return render_template("dataset_new.html", form=Form())
-
-
-@pages.post("/datasets")
-@login_required
-@needs_role("steward")
-def add() -> BaseResponse:
-    """Register a dataset, or show the form again."""
-    try:
-        spec = registry.read_dataset(_declaration(sent()))
-        registry.add_dataset(engine(), spec, current_actor())
-    except InvalidRequest as error:
-        return Response(render_template("dataset_new.html", form=rejected(error)), 422)
-    except Conflict as error:
-        form = Form(sent(), general=str(error))
-        return Response(render_template("dataset_new.html", form=form), 409)
-    flash(f"{spec.name} is registered. A worker now reads its data through.")
-    return redirect(url_for("datasets.show", name=spec.name), 303)
-
-
-def _declaration(values: Mapping[str, str]) -> dict[str, Any]:
-    """The form of a declaration as the API takes it."""
-    return {
-        "name": values.get("name", "").strip(),
-        "uri": values.get("uri", "").strip(),
-        "description": values.get("description", "").strip(),
-        "neighbours": values.get("neighbours", ""),
-        "unit_column": values.get("unit_column", "").strip() or None,
-        "max_records_per_unit": whole(values.get("max_records_per_unit", "")) or 1,
-        "public_size": whole(values.get("public_size", "").replace(",", "")),
-        "label_column": values.get("label_column", "").strip() or None,
-        "labels": lines(values.get("labels", "")),
-        "text_template": values.get("text_template", ""),
-        "policy": _policy(values),
-    }
-
-
-def _policy(values: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "auto_approve_epsilon": values.get("policy.auto_approve_epsilon", "").strip() or "0",
-        "solo": "policy.solo" in values,
-        "share_artifacts": "policy.share_artifacts" in values,
-        "two_people": "policy.two_people" in values,
-        "approval_days": whole(values.get("policy.approval_days", "")),
-        **{
-            name: values.get(f"policy.{name}", "").strip() or None
-            for name in ("analyst_epsilon", "project_epsilon")
-        },
-        "charge_each_attempt": "policy.charge_each_attempt" in values,
-        "time_limit_seconds": whole(values.get("policy.time_limit_seconds", "").replace(",", "")),
-        **{name: lines(values.get(f"policy.{name}", "")) for name in ("mechanisms", "analysts", "models")},
-    }
 
 
 # --- one dataset --------------------------------------------------------------------------------
@@ -124,49 +64,9 @@ def _page(name: str, **forms: Form) -> str:
         ex_post=reports.ex_post(engine(), name, actor) if overseer else [],
         ex_post_note=reports.EX_POST_NOTE,
         before=before,
-        allowance_form=forms.get("allowance", empty),
-        policy_form=forms.get("policy", empty),
         data_form=forms.get("data", empty),
         version_form=forms.get("version", empty),
     )
-
-
-@pages.post("/datasets/<name>/allowance")
-@login_required
-@needs_role("steward")
-def allow(name: str) -> BaseResponse:
-    """Set the allowance, for a reason."""
-    values = sent()
-    try:
-        asked = {field: values.get(field, "").strip() for field in ("epsilon", "delta", "reason")}
-        body = read(NewAllowance, asked)
-        proposal = proposals.allow_or_propose(engine(), name, body.allowance(), current_actor())
-    except InvalidRequest as error:
-        return Response(_page(name, allowance=rejected(error)), 422)
-    except Conflict as error:
-        return Response(_page(name, allowance=Form(values, general=str(error))), 409)
-    if proposal is not None:
-        flash("A raise needs two people here: another steward confirms it in the inbox.")
-        return redirect(url_for("datasets.show", name=name), 303)
-    flash(f"The allowance of {name} is now ε {body.epsilon}, δ {body.delta}.")
-    return redirect(url_for("datasets.show", name=name), 303)
-
-
-@pages.post("/datasets/<name>/policy")
-@login_required
-@needs_role("steward")
-def set_policy(name: str) -> BaseResponse:
-    """Replace the policy."""
-    try:
-        # What the form doesn't hold stays as it is.
-        kept = reports.dataset(engine(), name, current_actor())["policy"]
-        policy = read(Policy, kept | _policy(sent()))
-        registry.set_policy(engine(), name, policy, current_actor())
-    except InvalidRequest as error:
-        shown = with_prefix(without_prefix(error, "policy."), "policy.")
-        return Response(_page(name, policy=rejected(shown)), 422)
-    flash(f"The policy of {name} is changed. Jobs decided before keep their decision.")
-    return redirect(url_for("datasets.show", name=name), 303)
 
 
 @pages.post("/datasets/<name>/data")

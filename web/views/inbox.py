@@ -91,9 +91,10 @@ def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) ->
 
 
 def offer_inputs(job: Mapping[str, Any]) -> list[Input]:
-    """The inputs of an offer, holding what was asked for."""
+    """The inputs of an offer, the size first; they hold what was asked for."""
     mechanism = mechanisms.get(job["mechanism"])
-    return [each for each in inputs(mechanism) if each.kind in _OFFERABLE]
+    found = [each for each in inputs(mechanism) if each.kind in _OFFERABLE]
+    return sorted(found, key=lambda each: each.name != PREFIX + mechanism.size_field)
 
 
 def _changes(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:

@@ -1,0 +1,33 @@
+"""What an allowance means, and what a change of it would do, before anybody writes it."""
+
+from flask import Response, jsonify, request
+
+from accountant import proposals, reports
+from web.api import api
+from web.api.bodies import read
+from web.api.datasets import NewAllowance
+from web.api.openapi import TEXT, Operation, Schema, describe
+from web.app import engine
+from web.auth import current_actor
+from web.meaning import NEIGHBOURS, meaning
+
+RELATION: Schema = {"type": "string", "enum": list(NEIGHBOURS), "default": NEIGHBOURS[0]}
+
+
+@api.get("/meaning")
+@describe(Operation(query={"epsilon": TEXT, "delta": TEXT, "neighbours": RELATION, "unit": TEXT}))
+def means() -> Response:
+    """The bound on a guesser for an (epsilon, delta) in decimals."""
+    given = {name: request.args.get(name, "") for name in ("epsilon", "delta", "neighbours", "unit")}
+    unit = given["unit"][:200] or "record"
+    return jsonify(meaning(given["epsilon"], given["delta"], given["neighbours"] or NEIGHBOURS[0], unit))
+
+
+@api.post("/datasets/<name>/allowance/preview")
+@describe(Operation(body=NewAllowance))
+def preview_allowance(name: str) -> Response:
+    """What an allowance would change, for stewards: every limit before and after; nothing is written."""
+    actor = current_actor()
+    actor.require("steward")
+    reports.dataset(engine(), name, actor)
+    return jsonify(proposals.preview(engine(), name, read(NewAllowance).allowance(), actor))

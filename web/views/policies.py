@@ -1,0 +1,219 @@
+"""A dataset's allowance and policy: what stands, what a change would do, and the change."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from flask import Blueprint, Response, flash, redirect, render_template, url_for
+from flask_login import login_required
+from werkzeug.wrappers import Response as BaseResponse
+
+from accountant import proposals, registry, reports
+from accountant.core.admission import Policy
+from accountant.core.errors import Conflict, InvalidRequest
+from web.api.bodies import read
+from web.api.datasets import NewAllowance
+from web.app import engine
+from web.auth import current_actor, needs_role
+from web.errors import with_prefix, without_prefix
+from web.meaning import ABOUT_EX_POST, meaning
+from web.views.forms import Form, lines, rejected, sent, whole
+
+pages = Blueprint("policies", __name__)
+
+_FIGURES = ("epsilon", "delta", "reason", "ex_post", "ex_post_settlement")
+_CHECKS = ("solo", "share_artifacts", "two_people", "charge_each_attempt", "secret_jobs")
+
+
+def policy_of(values: Mapping[str, str]) -> dict[str, Any]:
+    """A form's policy as the API takes it."""
+    return {
+        "auto_approve_epsilon": values.get("policy.auto_approve_epsilon", "").strip() or "0",
+        "approval_days": whole(values.get("policy.approval_days", "")),
+        "time_limit_seconds": whole(values.get("policy.time_limit_seconds", "").replace(",", "")),
+        **{name: f"policy.{name}" in values for name in _CHECKS},
+        **{
+            name: values.get(f"policy.{name}", "").strip() or None
+            for name in ("analyst_epsilon", "project_epsilon")
+        },
+        **{name: lines(values.get(f"policy.{name}", "")) for name in ("mechanisms", "analysts", "models")},
+    }
+
+
+# --- pages --------------------------------------------------------------------------------------
+
+
+@pages.get("/datasets/<name>/policy")
+@login_required
+@needs_role("steward")
+def show(name: str) -> str:
+    """Allowance and policy, each with its form."""
+    return _page(name)
+
+
+@pages.post("/datasets/<name>/allowance/effect")
+@login_required
+@needs_role("steward")
+def allowance_effect(name: str) -> str:
+    """What the allowance that the form says now would change, as a part of its page."""
+    return render_template("_allowance_effect.html", **_allowance_change(name, sent()))
+
+
+@pages.post("/datasets/<name>/policy/effect")
+@login_required
+@needs_role("steward")
+def policy_effect(name: str) -> str:
+    """What the policy that the form says now would change, as a part of its page."""
+    dataset = reports.dataset(engine(), name, current_actor())
+    return render_template("_policy_effect.html", changes=_policy_changes(dataset, sent()), problems=())
+
+
+@pages.post("/datasets/<name>/allowance/review")
+@login_required
+@needs_role("steward")
+def review_allowance(name: str) -> BaseResponse:
+    """The page again with what the allowance would change; nothing is changed."""
+    return Response(_page(name, allowance=Form(sent()), reviewed="allowance"))
+
+
+@pages.post("/datasets/<name>/policy/review")
+@login_required
+@needs_role("steward")
+def review_policy(name: str) -> BaseResponse:
+    """The page again with what the policy would change; nothing is changed."""
+    return Response(_page(name, policy=Form(sent()), reviewed="policy"))
+
+
+@pages.post("/datasets/<name>/allowance")
+@login_required
+@needs_role("steward")
+def allow(name: str) -> BaseResponse:
+    """Set the allowance, for a reason."""
+    values = sent()
+    try:
+        body = read(NewAllowance, _allowance_fields(values))
+        proposal = proposals.allow_or_propose(engine(), name, body.allowance(), current_actor())
+    except InvalidRequest as error:
+        return Response(_page(name, allowance=rejected(error)), 422)
+    except Conflict as error:
+        return Response(_page(name, allowance=Form(values, general=str(error))), 409)
+    if proposal is not None:
+        flash("A raise needs two people here: another steward confirms it in the inbox.")
+        return redirect(url_for("datasets.show", name=name), 303)
+    flash(f"The allowance of {name} is now ε {body.epsilon}, δ {body.delta}.")
+    return redirect(url_for("datasets.show", name=name), 303)
+
+
+@pages.post("/datasets/<name>/policy")
+@login_required
+@needs_role("steward")
+def set_policy(name: str) -> BaseResponse:
+    """Replace the policy."""
+    try:
+        # What the form doesn't hold stays as it is.
+        kept = reports.dataset(engine(), name, current_actor())["policy"]
+        registry.set_policy(engine(), name, read(Policy, kept | policy_of(sent())), current_actor())
+    except InvalidRequest as error:
+        shown = with_prefix(without_prefix(error, "policy."), "policy.")
+        return Response(_page(name, policy=rejected(shown)), 422)
+    flash(f"The policy of {name} is changed. Jobs decided before keep their decision.")
+    return redirect(url_for("datasets.show", name=name), 303)
+
+
+def _page(name: str, *, reviewed: str | None = None, **forms: Form) -> str:
+    dataset = reports.dataset(engine(), name, current_actor())
+    allowance, policy = forms.get("allowance", Form()), forms.get("policy", Form())
+    return render_template(
+        "policy.html",
+        dataset=dataset,
+        allowance_form=allowance,
+        policy_form=policy,
+        reviewed=reviewed,
+        ex_post_text=ABOUT_EX_POST,
+        **_allowance_change(name, allowance.values),
+        changes=_policy_changes(dataset, policy.values) if policy.values else None,
+        problems=(),
+    )
+
+
+# --- what would change --------------------------------------------------------------------------
+
+
+def _allowance_fields(values: Mapping[str, str]) -> dict[str, Any]:
+    given: dict[str, Any] = {name: values.get(name, "").strip() for name in _FIGURES}
+    for name in ("epsilon", "delta", "ex_post", "ex_post_settlement"):
+        given[name] = given[name] or None
+    if given["ex_post"] is None:
+        given["ex_post_settlement"] = None
+    return given
+
+
+def _allowance_change(name: str, values: Mapping[str, str]) -> dict[str, Any]:
+    """The limits before and after, whether it is a raise, and what the figures mean."""
+    empty: dict[str, Any] = {"change": None, "meaning": None, "errors": ()}
+    if not values:
+        return empty
+    try:
+        body = read(NewAllowance, _allowance_fields(values) | {"reason": values.get("reason", "") or "-"})
+        change = proposals.preview(engine(), name, body.allowance(), current_actor())
+        means = None
+        if body.epsilon is not None:
+            means = meaning(body.epsilon, body.delta, change["neighbours"], change["unit"])
+    except InvalidRequest as error:
+        return {**empty, "errors": error.problems}
+    except Conflict as error:
+        return {**empty, "errors": ({"field": "allowance", "problem": str(error), "allowed": ""},)}
+    return {"change": change, "meaning": means, "errors": ()}
+
+
+#: What a change of each field does; `{}` are the values before and after.
+_CONSEQUENCES = {
+    "auto_approve_epsilon": "Jobs of up to ε {after} by themselves run without a steward (now: {before}).",
+    "solo": "A steward {may} approve a job of their own.",
+    "share_artifacts": "Whoever may ask {sees} the artifacts of everybody's jobs.",
+    "two_people": "Raising the allowance {needs} a second steward.",
+    "secret_jobs": "Jobs that protect declared secrets and no records {may_be} admitted; after one of them "
+    "no (ε, δ) statement holds.",
+    "approval_days": "Requests submitted from now on expire after {after} days (now: {before}).",
+    "analyst_epsilon": "One person's jobs may add up to ε {after} (now: {before}); used ones count.",
+    "project_epsilon": "One project's jobs may add up to ε {after} (now: {before}); used ones count.",
+    "charge_each_attempt": "A job whose machine is lost after it began to read {charged}.",
+    "time_limit_seconds": "An attempt ends itself after {after} seconds (now: {before}).",
+    "mechanisms": "Mechanisms that may be asked for: {after} (now: {before}).",
+    "analysts": "People who may ask: {after} (now: {before}).",
+    "models": "Models that may be used: {after} (now: {before}).",
+}
+
+
+def _policy_changes(dataset: Mapping[str, Any], values: Mapping[str, str]) -> list[str]:
+    """A sentence for each field that would change; waiting requests are decided under the new policy."""
+    before, after = dataset["policy"], policy_of(values)
+    found = []
+    for name, sentence in _CONSEQUENCES.items():
+        old, new = before.get(name), after.get(name)
+        if _same(old, new):
+            continue
+        words = {
+            "may": "may" if new else "may no longer",
+            "sees": "sees" if new else "no longer sees",
+            "needs": "needs" if new else "no longer needs",
+            "may_be": "may be" if new else "are no longer",
+            "charged": "is charged and ends" if new else "runs again, free of charge",
+        }
+        found.append(sentence.format(before=_shown(name, old), after=_shown(name, new), **words))
+    return found
+
+
+def _same(old: object, new: object) -> bool:
+    if isinstance(old, str) and isinstance(new, str):
+        try:
+            return Decimal(old) == Decimal(new)
+        except ArithmeticError:
+            return old == new
+    return old == new or (not old and not new)
+
+
+def _shown(name: str, value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or "all"
+    return str(value) if value is not None else "none" if name.endswith("epsilon") else "no limit"

@@ -1,0 +1,289 @@
+"""A new dataset in steps. What was typed goes from page to page, signed, in the form itself: the server keeps
+nothing, going back loses nothing, and only the last step writes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flask import Blueprint, Response, current_app, flash, redirect, render_template, request, url_for
+from flask_login import login_required
+from itsdangerous import BadSignature, URLSafeSerializer
+from werkzeug.wrappers import Response as BaseResponse
+
+from accountant import proposals, registry, reports, uploads
+from accountant.core.allowances import allowance_body
+from accountant.core.books import Books
+from accountant.core.errors import Conflict, ExchequerError, FieldProblem, InvalidRequest, NotFound
+from accountant.ledger import Allowance
+from web.api.bodies import read
+from web.api.datasets import NewAllowance
+from web.app import engine
+from web.auth import current_actor, needs_role
+from web.meaning import ABOUT_EX_POST, ABOUT_SECRETS, FILTER_WORDS, RELATIONS, meaning
+from web.uploading import store
+from web.views.forms import Form, lines, sent, whole
+from web.views.policies import policy_of
+
+pages = Blueprint("wizard", __name__)
+
+#: Each step with the fields that it shows; one that ends in a dot stands for all that begin so.
+STEPS = {
+    "data": ("name", "file", "uri", "description"),
+    "texts": ("text_column", "text_template", "label_column", "labels"),
+    "people": ("neighbours", "unit_column", "max_records_per_unit", "public_size"),
+    "allowance": (
+        "epsilon",
+        "delta",
+        "reason",
+        "ex_post",
+        "ex_post_settlement",
+        "secret.",
+        "shares.",
+        "order",
+    ),
+    "policy": ("policy.",),
+    "review": (),
+}
+TITLES = {
+    "data": "Data",
+    "texts": "Texts",
+    "people": "Whom it protects",
+    "allowance": "Allowance",
+    "policy": "Policy",
+    "review": "Review",
+}
+MOST_FILES = 100
+_SECRET_FIELDS = ("prior", "bound", "records_per_secret", "sampling_rate", "neighbour", "kind")
+
+# --- pages --------------------------------------------------------------------------------------
+
+
+@pages.get("/add-dataset")
+@login_required
+@needs_role("steward")
+def start() -> str:
+    """The first step."""
+    given = request.args.get("uri", "")
+    return _page("data", Form({"uri": given} if given else {}))
+
+
+@pages.post("/add-dataset")
+@login_required
+@needs_role("steward")
+def step() -> BaseResponse:
+    """Go on, go back, or create: whatever was typed in this step is kept."""
+    values, now = _values()
+    names = list(STEPS)
+    action = request.form.get("action", "next")
+    if action in names and names.index(action) < names.index(now):
+        return Response(_page(action, Form(values)))
+    if action == "show":  # the same step, with what its panel says of these values
+        return Response(_page(now, Form(values)))
+    upto = names if action == "create" else names[: names.index(now) + 1]
+    problems = _problems(values)
+    for each in upto:
+        wrong = tuple(problem for problem in problems if _belongs(problem.field, each))
+        if wrong:
+            return Response(_page(each, Form(values, wrong)), 422)
+    if action == "create":
+        return _create(values)
+    return Response(_page(names[min(names.index(now) + 1, len(names) - 1)], Form(values)))
+
+
+@pages.post("/add-dataset/meaning")
+@login_required
+@needs_role("steward")
+def panel() -> str:
+    """What the allowance that the form says now means, as a part of its page."""
+    return render_template("_meaning.html", **_meaning(_values()[0]))
+
+
+def _page(step: str, form: Form) -> str:
+    filters: list[Any] = []
+    files = uploads.listing(engine(), store(), current_actor(), limit=MOST_FILES)
+    if step == "review":
+        body = _allowance_body(form.values)
+        filters = [] if body is None else body.get("filters", [])
+    return render_template(
+        "wizard.html",
+        step=step,
+        steps=TITLES,
+        form=form,
+        kept=_signer().dumps({name: value for name, value in form.values.items() if value}),
+        columns=_columns(form.values, files),
+        files=files,
+        relations=RELATIONS,
+        filter_words=FILTER_WORDS,
+        filters=filters,
+        policy=policy_of(form.values),
+        **_meaning(form.values),
+    )
+
+
+def _meaning(values: Mapping[str, str]) -> dict[str, Any]:
+    """What the panel needs; without figures that can be it says how to begin."""
+    texts = {"ex_post_text": ABOUT_EX_POST, "secret_text": ABOUT_SECRETS}
+    unit = values.get("unit_column", "").strip() or "record"
+    try:
+        found = meaning(
+            values.get("epsilon", "").strip(),
+            values.get("delta", "").strip(),
+            values.get("neighbours") or "add-remove",
+            unit,
+        )
+    except InvalidRequest:
+        return {"meaning": None, **texts}
+    return {"meaning": found, **texts}
+
+
+def _columns(values: Mapping[str, str], files: list[dict[str, Any]]) -> list[str]:
+    """The columns of the file that is named, where it is one that was sent."""
+    named = values.get("uri", "").strip()
+    return next((list(each["columns"]) for each in files if each["address"] == named), [])
+
+
+# --- what is kept -------------------------------------------------------------------------------
+
+
+def _signer() -> URLSafeSerializer:
+    return URLSafeSerializer(current_app.config["SECRET_KEY"], salt=f"add-dataset {current_actor().id}")
+
+
+def _values() -> tuple[dict[str, str], str]:
+    """All values so far, those of this step as they were sent, and the step."""
+    form = sent()
+    now = form.get("step", "data")
+    now = now if now in STEPS else "data"
+    try:
+        kept: dict[str, str] = _signer().loads(form.get("kept", ""))
+    except BadSignature:
+        kept, now = {}, "data" if now == "review" else now
+    own = {name: text for name, text in form.items() if _belongs(name, now)}
+    if own.get("file"):
+        own["uri"] = own["file"]
+    if own.get("text_column"):
+        own["text_template"] = f"{{{own['text_column']}}}"
+    values = {name: text for name, text in kept.items() if not _belongs(name, now)} | own
+    if now == "policy":
+        values["policy.seen"] = "1"
+    return values, now
+
+
+def _belongs(field: str, step: str) -> bool:
+    return any(field == name or (name.endswith(".") and field.startswith(name)) for name in STEPS[step]) or (
+        step == "allowance" and field in ("shares", "secret", *_SECRET_FIELDS)
+    )
+
+
+# --- what is wrong ------------------------------------------------------------------------------
+
+
+def declaration(values: Mapping[str, str]) -> dict[str, Any]:
+    """The values as the API takes a dataset's declaration."""
+    return {
+        "name": values.get("name", "").strip(),
+        "uri": values.get("uri", "").strip(),
+        "description": values.get("description", "").strip(),
+        "neighbours": values.get("neighbours") or "add-remove",
+        "unit_column": values.get("unit_column", "").strip() or None,
+        "max_records_per_unit": whole(values.get("max_records_per_unit", "")) or 1,
+        "public_size": whole(values.get("public_size", "").replace(",", "")),
+        "label_column": values.get("label_column", "").strip() or None,
+        "labels": lines(values.get("labels", "")),
+        "text_template": values.get("text_template", "{text}"),
+        "policy": policy_of(values),
+    }
+
+
+def _allowance(values: Mapping[str, str]) -> Allowance | None:
+    """The allowance that was typed; None where it is left for later. Raises InvalidRequest."""
+    names = ("epsilon", "delta", "ex_post", "ex_post_settlement", "order")
+    given: dict[str, Any] = {name: values.get(name, "").strip() or None for name in names}
+    shares = {
+        name: text.strip() for name, text in values.items() if name.startswith("shares.") and text.strip()
+    }
+    secret = {
+        name: values.get(f"secret.{name}", "").strip()
+        for name in _SECRET_FIELDS
+        if values.get(f"secret.{name}", "").strip()
+    }
+    if given["ex_post"] is None:
+        given["ex_post_settlement"] = None
+    if not any((given["epsilon"], given["delta"], given["ex_post"], shares, "prior" in secret)):
+        return None
+    given["shares"] = {name.removeprefix("shares."): text for name, text in shares.items()} or None
+    given["secret"] = _secret(secret) if "prior" in secret else None
+    return read(NewAllowance, given | {"reason": values.get("reason", "")}).allowance()
+
+
+def _secret(stated: Mapping[str, str]) -> dict[str, Any]:
+    """Numbers as numbers; a text that is none goes on as it is, and its field is named."""
+    found: dict[str, Any] = dict(stated)
+    for name in ("prior", "bound", "sampling_rate"):
+        try:
+            found[name] = float(stated[name])
+        except (KeyError, ValueError):
+            problem = "missing" if name not in stated else f"{stated[name]!r} is no number"
+            raise InvalidRequest([FieldProblem(f"secret.{name}", problem, "a number")]) from None
+    found["records_per_secret"] = whole(stated.get("records_per_secret", ""))
+    return found
+
+
+def _allowance_body(values: Mapping[str, str]) -> dict[str, Any] | None:
+    allowance = _allowance(values)
+    if allowance is None:
+        return None
+    return allowance_body(allowance, Books(), values.get("neighbours") or "add-remove")
+
+
+def _problems(values: Mapping[str, str]) -> list[FieldProblem]:
+    """Everything that is wrong with what was typed so far; what comes later is not missing yet."""
+    found: list[FieldProblem] = []
+    try:
+        spec = registry.read_dataset(declaration(values))
+        reports.dataset(engine(), spec.name, current_actor())
+        found.append(FieldProblem("name", f"there is a dataset {spec.name!r} already", "another name"))
+    except NotFound:
+        pass
+    except InvalidRequest as error:
+        found += error.problems
+    try:
+        _allowance_body(values)
+    except InvalidRequest as error:
+        found += [_at_field(each) for each in error.problems]
+    except Conflict as error:
+        found.append(FieldProblem("epsilon", str(error)))
+    return found
+
+
+def _at_field(problem: FieldProblem) -> FieldProblem:
+    """A problem of the declaration of secrets, at the field of the form."""
+    name = "epsilon" if problem.field == "body" else problem.field
+    name = f"secret.{name}" if name in _SECRET_FIELDS else name
+    return FieldProblem(name, problem.problem, problem.allowed)
+
+
+# --- the end ------------------------------------------------------------------------------------
+
+
+def _create(values: Mapping[str, str]) -> BaseResponse:
+    actor = current_actor()
+    try:
+        spec = registry.read_dataset(declaration(values))
+        registry.add_dataset(engine(), spec, actor)
+    except InvalidRequest as error:
+        return Response(_page("data", Form(values, error.problems)), 422)
+    except Conflict as error:
+        return Response(_page("data", Form(values, general=str(error))), 409)
+    told = f"{spec.name} is registered. A worker now reads its data through."
+    allowance = _allowance(values)
+    if allowance is not None:
+        try:
+            proposal = proposals.allow_or_propose(engine(), spec.name, allowance, actor)
+            told += (
+                " Its allowance is set." if proposal is None else " Another steward confirms its allowance."
+            )
+        except ExchequerError as error:
+            flash(f"The allowance is not set: {error}.", "problem")
+    flash(told)
+    return redirect(url_for("datasets.show", name=spec.name), 303)
