@@ -8,6 +8,7 @@ def register_pages(app: Flask) -> None:
     from web.views import (
         account,
         artifacts,
+        asking,
         auditing,
         charts,
         corpora,
@@ -25,7 +26,7 @@ def register_pages(app: Flask) -> None:
     )
 
     nouns = (
-        *(sign_in, datasets, jobs, offers, corrections, artifacts, auditing, inbox),
+        *(sign_in, datasets, asking, jobs, offers, corrections, artifacts, auditing, inbox),
         *(models, corpora, spending, account, people, uploads),
     )
     for module in nouns:
