@@ -6,7 +6,7 @@ and what was wrong with it is for stewards.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
