@@ -187,7 +187,7 @@ def listing(
     table = tables.artifacts
     query = query.order_by(table.c.created_at.desc(), table.c.job_id, table.c.name).limit(limit)
     with engine.connect() as connection:
-        return [_view(dict(row._mapping)) for row in connection.execute(query)]
+        return [_view(dict(row._mapping), viewer) for row in connection.execute(query)]
 
 
 def find(engine: Engine, sha256: str, viewer: Viewer) -> Row[Any]:
@@ -208,6 +208,7 @@ def _query(viewer: Viewer) -> Any:
             tables.datasets.c.name.label("dataset"),
             tables.models.c.name.label("model"),
             jobs.c.mechanism,
+            jobs.c.source_job_id,
             tables.entries.c.seq,
         )
         .join(jobs, jobs.c.id == table.c.job_id)
@@ -218,11 +219,13 @@ def _query(viewer: Viewer) -> Any:
     )
 
 
-def _view(row: Mapping[str, Any]) -> dict[str, Any]:
+def _view(row: Mapping[str, Any], viewer: Viewer) -> dict[str, Any]:
+    """`created_at`: when the job ended, which depends on the records that it read; overseers see it."""
     facts = ("name", "kind", "media_type", "sha256", "size", "dataset", "mechanism", "model")
+    told = row["source_job_id"] is not None or bool(viewer.roles & OVERSEERS)
     return {
         "job": str(row["job_id"]),
         **{name: row[name] for name in facts},
         "entry": row["seq"],
-        "created_at": row["created_at"].isoformat(),
+        "created_at": row["created_at"].isoformat() if told else None,
     }

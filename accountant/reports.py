@@ -325,7 +325,7 @@ def jobs(
     if before is not None:
         query = query.where(tables.jobs.c.created_at < before)
     with engine.connect() as connection:
-        return [_job(row) for row in connection.execute(query)]
+        return [_job(row, viewer) for row in connection.execute(query)]
 
 
 def job(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
@@ -342,7 +342,7 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
         decider = connection.execute(
             select(tables.users.c.name).where(tables.users.c.id == row.decided_by)
         ).scalar_one_or_none()
-    return {**_job(row), "decided_by": decider, "entries": [_entry_brief(entry) for entry in entries]}
+    return {**_job(row, viewer), "decided_by": decider, "entries": [_entry_brief(entry) for entry in entries]}
 
 
 #: Stands wherever realized figures are shown.
@@ -386,7 +386,19 @@ def _entry_brief(row: Any) -> dict[str, Any]:
     return {"seq": row.seq, "kind": row.kind, "costs": body.get("costs"), "outcome": body.get("outcome")}
 
 
-def _job(row: Row[Any]) -> dict[str, Any]:
+def _hidden_times(row: Row[Any], viewer: Actor) -> frozenset[str]:
+    """The moments of a job that an analyst is not told: how long data is read depends on the data.
+
+    Of a job that reads records, when its run began (another job's run may have ended then) and, where data
+    was read, when it ended. A job that reads what was released has no such moment.
+    """
+    if viewer.roles & OVERSEERS or row.source_job_id is not None:
+        return frozenset()
+    return frozenset({"started_at"} if row.reading_began_at is None else {"started_at", "finished_at"})
+
+
+def _job(row: Row[Any], viewer: Actor) -> dict[str, Any]:
+    hidden = _hidden_times(row, viewer)
     return {
         "id": str(row.id),
         "dataset": row.dataset,
@@ -416,7 +428,7 @@ def _job(row: Row[Any]) -> dict[str, Any]:
         "output_sha256": row.output_sha256,
         "source_job": None if row.source_job_id is None else str(row.source_job_id),
         **{
-            name: _time(getattr(row, name))
+            name: None if name in hidden else _time(getattr(row, name))
             for name in (
                 "created_at",
                 "approval_expires",

@@ -123,7 +123,7 @@ def test_submit_approve_and_result(browser, address, desk, width):
     # The analyst's page follows by itself, without a reload.
     analyst.get_by_text("succeeded").first.wait_for(timeout=150_000)
     with analyst.expect_download() as download:
-        analyst.get_by_role("link", name=re.compile("download", re.IGNORECASE)).first.click()
+        analyst.get_by_role("link", name="JSON Lines").click()
     assert Path(download.value.path()).read_text().startswith('{"text"')
 
     steward.goto(f"/datasets/{dataset}")

@@ -79,7 +79,7 @@ def run() -> None:
         job = _run_job(step, request, analyst, steward)
         _show_texts(step, analyst, job)
         _audit(step, auditor, configured)
-    _say_where(step, configured, address)
+    _say_where(step, configured, address, job)
 
 
 # --- before the job -----------------------------------------------------------------------------
@@ -289,15 +289,26 @@ def _audit(step: Steps, auditor: Client, configured: Settings) -> None:
     tell(f"{found.entries} entries, {live} live reservations, head {found.head[:16]}…")
 
 
-def _say_where(step: Steps, configured: Settings, address: str) -> None:
-    step("See it in a browser", "The same job, approval and ledger, on pages.")
-    rows: list[tuple[str, object]] = [("   page", address)]
-    for name in PEOPLE:
+def _say_where(step: Steps, configured: Settings, address: str, job: dict[str, Any]) -> None:
+    step(
+        "Your turn: a job of your own, in a browser",
+        "Two people are needed, so use two windows, one of them private: an analyst asks, a steward decides.",
+    )
+    turns = (
+        ("analyst", f"/datasets/{DATASET}/submit?like={job['id']}", "it is filled in and priced: submit it"),
+        ("steward", "/inbox", "read price and purpose, write a reason, approve"),
+        ("auditor", f"/datasets/{DATASET}", "the ledger, and its export for `exchequer verify`"),
+    )
+    rows: list[tuple[str, object]] = []
+    for name, path, what in turns:
         kept = bootstrap.password_file(configured, name)
-        rows.append((f"   {name}", f"password in {_short(kept)}" if kept.exists() else "your own password"))
-    out.print(facts(rows))
+        known = f"cat {_short(kept)}" if kept.exists() else "your own password"
+        rows += [(f"   {name}", f"{address}{path}"), ("", what), ("   password", known), ("", "")]
+    out.print(facts(rows[:-1]))
     tell(
-        "The command line is signed in too: try `exchequer dataset list`. Stop with `exchequer down`.", "dim"
+        "The command line is signed in too: `exchequer jobs --state awaiting_approval`, then "
+        "`exchequer approve ID --reason ...`. Stop with `exchequer down`.",
+        "dim",
     )
 
 

@@ -1,21 +1,24 @@
-"""Ledger exports as Parquet, in row groups, so that neither writing nor reading holds more than one.
+"""Ledger exports and outputs as Parquet, in row groups: neither writing nor reading holds more than one.
 
 The one place that imports pyarrow, and only when it is used: it is large, and the client, the web at start
 and every other format do without it.
 """
 
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from accountant.core.checkpoints import Checkpoint
 from accountant.core.errors import VerificationFailed, invalid
+from accountant.core.pieces import Pieces
+from accountant.core.rows import Column, document, values
 from accountant.core.verification import COLUMNS, FORMAT, Verified, Verifier, add_columns, checked_totals
 
 MAGIC = b"PAR1"
 ROW_GROUP = 2_000
 _TOTALS = b"exchequer"
+
+R = TypeVar("R")
 
 
 def available() -> Any:
@@ -36,7 +39,7 @@ def write(claimed: Mapping[str, Any], rows: Iterable[tuple[str, ...]]) -> Iterat
 
     fields = [(name, pyarrow.int64() if name == "seq" else pyarrow.string()) for name in COLUMNS]
     schema = pyarrow.schema(fields, metadata={_TOTALS: json.dumps(claimed, ensure_ascii=False).encode()})
-    sink = _Pieces()
+    sink = Pieces()
     with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
         for group in _groups(rows):
             arrays = [
@@ -48,8 +51,30 @@ def write(claimed: Mapping[str, Any], rows: Iterable[tuple[str, ...]]) -> Iterat
     yield sink.take()
 
 
-def _groups(rows: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
-    group: list[tuple[str, ...]] = []
+def write_output(
+    lines: Iterable[bytes], table: tuple[Column, ...], metadata: Mapping[str, str]
+) -> Iterator[bytes]:
+    """The bytes of a Parquet file with the lines of an output, piece by piece. `metadata`: of the file."""
+    parquet = available()
+    import pyarrow
+
+    kinds = {"boolean": pyarrow.bool_(), "integer": pyarrow.int64(), "number": pyarrow.float64()}
+    fields = [(each.name, kinds.get(each.kind, pyarrow.string())) for each in table]
+    schema = pyarrow.schema(fields, metadata=dict(metadata))
+    sink = Pieces()
+    with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
+        for group in _groups(tuple(values(document(line), table)) for line in lines):
+            arrays = [
+                pyarrow.array(column, kind)
+                for column, (_, kind) in zip(zip(*group, strict=True), fields, strict=True)
+            ]
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+            yield sink.take()
+    yield sink.take()
+
+
+def _groups(rows: Iterable[R]) -> Iterator[list[R]]:
+    group: list[R] = []
     for row in rows:
         group.append(row)
         if len(group) == ROW_GROUP:
@@ -57,25 +82,6 @@ def _groups(rows: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
             group = []
     if group:
         yield group
-
-
-class _Pieces(io.RawIOBase):
-    """A file that gives away what was written to it."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        piece = bytes(data)
-        self._pieces.append(piece)
-        return len(piece)
-
-    def take(self) -> bytes:
-        taken, self._pieces = b"".join(self._pieces), []
-        return taken
 
 
 def verify(path: str, checkpoints: Iterable[Checkpoint] = (), pinned: bytes | None = None) -> Verified:

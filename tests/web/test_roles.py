@@ -130,7 +130,7 @@ def test_anothers_job_and_artifact_are_as_unknown_as_one_that_never_was(world):
     """An answer to a stranger doesn't say whether a job exists."""
     stranger = world.site.api("analyst-stranger")
     nothing = "00000000-0000-4000-8000-000000000000"
-    for path in ("/jobs/{}", "/jobs/{}/result"):
+    for path in ("/jobs/{}", "/jobs/{}/result", "/jobs/{}/output", "/jobs/{}/card"):
         real, none = (stranger.get(path.format(each)) for each in (world.published, nothing))
         assert real.status_code == none.status_code == 404
         assert real.text.replace(world.published, nothing) == none.text

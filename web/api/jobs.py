@@ -6,7 +6,8 @@ from uuid import UUID
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import ledger, reports
+from accountant import cards, ledger, reports
+from accountant.core.cards import markdown
 from accountant.core.errors import invalid
 from accountant.core.states import JOB_STATES
 from web.api import api, outputs
@@ -17,6 +18,9 @@ from web.auth import current_actor
 from web.errors import refuse_unstorable
 
 STATE = {"type": "string", "enum": list(JOB_STATES)}
+OUTPUT = {"type": "string", "enum": list(outputs.FORMATS), "default": "jsonl"}
+CARD = {"type": "string", "enum": ["json", "md"], "default": "json"}
+YES_NO = {"type": "string", "enum": ["true", "false"], "default": "false"}
 KEY = {"type": "string", "minLength": 1, "maxLength": 200}
 
 
@@ -120,3 +124,36 @@ def cancel(job: str) -> Response:
 def result(job: str) -> Response:
     """The published texts."""
     return outputs.download(read_id(job))
+
+
+@api.get("/jobs/<job>/output")
+@describe(
+    Operation(
+        query={"format": OUTPUT, "card": YES_NO},
+        refusals=(409,),
+        media_types=(*outputs.FORMATS.values(), outputs.ZIP),
+    )
+)
+def output(job: str) -> Response:
+    """The published output as JSON Lines, CSV or Parquet; with `card=true` in a zip with its data card."""
+    job_id = read_id(job)
+    with_card = read_choice("card", ("true", "false")) == "true"
+    return outputs.export(job_id, request.args.get("format") or "jsonl", with_card)
+
+
+@api.get("/jobs/<job>/card")
+@describe(
+    Operation(query={"format": CARD}, refusals=(409,), media_types=("application/json", "text/markdown"))
+)
+def card(job: str) -> Response:
+    """The data card of a published output: what it is, what holds of it, and where the ledger says so."""
+    return card_response(read_id(job), read_choice("format", ("json", "md")) or "json")
+
+
+def card_response(job_id: UUID, form: str) -> Response:
+    """A data card as JSON or Markdown; pages offer it too."""
+    found = cards.card(engine(), job_id, current_actor())
+    as_json = form == "json"
+    response = jsonify(found) if as_json else Response(markdown(found), mimetype="text/markdown")
+    response.headers["Content-Disposition"] = f'attachment; filename="{job_id}-card.{form}"'
+    return response

@@ -1,6 +1,13 @@
-"""Published outputs: the only files that the web opens, at addresses that the ledger's rows name."""
+"""Published outputs: the only files that the web opens, at addresses that the ledger's rows name.
 
+    stored JSON Lines ── bytes compared with the ledger's hash ──▶ jsonl, csv, parquet [──▶ zip with its card]
+
+Files are read twice, once to check and find columns and once to send, and never held.
+"""
+
+import hashlib
 import json
+import zipfile
 from collections.abc import Iterator
 from typing import IO, Any
 from uuid import UUID
@@ -8,13 +15,23 @@ from uuid import UUID
 import fsspec
 from flask import Response, request
 
-from accountant import reports
-from accountant.core.errors import NotFound
+from accountant import cards, reports
+from accountant.core import parquet, rows
+from accountant.core.cards import markdown
+from accountant.core.errors import Conflict, NotFound, invalid
+from accountant.core.pieces import Pieces
 from web.app import engine
 from web.auth import current_actor
 
 _BLOCK_BYTES = 2**16
 _LONGEST_LINE_BYTES = 2**20
+FORMATS = {
+    "jsonl": "application/x-ndjson",
+    "csv": "text/csv",
+    "parquet": "application/vnd.apache.parquet",
+}
+ZIP = "application/zip"
+_LEAST_TIME = (1980, 1, 1, 0, 0, 0)  # when a job ended depends on its data, so an archive tells no time
 
 
 def download(job_id: UUID) -> Response:
@@ -28,6 +45,90 @@ def download(job_id: UUID) -> Response:
     response.set_etag(sha256)
     response.make_conditional(request)
     return response
+
+
+def export(job_id: UUID, form: str, with_card: bool) -> Response:
+    """A published output in a format of FORMATS; `with_card`: in a zip with its data card.
+
+    Raises InvalidRequest for another format, or where Parquet can't be made here, and Conflict where the
+    file is not the one that the ledger names.
+    """
+    if form not in FORMATS:
+        raise invalid("format", repr(form[:40]), ", ".join(FORMATS))
+    if form == "parquet":
+        parquet.available()
+    actor = current_actor()
+    uri = reports.output_uri(engine(), job_id, actor)
+    sha256 = reports.job(engine(), job_id, actor)["output_sha256"]
+    _check(uri, job_id, sha256)
+    body = _body(uri, job_id, form, sha256)
+    if with_card:
+        body = _archive(f"{job_id}.{form}", body, cards.card(engine(), job_id, actor))
+    response = Response(body, mimetype=ZIP if with_card else FORMATS[form])
+    file = f"{job_id}.zip" if with_card else f"{job_id}.{form}"
+    response.headers["Content-Disposition"] = f'attachment; filename="{file}"'
+    response.headers["Cache-Control"] = "private, no-cache"
+    if not with_card:  # a card says what holds now
+        response.set_etag(sha256 if form == "jsonl" else f"{sha256}-{form}")
+        response.make_conditional(request)
+    return response
+
+
+def _check(uri: str, job_id: UUID, sha256: str) -> None:
+    total = hashlib.sha256()
+    for block in blocks(_open(uri, job_id)):
+        total.update(block)
+    if total.hexdigest() != sha256:
+        raise Conflict("the file is not what was published: its bytes changed")
+
+
+def _body(uri: str, job_id: UUID, form: str, sha256: str) -> Iterator[bytes]:
+    """The output in one format; what can't be one is refused before the first byte."""
+    if form == "jsonl":
+        return blocks(_open(uri, job_id))
+    with _open(uri, job_id) as file:
+        table = rows.columns(file)
+    lines = _lines(uri, job_id)
+    if form == "csv":
+        return _joined(rows.csv_lines(lines, table))
+    return parquet.write_output(lines, table, {"exchequer.job": str(job_id), "exchequer.sha256": sha256})
+
+
+def _lines(uri: str, job_id: UUID) -> Iterator[bytes]:
+    with _open(uri, job_id) as file:
+        yield from file
+
+
+def _joined(pieces: Iterator[str]) -> Iterator[bytes]:
+    """The same in larger pieces: one write to the network for each line would be slow."""
+    block = bytearray()
+    for piece in pieces:
+        block += piece.encode("utf-8", "replace")
+        if len(block) >= _BLOCK_BYTES:
+            yield bytes(block)
+            block.clear()
+    yield bytes(block)
+
+
+def _archive(name: str, body: Iterator[bytes], card: dict[str, Any]) -> Iterator[bytes]:
+    """A zip of the data and its card, made while it is sent."""
+    sink = Pieces()
+    told = {"README.md": markdown(card), "card.json": json.dumps(card, ensure_ascii=False, indent=2) + "\n"}
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file, text in told.items():
+            archive.writestr(_member(file), text)
+        with archive.open(_member(name), "w", force_zip64=True) as member:
+            for piece in body:
+                member.write(piece)
+                yield sink.take()
+    yield sink.take()
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    member = zipfile.ZipInfo(name, _LEAST_TIME)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    member.external_attr = 0o644 << 16
+    return member
 
 
 def preview(job_id: UUID, count: int) -> list[dict[str, Any]] | None:

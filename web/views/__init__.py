@@ -8,6 +8,7 @@ def register_pages(app: Flask) -> None:
     from web.views import (
         account,
         artifacts,
+        asking,
         auditing,
         charts,
         corpora,
@@ -28,7 +29,7 @@ def register_pages(app: Flask) -> None:
     )
 
     nouns = (
-        *(sign_in, datasets, wizard, policies, spending, jobs, offers, corrections, artifacts),
+        *(sign_in, datasets, asking, wizard, policies, spending, jobs, offers, corrections, artifacts),
         *(auditing, inbox, models, corpora, account, people, uploads, hooks),
     )
     for module in nouns:

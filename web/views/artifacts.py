@@ -1,9 +1,10 @@
-"""Artifacts: the list of what jobs released besides texts, and their files."""
+"""Artifacts: the list of what jobs released besides texts, what each is good for, and their files."""
 
 from flask import Blueprint, Response, render_template, request
 from flask_login import login_required
 
-from accountant import artifacts, reports
+from accountant import artifacts
+from accountant.core import mechanisms
 from web.api.artifacts import download
 from web.app import engine
 from web.auth import current_actor
@@ -16,13 +17,28 @@ PAGE = 100
 @pages.get("/artifacts")
 @login_required
 def listing() -> str:
-    """Artifacts, newest first; the filter stands in the address."""
-    actor, dataset = current_actor(), request.args.get("dataset") or None
+    """Artifacts by job, newest first; the filter stands in the address."""
+    dataset = request.args.get("dataset", "").strip() or None
+    found = artifacts.listing(engine(), current_actor(), dataset=dataset, limit=PAGE)
+    jobs: dict[str, list[dict[str, object]]] = {}
+    for each in found:
+        jobs.setdefault(each["job"], []).append(each)
+    actor = current_actor()
     return render_template(
         "artifacts.html",
-        artifacts=artifacts.listing(engine(), actor, dataset=dataset, limit=PAGE),
+        jobs=jobs,
         dataset=dataset,
-        datasets=[each["name"] for each in reports.datasets(engine(), actor)],
+        reusable=reusable(),
+        may_ask=bool(actor.roles & {"analyst", "steward"}),
+    )
+
+
+def reusable() -> frozenset[str]:
+    """Mechanisms that run again from what they released, for nothing."""
+    return frozenset(
+        each.id
+        for each in mechanisms.MECHANISMS.values()
+        if each.id in mechanisms.RUNNABLE and "from_job" in each.fields and not each.reads_output
     )
 
 

@@ -1,29 +1,25 @@
-"""The catalogue, a dataset's page with its account and ledger, and asking for a job on it."""
+"""The catalogue, and a dataset's page with its account and ledger."""
 
 from collections.abc import Mapping
 from typing import Any
-from uuid import uuid4
 
 from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant import artifacts, registry, reports, spending
-from accountant.core import mechanisms
-from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
+from accountant.core.errors import Conflict, InvalidRequest
 from web.api.bodies import read, read_seq
-from web.api.datasets import Correction, NewVersion, QuoteRequest, export_response, quote_for
-from web.api.jobs import NewJob, submit_job
+from web.api.datasets import Correction, NewVersion, export_response
 from web.app import engine
 from web.auth import current_actor, needs_role
-from web.errors import without_prefix
-from web.views.forms import Form, inputs, lines, parameters, rejected, sent, whole
+from web.views.catalogue import catalogue_page
+from web.views.forms import Form, lines, rejected, sent, whole
 
 pages = Blueprint("datasets", __name__)
 
 LEDGER_PAGE = 25
 RECENT_JOBS = 8
-DEFAULT_MECHANISM = "private-prediction"
 
 # --- catalogue ----------------------------------------------------------------------------------
 
@@ -31,8 +27,8 @@ DEFAULT_MECHANISM = "private-prediction"
 @pages.get("/")
 @login_required
 def catalogue() -> str:
-    """Every dataset with what is left of its allowance."""
-    return render_template("datasets.html", datasets=reports.datasets(engine(), current_actor()))
+    """Datasets with their public facts and what is left; search and place stand in the address."""
+    return catalogue_page()
 
 
 # --- one dataset --------------------------------------------------------------------------------
@@ -119,105 +115,3 @@ def add_version(name: str) -> BaseResponse:
 def export(name: str, form: str) -> Response:
     """The whole ledger as a file."""
     return export_response(name, form)
-
-
-# --- asking for a job ---------------------------------------------------------------------------
-
-
-@pages.get("/datasets/<name>/submit")
-@login_required
-@needs_role("analyst", "steward")
-def ask(name: str) -> str:
-    """The form of a request, with the price of its defaults."""
-    return _ask_page(name, Form({"key": str(uuid4())}))
-
-
-@pages.post("/datasets/<name>/submit")
-@login_required
-@needs_role("analyst", "steward")
-def submit(name: str) -> BaseResponse:
-    """Price, fit or submit: the same form with three buttons, so that it works without scripts."""
-    values = sent()
-    action = values.get("action", "price")
-    if action == "price":
-        return Response(_ask_page(name, Form(values)))
-    if action == "fit":
-        return _fit(name, values)
-    reports.dataset(engine(), name, current_actor())
-    try:
-        job_id = submit_job(_new_job(name, values), values.get("key") or None)
-    except InvalidRequest as error:
-        return Response(_ask_page(name, rejected(error)), 422)
-    except NotPermitted as error:
-        return Response(_ask_page(name, Form(values, general=str(error))), 403)
-    except Conflict:
-        # Back, a change and another click: that is a second job, and it needs a key of its own.
-        again = "This form made a job already. To make a second one of what it says now, submit again."
-        return Response(_ask_page(name, Form({**values, "key": str(uuid4())}, general=again)), 409)
-    return redirect(url_for("jobs.show", job=job_id), 303)
-
-
-def _new_job(name: str, values: Mapping[str, str]) -> NewJob:
-    mechanism = mechanisms.get(values.get("mechanism", DEFAULT_MECHANISM))
-    stated = parameters(mechanism, values)
-    raw: dict[str, Any] = {"dataset": name, "mechanism": mechanism.id, "parameters": stated}
-    raw["project"] = values.get("project", "").strip() or None
-    raw |= {"model": values.get("model", "").strip() or None, "purpose": values.get("purpose", "").strip()}
-    return read(NewJob, raw)
-
-
-@pages.post("/datasets/<name>/price")
-@login_required
-@needs_role("analyst", "steward")
-def price(name: str) -> str:
-    """The price of what the form says now, as a part of its page."""
-    return render_template("_price.html", **_priced(name, sent()))
-
-
-def _priced(name: str, values: Mapping[str, str]) -> dict[str, Any]:
-    """What the part of the page that shows the price needs."""
-    try:
-        return {"quote": _quote(name, values), "errors": ()}
-    except InvalidRequest as error:
-        return {"quote": None, "errors": without_prefix(error, "parameters.").problems}
-
-
-def _quote(name: str, values: Mapping[str, str], fit: str | None = None) -> dict[str, Any]:
-    mechanism = mechanisms.get(values.get("mechanism", DEFAULT_MECHANISM))
-    stated = parameters(mechanism, values)
-    project = values.get("project", "").strip()[:200] or None
-    return quote_for(name, QuoteRequest(mechanism=mechanism.id, parameters=stated, fit=fit, project=project))
-
-
-def _fit(name: str, values: dict[str, str]) -> Response:
-    """The size field at what the filters have left."""
-    mechanism = mechanisms.get(values.get("mechanism", DEFAULT_MECHANISM))
-    field = mechanism.size_field
-    try:
-        quote = _quote(name, values, fit=field)
-    except InvalidRequest as error:
-        return Response(_ask_page(name, rejected(error)), 422)
-    for one, other in mechanism.parameters.either:  # the fitted one replaces what stood in its partner
-        if field in (one, other):
-            values[f"parameters.{other if field == one else one}"] = ""
-    values[f"parameters.{field}"] = str(quote["fit"]["value"])
-    return Response(_ask_page(name, Form(values)))
-
-
-def _ask_page(name: str, form: Form) -> str:
-    actor = current_actor()
-    dataset = reports.dataset(engine(), name, actor)
-    mechanism = mechanisms.get(form.value("mechanism", DEFAULT_MECHANISM))
-    fields = inputs(mechanism)
-    return render_template(
-        "submit.html",
-        dataset=dataset,
-        form=form,
-        mechanism=mechanism,
-        mechanisms=[each for each in mechanisms.MECHANISMS.values() if each.id in mechanisms.RUNNABLE],
-        models=[each for each in reports.models(engine(), actor) if each["state"] == "ready"],
-        inputs=[each for each in fields if each.kind != "fixed"],
-        fixed=[each for each in fields if each.kind == "fixed"],
-        elsewhere=form.elsewhere([each.name for each in fields] + ["model", "purpose", "project"]),
-        **_priced(name, form.values),
-    )

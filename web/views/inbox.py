@@ -21,7 +21,8 @@ from web.api.offers import priceable
 from web.app import engine
 from web.auth import current_actor, needs_role
 from web.errors import status_of, without_prefix
-from web.views.forms import PREFIX, Form, Input, inputs, parameters, sent
+from web.views.forms import Form, sent
+from web.views.schema import PREFIX, Input, inputs, parameters
 
 pages = Blueprint("inbox", __name__)
 
@@ -93,7 +94,7 @@ def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) ->
 def offer_inputs(job: Mapping[str, Any]) -> list[Input]:
     """The inputs of an offer, the size first; they hold what was asked for."""
     mechanism = mechanisms.get(job["mechanism"])
-    found = [each for each in inputs(mechanism) if each.kind in _OFFERABLE]
+    found = [each for each in inputs(mechanism.parameters.model_json_schema()) if each.kind in _OFFERABLE]
     return sorted(found, key=lambda each: each.name != PREFIX + mechanism.size_field)
 
 

@@ -1,5 +1,6 @@
-"""Jobs: the list, one job's page, and the part of it that follows the state."""
+"""Jobs: the list, what their states mean, one job's page, and the part of it that follows the state."""
 
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -7,45 +8,97 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import artifacts, ledger, offers, reports
+from accountant import artifacts, ledger, listings, offers, reports
+from accountant.artifacts import OVERSEERS
 from accountant.core import mechanisms
-from accountant.core.errors import Conflict
-from accountant.core.states import JOB_STATES
+from accountant.core.errors import Conflict, invalid
+from accountant.core.states import ENDED, JOB_STATES, STATES
 from web.api import outputs
 from web.api.bodies import read_choice, read_id, read_moment
+from web.api.jobs import card_response
 from web.app import engine
 from web.auth import current_actor
 from web.views.forms import Form
-from web.views.look import ENDED
 from web.views.offers import of_job
 
 pages = Blueprint("jobs", __name__)
 
-PAGE = 25
+PAGE = 50
 PREVIEW_TEXTS = 10
 RELEASED = 1_000
+
+# --- the list -----------------------------------------------------------------------------------
 
 
 @pages.get("/jobs")
 @login_required
 def listing() -> str:
-    """Jobs, newest first; filters stand in the address."""
-    state, dataset = read_choice("state", JOB_STATES), request.args.get("dataset") or None
-    found = reports.jobs(
-        engine(), current_actor(), dataset=dataset, state=state, limit=PAGE + 1, before=read_moment()
+    """Jobs, newest first; filters and the place stand in the address, so that a link shows the same."""
+    actor = current_actor()
+    filters = {name: request.args.get(name, "").strip() for name in ("dataset", "analyst", "since", "until")}
+    filters["state"] = read_choice("state", JOB_STATES) or ""
+    filters["mechanism"] = read_choice("mechanism", tuple(mechanisms.MECHANISMS)) or ""
+    until = _day("until")
+    found = listings.jobs(
+        engine(),
+        actor,
+        dataset=filters["dataset"] or None,
+        mechanism=filters["mechanism"] or None,
+        state=filters["state"] or None,
+        analyst=filters["analyst"] or None,
+        since=_day("since"),
+        until=None if until is None else until + timedelta(days=1),
+        after=_place(),
+        limit=PAGE + 1,
     )
-    more = found[PAGE - 1]["created_at"] if len(found) > PAGE else None
+    kept: dict[str, Any] = {name: value for name, value in filters.items() if value}
+    last = found[PAGE - 1] if len(found) > PAGE else None
     return render_template(
         "jobs.html",
         jobs=found[:PAGE],
-        more=more,
-        before=request.args.get("before"),
-        state=state,
-        dataset=dataset,
-        offers=offers.listing(engine(), current_actor()) if "analyst" in current_actor().roles else [],
+        offers=offers.listing(engine(), actor) if "analyst" in actor.roles else [],
+        filters=filters,
+        kept=kept,
+        more=None
+        if last is None
+        else url_for("jobs.listing", **kept, before=f"{last['created_at']}~{last['id']}"),
+        newest=url_for("jobs.listing", **kept) if request.args.get("before") else None,
         states=JOB_STATES,
-        datasets=[each["name"] for each in reports.datasets(engine(), current_actor())],
+        mechanisms=[each for each in mechanisms.MECHANISMS.values() if each.id in mechanisms.RUNNABLE],
+        overseer=bool(actor.roles & OVERSEERS),
     )
+
+
+def _day(name: str) -> datetime | None:
+    """The beginning, in UTC, of a day in the address."""
+    text = request.args.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(f"{text}T00:00:00+00:00")
+    except ValueError:
+        found = None
+    if found is None or not 1970 <= found.year <= 9000:
+        raise invalid(name, repr(text[:40]), "a day, as 2026-01-31")
+    return found
+
+
+def _place() -> listings.Place | None:
+    """Where the page before ended: a moment and a job's id."""
+    moment, _, job = request.args.get("before", "").partition("~")
+    if not moment:
+        return None
+    at = read_moment("before", moment)
+    return None if at is None else listings.Place(at, read_id(job))
+
+
+@pages.get("/job-states")
+def states() -> str:
+    """What each state means; no sign-in is needed."""
+    return render_template("job_states.html", states=STATES, ended=ENDED)
+
+
+# --- one job ------------------------------------------------------------------------------------
 
 
 @pages.get("/jobs/<job>")
@@ -64,6 +117,7 @@ def page(job_id: UUID, correction_form: Form | None = None) -> str:
         "job.html",
         texts=texts,
         artifacts=released,
+        formats=tuple(outputs.FORMATS),
         offer=of_job(job_id) if found["state"] == "refused" else None,
         may_correct="steward" in current_actor().roles and len(found["entries"]) > 1,
         correction_form=correction_form or Form(),
@@ -79,24 +133,29 @@ def _live(job: dict[str, Any]) -> dict[str, Any]:
     """What the part of the page that follows the state needs."""
     actor = current_actor()
     mine = job["analyst"] == actor.name
+    mechanism = mechanisms.MECHANISMS.get(job["mechanism"])
     return {
         "job": {**job, "parameters": _in_order(job)},
         "ended": job["state"] in ENDED,
-        "reusable": "from_job" in job["parameters"],
+        "reusable": mechanism is not None and "from_job" in mechanism.fields and not mechanism.reads_output,
+        "may_ask": bool(actor.roles & {"analyst", "steward"}),
         "may_cancel": mine or "steward" in actor.roles,
         "may_judge": "steward" in actor.roles and job["state"] == "awaiting_approval",
-        "moments": [
-            (label, job[field])
-            for label, field in (
-                ("submitted", "created_at"),
-                ("decided", "decided_at"),
-                ("queued", "queued_at"),
-                ("started", "started_at"),
-                ("ended", "finished_at"),
-            )
-            if job[field]
-        ],
+        "moments": _timeline(job),
     }
+
+
+def _timeline(job: dict[str, Any]) -> list[tuple[str, str | None]]:
+    """Steps with their times; None for one that is past and whose time depends on the data."""
+    began = job["state"] in ("running", "settling", "succeeded") or bool(job["started_at"])
+    steps = [
+        ("submitted", job["created_at"], True),
+        ("decided", job["decided_at"], False),
+        ("queued", job["queued_at"], False),
+        ("started", job["started_at"], began),
+        (job["state"].replace("_", " "), job["finished_at"], job["state"] in ENDED),
+    ]
+    return [(label, when) for label, when, past in steps if when or past]
 
 
 def _in_order(job: dict[str, Any]) -> dict[str, Any]:
@@ -129,8 +188,27 @@ def cancel(job: str) -> BaseResponse:
     return redirect(url_for("jobs.show", job=job_id), 303)
 
 
+# --- what it published --------------------------------------------------------------------------
+
+
+@pages.get("/jobs/<job>/output.<form>")
+@login_required
+def output(job: str, form: str) -> Response:
+    """The published output as a file; with `card=true` in a zip with its data card."""
+    return outputs.export(read_id(job), form, request.args.get("card") == "true")
+
+
+@pages.get("/jobs/<job>/card.<form>")
+@login_required
+def card(job: str, form: str) -> Response:
+    """The data card as Markdown or JSON."""
+    if form not in ("md", "json"):
+        raise invalid("format", repr(form[:40]), "md, json")
+    return card_response(read_id(job), form)
+
+
 @pages.get("/jobs/<job>/result")
 @login_required
 def result(job: str) -> Response:
-    """The published texts as a file."""
+    """The published texts as JSON Lines."""
     return outputs.download(read_id(job))

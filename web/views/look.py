@@ -33,7 +33,6 @@ STATE_LOOKS = {
     "ready": ("ready", "good"),
     "invalid": ("invalid", "bad"),
 }
-ENDED = frozenset({"refused", "expired", "succeeded", "failed", "cancelled"})
 FILTER_NAMES = {
     "renyi": "Rényi",
     "gaussian": "Gaussian",

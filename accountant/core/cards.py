@@ -1,0 +1,182 @@
+"""Data cards: what goes with a published output, so that whoever receives it knows what it is.
+
+A card states public facts alone: what an analyst may see, whoever asks for it. It holds no time after the
+job was queued, no realized ex-post figure and no name of a person.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import Any
+
+FORMAT = "exchequer data card"
+VERSION = 1
+
+LIMITS = (
+    "The guarantee is of the release, not of what somebody knows besides; it counts every release of the "
+    "dataset only together with the others (see what holds of the dataset).",
+    "That a job succeeds or fails, and how long it runs, is not priced.",
+    "Texts are made by a language model: they state nothing about any person, and need not be true.",
+    "The service states no licence: the terms of the dataset's steward and of the model apply.",
+)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What is true of a job's release by itself.
+
+    `epsilon` is None where the release has no (epsilon, delta) part, and 0 where it spends nothing.
+    """
+
+    epsilon: float | None
+    delta: float
+    neighbours: str
+    unit: str
+    records_per_unit: int
+    ex_post_cap: str | None = None
+    secret: bool = False
+
+
+def figure(value: float, digits: int = 4) -> str:
+    """A cost with `digits` significant digits, rounded up: a card never states less than was paid."""
+    rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(repr(value)))
+    text = f"{rounded:f}" if -5 <= rounded.adjusted() < 6 else f"{rounded:e}".replace("E", "e")
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def step(neighbours: str, unit: str, records_per_unit: int) -> str:
+    """The neighbouring step in words."""
+    act = "replacing one" if neighbours == "replace-one" else "adding or removing one"
+    if unit == "record":
+        return f"{act} record"
+    most = f"{records_per_unit:,} records are" if records_per_unit > 1 else "one record is"
+    return f"{act} {unit} (of which at most {most} read)"
+
+
+def sentence(held: Guarantee) -> str:
+    """The guarantee in one sentence."""
+    moved = step(held.neighbours, held.unit, held.records_per_unit)
+    if held.secret:
+        return "Protects declared secrets, not records: no (ε, δ) statement holds of it."
+    part = None
+    if held.epsilon:
+        part = f"({figure(held.epsilon)}, {held.delta!r})-differentially private for {moved}"
+    if held.ex_post_cap is not None:
+        told = (
+            f"The output has no (ε, δ) guarantee: what it costs depends on the data, and the cap of ε "
+            f"{held.ex_post_cap} that was set aside is a planning figure, neither a bound nor a mean"
+        )
+        return told + (f"; the noisy counts released with it are {part}." if part else ".")
+    if part is None:
+        return "Reads nothing private: it adds no privacy loss."
+    return f"By itself the release is {part}, given whatever was released before it."
+
+
+def inherited(own: Mapping[str, Any], source: str | None) -> str:
+    """The guarantee of a job that reads what another released. `own`: the source of its RESERVE."""
+    what = "the published output" if "output" in own else "the artifacts"
+    told = f"Made from {what} of job {own['job']} and from public things alone: post-processing, which adds "
+    return told + "no privacy loss." + ("" if source is None else f" Of that job: {source}")
+
+
+def markdown(card: Mapping[str, Any]) -> str:
+    """The card for people; every fact of it stands in the JSON too."""
+    dataset, model, output = card["dataset"], card["model"], card["output"]
+    ledger = card["ledger"]
+    lines = [
+        f"# Data card: job {card['job']}",
+        "",
+        card["guarantee"],
+        "",
+        *_section(
+            "What it is",
+            {
+                "dataset": dataset["name"],
+                "mechanism": f"{card['mechanism']['title']} (`{card['mechanism']['id']}`): "
+                f"{card['mechanism']['summary']} Source: {card['mechanism']['source']}",
+                "model": "none"
+                if model is None
+                else f"{model['name']}, SHA-256 `{model['sha256']}`, trained on {model['trained_on']}",
+                "made from": _made_from(card["lineage"]),
+                **_public(card["lineage"]),
+                "file": f"SHA-256 `{output['sha256']}` (JSON Lines)",
+                **{f"artifact {each['name']}": f"`{each['sha256']}`" for each in card["artifacts"]},
+            },
+        ),
+        *_section(
+            "Privacy",
+            {
+                "privacy unit": dataset["unit"],
+                "neighbours": dataset["neighbours"],
+                "records kept per unit": f"at most {dataset['max_records_per_unit']:,}",
+                "price reserved": _price(card["reserved"]),
+                "charged": _price(card["charged"]),
+                **({"ex-post cap": f"ε {card['ex_post_cap']}"} if card["ex_post_cap"] else {}),
+                "of the whole dataset": card["statement"]["text"],
+            },
+        ),
+        *_section("Parameters", {name: _value(value) for name, value in card["parameters"].items()}),
+        *_section(
+            "Ledger",
+            {
+                "reserved by": f"entry {ledger['reserve']['seq']}, `{ledger['reserve']['hash']}`",
+                "charged by": f"entry {ledger['charge']['seq']}, `{ledger['charge']['hash']}`",
+                "check": "an auditor's export holds both: `exchequer verify FILE`",
+            },
+        ),
+        "## Cite",
+        "",
+        card["cite"],
+        "",
+        "## Limits",
+        "",
+        *[f"- {each}" for each in card["limits"]],
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _section(title: str, facts: Mapping[str, str]) -> list[str]:
+    rows = [f"- **{name}**: {value}" for name, value in facts.items()]
+    return [f"## {title}", "", *rows, ""]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        text = value.replace("\n", "⏎ ")
+        fence = "``" if "`" in text else "`"
+        return f"{fence}{text}{fence}"
+    return "—" if value is None else f"`{value}`"
+
+
+def _price(part: Mapping[str, Any]) -> str:
+    if part["epsilon"] is None:
+        return "no (ε, δ) part"
+    if not part["epsilon"]:
+        return "nothing"
+    return f"ε {figure(part['epsilon'])} at δ {part['delta']!r}, by itself"
+
+
+def _made_from(lineage: Mapping[str, Any]) -> str:
+    if "version" in lineage:
+        return f"version {lineage['version']} of the data"
+    if "output" in lineage:
+        return f"the output of job {lineage['job']}, SHA-256 `{lineage['output']}`"
+    named = ", ".join(f"{name} `{sha256}`" for name, sha256 in lineage.get("artifacts", {}).items())
+    return f"artifacts of job {lineage['job']}: {named}"
+
+
+def _public(lineage: Mapping[str, Any]) -> dict[str, str]:
+    found = lineage.get("public", {})
+    return {
+        f"public {field.replace('_', ' ')}": f"{each['name']}, SHA-256 `{each['sha256']}`"
+        for field, each in found.items()
+    }
+
+
+def citation(job: str, dataset: str, mechanism: str, charge: Mapping[str, Any], sha256: str) -> str:
+    """How a paper names the output: what is needed to find it in the ledger."""
+    return (
+        f"Output of job {job}, made from dataset “{dataset}” by {mechanism}, accounted for by differential "
+        f"privacy; Exchequer ledger entry {charge['seq']} ({charge['hash'][:16]}…), SHA-256 {sha256}."
+    )

@@ -1,0 +1,107 @@
+"""Published outputs as tables: JSON Lines in, CSV or columns out, one line in memory at a time.
+
+A data file is faithful: a text that begins with "=" is written as it is, quoted, and no character is put
+before it. Whoever opens a CSV file in a spreadsheet imports its columns as text.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from accountant.core.errors import invalid
+
+MOST_COLUMNS = 1_000
+_EXACT = 2**53  # whole numbers up to it are doubles too, so a column may hold both
+
+
+@dataclass(frozen=True)
+class Column:
+    """`kind`: boolean, integer, number, text, or json for values of several kinds, lists and objects."""
+
+    name: str
+    kind: str
+
+
+def columns(lines: Iterable[bytes]) -> tuple[Column, ...]:
+    """The columns of an output, in the order in which they first occur.
+
+    Raises InvalidRequest where a line is no JSON object: such an output is no table.
+    """
+    kinds: dict[str, str | None] = {}
+    for line in lines:
+        for name, value in document(line).items():
+            kinds[name] = _joined(kinds.get(name), _kind(value))
+        if len(kinds) > MOST_COLUMNS:
+            raise _no_table(f"it has more than {MOST_COLUMNS:,} columns")
+    return tuple(Column(name, kind or "text") for name, kind in kinds.items())
+
+
+def document(line: bytes) -> dict[str, Any]:
+    """One line as an object."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise _no_table("a line of it is no JSON object")
+    return found
+
+
+def _no_table(problem: str) -> Exception:
+    return invalid("format", f"the output is no table: {problem}", "jsonl")
+
+
+def _kind(value: object) -> str | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "boolean"
+        case int():
+            return "integer" if abs(value) <= _EXACT else "json"
+        case float():
+            return "number"
+        case str():
+            return "text"
+        case _:
+            return "json"
+
+
+def _joined(one: str | None, other: str | None) -> str | None:
+    if one is None or other is None or one == other:
+        return one or other
+    return "number" if {one, other} == {"integer", "number"} else "json"
+
+
+def values(found: Mapping[str, Any], table: Iterable[Column]) -> Iterator[Any]:
+    """The values of one line, in the order of the columns; what it lacks is None."""
+    for each in table:
+        value = found.get(each.name)
+        if value is None or each.kind in ("boolean", "integer"):
+            yield value
+        elif each.kind == "number":
+            yield float(value)
+        else:
+            yield value if each.kind == "text" else json.dumps(value, ensure_ascii=False)
+
+
+def csv_lines(lines: Iterable[bytes], table: tuple[Column, ...]) -> Iterator[str]:
+    """The output as CSV (RFC 4180): texts in quotes, numbers bare, nothing where there is no value."""
+    yield _line(each.name for each in table)
+    for line in lines:
+        yield _line(values(document(line), table))
+
+
+def _line(cells: Iterable[Any]) -> str:
+    line = ",".join(_cell(each) for each in cells)
+    return (line or '""') + "\r\n"  # readers skip an empty line, and the row would be lost
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    doubled = str(value).replace('"', '""')
+    return f'"{doubled}"'

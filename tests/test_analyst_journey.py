@@ -1,0 +1,119 @@
+"""An analyst's way in a real browser with real workers: find, price, fit, submit, wait, look, download."""
+
+import io
+import json
+import re
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+
+import httpx
+import pytest
+
+from accountant import registry
+from tests.test_browser import CHROMIUM, PASSWORD, WIDTHS, address, browser, desk, sign_in
+from tests.workers.conftest import service, variables
+
+__all__ = ["address", "browser", "desk", "service", "variables"]  # fixtures
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
+]
+SMALL = {"tokens_per_batch": "6", "max_text_tokens": "6", "batches_per_label": "1", "record_tokens": "40"}
+
+
+def fits_its_window(page) -> bool:
+    return not page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+
+
+def approve(engine, address: str, steward, job_id: str) -> None:
+    """Another person says yes, through the API."""
+    token = registry.add_token(engine, steward.id, "journey", None)
+    headers = {"Authorization": f"Bearer {token}"}
+    path = f"{address}/api/v1/jobs/{job_id}/approve"
+    httpx.post(path, json={"reason": "it fits"}, headers=headers, trust_env=False).raise_for_status()
+
+
+def downloaded(page, link: str) -> bytes:
+    with page.expect_download() as download:
+        page.get_by_role("link", name=link).click()
+    return Path(download.value.path()).read_bytes()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, engine, width):
+    dataset, people = desk
+    page = sign_in(browser, address, people["analyst"].name, width)
+    page.fill("[name=q]", dataset)
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("q="))
+    page.get_by_role("link", name=f"Ask for a job on {dataset}").click()
+    assert fits_its_window(page)
+
+    # Priced as one types; Enter asks for nothing; the button fills in what is left.
+    price = page.locator("#price")
+    page.fill("[name='parameters.tokens_per_batch']", "5000000")
+    price.get_by_text("It would be refused now.").wait_for()
+    assert price.get_by_text("largest that fits").count() == 1
+    page.keyboard.press("Enter")
+    page.wait_for_load_state()
+    assert page.url.endswith("/submit")
+    page.get_by_role("button", name="Fit tokens per batch to what is left").click()
+    page.get_by_text("the most that what is left allows").wait_for()
+    assert int(page.input_value("[name='parameters.tokens_per_batch']")) > 0
+    assert price.get_by_text("It would be refused now.").count() == 0
+
+    for field, value in SMALL.items():
+        page.fill(f"[name='parameters.{field}']", value)
+    page.fill("[name=purpose]", f"a journey at {width} width")
+    price.get_by_text("6 tokens of one batch").wait_for()
+    page.get_by_role("button", name="Submit the job").click()
+    page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}"))
+    page.get_by_text("awaiting approval").first.wait_for(timeout=60_000)
+    job_id = page.url.rsplit("/", 1)[1]
+
+    approve(engine, address, people["steward"], job_id)
+    page.get_by_role("heading", name="Result").wait_for(timeout=150_000)  # by itself, without a reload
+    assert page.locator(".texts li").count() > 0
+    assert page.get_by_text("time not told").count() == 2
+    assert fits_its_window(page)
+
+    lines = downloaded(page, "JSON Lines")
+    archive = zipfile.ZipFile(io.BytesIO(downloaded(page, "Download with its data card")))
+    card = json.loads(archive.read("card.json"))
+    assert archive.read(f"{job_id}.jsonl") == lines
+    assert card["output"]["sha256"] == sha256(lines).hexdigest()
+    assert card["guarantee"] in archive.read("README.md").decode()
+    assert downloaded(page, "CSV").decode().count("\r\n") >= 1 + len(lines.splitlines())
+    assert downloaded(page, "Parquet").startswith(b"PAR1")
+
+    page.get_by_role("link", name="Ask for another like this").click()
+    assert page.input_value("[name='parameters.tokens_per_batch']") == "6"
+    assert page.console_errors == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_form_works_without_scripts(browser, address, desk, scheme):
+    dataset, people = desk
+    context = browser.new_context(
+        base_url=address, viewport=WIDTHS["phone"], java_script_enabled=False, color_scheme=scheme
+    )
+    page = context.new_page()
+    page.goto("/sign-in")
+    page.fill("#name", people["analyst"].name)
+    page.fill("#password", PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.goto(f"/datasets/{dataset}/submit")
+    page.select_option("#mechanism", "noisy-count")
+    page.get_by_role("button", name="Show its fields").click()
+    page.fill("[name='parameters.epsilon']", "0.25")
+    page.get_by_role("button", name="Price again").click()
+    assert "0.25" in page.locator("#price .headline").inner_text()
+    page.get_by_role("button", name="Fit epsilon to what is left").click()
+    assert float(page.input_value("[name='parameters.epsilon']")) > 0.25
+    page.fill("[name='parameters.epsilon']", "0.01")
+    page.fill("[name=purpose]", "without scripts")
+    page.get_by_role("button", name="Submit the job").click()
+    assert re.search(r"/jobs/[0-9a-f-]{36}$", page.url)
+    assert page.get_by_text("without scripts").count() == 1

@@ -1,0 +1,94 @@
+"""The front page: datasets that one may ask, and what to do next for whoever is new here."""
+
+from typing import Any
+
+from flask import render_template, request, url_for
+
+from accountant import listings, reports
+from accountant.artifacts import OVERSEERS
+from accountant.core import mechanisms
+from accountant.listings import Wanted
+from accountant.requests import Actor
+from web.api.bodies import read_choice
+from web.app import engine
+from web.auth import current_actor
+
+PAGE = 50
+
+
+def catalogue_page() -> str:
+    """Datasets by name, filtered as the address says."""
+    actor = current_actor()
+    runnable = [each for each in mechanisms.MECHANISMS.values() if each.id in mechanisms.RUNNABLE]
+    filters = {
+        "q": request.args.get("q", "").strip()[:200],
+        "mechanism": read_choice("mechanism", tuple(mechanisms.MECHANISMS)) or "",
+        "open": "1" if request.args.get("open") else "",
+    }
+    wanted = Wanted(filters["q"], filters["mechanism"] or None, bool(filters["open"]))
+    after = request.args.get("after") or None
+    found = listings.catalogue(engine(), actor, wanted, after=after, limit=PAGE + 1)
+    kept: dict[str, Any] = {name: value for name, value in filters.items() if value}
+    more = url_for("datasets.catalogue", **kept, after=found[PAGE - 1]["name"]) if len(found) > PAGE else None
+    return render_template(
+        "datasets.html",
+        datasets=found[:PAGE],
+        filters=filters,
+        kept=kept,
+        more=more,
+        first=url_for("datasets.catalogue", **kept) if after else None,
+        mechanisms=runnable,
+        steps=[] if kept or after else next_steps(actor, found),
+    )
+
+
+def next_steps(actor: Actor, datasets: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """What somebody who has not done it yet does next, each with its link: {title, why, link}."""
+    steps: list[dict[str, str]] = []
+    ready = [each for each in datasets if each["state"] == "ready"]
+    allowed = [each for each in ready if each["account"] is not None]
+    if "steward" in actor.roles:
+        steps += _steward_steps(actor, datasets, ready, allowed)
+    open_ones = [each for each in allowed if each["may_ask"]]
+    if "analyst" in actor.roles and not listings.jobs(engine(), actor, analyst=actor.name, limit=1):
+        steps.append(_first_job(open_ones))
+    if actor.roles & OVERSEERS and not actor.roles & {"steward", "analyst"} and allowed:
+        link = url_for("datasets.show", name=allowed[0]["name"], _anchor="ledger")
+        why = "Open a dataset: its page has the ledger and the export that `exchequer verify` checks at home."
+        steps.append({"title": "Read a ledger", "why": why, "link": link})
+    return steps
+
+
+def _first_job(datasets: list[dict[str, Any]]) -> dict[str, str]:
+    title = "Ask for a first job"
+    if not datasets:
+        why = "No dataset has data, an allowance and you among those who may ask. A steward adds one."
+        return {"title": title, "why": why, "link": ""}
+    name = datasets[0]["name"]
+    why = (
+        f"The form for {name} is filled in already and shows the price as you type; asking is free. Say what "
+        "it is for, submit, and a steward approves."
+    )
+    return {"title": title, "why": why, "link": url_for("asking.ask", name=name)}
+
+
+def _steward_steps(
+    actor: Actor, datasets: list[dict[str, Any]], ready: list[dict[str, Any]], allowed: list[dict[str, Any]]
+) -> list[dict[str, str]]:
+    steps = []
+    if not any(each["state"] == "ready" for each in reports.models(engine(), actor)):
+        why = "Workers write with models that lie under a model root; a worker looks at its files."
+        steps.append({"title": "Register a model", "why": why, "link": url_for("models.listing")})
+    if not datasets:
+        why = "Declare where the data lies, what a privacy unit is, and who may ask."
+        steps.append({"title": "Add a dataset", "why": why, "link": url_for("datasets.new")})
+    without = next((each for each in ready if each["account"] is None), None)
+    if without is not None and not allowed:
+        link = url_for("datasets.show", name=without["name"], _anchor="stewardship")
+        why = "Until then every job that would spend is refused."
+        steps.append({"title": f"Allow a budget on {without['name']}", "why": why, "link": link})
+    waiting = listings.jobs(engine(), actor, state="awaiting_approval", limit=1)
+    if waiting:
+        why = "The inbox shows the price, what is left before and after, and asks for your reason."
+        steps.append({"title": "Decide on requests", "why": why, "link": url_for("inbox.listing")})
+    return steps
