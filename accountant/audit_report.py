@@ -86,7 +86,7 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
         "shown": NEWEST,
         "definitions": DEFINITIONS,
     }
-    return {**_without_people(found), "definitions": DEFINITIONS} if public else found
+    return _published(found) if public else found
 
 
 def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[str, Any]:
@@ -168,6 +168,10 @@ _PRIVATE = frozenset(
 )
 
 
+#: What else a refusal by this cap tells: a steward's words, and what is left after realized costs.
+_OF_REFUSALS = {"steward": frozenset({"why"}), "ex-post": frozenset({"left", "why", "largest"})}
+
+
 def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The dataset as an analyst sees it: no address of data, nobody's use, no realized sums."""
     hidden = {"versions", "text_template", "label_column", "caps"}
@@ -178,11 +182,21 @@ def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def _published(found: dict[str, Any]) -> dict[str, Any]:
+    """The report without names, reasons and figures that follow from realized costs."""
+    checked = found["verification"]
+    problems = [f"{len(checked['problems'])} checks fail: the full report names them"] * bool(
+        checked["problems"]
+    )
+    kept = {"definitions": DEFINITIONS, "verification": {**checked, "problems": problems}}
+    return {**_without_people(found), **kept}
+
+
 def _without_people(value: Any) -> Any:
     """The same with None in place of what is private, wherever it stands."""
     if isinstance(value, list):
         return [_without_people(each) for each in value]
     if not isinstance(value, dict):
         return value
-    hidden = _PRIVATE | ({"why"} if value.get("cap") == "steward" else frozenset())
+    hidden = _PRIVATE | _OF_REFUSALS.get(str(value.get("cap")), frozenset())
     return {key: None if key in hidden else _without_people(each) for key, each in value.items()}

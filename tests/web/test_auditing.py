@@ -549,6 +549,37 @@ def test_a_report_for_publication_names_nobody(site, corrected):
         assert each not in content
 
 
+@pytest.mark.parametrize("settlement", ["planned", "realized"])
+def test_a_report_for_publication_tells_no_realized_cost(site, settlement):
+    """What an ex-post job really cost is for stewards and auditors, with the warning beside it."""
+    bench, units = site.bench, 1_234_567_891
+    allowed = Allowance(None, None, "a study", ex_post="3", ex_post_settlement=settlement)
+    ledger.allow(site.engine, bench.dataset, allowed, bench.steward)
+    median = {"aggregation": "median", "ex_post_cap": 2.5, "tokens_per_batch": 5}
+    job_id = UUID(site.api("analyst").post("/jobs", site.job(parameters=median)).json["id"])
+    ledger.approve(site.engine, job_id, bench.steward, "it fits the study")
+    claim = leases.claim(site.engine, job_id, 1, "worker", 60)
+    assert claim is not None
+    leases.begin_reading(site.engine, claim)
+    output = ledger.Output("x", "0" * 64)
+    ledger.publish(site.engine, claim, FREE, output, "worker", ex_post=units)
+    refused = site.api("analyst").post("/jobs", site.job(parameters=median | {"ex_post_cap": 2.9})).json
+    assert refused["refusal"]["cap"] == "ex-post"
+
+    full = site.api("auditor").get(f"{site.dataset}/report").json
+    assert full["realized_ex_post"]["epsilon"] == "1.234567891"
+    assert reports.EX_POST_NOTE in site.pages("auditor").get(f"/datasets/{bench.dataset}/report").text
+    answer = site.api("auditor").get(f"{site.dataset}/report?public=true")
+    page = site.pages("auditor").get(f"/datasets/{bench.dataset}/report?public=true").text
+    left = "1.765432109"  # of 3
+    for text_ in (answer.text, page):
+        assert "1.234567891" not in text_
+        assert left not in text_
+    assert answer.json["realized_ex_post"] is None
+    shown = [each["name"] for each in answer.json["spending"]["measures"]]
+    assert ("ex_post" in shown) == (settlement == "planned")
+
+
 def test_days_and_times_of_a_filter():
     from flask import Flask
 
