@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import Engine, create_engine, make_url, text
@@ -20,8 +21,8 @@ def servers(tmp_path_factory):
         yield running
 
 
-@pytest.fixture(scope="module")
-def owner_url(servers) -> Iterator[str]:
+@contextmanager
+def fresh_database(servers) -> Iterator[str]:
     """A fresh, migrated database, as the owner of its tables."""
     name = f"test_{uuid.uuid4().hex[:12]}"
     # As the cluster's superuser: dropping a database ends sessions that other roles left open.
@@ -30,19 +31,30 @@ def owner_url(servers) -> Iterator[str]:
     with admin.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name} OWNER {owner.username}"))
     url = owner.set(database=name).render_as_string(hide_password=False)
-    application = make_url(servers.database_url).set(database=name)
-    migrate(url, application.render_as_string(hide_password=False))
+    migrate(url, as_application(servers, url))
     yield url
     with admin.connect() as connection:
         connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
     admin.dispose()
 
 
+def as_application(servers, owner_url: str) -> str:
+    """The same database as the role of the application."""
+    database = make_url(owner_url).database
+    return make_url(servers.database_url).set(database=database).render_as_string(hide_password=False)
+
+
+@pytest.fixture(scope="module")
+def owner_url(servers) -> Iterator[str]:
+    """A fresh, migrated database, as the owner of its tables."""
+    with fresh_database(servers) as url:
+        yield url
+
+
 @pytest.fixture(scope="module")
 def database_url(servers, owner_url) -> str:
     """The same as the role of the application: what the suite does needs no more rights than it has."""
-    database = make_url(owner_url).database
-    return make_url(servers.database_url).set(database=database).render_as_string(hide_password=False)
+    return as_application(servers, owner_url)
 
 
 @pytest.fixture

@@ -44,13 +44,13 @@ def found_right(engine: Engine, version: uuid.UUID) -> None:
 class Bench:
     """A dataset ready for jobs, its people and its model, on a real database; no worker runs."""
 
-    def __init__(self, engine: Engine, **spec: object) -> None:
+    def __init__(self, engine: Engine, tag: str | None = None, **spec: object) -> None:
         self.engine = engine
-        self.steward = person(engine, "steward")
-        self.analyst = person(engine, "analyst")
-        self.auditor = person(engine, "auditor")
-        self.model = f"model-{uuid.uuid4().hex[:8]}"
-        self.dataset = f"data-{uuid.uuid4().hex[:8]}"
+        tag = tag or uuid.uuid4().hex[:8]
+        self.steward = person(engine, "steward", f"steward-{tag}")
+        self.analyst = person(engine, "analyst", f"analyst-{tag}")
+        self.auditor = person(engine, "auditor", f"auditor-{tag}")
+        self.model, self.dataset = f"model-{tag}", f"data-{tag}"
         model_id = registry.add_model(engine, self.model, "/nowhere", "public text", self.steward)
         facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000, "end_tokens": [2], "layers": 12}
         registry.model_checked(engine, model_id, facts, None)

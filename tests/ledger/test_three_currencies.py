@@ -6,19 +6,19 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import leases, ledger, reports
+from accountant import leases, ledger, proposals, reports
 from accountant.core import mechanisms
 from accountant.core.blowup import Without
 from accountant.core.currencies import Settlement
 from accountant.core.errors import Conflict, InvalidRequest
-from accountant.core.events import FREE, SelfComposed, from_json
+from accountant.core.events import FREE, SelfComposed, from_json, to_json
 from accountant.core.mechanisms import RUNNABLE
 from accountant.core.pricing import Price
 from accountant.core.secrets import SecretKind, SecretTerms
 from accountant.core.verification import Verifier, read_document, verify_lines
 from accountant.ledger import Allowance, JobRequest, Output, SecretDeclaration
 from accountant.posting import LockedAccount
-from tests.support import Bench, public_things
+from tests.support import Bench, person, public_things
 
 DELTA = "0.0000029053"
 #: A four-digit PIN, in one record; a guesser may be right with probability 0.02 afterwards.
@@ -440,4 +440,58 @@ def test_balances_that_are_not_those_of_the_entries_are_found(engine):
             undo = f"UPDATE accounts SET {column} = :value {where}"
             connection.execute(text(undo), {"name": bench.dataset, "value": getattr(before, column)})
             connection.commit()
+    sound(bench)
+
+
+# --- corrections of secret accounts -------------------------------------------------------------
+
+
+def correct(bench: Bench, job_id, event) -> None:
+    """Two stewards correct the charge of a settled job."""
+    asked = event if event is None or isinstance(event, str) else to_json(event)
+    found = proposals.correct(bench.engine, job_id, bench.steward, "it was mispriced", event=asked)
+    proposals.confirm(bench.engine, found, person(bench.engine, "steward"), "seen")
+
+
+def test_a_corrected_dp_job_pays_the_secret_account_what_it_really_released(engine):
+    bench = with_pin(engine)
+    job_id = bench.submit(60)
+    reserved = float(facts(bench)["secret"]["reserved"])
+    event = from_json(job(bench, job_id)["event"])
+    run(bench, job_id, SelfComposed(event.event, 3))
+    little = float(facts(bench)["secret"]["spent"])
+    assert little < reserved / 2
+    correct(bench, job_id, "reserved")
+    assert float(facts(bench)["secret"]["spent"]) == pytest.approx(reserved, rel=1e-6)
+    sound(bench)
+    for lower in (None, SelfComposed(event.event, 3)):  # its records were read: no part falls again
+        with pytest.raises(InvalidRequest, match="changes nothing"):
+            correct(bench, job_id, lower)
+    sound(bench)
+
+
+def test_a_correction_beyond_the_secret_limit_is_recorded_and_nothing_is_admitted_after(engine):
+    bench = with_pin(engine)
+    job_id = bench.submit(60)
+    event = from_json(job(bench, job_id)["event"])
+    run(bench, job_id, event)
+    limit = float(facts(bench)["secret"]["limit"])
+    correct(bench, job_id, SelfComposed(event.event, 3000))
+    assert float(facts(bench)["secret"]["spent"]) > limit
+    assert facts(bench)["overdrawn"]
+    assert job(bench, bench.submit(1))["state"] == "refused"
+    sound(bench)
+
+
+def test_an_exact_secret_job_that_read_nothing_gives_its_place_back(engine, all_run):
+    bench = with_pin(engine, SecretKind.ONE, secret_jobs=True)
+    first = ask(bench, "secpe", bound=0.01)
+    claim = leases.claim(engine, first, 1, "worker", 60)
+    ledger.publish(engine, claim, FREE, Output("x", "0"), "worker")
+    assert facts(bench)["secret"]["jobs"] == 1
+    correct(bench, first, None)
+    assert (facts(bench)["secret"]["jobs"], float(facts(bench)["secret"]["spent"])) == (0, 0)
+    sound(bench)
+    assert job(bench, ask(bench, "secpe", bound=0.01))["state"] == "queued"
+    assert job(bench, ask(bench, "secpe", bound=0.01))["state"] == "refused"
     sound(bench)

@@ -1,0 +1,48 @@
+"""What one request shows to whoever sent it: status, headers, body, and the statements that it cost."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Engine, event
+
+#: What differs between any two runs: ids, hashes, moments, tokens of forms.
+OWN: Final = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{8,}|\d{4}-\d\d-\d\d[T ][0-9:.+Z]+|\d\d:\d\d(:\d\d)?"
+    r"|csrf_token\" value=\"[^\"]+|\.[A-Za-z0-9_-]{20,}"
+)
+#: And between two sites on one database, which see each other in lists and have names of their own.
+ALSO_NAMES: Final = re.compile(
+    rf"<option[^>]*>[^<]*</option>|(data|model|analyst|steward|auditor)-[0-9a-f]{{8}}|{OWN.pattern}"
+)
+
+
+@dataclass(frozen=True)
+class Look:
+    """An answer, with what differs between any two runs taken out, and its statements in order."""
+
+    status: int
+    headers: dict[str, str]
+    body: str
+    statements: tuple[str, ...]
+
+
+def look(ask: Callable[[], Any], mask: re.Pattern[str] = OWN) -> Look:
+    """What `ask` answers; the length of a body is compared by the body."""
+    statements: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        answer = ask()
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    headers = {
+        name: mask.sub("*", value)
+        for name, value in answer.headers
+        if name not in ("Set-Cookie", "Content-Length")
+    }
+    return Look(answer.status_code, headers, mask.sub("*", answer.text), tuple(statements))

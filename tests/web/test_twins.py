@@ -1,0 +1,153 @@
+"""Two services that differ only in private facts: every route gives an analyst the same answers.
+
+Each twin has a database of its own with the same names in it, and everything was done in the same order.
+What differs is what DESIGN calls private: how many records there are and with which labels, why data was
+refused, what an ex-post job really cost.
+"""
+
+import csv
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine
+
+from accountant import identity, leases, ledger, registry
+from accountant.core.cost_curves import CostCurve
+from accountant.core.errors import DataError
+from accountant.core.events import FREE
+from accountant.database import connect
+from accountant.ledger import Allowance
+from accountant.settings import Settings
+from tests import tallies
+from tests.conftest import as_application, fresh_database
+from tests.support import Bench
+from tests.web.browsers import Site
+from tests.web.looks import Look, look
+from tests.web.routes import API, PAGES, Request, World
+from tests.web.test_roles import Sender, make_world
+from web.app import create_app
+from workers import fingerprints
+from workers.records import Layout
+
+LABELS = ("good", "bad")
+LAYOUT = Layout("{text}", label_column="label", labels=LABELS)
+MEDIAN = {"aggregation": "median", "ex_post_cap": 2.5, "tokens_per_batch": 5}
+
+#: Records by label, the row that spoils a later version, and what the ex-post job cost in units.
+FACTS = (((40, 2), 3, 1), ((7, 311), 200, 987_654_321_987_654))
+
+
+def written(path: Path, counts: tuple[int, int], broken: int | None = None) -> Path:
+    """A file with so many records of each label; the row `broken` has a label that nobody declared."""
+    labels = [label for label, count in zip(LABELS, counts, strict=True) for _ in range(count)]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        for row, label in enumerate(labels, 1):
+            writer.writerow(
+                [f"a text of {path.parent.name}, number {row}", label if row != broken else "odd"]
+            )
+    return path
+
+
+def checked(engine: Engine, version: UUID, path: Path) -> None:
+    """What a worker does with new data."""
+    key = b"k" * 32
+    try:
+        units = fingerprints.fingerprints(str(path), LAYOUT, key)
+        identity.claim(engine, version, fingerprints.proof(key), units)
+    except DataError as problem:
+        registry.dataset_refused(engine, version, str(problem))
+
+
+def settled(site: Site, figure: int) -> None:
+    """A median job that cost `figure` units."""
+    bench = site.bench
+    allowed = Allowance(None, None, "a study", ex_post="10")
+    ledger.allow(bench.engine, bench.dataset, allowed, bench.steward)
+    job_id = site.api("analyst").post("/jobs", site.job(parameters=MEDIAN)).json["id"]
+    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits the study"})
+    claim = leases.claim(bench.engine, UUID(job_id), 1, "worker", 60)
+    assert claim is not None
+    leases.begin_reading(bench.engine, claim)
+    curve = CostCurve.of([[figure / 1e9] * 5, [0.0] * 5, [figure / 3e9] * 5][: 2 + figure % 2])
+    output = ledger.Output("x", "0" * 64)
+    leases.finish(bench.engine, claim, FREE, output, figure, curve)
+    ledger.publish(bench.engine, claim, FREE, output, "worker", ex_post=figure, curve=curve)
+
+
+def make_twin(engine: Engine, app, password_hash: str, folder: Path, facts) -> World:
+    """One twin, with everything done in the same order."""
+    counts, broken, figure = facts
+    (folder / "out").mkdir(parents=True)
+    bench = Bench(engine, tag="twin", label_column="label", labels=list(LABELS))
+    site = Site(app, engine, bench, password_hash)
+    for path, spoilt in ((folder / "more.csv", None), (folder / "bad.csv", broken)):
+        written(path, counts, spoilt)
+        version = registry.add_version(engine, bench.dataset, {"uri": str(path)}, bench.steward)
+        checked(engine, version, path)
+    bench.allow()
+    bench.warm()
+    settled(site, figure)
+    return make_world(site, folder / "out")
+
+
+@pytest.fixture
+def twins(servers, password_hash, tmp_path) -> Iterator[list[World]]:
+    tallies.register()
+    with ExitStack() as stack:
+        stack.callback(tallies.forget)
+        made = []
+        for name, facts in zip(("first", "second"), FACTS, strict=True):
+            url = as_application(servers, stack.enter_context(fresh_database(servers)))
+            engine = connect(url)
+            stack.callback(engine.dispose)
+            home = tmp_path / name / "home"
+            app = create_app(Settings(home=home, DATABASE_URL=url))
+            made.append(make_twin(engine, app, password_hash, tmp_path / name, facts))
+        yield made
+
+
+def seen(world: World) -> dict[str, Look]:
+    """What every route shows to an analyst, their own jobs' and everybody's."""
+    found = {}
+    for who in ("analyst", "stranger"):
+        sender = Sender(world, who)
+        for api, routes in ((True, API), (False, PAGES)):
+            for name, route in routes.items():
+                request = route.request(world)
+                found[f"{who} {name}"] = look(partial(sender.send, request, api=api))
+        for number, body in enumerate(REFUSED):
+            job = {**body, "purpose": "x", "dataset": world.dataset, "model": world.site.bench.model}
+            for path, given in (("/jobs", job), (f"/datasets/{world.dataset}/quote", body)):
+                request = Request("POST", path, json=given)
+                found[f"{who} refused {number} {path}"] = look(partial(sender.send, request, api=True))
+    return found
+
+
+#: Requests that don't fit, with words that say what is left.
+REFUSED = (
+    {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": 100_000}},
+    {"mechanism": "private-prediction", "parameters": {**MEDIAN, "ex_post_cap": 7.6}},
+    {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": "many"}},
+)
+
+
+def test_no_route_shows_an_analyst_a_private_fact(twins):
+    first, second = (seen(world) for world in twins)
+    assert first.keys() == second.keys()
+    differing = [name for name in first if first[name] != second[name]]
+    assert not differing, [(name, first[name], second[name]) for name in differing][:1]
+    assert sum(each.status < 400 for each in first.values()) > 60
+
+
+def test_the_comparison_has_power(twins):
+    """Those who may know see the difference: the facts do differ, and the comparison would notice."""
+    for path in ("/datasets/data-twin", "/datasets/data-twin/ex-post"):
+        first, second = (look(partial(world.site.api("steward").get, path)) for world in twins)
+        assert first.status == second.status == 200
+        assert first.body != second.body
