@@ -19,7 +19,7 @@ from accountant.artifacts import OVERSEERS
 from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.checkpoints import listed as stored_checkpoints
 from accountant.core import mechanisms
-from accountant.core.admission import Account, Policy, Refused
+from accountant.core.admission import Policy, Refused
 from accountant.core.books import Books
 from accountant.core.budget import EPSILON_UNITS, to_decimal
 from accountant.core.caps import ANALYST, NO_USAGE, limits
@@ -27,7 +27,6 @@ from accountant.core.chain import opened
 from accountant.core.checkpoints import read_checkpoint
 from accountant.core.composition import epsilon_alone
 from accountant.core.currencies import (
-    NOTHING,
     Accounts,
     decide_job,
     demand,
@@ -39,6 +38,7 @@ from accountant.core.events import releases
 from accountant.core.filters import Kind
 from accountant.core.pricing import Fitted, Price, Terms, fit, quote
 from accountant.core.verification import Verified, Verifier, read_document, summary
+from accountant.effects import effect
 from accountant.ledger import Actor
 from accountant.posting import read_books
 from accountant.requests import terms_of
@@ -46,26 +46,6 @@ from accountant.requests import terms_of
 
 def _time(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
-
-
-# --- people -------------------------------------------------------------------------------------
-
-
-def users(engine: Engine, viewer: Actor) -> list[dict[str, Any]]:
-    """Every account, by name, for administrators."""
-    viewer.require("administrator")
-    with engine.connect() as connection:
-        rows = connection.execute(select(tables.users).order_by(tables.users.c.name)).all()
-    return [
-        {
-            "id": str(row.id),
-            "name": row.name,
-            "roles": row.roles,
-            "active": row.active,
-            "created_at": _time(row.created_at),
-        }
-        for row in rows
-    ]
 
 
 # --- datasets -----------------------------------------------------------------------------------
@@ -264,7 +244,8 @@ def quote_on(
             decision = with_largest(decision, mechanism, raw, terms, accounts, policy, used)
         refusal = decision.to_json()
     answer["dataset"] = {"name": name, "decision": type(decision).__name__, "refusal": refusal}
-    answer["dataset"] |= _before_and_after(accounts.dp, price)
+    overseer = viewer is None or bool(viewer.roles & OVERSEERS)
+    answer["dataset"] |= effect(accounts, demand(price), alone, policy, used, realized_shown=overseer)
     return answer
 
 
@@ -289,24 +270,6 @@ def fitted(
     if found is None:
         raise invalid(field, "no value in its range fits", "a larger epsilon, or other parameters")
     return found
-
-
-def _before_and_after(account: Account | None, price: Price) -> dict[str, Any]:
-    """How much of each filter is used before and after, and how many jobs of this shape are left."""
-    if price.dp is not None and demand(price) == NOTHING:
-        return {"filters": [], "jobs_of_this_shape": None}  # free: as many as anybody likes
-    if account is None or price.dp is None:
-        return {"filters": [], "jobs_of_this_shape": 0}
-    costs = account.costs(price.dp)
-    rows, left = [], 0
-    for each in account.filters:
-        cost = costs[each.filter.kind]
-        limit = each.limit.main or 1
-        after = None if cost is None else (each.used.main + cost.main) / limit
-        rows.append({"kind": str(each.filter.kind), "before": each.used.main / limit, "after": after})
-        if cost is not None and cost.main > 0 and not each.closed:
-            left = max(left, max(each.left.main, 0) // cost.main)
-    return {"filters": rows, "jobs_of_this_shape": left}
 
 
 # --- jobs ---------------------------------------------------------------------------------------
@@ -347,9 +310,14 @@ def jobs(
     state: str | None = None,
     limit: int = 50,
     before: datetime | None = None,
+    after: datetime | None = None,
+    oldest_first: bool = False,
 ) -> list[dict[str, Any]]:
-    """Jobs that `viewer` may see, newest first; `before` continues a listing."""
-    query = _job_query(viewer).order_by(tables.jobs.c.created_at.desc()).limit(limit)
+    """Jobs that `viewer` may see, newest first (or oldest); `before`, or `after`, continues a listing."""
+    moment = tables.jobs.c.created_at
+    query = _job_query(viewer).order_by(moment if oldest_first else moment.desc()).limit(limit)
+    if after is not None:
+        query = query.where(moment > after)
     if dataset is not None:
         query = query.where(tables.datasets.c.name == dataset)
     if state is not None:

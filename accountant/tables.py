@@ -168,7 +168,8 @@ sign_ins = Table(
     CheckConstraint("method IN ('page','api','provider')", name="method"),
     CheckConstraint(
         "outcome IN ('signed in','wrong password','unknown name','password expired',"
-        "'password to be changed','too many failures','no role','account closed','provider refused')",
+        "'password to be changed','password confirmed','too many failures',"
+        "'no role','account closed','provider refused')",
         name="outcome",
     ),
 )
@@ -592,6 +593,72 @@ usage = Table(
     CheckConstraint("cap IS NULL OR spent + reserved <= cap", name="fits"),
 )
 
+# Files that stewards sent, kept by the hash of their bytes. `address` is what a dataset names.
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("sha256", Text, primary_key=True),
+    Column("address", Text, nullable=False),
+    Column("format", Text, nullable=False),
+    Column("compression", Text),
+    Column("bytes", BigInteger, nullable=False),
+    Column("uncompressed_bytes", BigInteger, nullable=False),
+    Column("columns", JSONB, nullable=False),  # names
+    Column("uploaded_by", ForeignKey("users.id"), nullable=False),
+    _moment("uploaded_at", default=True),  # the last time, where it was sent twice
+    _moment("removed_at"),
+    CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256"),
+    CheckConstraint("format IN ('csv','jsonl','parquet')", name="format"),
+    CheckConstraint("bytes >= 1", name="bytes"),
+)
+
+# Addresses that people want to be told at. Triggers (migration 0013) write a row of `hook_deliveries` for
+# each in the transaction of the change itself, whoever makes it; where no hook is active they write nothing.
+hooks = Table(
+    "hooks",
+    metadata,
+    _key(),
+    Column("owner_id", ForeignKey("users.id"), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("events", ARRAY(Text), nullable=False),
+    Column("secret", LargeBinary, nullable=False),  # encrypted (hooks.py)
+    Column("active", Boolean, nullable=False, server_default=text("true")),
+    Column("disabled_reason", Text),
+    _moment("disabled_at"),
+    _moment("last_success_at"),
+    _moment("created_at", default=True),
+    _moment("removed_at"),
+    Index("ix_hooks_active", "owner_id", postgresql_where=text("active")),
+    CheckConstraint("cardinality(events) >= 1", name="events"),
+    CheckConstraint("NOT active OR (removed_at IS NULL AND disabled_at IS NULL)", name="active"),
+    CheckConstraint("(disabled_at IS NULL) = (disabled_reason IS NULL)", name="disabled"),
+)
+
+# What is told to whom: public facts alone. `due_at`: the next attempt, or when the one under way is given up
+# for lost; `began_at`: since when it is tried.
+hook_deliveries = Table(
+    "hook_deliveries",
+    metadata,
+    _key(),
+    Column("hook_id", ForeignKey("hooks.id"), nullable=False),
+    Column("event", Text, nullable=False),
+    Column("analyst_id", Uuid),  # whose job it is; NULL: overseers only
+    Column("facts", JSONB, nullable=False),
+    _moment("occurred_at", default=True),
+    Column("state", Text, nullable=False, server_default="pending"),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    _moment("began_at", default=True),
+    _moment("due_at", default=True),
+    Column("claim", Uuid),
+    Column("status", Integer),  # of the last answer
+    Column("problem", Text),
+    _moment("attempted_at"),
+    Index("ix_hook_deliveries_due", "hook_id", "due_at", postgresql_where=text("state = 'pending'")),
+    Index("ix_hook_deliveries_log", "hook_id", "occurred_at", "id"),
+    CheckConstraint("state IN ('pending','delivered','failed','dropped')", name="state"),
+    CheckConstraint("attempts >= 0", name="attempts"),
+)
+
 # What one steward proposes and another confirms; `basis_seq` is the entry that it would replace.
 proposals = Table(
     "proposals",
@@ -620,14 +687,14 @@ proposals = Table(
 )
 
 # A smaller job that a steward offers in place of one that awaited approval: that one is refused, and the
-# analyst's consent makes another. `event` and `breakdown` are the price that the steward saw.
+# analyst's consent makes another. Under `terms` the parameters had the price that the steward saw.
 offers = Table(
     "offers",
     metadata,
     _key(),
     Column("job_id", ForeignKey("jobs.id"), nullable=False, unique=True),
     Column("parameters", JSONB, nullable=False),
-    Column("event", JSONB(none_as_null=True)),
+    Column("terms", JSONB, nullable=False),
     Column("epsilon_alone", Double),
     Column("breakdown", JSONB, nullable=False),
     Column("reason", Text, nullable=False),
@@ -642,7 +709,6 @@ offers = Table(
     Index("ix_offers_open", "expires_at", postgresql_where=text("state = 'open'")),
     CheckConstraint("state IN ('open','accepted','declined','withdrawn','expired')", name="state"),
     CheckConstraint("(state = 'accepted') = (accepted_job_id IS NOT NULL)", name="job"),
-    CheckConstraint("(event IS NULL) = (epsilon_alone IS NULL)", name="event"),
 )
 
 # What the entries up to a mark charged, by day, person and mechanism (spending.py): sums of an append-only

@@ -17,8 +17,10 @@ from accountant.core.errors import (
     ExchequerError,
     FieldProblem,
     InvalidRequest,
+    NoRoom,
     NotFound,
     NotPermitted,
+    TooLarge,
     invalid,
 )
 from accountant.database import UNAVAILABLE
@@ -28,6 +30,8 @@ STATUS: dict[type[ExchequerError], int] = {
     NotFound: 404,
     NotPermitted: 403,
     Conflict: 409,
+    TooLarge: 413,
+    NoRoom: 507,
 }
 _TITLES = {
     401: "Not signed in",
@@ -39,6 +43,7 @@ _TITLES = {
     422: "Invalid request",
     500: "Something went wrong",
     503: "Not available now",
+    507: "No room left",
 }
 _DETAILS = {
     401: "sign in first; programs send a token as `Authorization: Bearer exq_...`",
@@ -46,7 +51,13 @@ _DETAILS = {
     405: "this address does not take that method",
     413: "a request may be at most 1 MiB",
 }
-_CODES = {401: "not-signed-in", 403: "not-permitted", 404: "not-found", 413: "too-large"}
+_CODES = {
+    401: "not-signed-in",
+    403: "not-permitted",
+    404: "not-found",
+    413: "too-large",
+    429: "too-many-failures",
+}
 
 
 def status_of(error: ExchequerError) -> int:
@@ -87,6 +98,9 @@ def _http(error: HTTPException) -> Response | HTTPException:
     allowed = getattr(error, "valid_methods", None)
     if allowed:
         response.headers["Allow"] = ", ".join(allowed)
+    wait = getattr(error, "retry_after", None)
+    if wait:
+        response.headers["Retry-After"] = str(wait)
     return response
 
 
@@ -120,7 +134,8 @@ def _check_text() -> None:
     refuse_unstorable(request.path, "address")
     for name, value in request.args.items(multi=True):
         refuse_unstorable(name + value, name.replace("\0", "") or "address")
-    if request.mimetype in ("application/x-www-form-urlencoded", "multipart/form-data"):
+    forms = ("application/x-www-form-urlencoded", "multipart/form-data")
+    if request.mimetype in forms and request.endpoint != "api.upload":  # there the body is a file
         for name, value in request.form.items(multi=True):
             refuse_unstorable(name + value, name.replace("\0", "") or "form")
 

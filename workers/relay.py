@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError as BrokerError
 from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from accountant import expiry, leases, settings, spending
+from accountant import expiry, leases, settings, spending, uploads
 from accountant.database import engine_for
 from accountant.faults import reached
 from workers import staging
@@ -89,6 +89,7 @@ def run(stop: threading.Event) -> None:
                 sweeps.done()
             if looks.due():
                 staging.destroy_leftovers(engine, configured.results)
+                uploads.sweep(engine, uploads.Store.of(configured))
                 looks.done()
             if leases.deliver(engine, send):
                 continue

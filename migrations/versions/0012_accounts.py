@@ -101,7 +101,8 @@ def create_sign_ins() -> None:
         sa.CheckConstraint("method IN ('page','api','provider')", name=op.f("ck_sign_ins_method")),
         sa.CheckConstraint(
             "outcome IN ('signed in','wrong password','unknown name','password expired',"
-            "'password to be changed','too many failures','no role','account closed','provider refused')",
+            "'password to be changed','password confirmed','too many failures',"
+            "'no role','account closed','provider refused')",
             name=op.f("ck_sign_ins_outcome"),
         ),
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], name=op.f("fk_sign_ins_user_id")),

@@ -5,7 +5,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "0015"
-down_revision = "0011"
+down_revision = "0013"
 branch_labels = None
 depends_on = None
 
@@ -56,7 +56,7 @@ def create_offers() -> None:
         sa.Column("id", sa.Uuid(), nullable=False),
         sa.Column("job_id", sa.Uuid(), nullable=False),
         sa.Column("parameters", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
-        sa.Column("event", postgresql.JSONB(astext_type=sa.Text()), nullable=True),
+        sa.Column("terms", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("epsilon_alone", sa.Double(), nullable=True),
         sa.Column("breakdown", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
@@ -74,7 +74,6 @@ def create_offers() -> None:
         sa.CheckConstraint(
             "(state = 'accepted') = (accepted_job_id IS NOT NULL)", name=op.f("ck_offers_job")
         ),
-        sa.CheckConstraint("(event IS NULL) = (epsilon_alone IS NULL)", name=op.f("ck_offers_event")),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_offers_job_id")),
         sa.ForeignKeyConstraint(["accepted_job_id"], ["jobs.id"], name=op.f("fk_offers_accepted_job_id")),
         sa.ForeignKeyConstraint(["offered_by"], ["users.id"], name=op.f("fk_offers_offered_by")),

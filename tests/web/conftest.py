@@ -12,7 +12,7 @@ from accountant.settings import Settings
 from tests.support import Bench
 from tests.web.browsers import PASSWORD, Site
 from web.app import create_app
-from web.auth import hash_password
+from web.passwords import hash_password
 
 
 @pytest.fixture(scope="session")

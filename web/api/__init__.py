@@ -21,7 +21,9 @@ from web.api import (  # noqa: E402  (they hang their routes on `api`)
     datasets,  # noqa: F401
     jobs,  # noqa: F401
     models,  # noqa: F401
+    offers,  # noqa: F401
     openapi,  # noqa: F401
     people,  # noqa: F401
     proposals,  # noqa: F401
+    uploads,  # noqa: F401
 )

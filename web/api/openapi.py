@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from web.api import api
+from web.scopes import MEANINGS, needed
 
 F = TypeVar("F", bound=Callable[..., Any])
 Schema = Mapping[str, Any]
@@ -64,6 +65,7 @@ class Operation:
     """What one route takes and answers beside its address."""
 
     body: type[BaseModel] | None = None
+    file: bool = False  # the body is a file, taken as it comes
     query: Mapping[str, Schema] = field(default_factory=dict)
     headers: Mapping[str, Schema] = field(default_factory=dict)
     status: int = 200
@@ -107,7 +109,7 @@ def document(app: Flask) -> dict[str, Any]:
             models[operation.body.__name__] = operation.body
         path = re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", r"{\1}", rule.rule)
         method = next(each for each in ("GET", "POST", "PUT", "DELETE") if each in (rule.methods or ()))
-        paths.setdefault(path, {})[method.lower()] = _operation(operation, view, rule.endpoint, path)
+        paths.setdefault(path, {})[method.lower()] = _operation(operation, view, rule.endpoint, path, method)
     pairs = [(model, "validation") for model in models.values()]
     _, schemas = models_json_schema(pairs, ref_template=REFERENCE)  # type: ignore[arg-type]
     return {
@@ -122,13 +124,20 @@ def document(app: Flask) -> dict[str, Any]:
         "security": [{"token": []}],
         "paths": paths,
         "components": {
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": _SCOPES}},
             "schemas": {**schemas.get("$defs", {}), "Problem": PROBLEM},
         },
     }
 
 
-def _operation(operation: Operation, view: Callable[..., Any], endpoint: str, path: str) -> dict[str, Any]:
+_SCOPES = "A token may do what its owner's roles allow, as far as its scopes go: " + "; ".join(
+    f"`{scope}`: {meaning}" for scope, meaning in MEANINGS.items()
+)
+
+
+def _operation(
+    operation: Operation, view: Callable[..., Any], endpoint: str, path: str, method: str
+) -> dict[str, Any]:
     told = inspect.getdoc(view) or ""
     names = re.findall(r"\{([^{}]+)\}", path)
     found: dict[str, Any] = {
@@ -142,11 +151,13 @@ def _operation(operation: Operation, view: Callable[..., Any], endpoint: str, pa
         ],
         "responses": _responses(operation, bool(names)),
     }
-    if operation.public:
-        found["security"] = []
+    found["security"] = [] if operation.public else [{"token": list(needed(endpoint, method))}]
     if operation.body is not None:
         schema = {"$ref": REFERENCE.format(model=operation.body.__name__)}
         found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    if operation.file:
+        binary = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        found["requestBody"] = {"required": True, "content": binary}
     return found
 
 
@@ -177,7 +188,9 @@ _MEANINGS = {
     403: "the role or the policy forbids it",
     404: "no such thing, or not for you",
     409: "the state of the thing, or of the idempotency key, forbids it",
-    413: "more than 1 MiB",
+    413: "more than 1 MiB, or than a file may have",
     422: "the fields that are wrong, and what is allowed",
+    429: "too many failures: `Retry-After` says how many seconds to wait",
     503: "the server is not ready",
+    507: "the disk is full",
 }
