@@ -25,29 +25,29 @@ MOST_VERIFIED = 20_000
 
 #: Every term that the report uses, in one sentence.
 DEFINITIONS = {
-    "(ε, δ)": "Whatever the jobs of the dataset publish, one privacy unit more or less changes the probability "
-    "of any outcome by a factor of at most e^ε, and by δ beyond that.",
+    "(ε, δ)": "Whatever the jobs of the dataset publish, one privacy unit more or less changes the "
+    "probability of any outcome by a factor of at most e^ε, and by δ beyond that.",
     "privacy unit": "Whose presence is protected: one record, or everything of one value of a column.",
-    "neighbours": "add-remove compares the data with the same data without one unit, replace-one with the same "
-    "data where one unit is another.",
-    "filter": "An account that adds up what jobs cost in its own measure and has a limit and a share of δ; a job "
-    "is admitted while at least one filter still fits everything so far and the job.",
+    "neighbours": "add-remove compares the data with the same data without one unit, replace-one with the "
+    "same data where one unit is another.",
+    "filter": "An account that adds up what jobs cost in its own measure and has a limit and a share of δ; a "
+    "job is admitted while at least one filter still fits everything so far and the job.",
     "reserved": "Set aside for a job that is admitted and not settled yet; it counts as used.",
-    "spent": "Charged to jobs that ended, at what they released or, where they failed after reading began, at "
-    "all that was reserved.",
+    "spent": "Charged to jobs that ended, at what they released or, where they failed after reading began, "
+    "at all that was reserved.",
     "closed": "A filter that could not price a job decides nothing any more, unless that job is voided.",
     "ALLOW": "An entry that sets what is allowed.",
     "RESERVE": "An entry that sets a job's price aside before it may run.",
     "COMMIT": "An entry that charges what a job released, never more than was reserved.",
     "VOID": "An entry that gives a reservation back, possible only before private data was read.",
-    "REVERSAL": "An entry by which two people correct a charge; it lowers one only where no private read was "
-    "recorded.",
-    "ex-post cap": "A planning figure for jobs whose cost depends on the data; it is neither a bound nor a mean "
-    "of what they really cost.",
+    "REVERSAL": "An entry by which two people correct a charge; it lowers one only where no private read "
+    "was recorded.",
+    "ex-post cap": "A planning figure for jobs whose cost depends on the data; it is neither a bound nor a "
+    "mean of what they really cost.",
     "hash": "The SHA-256 of an entry, which covers the hash of the entry before it, so that no entry can be "
     "changed without changing all that follow.",
-    "checkpoint": "A statement signed by the service of what the ledger was at one entry: whoever keeps it can "
-    "show that the entries up to it were changed, if they ever are.",
+    "checkpoint": "A statement signed by the service of what the ledger was at one entry: whoever keeps it "
+    "can show that the entries up to it were changed, if they ever are.",
 }
 
 
@@ -75,7 +75,7 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
         "by_kind": counted,
         "jobs_by_state": states,
         "spending": _spending(engine, name, viewer, public),
-        "policies": journal.policies(engine, viewer, name)[:NEWEST],
+        "policies": journal.policies(engine, viewer, name, NEWEST),
         "allowances": _entries(engine, viewer, name, "ALLOW"),
         "corrections": _entries(engine, viewer, name, "REVERSAL"),
         "newest": _entries(engine, viewer, name, None),
@@ -86,7 +86,7 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
         "shown": NEWEST,
         "definitions": DEFINITIONS,
     }
-    return {**_without_people(found), "definitions": DEFINITIONS} if public else found
+    return _published(found) if public else found
 
 
 def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[str, Any]:
@@ -103,7 +103,9 @@ def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[st
         row = sums.setdefault(key, {**empty, **dict.fromkeys(measures, Decimal(0))})
         for measure in ("jobs", *measures):
             row[measure] += type(row[measure])(each[measure])
-    merged = [{key: f"{v:f}" if isinstance(v, Decimal) else v for key, v in row.items()} for row in sums.values()]
+    merged = [
+        {key: f"{v:f}" if isinstance(v, Decimal) else v for key, v in row.items()} for row in sums.values()
+    ]
     return {**outside, "spending": merged}
 
 
@@ -122,7 +124,7 @@ def _short(body: Mapping[str, Any]) -> dict[str, Any]:
 def _job_states(connection: Connection, dataset_id: UUID) -> dict[str, int]:
     jobs = tables.jobs
     query = select(jobs.c.state, func.count()).where(jobs.c.dataset_id == dataset_id).group_by(jobs.c.state)
-    return {state: count for state, count in connection.execute(query)}
+    return {state: int(count) for state, count in connection.execute(query)}
 
 
 def _realized(connection: Connection, dataset_id: UUID) -> dict[str, Any] | None:
@@ -151,8 +153,23 @@ def _verification(engine: Engine, name: str, entries: int) -> dict[str, Any]:
 
 #: Values that name people or are their words; a public export commits to them and does not show them.
 _PRIVATE = frozenset(
-    {"actor", "analyst", "analysts", "by", "confirmation", "confirmed_by", "project", "proposed_by", "purpose", "reason"}
+    {
+        "actor",
+        "analyst",
+        "analysts",
+        "by",
+        "confirmation",
+        "confirmed_by",
+        "project",
+        "proposed_by",
+        "purpose",
+        "reason",
+    }
 )
+
+
+#: What else a refusal by this cap tells: a steward's words, and what is left after realized costs.
+_OF_REFUSALS = {"steward": frozenset({"why"}), "ex-post": frozenset({"left", "why", "largest"})}
 
 
 def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,11 +182,21 @@ def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def _published(found: dict[str, Any]) -> dict[str, Any]:
+    """The report without names, reasons and figures that follow from realized costs."""
+    checked = found["verification"]
+    problems = [f"{len(checked['problems'])} checks fail: the full report names them"] * bool(
+        checked["problems"]
+    )
+    kept = {"definitions": DEFINITIONS, "verification": {**checked, "problems": problems}}
+    return {**_without_people(found), **kept}
+
+
 def _without_people(value: Any) -> Any:
     """The same with None in place of what is private, wherever it stands."""
     if isinstance(value, list):
         return [_without_people(each) for each in value]
     if not isinstance(value, dict):
         return value
-    hidden = _PRIVATE | ({"why"} if value.get("cap") == "steward" else frozenset())
+    hidden = _PRIVATE | _OF_REFUSALS.get(str(value.get("cap")), frozenset())
     return {key: None if key in hidden else _without_people(each) for key, each in value.items()}

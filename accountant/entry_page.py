@@ -64,7 +64,9 @@ def _account_query(name: str) -> Any:
     )
 
 
-def _with_previous(connection: Connection, dataset_id: UUID, seq: int) -> tuple[Row[Any] | None, Row[Any] | None]:
+def _with_previous(
+    connection: Connection, dataset_id: UUID, seq: int
+) -> tuple[Row[Any] | None, Row[Any] | None]:
     table = tables.entries
     query = select(table).where(table.c.dataset_id == dataset_id, table.c.seq.in_((seq - 1, seq)))
     found = {row.seq: row for row in connection.execute(query)}

@@ -35,8 +35,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from accountant import tables
-from accountant.core.errors import NotFound, NotPermitted, invalid
 from accountant.core.chain import opened
+from accountant.core.errors import NotFound, NotPermitted, invalid
 from accountant.core.verification import read_document
 from accountant.requests import Actor
 
@@ -142,7 +142,14 @@ def _of_jobs(
     query = select(*columns).join(_users, _users.c.id == person)
     query = query.join(_datasets, _datasets.c.id == _jobs.c.dataset_id)
     query = query if ids.dataset is None else query.where(_jobs.c.dataset_id == ids.dataset)
-    return query if wanted.actor is None else query.where(person == ids.actor)
+    return _by(query, person, wanted, ids)
+
+
+def _by(query: Select[Any], person: ColumnElement[Any], wanted: Wanted, ids: _Ids) -> Select[Any]:
+    """The acts of whoever is asked for; a name that is nobody's has none."""
+    if wanted.actor is None:
+        return query
+    return query.where(false() if ids.actor is None else person == ids.actor)
 
 
 def _refused(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
@@ -161,7 +168,10 @@ def _refused(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: 
     query = select(*columns).join(_datasets, _datasets.c.id == _jobs.c.dataset_id)
     query = query.where(_jobs.c.state == "refused", _jobs.c.refusal["cap"].astext != "steward")
     query = query if ids.dataset is None else query.where(_jobs.c.dataset_id == ids.dataset)
-    return query if wanted.actor is None else query.where(func.concat("the ", by) == wanted.actor)
+    if wanted.actor is None:
+        return query
+    who = wanted.actor.removeprefix("the ")
+    return query.where(by == who if who in ("account", "policy") else false())
 
 
 def _entries(kind: str, action: str) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
@@ -203,14 +213,16 @@ def _proposals(settled: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
         query = select(*columns).join(_users, _users.c.id == person)
         query = query.join(_datasets, _datasets.c.id == table.c.dataset_id)
         query = query if ids.dataset is None else query.where(table.c.dataset_id == ids.dataset)
-        return query if wanted.actor is None else query.where(person == ids.actor)
+        return _by(query, person, wanted, ids)
 
     return source
 
 
 def _activity(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
     table = tables.activity
-    of_dataset = case((table.c.object_kind == "dataset", table.c.object_id), else_=table.c.detail["dataset"].astext)
+    of_dataset = case(
+        (table.c.object_kind == "dataset", table.c.object_id), else_=table.c.detail["dataset"].astext
+    )
     columns = _columns(
         table.c.at,
         func.lpad(cast(table.c.id, Text), 20, "0"),
@@ -237,7 +249,10 @@ def _sign_ins(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa:
         table.c.at,
         func.lpad(cast(table.c.id, Text), 20, "0"),
         table.c.name,
-        case((table.c.outcome == "signed in", "signed in"), else_=func.concat("not signed in: ", table.c.outcome)),
+        case(
+            (table.c.outcome == "signed in", "signed in"),
+            else_=func.concat("not signed in: ", table.c.outcome),
+        ),
         "account",
         table.c.name,
         None,
@@ -366,8 +381,8 @@ def _of_entry(body: Mapping[str, Any]) -> dict[str, Any]:
     return {name: body[name] for name in ("epsilon", "delta", "proposed_by", "outcome") if name in body}
 
 
-def policies(engine: Engine, viewer: Actor, dataset: str) -> list[dict[str, Any]]:
-    """The policies of a dataset that the log holds, newest first: who set each, and when."""
+def policies(engine: Engine, viewer: Actor, dataset: str, limit: int) -> list[dict[str, Any]]:
+    """The newest policies of a dataset that the log holds: who set each, and when."""
     if not viewer.roles & LEDGER_READERS:
         raise NotPermitted("the history of policies is for stewards and auditors")
     table = tables.activity
@@ -377,7 +392,8 @@ def policies(engine: Engine, viewer: Actor, dataset: str) -> list[dict[str, Any]
         or_(table.c.action == "policy set", table.c.action == "dataset registered"),
     )
     with engine.connect() as connection:
-        rows = connection.execute(query.order_by(table.c.id.desc())).all()
+        rows = connection.execute(query.order_by(table.c.id.desc()).limit(limit)).all()
     return [
-        {"at": row.at.isoformat(), "actor": row.actor_name, "action": row.action, **row.detail} for row in rows
+        {"at": row.at.isoformat(), "actor": row.actor_name, "action": row.action, **row.detail}
+        for row in rows
     ]

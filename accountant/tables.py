@@ -416,8 +416,19 @@ jobs = Table(
     Index("ix_jobs_state", "state", "created_at"),
     Index("ix_jobs_mechanism", "mechanism", "created_at"),
     Index("ix_jobs_created_at", "created_at", "id"),
-    Index("ix_jobs_decided_at", "decided_at", "id", postgresql_where=text("decided_by IS NOT NULL")),
-    Index("ix_jobs_refused", "finished_at", "id", postgresql_where=text("state = 'refused'")),
+    Index(
+        "ix_jobs_decided_at",
+        "decided_at",
+        "id",
+        "dataset_id",
+        postgresql_where=text("decided_by IS NOT NULL"),
+    ),
+    Index("ix_jobs_decided_by", "decided_by", "decided_at", postgresql_where=text("decided_by IS NOT NULL")),
+    Index(
+        "ix_jobs_refused",
+        *("finished_at", "id", "dataset_id", "analyst_id"),
+        postgresql_where=text("state = 'refused'"),
+    ),
     Index("ix_jobs_live", "state", postgresql_where=text("state IN ('queued','running','settling')")),
     Index(
         "ix_jobs_approval_expires",
@@ -495,8 +506,9 @@ entries = Table(
         postgresql_where=text("kind IN ('COMMIT','VOID')"),
     ),
     # What an auditor looks for: the newest anywhere, one person's, one job's, and the kinds that are few.
-    Index("ix_entries_at", "at", "dataset_id", "seq"),
-    Index("ix_entries_actor", "actor", "at", "dataset_id", "seq"),
+    # The last columns are there to be filtered by without a look at the rows.
+    Index("ix_entries_at", "at", "dataset_id", "seq", "kind"),
+    Index("ix_entries_actor", "actor", "at", "dataset_id", "seq", "kind"),
     Index("ix_entries_job_id", "job_id", "seq"),
     Index(
         "ix_entries_rare",

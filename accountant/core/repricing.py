@@ -10,8 +10,8 @@ from typing import Any
 
 from accountant.core.books import costs_json, read_costs, read_event, read_reservation, settled
 from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
-from accountant.core.chain import EntryKind, opened
-from accountant.core.corrections import Charge, charge_of, corrected
+from accountant.core.chain import EntryKind
+from accountant.core.corrections import charge_of, corrected
 from accountant.core.currencies import Accounts, Settlement, entry_part, read_demand
 from accountant.core.errors import ExchequerError
 from accountant.core.events import from_json, releases
@@ -85,8 +85,9 @@ def _reserved(body: Body, accounts: Accounts) -> list[Figure]:
     event, asked = recomputed(body)
     costs = {} if accounts.dp is None or not body["costs"] else costs_json(accounts.dp.costs(asked.dp))
     figures = [Figure("event", body["event"], event), *_costs(body["costs"], costs)]
-    others = entry_part(accounts, asked) if "secret" in body else _ex_post_part(asked.ex_post)
-    return [*figures, *_others(body, others, accounts)]
+    figures += _ex_post(_cap(body), str(asked.ex_post))
+    part = entry_part(accounts, asked) if "secret" in body else {}
+    return figures + _secret(_divergence(body), _divergence(part), accounts)
 
 
 def _committed(body: Body, accounts: Accounts, reserve: Body) -> list[Figure]:
@@ -99,27 +100,22 @@ def _committed(body: Body, accounts: Accounts, reserve: Body) -> list[Figure]:
     stated = settled(held.costs, read_costs(body["costs"])) if held.costs else {}
     charged = settled(held.costs, computed) if held.costs else {}
     figures += _costs(costs_json(stated), costs_json(charged))
-    if held.others.ex_post and accounts.ex_post.settlement is Settlement.PLANNED:
-        figures += _others(body, _ex_post_part(held.others.ex_post), accounts, only="ex_post")
-    if "secret" in body and accounts.secret is not None:
-        cost = held.secret_cost
-        if accounts.secret.kind is SecretKind.MANY:
-            cost = accounts.secret.cost(event, read_demand(event, body).secret) or 0
-        figures.append(_secret(body["secret"]["cost"], str(cost), accounts))
-    return figures
+    if accounts.ex_post.settlement is Settlement.PLANNED:  # else it is what was realized, from no parameter
+        figures += _ex_post(_cap(body), str(held.others.ex_post))
+    cost: int | None = held.secret_cost
+    if accounts.secret is not None and accounts.secret.kind is SecretKind.MANY and "secret" in body:
+        cost = accounts.secret.cost(event, read_demand(event, body).secret)
+    return figures + _secret(_divergence(body), str(cost or 0), accounts)
 
 
 def _reversed(body: Body, accounts: Accounts) -> list[Figure]:
     """What the corrected event costs, beside what the correction charges."""
-    reserve = body["reserve"]
     event = None if body["event"] is None else from_json(body["event"])
-    after: Charge = corrected(accounts, reserve, charge_of(reserve, body["corrects"]), event, int(body["cap"]))
+    before = charge_of(body["reserve"], body["corrects"])
+    after = corrected(accounts, body["reserve"], before, event, int(body["cap"]))
     figures = _costs(body["costs"], costs_json(after.costs))
-    if int(body["ex_post"]) or after.ex_post:
-        figures.append(Figure("ex-post cap", *(_epsilon(each) for each in (body["ex_post"], after.ex_post))))
-    if int(body["secret"]) or after.secret:
-        figures.append(_secret(body["secret"], str(after.secret), accounts))
-    return figures
+    figures += _ex_post(body["ex_post"], str(after.ex_post))
+    return figures + _secret(body["secret"], str(after.secret), accounts)
 
 
 # --- figures ------------------------------------------------------------------------------------
@@ -146,33 +142,25 @@ def _decimal(amount: Amount) -> str:
     return f"{main}, δ {to_decimal(amount.delta, DELTA_UNITS)}" if amount.delta else main
 
 
-def _ex_post_part(cap: int) -> dict[str, Any]:
-    return {"ex_post": {"cap": str(cap)}} if cap else {}
+def _cap(body: Body) -> str:
+    return str(body["ex_post"]["cap"]) if "ex_post" in body else "0"
 
 
-def _epsilon(units: object) -> str:
-    return to_decimal(int(str(units)), EPSILON_UNITS)
+def _divergence(body: Body) -> str:
+    return str(body["secret"]["cost"]) if "secret" in body else "0"
 
 
-def _others(body: Body, computed: Body, accounts: Accounts, only: str | None = None) -> list[Figure]:
-    """The ex-post and secret parts."""
-    figures = []
-    if only != "secret" and ("ex_post" in body or "ex_post" in computed):
-        caps = (_epsilon(each["ex_post"]["cap"]) if "ex_post" in each else None for each in (body, computed))
-        figures.append(Figure("ex-post cap", *caps))
-    if only != "ex_post" and ("secret" in body or "secret" in computed):
-        costs = (each["secret"]["cost"] if "secret" in each else "0" for each in (body, computed))
-        figures.append(_secret(*costs, accounts))
-    return figures
+def _ex_post(charged: str, computed: str) -> list[Figure]:
+    """The ex-post cap, in units; nothing where there is none on either side."""
+    if (charged, computed) == ("0", "0"):
+        return []
+    return [Figure("ex-post cap", *(to_decimal(int(each), EPSILON_UNITS) for each in (charged, computed)))]
 
 
-def _secret(stated: str, computed: str, accounts: Accounts) -> Figure:
+def _secret(charged: str, computed: str, accounts: Accounts) -> list[Figure]:
+    """The same on the secret account, which counts nats or, for one exact job, r."""
+    if (charged, computed) == ("0", "0"):
+        return []
     one = accounts.secret is not None and accounts.secret.kind is SecretKind.ONE
     units = DELTA_UNITS if one else EPSILON_UNITS
-    return Figure("secret", *(to_decimal(int(each), units) for each in (stated, computed)))
-
-
-def quoted_plain(body: Body) -> dict[str, Any]:
-    """The body of a REVERSAL with the entries that it quotes in plain values."""
-    quoted = {name: opened(body[name]) for name in ("reserve", "corrects") if name in body}
-    return {**body, **quoted}
+    return [Figure("secret", *(to_decimal(int(each), units) for each in (charged, computed)))]

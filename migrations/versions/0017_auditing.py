@@ -10,8 +10,8 @@ branch_labels = None
 depends_on = None
 
 INDEXES = {
-    "ix_entries_at": ("entries", ["at", "dataset_id", "seq"], None),
-    "ix_entries_actor": ("entries", ["actor", "at", "dataset_id", "seq"], None),
+    "ix_entries_at": ("entries", ["at", "dataset_id", "seq", "kind"], None),
+    "ix_entries_actor": ("entries", ["actor", "at", "dataset_id", "seq", "kind"], None),
     "ix_entries_job_id": ("entries", ["job_id", "seq"], None),
     "ix_entries_rare": (
         "entries",
@@ -23,8 +23,9 @@ INDEXES = {
     "ix_sign_ins_at": ("sign_ins", ["at", "id"], None),
     "ix_jobs_mechanism": ("jobs", ["mechanism"], None),
     "ix_jobs_created_at": ("jobs", ["created_at", "id"], None),
-    "ix_jobs_decided_at": ("jobs", ["decided_at", "id"], "decided_by IS NOT NULL"),
-    "ix_jobs_refused": ("jobs", ["finished_at", "id"], "state = 'refused'"),
+    "ix_jobs_decided_at": ("jobs", ["decided_at", "id", "dataset_id"], "decided_by IS NOT NULL"),
+    "ix_jobs_decided_by": ("jobs", ["decided_by", "decided_at"], "decided_by IS NOT NULL"),
+    "ix_jobs_refused": ("jobs", ["finished_at", "id", "dataset_id", "analyst_id"], "state = 'refused'"),
 }
 
 #: What was registered before there was a log of it: (action, kind, table).
@@ -84,8 +85,8 @@ def log_registrations() -> None:
         for action, kind, table in REGISTERED
     )
     op.execute(
-        "INSERT INTO activity (at, actor_id, actor_name, action, object_kind, object_id, detail) "
-        f"SELECT f.created_at, f.created_by, u.name, f.action, f.kind, f.name, '{{}}' FROM ({found}) f "  # noqa: S608
+        "INSERT INTO activity (at, actor_id, actor_name, action, object_kind, object_id, detail) "  # noqa: S608
+        f"SELECT f.created_at, f.created_by, u.name, f.action, f.kind, f.name, '{{}}' FROM ({found}) f "
         "JOIN users u ON u.id = f.created_by ORDER BY f.created_at"
     )
 

@@ -194,6 +194,22 @@ def _job_form(world: World) -> dict[str, str]:
     }
 
 
+def _checkpoint(world: World) -> str:
+    """The name of a checkpoint that is signed for it."""
+    auditor = world.site.api("auditor")
+    auditor.post(f"/datasets/{world.dataset}/checkpoints")
+    found = auditor.get(f"/checkpoints?dataset={world.dataset}").json["checkpoints"]
+    return str(found[0]["reference"])
+
+
+def _checkpoint_file(world: World) -> Request:
+    return Request("GET", f"/ledger/checkpoints/{_checkpoint(world)}.json")
+
+
+def _sign(world: World) -> dict[str, str]:
+    return {"dataset": world.dataset}
+
+
 def _user(world: World) -> dict[str, Any]:
     return {"name": world.fresh("person")[:60], "password": "correct horse battery", "roles": ["analyst"]}
 
@@ -262,6 +278,12 @@ API: Final[dict[str, Route]] = {
     "api.accept_offer": Route(ANALYST, post("/offers/{offer}/accept")),
     "api.decline_offer": Route(ANALYST, post("/offers/{offer}/decline")),
     "api.withdraw_offer": Route(STEWARD, post("/offers/{offer}/withdraw", REASON)),
+    "api.ledger_entries": Route(OVERSEERS, get("/ledger?dataset={dataset}")),
+    "api.ledger_entry": Route(OVERSEERS, get(f"{DATASET}/ledger/2")),
+    "api.list_refusals": Route(OVERSEERS, get("/refusals")),
+    "api.all_checkpoints": Route(OVERSEERS, get("/checkpoints")),
+    "api.list_activity": Route(OVERSEERS | ADMINISTRATOR, get("/activity")),
+    "api.dataset_report": Route(OVERSEERS, get(f"{DATASET}/report")),
     "api.submit": Route(ASKERS, post("/jobs", _job)),
     "api.jobs": Route(PEOPLE, get("/jobs?dataset={dataset}")),
     "api.job": Route(SEERS, get("/jobs/{published}")),
@@ -362,6 +384,18 @@ PAGES: Final[dict[str, Route]] = {
         STEWARD, send("/jobs/{published}/correction", {"released": "reserved", **REASON}), status=422
     ),
     "inbox.settle": Route(STEWARD, send("/inbox/proposals/{proposal}", {"decision": "withdraw", **REASON})),
+    "auditing.listing": Route(OVERSEERS, get("/ledger?dataset={dataset}")),
+    "auditing.entry": Route(OVERSEERS, get("/ledger/{dataset}/2")),
+    "auditing.hashed": Route(OVERSEERS, get("/ledger/{dataset}/2.json"), file=True),
+    "auditing.refusals": Route(OVERSEERS, get("/ledger/refusals")),
+    "auditing.activity": Route(OVERSEERS | ADMINISTRATOR, get("/ledger/activity")),
+    "auditing.signed": Route(OVERSEERS, get("/ledger/checkpoints")),
+    "auditing.sign": Route(OVERSEERS, send("/ledger/checkpoints", _sign)),
+    "auditing.checkpoint_file": Route(OVERSEERS, _checkpoint_file, file=True),
+    "auditing.keys": Route(OVERSEERS, get("/ledger/keys")),
+    "auditing.keys_file": Route(OVERSEERS, get("/ledger/keys.json"), file=True),
+    "auditing.exports": Route(OVERSEERS, get("/ledger/exports?dataset={dataset}")),
+    "auditing.report": Route(OVERSEERS, get(f"{DATASET}/report")),
     "artifacts.listing": Route(PEOPLE, get("/artifacts?dataset={dataset}")),
     "artifacts.file": Route(SEERS, get("/artifacts/{artifact}"), file=True),
     "models.listing": Route(PEOPLE, get("/models")),

@@ -6,7 +6,7 @@ import re
 import fsspec
 from flask import Response, jsonify, request
 
-from accountant import artifacts
+from accountant import activity, artifacts
 from accountant.core.errors import Conflict, NotFound
 from web.api import api
 from web.api.bodies import read_id, read_limit
@@ -49,7 +49,8 @@ def download(sha256: str) -> Response:
     """An artifact's file, after its bytes were compared with the hash that the ledger holds."""
     if not _SHA256.fullmatch(sha256):
         raise NotFound("artifact", sha256[:64])
-    row = artifacts.find(engine(), sha256, current_actor())
+    actor = current_actor()
+    row = artifacts.find(engine(), sha256, actor)
     try:
         file = fsspec.open(row.uri, "rb").open()
     except OSError:
@@ -67,4 +68,6 @@ def download(sha256: str) -> Response:
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     response.headers["Cache-Control"] = "private, no-cache"
     response.set_etag(sha256)
+    facts = {"dataset": row.dataset, "name": row.name, "job": str(row.job_id)}
+    activity.note(engine(), actor, "artifact downloaded", "artifact", sha256, **facts)
     return response

@@ -102,7 +102,7 @@ def entries_page(wanted: auditing.Wanted, limit: int) -> tuple[list[dict[str, An
     """A page of entries, and the cursor of the next one."""
     before = request.args.get("before") or None
     rows = auditing.entries(engine(), current_actor(), wanted, before=before, limit=limit + 1)
-    return _cut(rows, limit, lambda row: f"{row['dataset']}:{row['seq']}")  # type: ignore[no-any-return]
+    return _cut(rows, limit, lambda row: f"{row['dataset']}:{row['seq']}")
 
 
 @api.get("/datasets/<name>/ledger/<seq>")
@@ -153,13 +153,13 @@ def refusals_page(limit: int) -> tuple[list[dict[str, Any]], str | None]:
         before=UUID(str(read_id(before))) if before else None,
         limit=limit + 1,
     )
-    return _cut(rows, limit, lambda row: row["job"])  # type: ignore[no-any-return]
+    return _cut(rows, limit, lambda row: row["job"])
 
 
 @api.get("/checkpoints")
 @describe(Operation(query={"dataset": TEXT, **PAGING}, answer=_page("checkpoints"), refusals=(404,)))
 def all_checkpoints() -> Response:
-    """Signed checkpoints over all datasets, newest first, each checked now: `problem` is null where it holds."""
+    """Signed checkpoints, newest first, each checked now: `problem` is null where one holds."""
     found, following = checkpoints_page(read_limit())
     return jsonify(checkpoints=found, next=following)
 
@@ -168,7 +168,7 @@ def checkpoints_page(limit: int) -> tuple[list[dict[str, Any]], str | None]:
     """A page of checkpoints with the filters of the address, and the cursor of the next one."""
     named = {name: request.args.get(name) or None for name in ("dataset", "before")}
     rows = auditing.checkpoints(engine(), current_actor(), **named, limit=limit + 1)
-    return _cut(rows, limit, lambda row: row["reference"])  # type: ignore[no-any-return]
+    return _cut(rows, limit, lambda row: row["reference"])
 
 
 @api.get("/activity")
@@ -196,7 +196,7 @@ def activity_page(limit: int) -> tuple[list[dict[str, Any]], str | None]:
     )
     before = request.args.get("before") or None
     rows = journal.listing(engine(), current_actor(), wanted, before=before, limit=limit + 1)
-    return _cut(rows, limit, lambda row: row["cursor"])  # type: ignore[no-any-return]
+    return _cut(rows, limit, lambda row: row["cursor"])
 
 
 @api.get("/datasets/<name>/report")

@@ -15,7 +15,7 @@ from uuid import UUID
 import fsspec
 from flask import Response, request
 
-from accountant import cards, reports
+from accountant import activity, cards, reports
 from accountant.core import parquet, rows
 from accountant.core.cards import markdown
 from accountant.core.errors import Conflict, NotFound, invalid
@@ -38,12 +38,14 @@ def download(job_id: UUID) -> Response:
     """A published output as JSON Lines; its SHA-256, which the ledger holds too, is the ETag."""
     actor = current_actor()
     uri = reports.output_uri(engine(), job_id, actor)
-    sha256 = reports.job(engine(), job_id, actor)["output_sha256"]
+    job = reports.job(engine(), job_id, actor)
     response = Response(blocks(_open(uri, job_id)), mimetype="application/x-ndjson")
     response.headers["Content-Disposition"] = f'attachment; filename="{job_id}.jsonl"'
     response.headers["Cache-Control"] = "private, no-cache"
-    response.set_etag(sha256)
+    response.set_etag(job["output_sha256"])
     response.make_conditional(request)
+    if request.method == "GET" and response.status_code == 200:
+        activity.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=job["dataset"])
     return response
 
 
