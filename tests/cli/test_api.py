@@ -2,11 +2,27 @@
 
 import io
 import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 from stand_ins import StandIn
 
-from web.client import Api, ApiProblem, Unreachable
+from web.client import (
+    Api,
+    ApiProblem,
+    Client,
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    NotSignedIn,
+    RateLimited,
+    ServiceUnavailable,
+    Unreachable,
+    Unreadable,
+    watching,
+)
 
 REQUEST = {"dataset": "reviews", "mechanism": "private-prediction", "model": "small", "parameters": {}}
 
@@ -107,3 +123,130 @@ def test_lists_come_bare_or_wrapped(server: StandIn) -> None:
     server.answers += [(200, [{"name": "a"}]), (200, {"datasets": [{"name": "a"}]})]
     with Api(server.url) as client:
         assert client.datasets() == client.datasets() == [{"name": "a"}]
+
+
+# --- patience -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What is waited for, instead of waiting."""
+    waited: list[float] = []
+    monkeypatch.setattr("web.client.transport._sleep", waited.append)
+    return waited
+
+
+def test_retry_after_is_honoured(server: StandIn, pauses: list[float]) -> None:
+    server.answers += [
+        (429, {}, {"Retry-After": "7"}),
+        (503, {}, {"Retry-After": "11"}),
+        (200, {"name": "a"}),
+    ]
+    with Api(server.url, "secret") as client:
+        client.me()
+    assert pauses == [7.0, 11.0]
+
+
+def test_a_date_to_retry_at_is_honoured(server: StandIn, pauses: list[float]) -> None:
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=40), usegmt=True)
+    server.answers += [(503, {}, {"Retry-After": soon}), (200, {"name": "a"})]
+    with Api(server.url) as client:
+        client.me()
+    assert 30 < pauses[0] <= 40
+
+
+def test_a_long_wait_is_left_to_the_person(server: StandIn, pauses: list[float]) -> None:
+    server.answers += [(429, {"detail": "too many requests"}, {"Retry-After": "3600"}), (200, {})]
+    with Api(server.url) as client, pytest.raises(RateLimited) as caught:
+        client.me()
+    assert caught.value.retry_after == 3600
+    assert pauses == []
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_an_act_is_not_repeated_however_politely_it_was_put_off(
+    server: StandIn, pauses: list[float], status: int
+) -> None:
+    for act in ("approve", "confirm"):
+        server.answers = [(status, {}, {"Retry-After": "1"}), (200, {})]
+        with Api(server.url) as client, pytest.raises(ApiProblem):
+            getattr(client, act)("7", "fits")
+        server.answers = [(status, {}, {"Retry-After": "1"}), (200, {})]
+        with Api(server.url) as client, pytest.raises(ApiProblem):
+            client.set_policy("reviews", {})  # somebody else's change may have come in between
+    assert pauses == []
+    assert len(server.requests) == 4
+
+
+def test_a_submission_without_an_answer_says_its_key(server: StandIn, pauses: list[float]) -> None:
+    server.answers += ["drop"] * 2
+    with Api(server.url, attempts=2) as client, pytest.raises(Unreachable) as caught:
+        client.submit(REQUEST)
+    sent = {each[2]["Idempotency-Key"] for each in server.requests}
+    assert sent == {caught.value.key}
+
+
+def test_no_redirect_takes_the_token_elsewhere(server: StandIn) -> None:
+    server.answers.append((302, {}, {"Location": "http://127.0.0.1:9/api/v1/me"}))
+    with Api(server.url, "secret") as client, pytest.raises(ApiProblem) as caught:
+        client.me()
+    assert caught.value.status == 302
+    assert len(server.requests) == 1
+
+
+def test_no_proxy_stands_before_this_machine(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    server.answers.append((200, {"name": "ada"}))
+    with Api(server.url, attempts=1) as client:
+        assert client.me() == {"name": "ada"}
+
+
+KINDS = [
+    (401, NotSignedIn),
+    (403, Forbidden),
+    (404, NotFound),
+    (409, Conflict),
+    (422, InvalidRequest),
+    (429, RateLimited),
+    (503, ServiceUnavailable),
+    (504, ServiceUnavailable),
+    (500, ApiProblem),
+]
+
+
+@pytest.mark.parametrize(("status", "kind"), KINDS)
+def test_answers_are_typed_errors(
+    server: StandIn, pauses: list[float], status: int, kind: type[ApiProblem]
+) -> None:
+    server.answers.append((status, {"detail": "no", "code": "x"}))
+    with Api(server.url, attempts=1) as client, pytest.raises(kind) as caught:
+        client.me()
+    assert type(caught.value) is kind
+    assert (caught.value.status, caught.value.code) == (status, "x")
+
+
+def test_another_program_at_the_address_is_told(server: StandIn) -> None:
+    server.answers.append((200, b"<html>a printer</html>"))
+    with Api(server.url) as client, pytest.raises(Unreadable, match="is this an Exchequer server"):
+        client.me()
+
+
+def test_a_server_of_another_version_is_told(server: StandIn) -> None:
+    server.answers.append((200, {"name": "reviews", "state": "ready"}))
+    with Client(server.url) as client, pytest.raises(Unreadable, match="install the version"):
+        client.dataset("reviews")
+
+
+def test_a_wait_outlives_a_server_that_restarts(
+    server: StandIn, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("web.client.watching.time.sleep", pauses.append)
+    document = {"id": "7", "state": "running", "progress": {"done": 1, "total": 2}}
+    server.answers += [(200, document), (503, {}), (503, {}), (200, document | {"state": "succeeded"})]
+    with Api(server.url, attempts=1) as client:
+        found = watching.watch(lambda: client.job("7"), watching.ended, watching.silent)
+    assert found["state"] == "succeeded"
+    server.answers += [(503, {})]
+    with Api(server.url, attempts=1) as client, pytest.raises(ServiceUnavailable):
+        watching.watch(lambda: client.job("7"), watching.ended, watching.silent)  # it was never seen

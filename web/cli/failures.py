@@ -71,7 +71,8 @@ def told(error: ExchequerError) -> Told:
     """What to say of an error."""
     problems: tuple[FieldProblem, ...] = getattr(error, "problems", ())
     if problems:
-        return Told(tuple(map(sentence, problems)), CORRECT_IT, BAD_INPUT)
+        step = getattr(error, "suggestion", "") or CORRECT_IT
+        return Told(tuple(map(sentence, problems)), step, BAD_INPUT)
     match error:
         case ApiProblem():
             return _answer(error)
@@ -158,7 +159,7 @@ def report(error: ExchequerError, next_step: str | None = None, **more: Any) -> 
             err.print(f"  {printable(step)}", soft_wrap=True)
         return found.exit_code
     for line in found.lines[:-1]:
-        complain(line if step != CORRECT_IT else f"{line} {CORRECT_IT}")
+        complain(f"{line} {CORRECT_IT}" if step == CORRECT_IT else line)
     complain(" ".join(filter(None, (found.lines[-1], step))))
     return found.exit_code
 

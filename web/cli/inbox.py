@@ -34,11 +34,11 @@ def inbox(as_json: Json = False) -> None:
             for each in jobs
         ]
         out.print(table(["job", "asks for", "ε", "by, until"], rows, right="ε", whole="job"))
-        say("decide: exchequer approve ID --reason TEXT, or exchequer refuse ID --reason TEXT")
+        say("decide: exchequer approve (or refuse) ID --reason TEXT")
     if proposals:
         found = [(each["id"], f"{each['dataset']}: {what(each)}", each["proposed_by"]) for each in proposals]
         out.print(table(["proposal", "would", "by"], found, whole="proposal"))
-        say("decide: exchequer confirm ID --reason TEXT, or exchequer withdraw ID --reason TEXT")
+        say("decide: exchequer confirm (or withdraw) ID --reason TEXT")
 
 
 def _who(job: dict[str, Any]) -> str:

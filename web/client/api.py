@@ -15,7 +15,15 @@ from urllib.parse import unquote
 import httpx
 
 from accountant.core.errors import ExchequerError
-from web.client.errors import Json, NotFound, RateLimited, ServiceUnavailable, Unreachable
+from web.client.errors import (
+    ApiProblem,
+    InvalidRequest,
+    Json,
+    NotFound,
+    RateLimited,
+    ServiceUnavailable,
+    Unreachable,
+)
 from web.client.transport import Transport, Writable, part
 
 PAGE = 200  # rows of a page: the most that the service answers with
@@ -253,25 +261,26 @@ class Api(Transport):
     ) -> httpx.Response:
         try:
             return super()._send(method, path, repeat=repeat, stream=stream, **options)
-        except NotFound as error:
-            error.near = self._near(path, options.get("json"))
+        except (NotFound, InvalidRequest) as error:
+            error.near = tuple(self._near(error, path, options.get("json") or {}))
             raise
 
-    def _near(self, path: str, body: Mapping[str, Any] | None) -> tuple[str, ...]:
-        """Names close to those that a refused request used and nothing has."""
+    def _near(self, error: ApiProblem, path: str, body: Mapping[str, Any]) -> Iterator[str]:
+        """Names close to those that a refused request uses and nothing has."""
+        asked = [
+            (f"{p.field}s", body.get(p.field)) for p in error.problems if p.field in ("dataset", "model")
+        ]
         segments = path.split("/")
-        asked = [("datasets", unquote(segments[2]))] if segments[1] == "datasets" and segments[2:] else []
-        asked += [(f"{kind}s", str(body[kind])) for kind in ("dataset", "model") if body and body.get(kind)]
-        near: list[str] = []
+        if error.status == 404 and segments[1] == "datasets" and segments[2:]:
+            asked.append(("datasets", unquote(segments[2])))
         for kind, name in asked:
             try:
-                found = super()._send("GET", f"/{kind}").json()[kind]
-                known = {str(each["name"]).casefold(): str(each["name"]) for each in found}
+                listed = super()._send("GET", f"/{kind}").json()[kind]
+                known = {str(each["name"]).casefold(): str(each["name"]) for each in listed}
             except (ExchequerError, ValueError, LookupError, TypeError):
                 continue  # the first error says what matters
-            if name not in known.values():
-                near += [known[each] for each in difflib.get_close_matches(name.casefold(), known)]
-        return tuple(near)
+            if isinstance(name, str) and name not in known.values():
+                yield from (known[each] for each in difflib.get_close_matches(name.casefold(), known))
 
 
 def _given(named: Mapping[str, Any]) -> Json:

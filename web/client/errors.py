@@ -52,14 +52,23 @@ class ApiProblem(ExchequerError):
         self.status, self.code, self.detail, self.problems = status, code, detail, problems
         self.key: str | None = None
         self.retry_after: float | None = None
+        self.near: tuple[str, ...] = ()
         super().__init__("; ".join(map(str, problems)) or detail)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}. {self.suggestion}" if self.near else super().__str__()
+
+    @property
+    def suggestion(self) -> str:
+        """The names that may have been meant, as a question."""
+        return f"Did you mean {' or '.join(map(repr, self.near))}?" if self.near else ""
 
     def facts(self) -> Json:
         """What a program may branch on."""
         problems = [
             {"field": each.field, "problem": each.problem, "allowed": each.allowed} for each in self.problems
         ]
-        return {"status": self.status, "problems": problems}
+        return {"status": self.status, "problems": problems, "near": list(self.near)}
 
     @staticmethod
     def of(response: httpx.Response) -> "ApiProblem":
@@ -95,15 +104,6 @@ class Forbidden(ApiProblem):
 
 class NotFound(ApiProblem):
     """There is no such thing, or it isn't yours to see. `near`: names that you may have meant."""
-
-    near: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        meant = " or ".join(repr(each) for each in self.near)
-        return f"{self.detail}. Did you mean {meant}?" if meant else self.detail
-
-    def facts(self) -> Json:
-        return {**super().facts(), "near": list(self.near)}
 
 
 class Conflict(ApiProblem):
