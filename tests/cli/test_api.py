@@ -4,6 +4,7 @@ import io
 import json
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 
 import pytest
 from stand_ins import StandIn
@@ -120,9 +121,29 @@ def test_results_are_streamed_to_a_file(server: StandIn) -> None:
 
 
 def test_lists_come_bare_or_wrapped(server: StandIn) -> None:
-    server.answers += [(200, [{"name": "a"}]), (200, {"datasets": [{"name": "a"}]})]
+    server.answers += [(200, [{"id": "a"}]), (200, {"keys": [{"id": "a"}]})]
     with Api(server.url) as client:
-        assert client.datasets() == client.datasets() == [{"name": "a"}]
+        assert client.keys() == client.keys() == [{"id": "a"}]
+
+
+def test_pages_follow_what_an_answer_says_comes_next(server: StandIn) -> None:
+    server.answers += [
+        (200, {"jobs": [{"id": n}], "next": following}) for n, following in ((1, "abc"), (2, None))
+    ]
+    with Api(server.url) as client:
+        assert [each["id"] for each in client.all_jobs(dataset="reviews")] == [1, 2]
+    assert "cursor" not in server.requests[0][1]
+    assert "cursor=abc" in server.requests[1][1]
+    assert all("dataset=reviews" in each[1] for each in server.requests)
+
+
+def test_an_upload_is_sent_as_it_lies(server: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_bytes(b"text\n" + b"hello\n" * 100_000)
+    server.answers.append((201, {"address": "upload:1"}))
+    with Api(server.url) as client, file.open("rb") as content:
+        client.upload(content, file.stat().st_size)
+    assert server.requests[0][3] == file.read_bytes()
 
 
 # --- patience -------------------------------------------------------------------------------------

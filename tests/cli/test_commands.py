@@ -71,7 +71,7 @@ def test_login_keeps_a_token_for_this_server_only(
 ) -> None:
     monkeypatch.setenv("EXCHEQUER_PASSWORD", "open sesame")
     session = {"token": "t0ken", "name": "ada", "roles": ["analyst"], "expires_at": "tomorrow"}
-    server.answers += [(200, session), (200, [])]
+    server.answers += [(200, session), (200, {"datasets": []})]
     found = exchequer("login", "--name", "ada", "--url", server.url + "/")
     assert found.exit_code == 0
     assert "t0ken" not in found.output

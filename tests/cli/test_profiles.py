@@ -70,17 +70,20 @@ def test_the_python_client_is_whom_login_left(server: StandIn, monkeypatch: pyte
         connect("wrok")
 
 
-def test_logout_ends_the_token_there_and_here(exchequer: Run, server: StandIn) -> None:
+def test_logout_forgets_one_and_ends_all_where_asked(exchequer: Run, server: StandIn) -> None:
     profiles.keep(Profile(server.url, "ada", "one"), "work")
     profiles.keep(Profile(server.url, "bob", "two"), "home")
-    server.answers.append((204, b""))
     assert exchequer("logout", "--profile", "work").exit_code == 0
-    assert server.requests[-1][:2] == ("DELETE", "/api/v1/session")
-    assert sent(server) == "Bearer one"
+    assert server.requests == []
     assert list(profiles.read().known) == ["home"]
-    server.answers.append((500, {}))  # the server can't: forgotten here all the same
-    found = exchequer("logout", "--json")
-    assert json.loads(found.stdout) == {"profile": "home", "token_ended": False}
+    server.answers.append((500, {}))  # it is not ended, so it is not forgotten either
+    assert exchequer("logout", "--everywhere").exit_code == 1
+    assert list(profiles.read().known) == ["home"]
+    server.answers.append((200, {"name": "bob"}))
+    found = exchequer("logout", "--everywhere", "--json")
+    assert json.loads(found.stdout) == {"profile": "home", "ended_everywhere": True}
+    assert server.requests[-1][:2] == ("POST", "/api/v1/me/sign-out-everywhere")
+    assert sent(server) == "Bearer two"
     assert exchequer("logout").exit_code == 1
 
 

@@ -109,21 +109,21 @@ def test_a_refused_job_names_cap_asked_left_and_what_fits(
 
 def test_one_key_is_one_job(open_bench: Bench, as_person: Callable[[Actor], Client]) -> None:
     client = as_person(open_bench.analyst)
-    first, again = (ask(open_bench, client, key="cell 4") for _ in range(2))
+    first, again = (ask(open_bench, client, key="cell-4") for _ in range(2))
     assert first.id == again.id
     assert ask(open_bench, client).id != first.id
     with pytest.raises(exchequer.Conflict):
-        ask(open_bench, client, 11, key="cell 4")
+        ask(open_bench, client, 11, key="cell-4")
 
 
 def test_jobs_are_read_page_after_page(
     open_bench: Bench, as_person: Callable[[Actor], Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import web.client.api
+    import web.client.transport
 
     made = [str(open_bench.submit(1)) for _ in range(7)]
     client = as_person(open_bench.analyst)
-    monkeypatch.setattr(web.client.api, "PAGE", 3)
+    monkeypatch.setattr(web.client.transport, "PAGE", 3)
     found = [each.id for each in client.jobs(dataset=open_bench.dataset, state="queued")]
     assert found == made[::-1]
     entries = [each.seq for each in as_person(open_bench.auditor).dataset(open_bench.dataset).ledger()]

@@ -1,17 +1,15 @@
-"""`submit`, `jobs`, `job`, `result`."""
+"""`submit`, `jobs`, `job`."""
 
-import io
 import json
 import shlex
 from contextlib import suppress
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import typer
 
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
-from web.cli import completing
 from web.cli.failures import report
-from web.cli.options import DatasetOption, JobId, Json, Output, Timeout
+from web.cli.options import DatasetOption, JobId, Json, Timeout
 from web.cli.output import (
     REFUSED,
     err,
@@ -21,7 +19,6 @@ from web.cli.output import (
     print_json,
     read_text,
     require_finite,
-    save,
     say,
     stop,
     table,
@@ -31,7 +28,6 @@ from web.cli.profile import connect
 from web.client import watching
 from web.client.api import Api
 from web.client.errors import JobFailed, Refused, StillWaiting
-from web.client.files import Hashing
 from web.client.watching import UNSUCCESSFUL, amount_text, state_text
 
 Job = dict[str, Any]
@@ -245,30 +241,3 @@ def price_text(job: Job) -> str:
 def _decision(job: Job) -> str | None:
     by = f"{job['decided_by']}: " if job.get("decided_by") else ""
     return f"{by}{job['decision_reason']}" if job["decision_reason"] else None
-
-
-def result(
-    job_id: Annotated[str, typer.Argument(metavar="ID", autocompletion=completing.succeeded)],
-    output: Output = "-",
-    as_json: Json = False,
-) -> None:
-    """Save the texts that a job published, as JSON Lines. --json without -o: one array."""
-    with connect() as client:
-        if as_json and output == "-":
-            text = io.BytesIO()
-            _save_checked(client, job_id, text)
-            print_json([json.loads(line) for line in text.getvalue().splitlines()])
-            return
-        save(output, lambda file: _save_checked(client, job_id, file))
-    if as_json:
-        print_json({"job": job_id, "file": output})
-    elif output != "-":
-        note(f"saved {output}")
-
-
-def _save_checked(client: Api, job_id: str, file: BinaryIO) -> None:
-    """The bytes of a result. Raises Altered where they are not those that the ledger names."""
-    sha256 = client.job(job_id).get("output_sha256")
-    hashing = Hashing(file)
-    client.save_result(job_id, hashing)
-    hashing.check(sha256)

@@ -1,14 +1,15 @@
 """`ledger`: entries, exports, checkpoints, keys, and the check of a live ledger."""
 
 import json
-from typing import Annotated, Any, BinaryIO
+from itertools import islice
+from typing import Annotated, Any
 
 import typer
 
 from accountant.core.errors import invalid
-from web.cli import bootstrap
-from web.cli.options import DatasetName, Json, Output
-from web.cli.output import REFUSED, note, out, print_json, save, say, stop, table
+from web.cli import bootstrap, completing
+from web.cli.options import DatasetName, DatasetOption, Json, Output
+from web.cli.output import REFUSED, facts, note, out, print_json, save, save_json, say, stop, table
 from web.cli.profile import connect
 
 FORMATS = ("jsonl", "csv", "parquet")
@@ -74,6 +75,40 @@ def _what(entry: dict[str, Any]) -> str:
             return f"job {str(entry['job'])[:8]} {body.get('outcome') or body.get('reason') or ''}".rstrip()
 
 
+@ledgers.command("entry")
+def entry(dataset: DatasetName, seq: int, as_json: Json = False) -> None:
+    """Show one entry as it is hashed, priced anew, with the balances after it."""
+    with connect() as client:
+        found = client.entry(dataset, seq)
+    if as_json:
+        print_json(found)
+        return
+    rows = (
+        (name.replace("_", " "), value if isinstance(value, str | int) else json.dumps(value, indent=1))
+        for name, value in found.items()
+    )
+    out.print(facts(rows))
+
+
+@ledgers.command("find")
+def find(
+    dataset: DatasetOption = None,
+    kind: Annotated[str | None, typer.Option(help="ALLOW, RESERVE, COMMIT, VOID or REVERSAL.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Who.")] = None,
+    mechanism: Annotated[str | None, typer.Option()] = None,
+    job: Annotated[str | None, typer.Option()] = None,
+    since: Annotated[str | None, typer.Option(metavar="DAY")] = None,
+    until: Annotated[str | None, typer.Option(metavar="DAY")] = None,
+    limit: Annotated[int, typer.Option(min=1)] = 50,
+    as_json: Json = False,
+) -> None:
+    """Find entries over all datasets, newest first."""
+    wanted = {"dataset": dataset, "kind": kind, "actor": actor, "mechanism": mechanism, "job": job}
+    with connect() as client:
+        entries = list(islice(client.entries(**wanted, since=since, until=until), limit))
+    print_json(entries) if as_json else out.print(entry_table(entries))
+
+
 @ledgers.command("ex-post")
 def ex_post(dataset: DatasetName, as_json: Json = False) -> None:
     """Show what ex-post jobs really cost beside their caps. The figures depend on the data."""
@@ -127,11 +162,16 @@ def checkpoint(dataset: DatasetName, output: Output = "-", as_json: Json = False
 
 @ledgers.command("checkpoints")
 def checkpoints(
-    dataset: DatasetName, limit: Annotated[int, typer.Option(min=1)] = 50, as_json: Json = False
+    dataset: Annotated[str | None, typer.Argument(autocompletion=completing.datasets)] = None,
+    limit: Annotated[int, typer.Option(min=1)] = 50,
+    as_json: Json = False,
 ) -> None:
-    """List the checkpoints that were handed out, newest first."""
+    """List the checkpoints that were handed out, of a dataset or all, newest first."""
     with connect() as client:
-        found = client.checkpoints(dataset, limit=limit)
+        if dataset is None:
+            found = list(islice(client.all_checkpoints(), limit))
+        else:
+            found = client.checkpoints(dataset, limit=limit)
     if as_json:
         print_json(found)
         return
@@ -195,12 +235,3 @@ def _checked_here(dataset: str | None) -> dict[str, list[str]]:
     nobody = Actor(UUID(int=0), "bootstrap", frozenset({"auditor"}))
     names = [each["name"] for each in reports.datasets(engine, nobody)] if dataset is None else [dataset]
     return {name: reports.check(engine, name) for name in names}
-
-
-def save_json(target: str, document: dict[str, Any]) -> None:
-    """One JSON document as a file."""
-
-    def write(file: BinaryIO) -> None:
-        file.write((json.dumps(document, indent=2) + "\n").encode())
-
-    save(target, write)

@@ -105,7 +105,7 @@ def stop(code: int) -> NoReturn:
 # --- files --------------------------------------------------------------------------------------
 
 
-def save(target: str, write: Callable[[BinaryIO], None]) -> None:
+def save(target: str, write: Callable[[BinaryIO], object]) -> None:
     """Let `write` fill the file `target`, or standard output for "-".
 
     The file appears under its name only when it is whole.
@@ -117,6 +117,12 @@ def save(target: str, write: Callable[[BinaryIO], None]) -> None:
     path = Path(target)
     with _draft(path) as file:
         write(file)
+
+
+def save_json(target: str, document: Any) -> None:
+    """One JSON document as a file."""
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    save(target, lambda file: file.write(text.encode()))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from accountant.core.errors import ExchequerError, invalid
+from accountant.core.errors import invalid
 from web.cli import completing
 from web.cli.options import Json
 from web.cli.output import Failed, note, out, print_json, say, table
@@ -96,30 +96,27 @@ def logout(
     profile: Annotated[
         str | None, typer.Option("--profile", metavar="NAME", autocompletion=completing.profiles)
     ] = None,
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="End all your sessions and tokens of sign-ins there, too.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Forget a profile and its token: the one in use, or the one that is named."""
     name = profiles.name_in_use(profile or Selected.name)
     if name is None:
         raise Failed("you are signed in nowhere. `exchequer profiles` lists what is kept.")
-    ended = _end(profiles.named(name))
+    kept = profiles.named(name)
+    if everywhere:
+        with Api(kept.url, kept.token) as api:
+            api.sign_out_everywhere()
     profiles.forget(name)
     if as_json:
-        print_json({"profile": name, "token_ended": ended})
+        print_json({"profile": name, "ended_everywhere": everywhere})
+    elif everywhere:
+        say(f"signed out of {name}, everywhere")
     else:
-        say(f"signed out of {name}" if ended else f"forgot {name}; its token ends by itself")
-
-
-def _end(profile: Profile) -> bool:
-    """End a token on its server, where that answers; the profile is forgotten all the same."""
-    if profile.token is None:
-        return False
-    try:
-        with Api(profile.url, profile.token, timeout_seconds=5, attempts=1) as api:
-            api.sign_out()
-    except ExchequerError:
-        return False
-    return True
+        ends = f" on {kept.expires_at[:10]}" if kept.expires_at else " by itself"
+        say(f"forgot {name}; its token ends{ends}, or now with `exchequer logout --everywhere`")
 
 
 def whoami(as_json: Json = False) -> None:
@@ -158,3 +155,13 @@ def list_profiles(
             for each in rows
         ]
         out.print(table(["", "profile", "server", "as", "until"], shown))
+
+
+def password(as_json: Json = False) -> None:
+    """Choose another password. Your sessions and tokens of sign-ins end; sign in again after."""
+    _require_somebody("password", "somebody at a terminal")
+    current = str(typer.prompt("Password now", hide_input=True, err=True))
+    new = str(typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True))
+    with connect() as client:
+        found = client.change_password(current, new)
+    print_json(found) if as_json else say("changed; sign in again: exchequer login")

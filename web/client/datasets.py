@@ -105,6 +105,10 @@ class Dataset:
         """The budget as a picture: displays itself in a notebook, and `save(path)` writes the SVG."""
         return budget_chart(self.budget())
 
+    def spending(self) -> Json:
+        """What is left over time, and what it went on by month, analyst and mechanism."""
+        return self._api.spending(self.name)
+
     # --- the steward's and the auditor's --------------------------------------------------------------
 
     def allow(self, epsilon: str | None, delta: str | None, reason: str, **others: Any) -> Json | None:

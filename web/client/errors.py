@@ -127,6 +127,7 @@ KINDS: Mapping[int, type[ApiProblem]] = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
+    412: Conflict,
     413: InvalidRequest,
     422: InvalidRequest,
     429: RateLimited,

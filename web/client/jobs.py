@@ -138,19 +138,32 @@ class Job:
         }
         return frame
 
-    def download(self, path: str | Path) -> Path:
-        """Save what it published. The file appears when it is whole and its hash is the ledger's."""
+    def download(self, path: str | Path, *, format: str = "jsonl", card: bool = False) -> Path:
+        """Save what it published, as `jsonl`, `csv` or `parquet`; with `card`, in a zip with its data card.
+
+        The file appears when it is whole. JSON Lines are what was released: their hash is the ledger's.
+        """
         target = Path(path)
         with draft(target) as file:
-            self._save(Hashing(file))
+            if format == "jsonl" and not card:
+                self._save(Hashing(file))
+            else:
+                self._ready()._api.save_output(self.id, format, file, card=card)
         return target
 
+    def card(self) -> Json:
+        """Its data card: what was published, what holds of it, and where the ledger says so."""
+        return self._ready()._api.card(self.id)
+
     def _save(self, file: Hashing) -> None:
+        self._ready()._api.save_result(self.id, file)
+        file.check(self.facts.output_sha256)
+
+    def _ready(self) -> Self:
+        """As it stands now. Raises Refused or JobFailed where it can't succeed any more."""
         if self.state not in watching.ENDED:
             self.refresh()
-        self._checked()
-        self._api.save_result(self.id, file)
-        file.check(self.facts.output_sha256)
+        return self._checked()
 
     def artifacts(self) -> list[Artifact]:
         """What it released besides texts; a job that reads only these costs nothing."""

@@ -7,7 +7,7 @@ sent again. `Retry-After` is honoured; a server that asks for more than a minute
 
 import ipaddress
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -23,6 +23,10 @@ _LONGEST_PAUSE_SECONDS = 2.0
 _LONGEST_REQUESTED_PAUSE_SECONDS = 60.0
 _AWAY = (429, 502, 503, 504)
 _backoff = wait_random_exponential(multiplier=0.2, max=_LONGEST_PAUSE_SECONDS)
+
+
+PAGE = 200  # rows of a page: the most that the service answers with
+Key = Callable[[Json], Json]  # the parameters that continue a listing after a row
 
 
 class Writable(Protocol):
@@ -79,6 +83,27 @@ class Transport:
         """A list, bare or as the member `name` of an object."""
         found = _document(self._send("GET", path, **options))
         return list(found[name] if isinstance(found, dict) else found)
+
+    def _pages(
+        self, path: str, name: str, query: Mapping[str, Any], *, turn: str = "cursor", key: Key | None = None
+    ) -> Iterator[Json]:
+        """Every row of a listing, read a page at a time.
+
+        `next` of an answer goes into the parameter `turn`; a listing without it continues by `key` of the
+        last row, until a page is not full.
+        """
+        asked = {"limit": PAGE, **given(query)}
+        while True:
+            found = _document(self._send("GET", path, params=asked))
+            rows = found[name]
+            yield from rows
+            if "next" in found:
+                following = found["next"] and {turn: found["next"]}
+            else:
+                following = key(rows[-1]) if key is not None and len(rows) == asked["limit"] else None
+            if not following:
+                return
+            asked = {**asked, **following}
 
     def _json(self, method: str, path: str, *, repeat: bool | None = None, **options: Any) -> Json:
         response = self._send(method, path, repeat=repeat, **options)
@@ -182,3 +207,8 @@ def is_loopback(url: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def given(named: Mapping[str, Any]) -> Json:
+    """What was given: nothing is sent for the rest."""
+    return {name: value for name, value in named.items() if value is not None}
