@@ -32,6 +32,20 @@ class DataRoutes(Transport):
         """Add data to a dataset, on the same account; `layout`: text_template, unit_column, label_column."""
         return self._json("POST", f"/datasets/{part(name)}/versions", json={"uri": uri, **layout})
 
+    def meaning(self, epsilon: str, delta: str, **of: str) -> Json:
+        """The bound on a guesser for an (ε, δ). `of`: neighbours, unit."""
+        return self._json("GET", "/meaning", params={"epsilon": epsilon, "delta": delta, **of})
+
+    def preview_allowance(self, name: str, epsilon: str | None, delta: str | None, **others: Any) -> Json:
+        """What an allowance would change: every limit before and after; nothing is written (stewards)."""
+        body = {"epsilon": epsilon, "delta": delta, "reason": "", **others}
+        path = f"/datasets/{part(name)}/allowance/preview"
+        return self._json("POST", path, json=body, repeat=True)
+
+    def policy(self, name: str) -> Json:
+        """A dataset's policy alone."""
+        return self._json("GET", f"/datasets/{part(name)}/policy")
+
     def set_policy(self, name: str, policy: Mapping[str, Any]) -> Json:
         """Replace a dataset's policy."""
         return self._json("PUT", f"/datasets/{part(name)}/policy", json=dict(policy))
