@@ -175,6 +175,10 @@ def checkpoints(
     if as_json:
         print_json(found)
         return
+    if dataset is None:
+        rows = [(each["dataset"], each["seq"], each["at"][:19], each["problem"] or "holds") for each in found]
+        out.print(table(["dataset", "entry", "UTC", "checked now"], rows, right="entry", whole="UTC"))
+        return
     documents = [each["checkpoint"] for each in found]
     rows = [(each["seq"], each["at"][:19], each["head"][:16], each["key"][:16]) for each in documents]
     out.print(table(["entry", "UTC", "head", "key"], rows, right="entry", whole="UTC head key"))
