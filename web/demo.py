@@ -20,13 +20,14 @@ from accountant.core.budget import exact
 from accountant.core.verification import summary
 from accountant.settings import Settings
 from web.cli import bootstrap
-from web.cli.data import data_refused, model_refused, show_account, wait_for_dataset, wait_for_model
+from web.cli.data import data_refused, show_account, wait_for_dataset
 from web.cli.jobs import decided, explain_refusal, follow
 from web.cli.ledger import entry_table
+from web.cli.models import model_refused, wait_for_model
 from web.cli.output import Failed, facts, out, printable, save
 from web.cli.stack import sign_in_here, start
 from web.cli.verify import verified
-from web.client import ApiProblem, Client
+from web.client import Api, NotFound
 
 DATASET = "sample-reviews"
 MODEL = "sample-model"
@@ -70,9 +71,9 @@ def run() -> None:
     sign_in_here(configured, address)
     tokens = {name: bootstrap.issue_token(configured, name) for name in PEOPLE}
     with (
-        Client(address, tokens["steward"]) as steward,
-        Client(address, tokens["analyst"]) as analyst,
-        Client(address, tokens["auditor"]) as auditor,
+        Api(address, tokens["steward"]) as steward,
+        Api(address, tokens["analyst"]) as analyst,
+        Api(address, tokens["auditor"]) as auditor,
     ):
         _register(step, steward, configured)
         request = _price(step, analyst)
@@ -85,7 +86,7 @@ def run() -> None:
 # --- before the job -----------------------------------------------------------------------------
 
 
-def _register(step: Steps, steward: Client, configured: Settings) -> None:
+def _register(step: Steps, steward: Api, configured: Settings) -> None:
     """The model, the dataset and its allowance, each unless it is there."""
     sample = bootstrap.sample()
     folder = bootstrap.kept_sample(configured)
@@ -115,12 +116,10 @@ def _register(step: Steps, steward: Client, configured: Settings) -> None:
     tell(f"allowed: ε {account['epsilon']} at δ {account['delta']}; used so far: {account['used_share']:.1%}")
 
 
-def _dataset(steward: Client, sample: Any, folder: Path) -> dict[str, Any]:
+def _dataset(steward: Api, sample: Any, folder: Path) -> dict[str, Any]:
     try:
         found = steward.dataset(DATASET)
-    except ApiProblem as problem:
-        if problem.status != 404:
-            raise
+    except NotFound:
         found = steward.add_dataset(
             {
                 "name": DATASET,
@@ -156,7 +155,7 @@ def parameters() -> dict[str, Any]:
     }
 
 
-def _price(step: Steps, analyst: Client) -> dict[str, Any]:
+def _price(step: Steps, analyst: Api) -> dict[str, Any]:
     step(
         "The analyst asks for the price",
         "It follows from public parameters alone, so asking is free: every token is drawn from the mean of "
@@ -181,7 +180,7 @@ def _price(step: Steps, analyst: Client) -> dict[str, Any]:
 # --- the job ------------------------------------------------------------------------------------
 
 
-def _run_job(step: Steps, request: dict[str, Any], analyst: Client, steward: Client) -> dict[str, Any]:
+def _run_job(step: Steps, request: dict[str, Any], analyst: Api, steward: Api) -> dict[str, Any]:
     """Submit, decide, and wait. Returns the job that succeeded."""
     step("The analyst submits the job", "Nothing is spent before a steward approves: the policy says so.")
     job = _decided(analyst, request)
@@ -208,14 +207,14 @@ def _run_job(step: Steps, request: dict[str, Any], analyst: Client, steward: Cli
     return job
 
 
-def _decided(analyst: Client, request: dict[str, Any]) -> dict[str, Any]:
+def _decided(analyst: Api, request: dict[str, Any]) -> dict[str, Any]:
     job = decided(analyst, analyst.submit(request), DECISION_SECONDS)
     if job["state"] == "submitted":
         raise Failed("no worker has looked at the job. See `exchequer status`, then run the demo again.")
     return job
 
 
-def _raise_allowance(step: Steps, job: dict[str, Any], steward: Client) -> None:
+def _raise_allowance(step: Steps, job: dict[str, Any], steward: Api) -> None:
     """Show the refusal, then let the steward allow more."""
     tell("refused, and a refusal costs nothing:")
     explain_refusal(job)
@@ -230,7 +229,7 @@ def _raise_allowance(step: Steps, job: dict[str, Any], steward: Client) -> None:
     tell(f"allowed: ε {account['epsilon']} → {raised:g}")
 
 
-def _show_texts(step: Steps, analyst: Client, job: dict[str, Any]) -> None:
+def _show_texts(step: Steps, analyst: Api, job: dict[str, Any]) -> None:
     """Three texts, each of another kind of business."""
     file = io.BytesIO()
     analyst.save_result(job["id"], file)
@@ -269,7 +268,7 @@ def _kind(text: dict[str, Any]) -> str:
 # --- after the job ------------------------------------------------------------------------------
 
 
-def _audit(step: Steps, auditor: Client, configured: Settings) -> None:
+def _audit(step: Steps, auditor: Api, configured: Settings) -> None:
     """The ledger, its export, and the check that needs no server."""
     step(
         "The auditor reads the ledger and checks it offline",

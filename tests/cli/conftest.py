@@ -25,7 +25,8 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("EXCHEQUER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("EXCHEQUER_URL", "http://127.0.0.1:9")
-    monkeypatch.delenv("EXCHEQUER_TOKEN", raising=False)
+    for name in ("TOKEN", "PROFILE", "PASSWORD"):
+        monkeypatch.delenv(f"EXCHEQUER_{name}", raising=False)
     settings.load.cache_clear()
     yield
     settings.load.cache_clear()
@@ -80,14 +81,16 @@ def server() -> Iterator[StandIn]:
                 self.close_connection = True
                 self.connection.close()
                 return
-            status, document = answer
+            status, document, *headers = answer
             data = document if isinstance(document, bytes) else json.dumps(document).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
+            for name, value in (headers[0] if headers else {}).items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
 
-        do_GET = do_POST = do_PUT = answer
+        do_GET = do_POST = do_PUT = do_DELETE = answer
 
         def log_message(self, *_: object) -> None:
             """Silence."""

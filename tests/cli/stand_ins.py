@@ -52,7 +52,7 @@ class Ledger:
 
 @dataclass
 class StandIn:
-    """A real socket; each request takes the next answer: (status, document or bytes), or "drop"."""
+    """A real socket; each request takes the next answer: (status, document or bytes[, headers]) or "drop"."""
 
     url: str
     answers: list[Any] = field(default_factory=list)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from stand_ins import Run, StandIn
 
-from web.cli import profile
+from web.client import profiles
 
 REQUEST = {"dataset": "reviews", "mechanism": "private-prediction", "model": "small", "parameters": {}}
 
@@ -71,15 +71,16 @@ def test_login_keeps_a_token_for_this_server_only(
 ) -> None:
     monkeypatch.setenv("EXCHEQUER_PASSWORD", "open sesame")
     session = {"token": "t0ken", "name": "ada", "roles": ["analyst"], "expires_at": "tomorrow"}
-    server.answers += [(200, session), (200, [])]
+    server.answers += [(200, session), (200, {"datasets": []})]
     found = exchequer("login", "--name", "ada", "--url", server.url + "/")
     assert found.exit_code == 0
     assert "t0ken" not in found.output
     assert json.loads(server.requests[0][3]) == {"name": "ada", "password": "open sesame"}
-    assert stat.S_IMODE(profile.path().stat().st_mode) == 0o600
+    assert stat.S_IMODE(profiles.path().stat().st_mode) == 0o600
     assert exchequer("dataset", "list").exit_code == 0
     assert server.requests[1][2]["Authorization"] == "Bearer t0ken"
-    assert profile.token_for("http://127.0.0.1:9") is None
+    monkeypatch.setenv("EXCHEQUER_URL", "http://127.0.0.1:9")
+    assert profiles.chosen().token is None
 
 
 def test_login_without_anybody_to_ask(exchequer: Run, server: StandIn) -> None:
@@ -94,12 +95,12 @@ def test_login_with_a_wrong_password(exchequer: Run, server: StandIn) -> None:
     found = exchequer("login", "--name", "ada", env={"EXCHEQUER_PASSWORD": "guess"})
     assert found.exit_code == 1
     assert "this name with this password" in found.stderr
-    assert not profile.path().exists()
+    assert not profiles.path().exists()
 
 
 def test_a_damaged_profile_counts_as_none(exchequer: Run, server: StandIn) -> None:
-    profile.path().parent.mkdir(parents=True)
-    profile.path().write_text("{")
+    profiles.path().parent.mkdir(parents=True)
+    profiles.path().write_text("{")
     server.answers.append((401, {"detail": "no token"}))
     found = exchequer("jobs")
     assert found.exit_code == 1
@@ -225,7 +226,8 @@ def test_a_policy_keeps_what_is_not_named(exchequer: Run, server: StandIn) -> No
 
 def test_a_file_appears_only_when_it_is_whole(exchequer: Run, server: StandIn, tmp_path: Path) -> None:
     target = tmp_path / "ledger.jsonl"
-    server.answers += [(404, {"detail": "no such dataset"}), (200, b"{}\n")]
+    catalogue = (200, {"datasets": []})  # asked for names that are close
+    server.answers += [(404, {"detail": "no such dataset"}), catalogue, (200, b"{}\n")]
     assert exchequer("ledger", "export", "reviews", "-o", target).exit_code == 2
     assert list(tmp_path.glob("*ledger*")) == []
     assert exchequer("ledger", "export", "reviews", "-o", target).exit_code == 0

@@ -61,7 +61,8 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
         parquet.available()
     actor = current_actor()
     uri = reports.output_uri(engine(), job_id, actor)
-    sha256 = reports.job(engine(), job_id, actor)["output_sha256"]
+    job = reports.job(engine(), job_id, actor)
+    sha256 = job["output_sha256"]
     _check(uri, job_id, sha256)
     body = _body(uri, job_id, form, sha256)
     if with_card:
@@ -73,6 +74,8 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
     if not with_card:  # a card says what holds now
         response.set_etag(sha256 if form == "jsonl" else f"{sha256}-{form}")
         response.make_conditional(request)
+    if request.method == "GET" and response.status_code == 200:
+        activity.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=job["dataset"])
     return response
 
 

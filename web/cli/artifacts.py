@@ -1,20 +1,25 @@
 """`artifacts`, `artifact`: what jobs released besides texts."""
 
-import hashlib
 from typing import Annotated, BinaryIO
 
 import typer
 
-from web.cli.output import Failed, note, out, print_json, save, say, table
+from accountant.core.errors import invalid
+from web.cli import completing
+from web.cli.options import DatasetOption, Json, Output
+from web.cli.output import note, out, print_json, save, say, table
 from web.cli.profile import connect
-from web.client import Client
+from web.client.api import Api
+from web.client.files import Hashing
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+SHOWN = 16  # digits of a hash: 64 bits tell artifacts apart
 
 
 def list_artifacts(
-    job_id: Annotated[str | None, typer.Argument(metavar="[JOB]")] = None,
-    dataset: Annotated[str | None, typer.Option()] = None,
+    job_id: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", autocompletion=completing.succeeded)
+    ] = None,
+    dataset: DatasetOption = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
     as_json: Json = False,
 ) -> None:
@@ -26,42 +31,46 @@ def list_artifacts(
     elif not found:
         say("no artifact that you may see")
     else:
-        columns = ["sha256", "name", "kind", "size", "dataset", "mechanism", "job"]
-        rows = [[each[name] for name in columns] for each in found]
-        out.print(table(columns, rows, right="size", whole="sha256 job"))
+        columns = ["name", "kind", "size", "dataset", "mechanism"]
+        rows = [[each["sha256"][:SHOWN], *(each[name] for name in columns)] for each in found]
+        out.print(table(["sha256", *columns], rows, right="size", whole="sha256"))
+        say("save one: exchequer artifact SHA256 -o FILE; the first digits are enough")
 
 
 def artifact(
-    sha256: Annotated[str, typer.Argument(metavar="SHA256")],
-    output: Annotated[
-        str, typer.Option("-o", "--output", metavar="FILE", help='"-": standard output.')
-    ] = "-",
+    sha256: Annotated[str, typer.Argument(metavar="SHA256", help="The hash, or its first digits.")],
+    output: Output = "-",
+    as_json: Json = False,
 ) -> None:
     """Save an artifact. Its bytes are compared with the hash that you name."""
+    if as_json and output == "-":
+        raise invalid("--json", "the artifact itself goes to standard output", "-o FILE beside --json")
     with connect() as client:
-        save_checked(client, sha256, output)
-    if output != "-":
+        whole = _whole(client, sha256.lower())
+        save_checked(client, whole, output)
+    if as_json:
+        print_json({"file": output, "sha256": whole})
+    elif output != "-":
         note(f"saved {output}")
 
 
-def save_checked(client: Client, sha256: str, output: str) -> None:
+def _whole(client: Api, digits: str) -> str:
+    """The one hash that begins with these digits; one that is whole needs no listing."""
+    if len(digits) >= 64:
+        return digits
+    found = {each["sha256"] for each in client.artifacts(limit=200) if each["sha256"].startswith(digits)}
+    if len(digits) < 8 or len(found) != 1:
+        problem = f"{len(found)} of the newest 200 artifacts begin with {digits!r}"
+        raise invalid("SHA256", problem, "at least 8 digits that name one, or all 64")
+    return found.pop()
+
+
+def save_checked(client: Api, sha256: str, output: str) -> None:
     """Save an artifact to a file whose bytes have that hash, or leave none."""
-    save(output, lambda file: _checked(client, sha256, file))
 
+    def write(file: BinaryIO) -> None:
+        hashing = Hashing(file)
+        client.save_artifact(sha256, hashing)
+        hashing.check(sha256)
 
-class _Hashing:
-    """A file that knows the hash of what was written to it."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self.total = file, hashlib.sha256()
-
-    def write(self, block: bytes) -> int:
-        self.total.update(block)
-        return self._file.write(block)
-
-
-def _checked(client: Client, sha256: str, file: BinaryIO) -> None:
-    hashing = _Hashing(file)
-    client.save_artifact(sha256, hashing)
-    if hashing.total.hexdigest() != sha256:
-        raise Failed(f"what the server sent is not {sha256[:12]}…: do not use it")
+    save(output, write)

@@ -1,23 +1,59 @@
 """The tree of commands, and the one place where expected errors become sentences and exit codes."""
 
-from typing import Any
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
 from accountant.core.errors import ExchequerError
-from web.cli import artifacts, audits, corpora, data, evaluation, jobs, ledger, output, proposals, stack
+from web.cli import (
+    artifacts,
+    auditing,
+    audits,
+    completing,
+    corpora,
+    data,
+    evaluation,
+    failures,
+    hooks,
+    inbox,
+    jobs,
+    ledger,
+    models,
+    offers,
+    people,
+    policy,
+    proposals,
+    results,
+    session,
+    stack,
+)
+from web.cli.output import Mode
 from web.cli.price import price
+from web.cli.profile import Selected
 from web.cli.verify import verify
+
+# Typer does not export the base of its own complaints about usage.
+USAGE: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 class Commands(typer.core.TyperGroup):
-    """Runs a command; an expected error is printed and never shows a traceback."""
+    """Runs a command; an expected error is told and never shows a traceback."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
+        Mode.json = "--json" in (sys.argv[1:] if args is None else args)
+        return super().main(args, *more, **options)
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except ExchequerError as error:
-            raise typer.Exit(output.report(error)) from None
+            raise typer.Exit(failures.report(error)) from None
+        except USAGE as error:
+            if not Mode.json:
+                raise
+            raise typer.Exit(failures.report_usage(error.format_message())) from None  # type: ignore[attr-defined]
 
 
 def demo() -> None:
@@ -37,38 +73,73 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def _chosen(
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            envvar="EXCHEQUER_PROFILE",
+            help="The server and person, as kept by login.",
+            autocompletion=completing.profiles,
+        ),
+    ] = None,
+) -> None:
+    """Privacy budgets of sensitive text datasets, and the jobs that spend them."""
+    Selected.name = profile or None
+
+
 for function, name, panel in (
     (stack.up, "up", LOCAL),
     (stack.down, "down", LOCAL),
     (stack.status, "status", LOCAL),
     (demo, "demo", LOCAL),
-    (stack.login, "login", LOCAL),
-    (stack.whoami, "whoami", LOCAL),
-    (data.allow, "allow", WORK),
-    (data.policy, "policy", WORK),
+    (session.login, "login", LOCAL),
+    (session.logout, "logout", LOCAL),
+    (session.whoami, "whoami", LOCAL),
+    (session.list_profiles, "profiles", LOCAL),
+    (session.password, "password", LOCAL),
+    (policy.allow, "allow", WORK),
+    (policy.policy, "policy", WORK),
     (jobs.submit, "submit", WORK),
     (jobs.list_jobs, "jobs", WORK),
     (jobs.show_job, "job", WORK),
-    (jobs.approve, "approve", WORK),
-    (jobs.refuse, "refuse", WORK),
-    (jobs.cancel, "cancel", WORK),
-    (jobs.result, "result", WORK),
+    (inbox.inbox, "inbox", WORK),
+    (inbox.approve, "approve", WORK),
+    (inbox.refuse, "refuse", WORK),
+    (inbox.cancel, "cancel", WORK),
+    (results.result, "result", WORK),
+    (results.card, "card", WORK),
+    (offers.list_offers, "offers", WORK),
     (evaluation.evaluate, "evaluate", WORK),
     (artifacts.list_artifacts, "artifacts", WORK),
     (artifacts.artifact, "artifact", WORK),
     (proposals.correct, "correct", WORK),
     (proposals.proposals, "proposals", WORK),
+    (proposals.proposal, "proposal", WORK),
     (proposals.confirm, "confirm", WORK),
     (proposals.withdraw, "withdraw", WORK),
+    (models.list_mechanisms, "mechanisms", LOOK),
     (price, "price", LOOK),
     (verify, "verify", LOOK),
+    (auditing.spending, "spending", LOOK),
+    (auditing.report, "report", LOOK),
+    (auditing.refusals, "refusals", LOOK),
+    (auditing.activity, "activity", LOOK),
+    (auditing.sign_ins, "sign-ins", LOOK),
 ):
     app.command(name, rich_help_panel=panel)(function)
 for group, name, panel in (
-    (stack.users, "user", LOCAL),
-    (stack.admin, "admin", LOCAL),
+    (people.users, "user", LOCAL),
+    (people.tokens, "token", LOCAL),
+    (people.admin, "admin", LOCAL),
+    (hooks.webhooks, "webhook", LOCAL),
+    (offers.offer, "offer", WORK),
     (data.datasets, "dataset", WORK),
-    (data.models, "model", WORK),
+    (hooks.uploads, "upload", WORK),
+    (models.models, "model", WORK),
     (corpora.corpora, "corpus", WORK),
     (ledger.ledgers, "ledger", LOOK),
     (audits.audits, "audit", LOOK),

@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
-from web.cli.data import Json, Wait, local_address, until_checked
+from web.cli.data import local_address, until_checked
+from web.cli.options import Json, Wait
 from web.cli.output import Failed, out, print_json, say, table
 from web.cli.profile import connect
-from web.client import Client
+from web.client.api import Api
 
 corpora = typer.Typer(help="Public corpora.", no_args_is_help=True)
 
@@ -47,7 +48,7 @@ def add_corpus(
         say(f"corpus {name}: {found['state']}{_texts(found)}")
 
 
-def find_corpus(client: Client, name: str) -> dict[str, Any]:
+def find_corpus(client: Api, name: str) -> dict[str, Any]:
     """A registered corpus by name."""
     for each in client.corpora():
         if each["name"] == name:

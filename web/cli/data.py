@@ -1,4 +1,4 @@
-"""`dataset`, `model`, `allow`, `policy`: what a steward looks after."""
+"""`dataset`: the catalogue, and what a steward registers."""
 
 import time
 from collections.abc import Callable
@@ -8,20 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
+from web.cli.options import DatasetName, Json, Wait
 from web.cli.output import Failed, err, facts, out, print_json, say, table
-from web.cli.price import read_json, split
+from web.cli.price import split
 from web.cli.profile import connect
-from web.client import Client
+from web.client.api import Api
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until a worker has checked it.")]
 CHECK_SECONDS = 600.0
 LOOK_SECONDS = 0.3
 
 datasets = typer.Typer(help="Datasets.", no_args_is_help=True)
-models = typer.Typer(help="Models.", no_args_is_help=True)
-
-# --- datasets -----------------------------------------------------------------------------------
 
 
 @datasets.command("add")
@@ -63,7 +59,7 @@ def add_dataset(
 
 @datasets.command("correct")
 def correct_dataset(
-    name: str,
+    name: DatasetName,
     uri: Annotated[str | None, typer.Option(help="The address of the corrected data.")] = None,
     text_template: Annotated[str | None, typer.Option(help="Another text template.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Another label column.")] = None,
@@ -87,7 +83,7 @@ def correct_dataset(
 
 @datasets.command("add-version")
 def add_version(
-    name: str,
+    name: DatasetName,
     uri: Annotated[str, typer.Option(help="File, folder or address that the workers may open.")],
     text_template: Annotated[str | None, typer.Option(help="Another text template.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Another label column.")] = None,
@@ -112,7 +108,7 @@ def add_version(
         say(f"dataset {name}, version {number}: {version['state']}")
 
 
-def _version(client: Client, name: str, number: int) -> dict[str, Any]:
+def _version(client: Api, name: str, number: int) -> dict[str, Any]:
     versions: list[dict[str, Any]] = client.dataset(name)["versions"]
     return next(each for each in versions if each["number"] == number)
 
@@ -123,7 +119,7 @@ def local_address(uri: str) -> str:
     return uri if "://" in uri or not path.exists() else str(path.resolve())
 
 
-def _show_checked(client: Client, name: str, wait: bool, as_json: bool) -> None:
+def _show_checked(client: Api, name: str, wait: bool, as_json: bool) -> None:
     found = wait_for_dataset(client, name) if wait else client.dataset(name)
     if as_json:
         print_json(found)
@@ -144,7 +140,7 @@ def data_refused(dataset: dict[str, Any]) -> Failed:
     )
 
 
-def wait_for_dataset(client: Client, name: str) -> dict[str, Any]:
+def wait_for_dataset(client: Api, name: str) -> dict[str, Any]:
     """The dataset once its data has been checked."""
     return until_checked("checking the data", lambda: client.dataset(name))
 
@@ -173,24 +169,31 @@ def list_datasets(as_json: Json = False) -> None:
     else:
         columns = ["name", "state", "neighbours", "unit", "allowance", "used"]
         rows = [
-            (each["name"], each["state"], each["neighbours"], each["unit"], _allowance(each), _used(each))
+            (
+                each["name"],
+                each["state"],
+                each["neighbours"],
+                each["unit"],
+                allowance_text(each),
+                used_text(each),
+            )
             for each in found
         ]
         out.print(table(columns, rows, right="used"))
 
 
-def _allowance(dataset: dict[str, Any]) -> str:
+def allowance_text(dataset: dict[str, Any]) -> str:
     account = dataset["account"]
     return "none yet" if account is None else f"ε {account['epsilon']}, δ {account['delta']}"
 
 
-def _used(dataset: dict[str, Any]) -> str | None:
+def used_text(dataset: dict[str, Any]) -> str | None:
     account = dataset["account"]
     return None if account is None else f"{account['used_share']:.1%}"
 
 
 @datasets.command("show")
-def show_dataset(name: str, as_json: Json = False) -> None:
+def show_dataset(name: DatasetName, as_json: Json = False) -> None:
     """Show one dataset with its account."""
     with connect() as client:
         found = client.dataset(name)
@@ -210,7 +213,7 @@ def show_dataset(name: str, as_json: Json = False) -> None:
         )
     ]
     rows.append(("labels", ", ".join(found["labels"]) or None))
-    rows.append(("allowance", _allowance(found)))
+    rows.append(("allowance", allowance_text(found)))
     policy = (f"{key} {value}" for key, value in found["policy"].items() if value)
     rows.append(("policy", "; ".join(policy)))
     for version in found.get("versions", []):
@@ -237,166 +240,3 @@ def _state(each: dict[str, Any]) -> str:
     if each["closed"]:
         return "closed"
     return f"{each['used_share']:.1%} used" if each["holds"] else "exceeded"
-
-
-# --- allowance and policy -----------------------------------------------------------------------
-
-
-def allow(
-    dataset: str,
-    reason: Annotated[str, typer.Option(help="Why; it stands in the ledger.")],
-    epsilon: Annotated[str | None, typer.Option(help="In all, not in addition.")] = None,
-    delta: Annotated[str | None, typer.Option(help="In all, not in addition.")] = None,
-    share: Annotated[
-        list[str] | None, typer.Option(help="FILTER=SHARE of δ, with the first allowance; all four.")
-    ] = None,
-    ex_post: Annotated[str | None, typer.Option(help="Sum of ex-post caps, in all.")] = None,
-    settlement: Annotated[str | None, typer.Option(help="Of ex-post jobs: planned or realized.")] = None,
-    secret: Annotated[str | None, typer.Option(help="What is stated about secrets, as JSON.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Set a dataset's allowance: (ε, δ), ex-post caps, or a statement about secrets."""
-    from accountant.core.budget import exact
-
-    for name, amount in (("epsilon", epsilon), ("delta", delta), ("ex_post", ex_post)):
-        if amount is not None:
-            exact(amount, name)  # a slip is told before anything is sent
-    others = {
-        "shares": dict(each.partition("=")[::2] for each in share) if share else None,
-        "ex_post": ex_post,
-        "ex_post_settlement": settlement,
-        "secret": None if secret is None else read_json("--secret", secret),
-    }
-    with connect() as client:
-        given = {name: value for name, value in others.items() if value is not None}
-        proposal = client.allow(dataset, epsilon, delta, reason, **given).get("proposal")
-        found = client.dataset(dataset)
-    if as_json:
-        print_json(found if proposal is None else proposal)
-    elif proposal is not None:
-        say(f"proposed; another steward runs: exchequer confirm {proposal['id']} --reason TEXT")
-    elif found["account"] is None:
-        say(f"{dataset}: allowance changed; no (ε, δ) is allowed yet")
-    else:
-        say(f"{dataset}: allowance {_allowance(found)}, {_used(found)} of it used")
-
-
-def policy(
-    dataset: str,
-    auto_approve: Annotated[str | None, typer.Option(help="ε up to which a job needs no approval.")] = None,
-    solo: Annotated[
-        bool | None, typer.Option("--solo/--no-solo", help="A steward may approve a job of their own.")
-    ] = None,
-    share_artifacts: Annotated[
-        bool | None,
-        typer.Option(
-            "--share-artifacts/--keep-artifacts", help="Whoever may ask sees everybody's artifacts."
-        ),
-    ] = None,
-    mechanisms: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
-    analysts: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
-    models: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
-    approval_days: Annotated[int | None, typer.Option(help="Requests expire after this; 0: never.")] = None,
-    analyst_epsilon: Annotated[
-        str | None, typer.Option(help='Cap on one person\'s sum of stand-alone ε; "": none.')
-    ] = None,
-    project_epsilon: Annotated[str | None, typer.Option(help='The same for one project; "": none.')] = None,
-    two_people: Annotated[
-        bool | None, typer.Option("--two-people/--one-person", help="To raise the allowance.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Change a dataset's policy: what is given changes, the rest stays. Alone, shows it."""
-    given: dict[str, Any] = {
-        "auto_approve_epsilon": auto_approve,
-        "solo": solo,
-        "share_artifacts": share_artifacts,
-        "mechanisms": None if mechanisms is None else split(mechanisms),
-        "analysts": None if analysts is None else split(analysts),
-        "models": None if models is None else split(models),
-    }
-    given |= {"approval_days": approval_days, "two_people": two_people}
-    given |= {"analyst_epsilon": analyst_epsilon, "project_epsilon": project_epsilon}
-    changes = {name: value for name, value in given.items() if value is not None}
-    for name in ("approval_days", "analyst_epsilon", "project_epsilon"):
-        if name in changes and changes[name] in (0, ""):
-            changes[name] = None
-    with connect() as client:
-        current = client.dataset(dataset)["policy"]
-        if changes:
-            client.set_policy(dataset, current | changes)
-            current = client.dataset(dataset)["policy"]
-    if as_json:
-        print_json(current)
-        return
-    rows = []
-    for name, value in current.items():
-        shown = ", ".join(value) or "all" if isinstance(value, list) else value
-        rows.append((name.replace("_", " "), shown))
-    out.print(facts(rows))
-
-
-# --- models -------------------------------------------------------------------------------------
-
-
-@models.command("add")
-def add_model(
-    name: str,
-    path: Annotated[str, typer.Option(help="Folder with safetensors, or a hub name.")],
-    trained_on: Annotated[str, typer.Option(help="What it was trained on: your declaration.")],
-    kind: Annotated[str, typer.Option(metavar="language|embedding")] = "language",
-    wait: Wait = True,
-    as_json: Json = False,
-) -> None:
-    """Register a model. A worker looks at its files before any job can use it."""
-    with connect() as client:
-        client.add_model(name, local_address(path), trained_on, kind)
-        found = wait_for_model(client, name) if wait else find_model(client, name)
-    if as_json:
-        print_json(found)
-    if found["state"] == "invalid":
-        raise model_refused(found)
-    if not as_json:
-        say(f"model {name}: {found['state']}")
-
-
-def find_model(client: Client, name: str) -> dict[str, Any]:
-    """A registered model by name."""
-    for each in client.models():
-        if each["name"] == name:
-            return each
-    raise Failed(f"there is no model {name!r}. `exchequer model list` shows those there are.")
-
-
-def wait_for_model(client: Client, name: str) -> dict[str, Any]:
-    """The model once its files have been checked."""
-    return until_checked("checking the model", lambda: find_model(client, name))
-
-
-def model_refused(model: dict[str, Any]) -> Failed:
-    """Why a worker refused a model."""
-    why = model.get("error") or "its steward can see why"
-    hint = " Roots come from EXCHEQUER_MODEL_ROOTS when the stack starts." if "model root" in why else ""
-    return Failed(
-        f"the model {model['name']!r} was refused: {why}.{hint} Correct it and add it by another name."
-    )
-
-
-@models.command("list")
-def list_models(as_json: Json = False) -> None:
-    """List models with what a worker found in their files."""
-    with connect() as client:
-        found = client.models()
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no model yet. Register one: exchequer model add NAME --path FOLDER --trained-on TEXT")
-    else:
-        columns = ["name", "kind", "state", "context", "trained on"]
-        rows = [(*(each[name] for name in columns[:3]), _context(each), each["trained_on"]) for each in found]
-        out.print(table(columns, rows, right="context"))
-
-
-def _context(model: dict[str, Any]) -> str | None:
-    found = model["facts"]
-    return f"{found['context_tokens']} tokens" if found and "context_tokens" in found else None

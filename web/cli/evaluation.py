@@ -6,18 +6,26 @@ from typing import Annotated, Any
 
 import typer
 
+from web.cli import completing
 from web.cli.artifacts import save_checked
 from web.cli.jobs import follow
+from web.cli.options import Json
 from web.cli.output import Failed, note, out, print_json, say, table
 from web.cli.profile import connect
-from web.client import Client
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+from web.client.api import Api
 
 
 def evaluate(
-    job_id: Annotated[str, typer.Argument(metavar="JOB", help="The job whose texts are looked at.")],
-    corpus: Annotated[str, typer.Option(help="The registered corpus to compare with.")],
+    job_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB", help="The job whose texts are looked at.", autocompletion=completing.succeeded
+        ),
+    ],
+    corpus: Annotated[
+        str,
+        typer.Option(help="The registered corpus to compare with.", autocompletion=completing.corpora),
+    ],
     embedding: Annotated[str | None, typer.Option(help="A registered embedding model.")] = None,
     language_model: Annotated[str | None, typer.Option(help="A registered language model.")] = None,
     metrics: Annotated[str | None, typer.Option(metavar="A,B,...", help="[the mechanism's own]")] = None,
@@ -59,7 +67,7 @@ def evaluate(
         note(f"saved {output}")
 
 
-def _figures(client: Client, job_id: str) -> list[dict[str, Any]]:
+def _figures(client: Api, job_id: str) -> list[dict[str, Any]]:
     file = io.BytesIO()
     client.save_result(job_id, file)
     return [json.loads(line) for line in file.getvalue().splitlines()]

@@ -1,16 +1,17 @@
 """`ledger`: entries, exports, checkpoints, keys, and the check of a live ledger."""
 
 import json
-from typing import Annotated, Any, BinaryIO
+from itertools import islice
+from typing import Annotated, Any
 
 import typer
 
 from accountant.core.errors import invalid
-from web.cli import bootstrap
-from web.cli.output import REFUSED, note, out, print_json, save, say, stop, table
+from web.cli import bootstrap, completing
+from web.cli.options import DatasetName, DatasetOption, Json, Output
+from web.cli.output import REFUSED, facts, note, out, print_json, save, save_json, say, stop, table
 from web.cli.profile import connect
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 FORMATS = ("jsonl", "csv", "parquet")
 
 ledgers = typer.Typer(help="The ledger of a dataset (stewards and auditors).", no_args_is_help=True)
@@ -18,14 +19,18 @@ ledgers = typer.Typer(help="The ledger of a dataset (stewards and auditors).", n
 
 @ledgers.command("show")
 def show(
-    dataset: str,
+    dataset: DatasetName,
     limit: Annotated[int, typer.Option(min=1)] = 50,
     before: Annotated[int | None, typer.Option(help="Entries below this number.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every one, not a page only.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show entries, newest first."""
     with connect() as client:
-        entries = client.ledger(dataset, before=before, limit=limit)
+        if everything:
+            entries = list(client.whole_ledger(dataset))
+        else:
+            entries = client.ledger(dataset, before=before, limit=limit)
     if as_json:
         print_json(entries)
     else:
@@ -70,50 +75,109 @@ def _what(entry: dict[str, Any]) -> str:
             return f"job {str(entry['job'])[:8]} {body.get('outcome') or body.get('reason') or ''}".rstrip()
 
 
+@ledgers.command("entry")
+def entry(dataset: DatasetName, seq: int, as_json: Json = False) -> None:
+    """Show one entry as it is hashed, priced anew, with the balances after it."""
+    with connect() as client:
+        found = client.entry(dataset, seq)
+    if as_json:
+        print_json(found)
+        return
+    rows = (
+        (name.replace("_", " "), value if isinstance(value, str | int) else json.dumps(value, indent=1))
+        for name, value in found.items()
+    )
+    out.print(facts(rows))
+
+
+@ledgers.command("find")
+def find(
+    dataset: DatasetOption = None,
+    kind: Annotated[str | None, typer.Option(help="ALLOW, RESERVE, COMMIT, VOID or REVERSAL.")] = None,
+    actor: Annotated[str | None, typer.Option(help="Who.")] = None,
+    mechanism: Annotated[str | None, typer.Option()] = None,
+    job: Annotated[str | None, typer.Option()] = None,
+    since: Annotated[str | None, typer.Option(metavar="DAY")] = None,
+    until: Annotated[str | None, typer.Option(metavar="DAY")] = None,
+    limit: Annotated[int, typer.Option(min=1)] = 50,
+    as_json: Json = False,
+) -> None:
+    """Find entries over all datasets, newest first."""
+    wanted = {"dataset": dataset, "kind": kind, "actor": actor, "mechanism": mechanism, "job": job}
+    with connect() as client:
+        entries = list(islice(client.entries(**wanted, since=since, until=until), limit))
+    print_json(entries) if as_json else out.print(entry_table(entries))
+
+
+@ledgers.command("ex-post")
+def ex_post(dataset: DatasetName, as_json: Json = False) -> None:
+    """Show what ex-post jobs really cost beside their caps. The figures depend on the data."""
+    with connect() as client:
+        found = client.ex_post(dataset)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(each["job"], each["cap"], each["realized"]) for each in found["jobs"]]
+    out.print(table(["job", "cap", "realized"], rows, right="cap realized", whole="job"))
+    say(found["note"])
+
+
 @ledgers.command("export")
 def export(
-    dataset: str,
+    dataset: DatasetName,
     form: Annotated[str, typer.Option("--format", metavar="jsonl|csv|parquet")] = "jsonl",
     public: Annotated[
         bool, typer.Option("--public", help="For publication: no names, reasons, prompts or realized costs.")
     ] = False,
-    output: Annotated[
-        str, typer.Option("-o", "--output", metavar="FILE", help='"-": standard output.')
-    ] = "-",
+    output: Output = "-",
     checkpoint: Annotated[
         str | None, typer.Option(metavar="FILE", help="Keep a signed checkpoint beside the export.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Export a ledger for an auditor, with a signed checkpoint in it; `exchequer verify` checks it."""
     if form not in FORMATS:
         raise invalid("--format", f"{form!r} is no format", ", ".join(FORMATS))
+    if as_json and output == "-":
+        raise invalid("--json", "the export itself goes to standard output", "-o FILE beside --json")
     with connect() as client:
         if checkpoint is not None:
             save_json(checkpoint, client.make_checkpoint(dataset))
         save(output, lambda file: client.save_ledger(dataset, form, file, public=public))
-    if output != "-":
+    if as_json:
+        print_json({"file": output, "format": form, "public": public, "checkpoint": checkpoint})
+    elif output != "-":
         note(f"saved {output}; check it with `exchequer verify {output}`")
 
 
 @ledgers.command("checkpoint")
-def checkpoint(
-    dataset: str,
-    output: Annotated[
-        str, typer.Option("-o", "--output", metavar="FILE", help='"-": standard output.')
-    ] = "-",
-) -> None:
+def checkpoint(dataset: DatasetName, output: Output = "-", as_json: Json = False) -> None:
     """Sign what a ledger is now; an auditor keeps the file, and later exports must begin with it."""
     with connect() as client:
-        save_json(output, client.make_checkpoint(dataset))
+        made = client.make_checkpoint(dataset)
+    save_json(output, made)
+    if as_json and output != "-":
+        print_json({"file": output, "seq": made["checkpoint"]["seq"]})
 
 
 @ledgers.command("checkpoints")
-def checkpoints(dataset: str, limit: Annotated[int, typer.Option(min=1)] = 50, as_json: Json = False) -> None:
-    """List the checkpoints that were handed out, newest first."""
+def checkpoints(
+    dataset: Annotated[str | None, typer.Argument(autocompletion=completing.datasets)] = None,
+    limit: Annotated[int, typer.Option(min=1)] = 50,
+    as_json: Json = False,
+) -> None:
+    """List the checkpoints that were handed out, of a dataset or all, newest first."""
     with connect() as client:
-        found = client.checkpoints(dataset, limit=limit)
+        if dataset is None:
+            found = list(islice(client.all_checkpoints(), limit))
+        else:
+            found = client.checkpoints(dataset, limit=limit)
     if as_json:
         print_json(found)
+        return
+    if dataset is None:
+        rows = [(each["dataset"], each["seq"], each["at"][:19], each["problem"] or "holds") for each in found]
+        out.print(table(["dataset", "entry", "UTC", "checked now"], rows, right="entry", whole="UTC"))
         return
     documents = [each["checkpoint"] for each in found]
     rows = [(each["seq"], each["at"][:19], each["head"][:16], each["key"][:16]) for each in documents]
@@ -175,12 +239,3 @@ def _checked_here(dataset: str | None) -> dict[str, list[str]]:
     nobody = Actor(UUID(int=0), "bootstrap", frozenset({"auditor"}))
     names = [each["name"] for each in reports.datasets(engine, nobody)] if dataset is None else [dataset]
     return {name: reports.check(engine, name) for name in names}
-
-
-def save_json(target: str, document: dict[str, Any]) -> None:
-    """One JSON document as a file."""
-
-    def write(file: BinaryIO) -> None:
-        file.write((json.dumps(document, indent=2) + "\n").encode())
-
-    save(target, write)

@@ -1,13 +1,12 @@
 """What the commands print: results on standard output, everything else on standard error.
 
-Exit codes: 0 done, 1 refused or failed, 2 bad usage or input, 3 the server does not answer.
+With --json, standard output holds one JSON document and nothing else, and notes are for terminals only.
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -16,17 +15,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from accountant.core.errors import (
-    ExchequerError,
-    FieldProblem,
-    InvalidRequest,
-    NotFound,
-    VerificationFailed,
-    invalid,
-)
-from web.client import ApiProblem, Unreachable
+from accountant.core.errors import ExchequerError, FieldProblem, InvalidRequest, invalid
+from web.client.files import draft
 
-REFUSED, BAD_INPUT, UNREACHABLE = 1, 2, 3
+REFUSED, BAD_INPUT, UNREACHABLE, STILL_WAITING = 1, 2, 3, 4
 
 # Markup is off: a text of a dataset or of a server is printed as it is, never read as a style.
 out = Console(markup=False, highlight=False, emoji=False)
@@ -37,6 +29,12 @@ class Failed(ExchequerError):
     """A command that was understood and did not succeed; the text says what to do next."""
 
     code = "failed"
+
+
+class Mode:
+    """How this command speaks; set when it starts."""
+
+    json = False
 
 
 def printable(text: object) -> str:
@@ -50,7 +48,9 @@ def say(text: str = "", style: str | None = None) -> None:
 
 
 def note(text: str) -> None:
-    """A line about what goes on, on standard error."""
+    """A line about what goes on, on standard error; a program that asked for JSON is told errors only."""
+    if Mode.json and not err.is_terminal:
+        return
     err.print(printable(text), style="dim", soft_wrap=True)
 
 
@@ -92,67 +92,20 @@ def facts(pairs: Iterable[tuple[str, object]]) -> Table:
     return made
 
 
+def print_error(value: Any) -> None:
+    """One JSON document on standard error."""
+    sys.stderr.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+
+
 def stop(code: int) -> NoReturn:
     """End the command."""
     raise typer.Exit(code)
 
 
-# --- errors -------------------------------------------------------------------------------------
-
-
-def sentence(problem: FieldProblem) -> str:
-    """One field: what was wrong, what is allowed, what to do."""
-    allowed = f" Allowed: {problem.allowed}." if problem.allowed else ""
-    return f"{problem.field}: {problem.problem}.{allowed} Correct it and run the command again."
-
-
-def report(error: ExchequerError) -> int:
-    """Print an expected error, one sentence per field; returns the exit code."""
-    match error:
-        case InvalidRequest():
-            for problem in error.problems:
-                complain(sentence(problem))
-            return BAD_INPUT
-        case Unreachable():
-            complain(
-                f"{error}. Start the local stack with `exchequer up`, or name a server in EXCHEQUER_URL."
-            )
-            return UNREACHABLE
-        case ApiProblem():
-            return _report_answer(error)
-        case VerificationFailed():
-            err.print(f"verify: failed: {printable(error)}", style="red", soft_wrap=True)
-            return REFUSED
-        case NotFound():
-            complain(str(error))
-            return BAD_INPUT
-        case _:
-            complain(str(error))
-            return REFUSED
-
-
-def _report_answer(error: ApiProblem) -> int:
-    if error.problems:
-        for problem in error.problems:
-            complain(sentence(problem))
-        return BAD_INPUT
-    if error.status == 401:
-        complain(f"{error.detail}. Sign in with `exchequer login`.")
-        return REFUSED
-    if error.status in (502, 503):
-        complain(f"the server is not ready: {error.detail}. Try again, or look at `exchequer status`.")
-        return UNREACHABLE
-    if error.status >= 500:
-        complain(f"the server failed: {error.detail}. Its log says why; the request can be repeated.")
-        return REFUSED
-    complain(error.detail)
-    return BAD_INPUT if error.status in (400, 404, 422) else REFUSED
-
-
 # --- files --------------------------------------------------------------------------------------
 
 
-def save(target: str, write: Callable[[BinaryIO], None]) -> None:
+def save(target: str, write: Callable[[BinaryIO], object]) -> None:
     """Let `write` fill the file `target`, or standard output for "-".
 
     The file appears under its name only when it is whole.
@@ -166,6 +119,12 @@ def save(target: str, write: Callable[[BinaryIO], None]) -> None:
         write(file)
 
 
+def save_json(target: str, document: Any) -> None:
+    """One JSON document as a file."""
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    save(target, lambda file: file.write(text.encode()))
+
+
 @contextmanager
 def _draft(path: Path) -> Iterator[BinaryIO]:
     if path.exists() and not path.is_file():  # a device or a pipe can't be replaced
@@ -174,17 +133,12 @@ def _draft(path: Path) -> Iterator[BinaryIO]:
         with path.open("wb") as file:
             yield file
         return
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with draft.open("xb") as file:
+        with draft(path) as file:
             yield file
-        draft.replace(path)
     except OSError as error:
         problem = f"{path} can't be written ({error.strerror})"
         raise invalid("-o", problem, "a file in an existing folder that you may write to") from None
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 def read_text(path: str, field: str) -> str:

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
+from web.cli import completing
+from web.cli.options import Json
 from web.cli.output import facts, out, print_json, require_finite, say, table
 from web.cli.profile import connect
 
@@ -14,7 +16,9 @@ Quote = dict[str, Any]
 
 
 def price(
-    mechanism: Annotated[str, typer.Argument(help="Such as private-prediction.")],
+    mechanism: Annotated[
+        str, typer.Argument(help="Such as private-prediction.", autocompletion=completing.mechanisms)
+    ],
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter; repeat it.")
     ] = None,
@@ -26,14 +30,18 @@ def price(
         str | None, typer.Option(metavar="FIELD", help="Find the value of FIELD that spends the most of ε.")
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="The ε that --fit may spend.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Ask the server, on this dataset's terms.")] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Ask the server, on this dataset's terms.", autocompletion=completing.datasets),
+    ] = None,
+    project: Annotated[str | None, typer.Option(help="With --dataset: whose cap counts, too.")] = None,
     public_size: Annotated[int | None, typer.Option(help="Declared size, a round public figure.")] = None,
     max_records_per_unit: Annotated[int | None, typer.Option(help="Records kept of one unit. [1]")] = None,
     labels: Annotated[str | None, typer.Option(metavar="A,B,...", help="Declared labels.")] = None,
     secret: Annotated[
         str | None, typer.Option(metavar="JSON", help="What the dataset states about secrets, for secpe.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Price a job. Needs no server, except with --dataset."""
     raw = parameters(settings or [])
@@ -48,10 +56,12 @@ def price(
     }
     given = {name: value for name, value in terms.items() if value is not None}
     if dataset is None:
+        if project is not None:
+            raise invalid("--project", "its cap is the dataset's", "--dataset NAME beside it")
         quote = price_alone(mechanism, raw, given, fit, epsilon)
     else:
         _refuse_terms(given)
-        quote = price_on(dataset, mechanism, raw, fit, epsilon)
+        quote = price_on(dataset, mechanism, raw, fit, epsilon, project)
     if as_json:
         print_json(quote)
     else:
@@ -167,12 +177,17 @@ def _terms(given: Quote) -> Any:
 
 
 def price_on(
-    dataset: str, mechanism_id: str, raw: Quote, fit: str | None = None, epsilon: float | None = None
+    dataset: str,
+    mechanism_id: str,
+    raw: Quote,
+    fit: str | None = None,
+    epsilon: float | None = None,
+    project: str | None = None,
 ) -> Quote:
     """The server's quote on a dataset."""
     require_finite(raw, "")
     with connect() as client:
-        quote = client.quote(dataset, mechanism_id, raw, fit=fit, epsilon=epsilon)
+        quote = client.quote(dataset, mechanism_id, raw, fit=fit, epsilon=epsilon, project=project)
     if fit is not None and "fit" not in quote:
         quote["fit"] = {"field": fit, "value": quote["parameters"].get(fit)}
     return quote
@@ -217,11 +232,20 @@ def show_dataset_part(on: Quote) -> None:
     """What a dataset's account says of a quote."""
     say(f"on {on['name']}: {DECISIONS.get(on['decision'], on['decision'])}")
     if on.get("refusal"):
-        say(f"  {on['refusal']['why']}")
+        _show_refusal(on["refusal"])
     if on.get("filters"):
         rows = [(each["kind"], _share(each["before"]), _share(each["after"])) for each in on["filters"]]
         out.print(table(["filter", "used before", "used after"], rows, right="used before after"))
         say(f"jobs of this shape left: {on['jobs_of_this_shape']}")
+
+
+def _show_refusal(refusal: Quote) -> None:
+    """Which cap binds, what was asked, what is left, and the largest that fits."""
+    say(f"  {refusal['why']}")
+    if refusal.get("asked") is not None:
+        say(f"  binding cap: {refusal['cap']}; asked: {refusal['asked']}; left: {refusal['left']}")
+    if refusal.get("largest") is not None:
+        say(f"  the largest that fits: --set {refusal['size_field']}={refusal['largest']}")
 
 
 def _share(value: float | None) -> str:

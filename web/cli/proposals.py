@@ -4,11 +4,13 @@ from typing import Annotated, Any
 
 import typer
 
-from web.cli.output import out, print_json, say, table
+from web.cli import completing
+from web.cli.options import JobId, Json
+from web.cli.output import facts, out, print_json, say, table
 from web.cli.price import read_json
 from web.cli.profile import connect
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ProposalId = Annotated[str, typer.Argument(metavar="ID", autocompletion=completing.proposals)]
 Reason = Annotated[str, typer.Option(help="Why; it stands in the ledger.")]
 
 
@@ -31,6 +33,18 @@ def proposals(
         out.print(table(["id", "dataset", "what", "who and why"], rows, whole="id"))
 
 
+def proposal(proposal: ProposalId, as_json: Json = False) -> None:
+    """Show one proposal."""
+    with connect() as client:
+        found = client.proposal(proposal)
+    if as_json:
+        print_json(found)
+        return
+    names = ("id", "dataset", "state", "proposed_by", "reason", "entry")
+    rows = [(name.replace("_", " "), found[name]) for name in names if found.get(name) is not None]
+    out.print(facts([*rows, ("would", what(found))]))
+
+
 def what(proposal: dict[str, Any]) -> str:
     """One line that says what a proposal would do."""
     asked = proposal["asked"]
@@ -43,7 +57,7 @@ def what(proposal: dict[str, Any]) -> str:
     return "allow " + ", ".join(parts or ["a statement about secrets"])
 
 
-def confirm(proposal: str, reason: Reason, as_json: Json = False) -> None:
+def confirm(proposal: ProposalId, reason: Reason, as_json: Json = False) -> None:
     """Confirm a proposal of another steward: its entry is written."""
     with connect() as client:
         found = client.confirm(proposal, reason)
@@ -53,7 +67,7 @@ def confirm(proposal: str, reason: Reason, as_json: Json = False) -> None:
         say(f"entry {found['entry']} of {found['dataset']} is written")
 
 
-def withdraw(proposal: str, reason: Reason, as_json: Json = False) -> None:
+def withdraw(proposal: ProposalId, reason: Reason, as_json: Json = False) -> None:
     """Close a proposal without effect."""
     with connect() as client:
         found = client.withdraw(proposal, reason)
@@ -64,7 +78,7 @@ def withdraw(proposal: str, reason: Reason, as_json: Json = False) -> None:
 
 
 def correct(
-    job: str,
+    job: JobId,
     reason: Reason,
     event: Annotated[
         str | None, typer.Option(help="What it really released, as JSON. [all that was reserved]")

@@ -1,34 +1,30 @@
-"""`up`, `down`, `status`, `login`, `whoami`, `user`, `admin`: the local stack, and people."""
+"""`up`, `down`, `status`: the local stack."""
 
-import os
-import sys
-from typing import Annotated
-
-import typer
-
-from accountant.core.errors import ExchequerError, invalid
+from accountant.core.errors import ExchequerError
 from accountant.settings import Settings
-from web.cli import bootstrap, profile
+from web.cli import bootstrap
+from web.cli.options import Json
 from web.cli.output import UNREACHABLE, Failed, note, out, print_json, say, stop, table
-from web.client import ApiProblem, Client
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Roles = Annotated[
-    list[str], typer.Option("--role", help="steward, analyst, auditor or administrator; repeat it.")
-]
+from web.client import profiles
+from web.client.api import Api
+from web.client.profiles import Profile
 
 
-def up() -> None:
+def up(as_json: Json = False) -> None:
     """Start the local stack: servers, web and workers. Makes the first account on a first start."""
     configured = bootstrap.settings()
     address = start(configured)
     password = bootstrap.first_account(configured)
-    say(f"the page: {address}")
+    if not as_json:
+        say(f"the page: {address}")
     try:
         sign_in_here(configured, address)
     except Failed as error:  # the stack is up all the same
         note(str(error))
-    if password is not None:
+    if as_json:
+        made = None if password is None else {"name": bootstrap.STEWARD, "password": password}
+        print_json({"address": address, "first_account": made})
+    elif password is not None:
         kept = bootstrap.password_file(configured, bootstrap.STEWARD)
         say(f"sign in as {bootstrap.STEWARD} with {password}  (shown once, kept in {kept})")
 
@@ -50,18 +46,20 @@ def start(configured: Settings) -> str:
 
 def sign_in_here(configured: Settings, address: str) -> None:
     """Keep whoever is signed in to this stack; else sign in as its steward."""
-    token = profile.read()["servers"].get(address, {}).get("token")
-    name = bootstrap.STEWARD
+    known = profiles.read().known
+    kept_as = next((name for name, each in known.items() if each.url == address and each.token), None)
+    name, token = bootstrap.STEWARD, known[kept_as].token if kept_as is not None else None
     if token is not None:
         try:
-            with Client(address, token) as client:
+            with Api(address, token) as client:
                 name = client.me()["name"]
         except ExchequerError:  # it expired, or belongs to an earlier stack at this address
             token = None
-    profile.write(address, name, token or bootstrap.issue_token(configured, name))
+    made = Profile(address, name, token or bootstrap.issue_token(configured, name))
+    profiles.keep(made, kept_as)
 
 
-def down() -> None:
+def down(as_json: Json = False) -> None:
     """Stop the local stack. It keeps its data."""
     from web import local
 
@@ -70,7 +68,7 @@ def down() -> None:
     except local.StackError as error:
         note(error.log)
         raise Failed(f"{error.process} {error.reason}. Run `exchequer down` again.") from None
-    say("the local stack is stopped")
+    print_json({"running": False}) if as_json else say("the local stack is stopped")
 
 
 def status(as_json: Json = False) -> None:
@@ -96,124 +94,3 @@ def status(as_json: Json = False) -> None:
             f"one database role owns the ledger and serves it: it could {', '.join(excess)} entries, or "
             "disable their triggers. Set DATABASE_OWNER_URL for migrations, and in DATABASE_URL another role."
         )
-
-
-def login(
-    name: Annotated[str, typer.Option(help="Your account.", prompt=True)],
-    url: Annotated[str | None, typer.Option(help="The server's address.")] = None,
-) -> None:
-    """Sign in and keep the token. The password is asked for, or read from EXCHEQUER_PASSWORD."""
-    address = (url or profile.server_url()).rstrip("/")
-    password = os.environ.get("EXCHEQUER_PASSWORD") or _ask_password()
-    with Client(address) as client:
-        try:
-            session = client.sign_in(name, password)
-        except ApiProblem as problem:
-            if problem.status != 401:
-                raise
-            raise Failed(f"{address} does not know this name with this password. Try again.") from None
-    profile.write(address, session["name"], session["token"])
-    roles = ", ".join(session["roles"])
-    say(f"signed in to {address} as {session['name']} ({roles}) until {session['expires_at']}")
-
-
-def _ask_password() -> str:
-    if not sys.stdin.isatty():
-        raise invalid("EXCHEQUER_PASSWORD", "not set, and nobody is here to be asked", "your password")
-    return str(typer.prompt("Password", hide_input=True, err=True))
-
-
-def whoami(as_json: Json = False) -> None:
-    """Say who you are signed in as, and where."""
-    with profile.connect() as client:
-        me = client.me()
-        if as_json:
-            print_json({"url": client.url} | me)
-        else:
-            say(f"{me['name']} ({', '.join(me['roles'])}) at {client.url}")
-
-
-users = typer.Typer(help="Accounts (administrators).", no_args_is_help=True)
-
-
-@users.command("add")
-def add_user(
-    name: str,
-    role: Roles,
-    password: Annotated[str | None, typer.Option(help="[generated and printed]")] = None,
-    as_json: Json = False,
-) -> None:
-    """Make an account."""
-    chosen = password or bootstrap.new_password()
-    with profile.connect() as client:
-        client.add_user(name, chosen, role)
-    _show_account(name, role, None if password else chosen, as_json)
-
-
-@users.command("list")
-def list_users(as_json: Json = False) -> None:
-    """List accounts."""
-    with profile.connect() as client:
-        found = client.users()
-    if as_json:
-        print_json(found)
-    else:
-        out.print(table(["name", "roles"], [(each["name"], ", ".join(each["roles"])) for each in found]))
-
-
-admin = typer.Typer(help="Acts on the database itself, where no web server is needed.", no_args_is_help=True)
-
-
-@admin.callback()
-def _admin() -> None:
-    """Makes `admin` a group."""
-
-
-@admin.command("create-user")
-def create_user(
-    name: str,
-    role: Roles,
-    password: Annotated[str | None, typer.Option(help="[generated and printed]")] = None,
-    as_json: Json = False,
-) -> None:
-    """Make an account straight in the database (DATABASE_URL, or the local stack's)."""
-    chosen = password or bootstrap.new_password()
-    try:
-        bootstrap.create_person(bootstrap.settings(), name, tuple(role), chosen)
-    except ExchequerError:
-        raise
-    except Exception as error:
-        # SQLAlchemy's errors can't be named here without importing it for every command.
-        if type(error).__module__.startswith("sqlalchemy"):
-            raise Failed(
-                "the database can't be used. Start it with `exchequer up`, or set DATABASE_URL; "
-                f"the reason: {str(error).splitlines()[0]}"
-            ) from None
-        raise
-    _show_account(name, role, None if password else chosen, as_json)
-
-
-@admin.command("unlock")
-def unlock(name: str) -> None:
-    """Forget the failures to sign in to an account, where no administrator can do it on the page."""
-    from accountant import people
-
-    people.unlock(bootstrap.engine(bootstrap.settings()), None, name)
-    say(f"{name} can sign in again")
-
-
-@admin.command("rotate-key")
-def rotate_key() -> None:
-    """Replace the key that signs checkpoints; the old key signs the introduction of the new one."""
-    from web.cli.keys import rotate
-
-    say(f"checkpoints are signed by key {rotate(bootstrap.settings())} from now on")
-
-
-def _show_account(name: str, roles: list[str], generated: str | None, as_json: bool) -> None:
-    if as_json:
-        print_json({"name": name, "roles": roles, "password": generated})
-        return
-    say(f"made the account {name} ({', '.join(roles)})")
-    if generated is not None:
-        say(f"its password, shown once: {generated}")

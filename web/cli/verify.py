@@ -9,9 +9,9 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from accountant.core.errors import InvalidRequest, VerificationFailed, invalid
-from web.cli.output import REFUSED, facts, out, print_json, report, say, stop, table
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+from web.cli.failures import report
+from web.cli.options import Json
+from web.cli.output import REFUSED, facts, out, print_json, say, stop, table
 
 
 def verify(

@@ -1,8 +1,5 @@
 """The catalogue, and a dataset's page with its account and ledger."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse

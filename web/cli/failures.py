@@ -1,0 +1,177 @@
+"""Expected errors as sentences that say what to do next, as JSON, and as exit codes.
+
+Exit codes: 0 done; 1 refused or failed; 2 bad usage or input; 3 the server does not answer, or asks for
+patience; 4 the time to wait is over, and the job goes on; 130 interrupted.
+With --json an error is one document on standard error:
+    {"error": {"code", "message", "next", "exit_code", ...what a program may branch on}}
+"""
+
+import re
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+from accountant.core import errors as core
+from accountant.core.errors import ExchequerError, FieldProblem, VerificationFailed
+from web.cli.output import (
+    BAD_INPUT,
+    REFUSED,
+    STILL_WAITING,
+    UNREACHABLE,
+    Mode,
+    complain,
+    err,
+    print_error,
+    printable,
+)
+from web.client.errors import (
+    ApiProblem,
+    Conflict,
+    Forbidden,
+    JobFailed,
+    NotFound,
+    NotSignedIn,
+    RateLimited,
+    Refused,
+    ServiceUnavailable,
+    StillWaiting,
+    Unreachable,
+)
+from web.client.profiles import NoSuchProfile
+
+CORRECT_IT = "Correct it and run the command again."
+_LISTS = {
+    "dataset": "`exchequer dataset list`",
+    "job": "`exchequer jobs`",
+    "model": "`exchequer model list`",
+    "corpus": "`exchequer corpus list`",
+    "proposal": "`exchequer proposals`",
+    "artifact": "`exchequer artifacts`",
+    "mechanism": "`exchequer mechanisms`",
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """An error as a command tells it: sentences, what to do next, and the exit code."""
+
+    lines: tuple[str, ...]
+    next: str | None
+    exit_code: int
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def sentence(problem: FieldProblem) -> str:
+    """One field: what was wrong, what is allowed."""
+    allowed = f" Allowed: {problem.allowed}." if problem.allowed else ""
+    return f"{problem.field}: {problem.problem}.{allowed}"
+
+
+def told(error: ExchequerError) -> Told:
+    """What to say of an error."""
+    problems: tuple[FieldProblem, ...] = getattr(error, "problems", ())
+    if problems:
+        step = getattr(error, "suggestion", "") or CORRECT_IT
+        return Told(tuple(map(sentence, problems)), step, BAD_INPUT)
+    match error:
+        case ApiProblem():
+            return _answer(error)
+        case Unreachable():
+            step = "Start the local stack with `exchequer up`, or name a server: `exchequer login URL`."
+            return Told((f"{error}.",), _again(error.key) or step, UNREACHABLE)
+        case NoSuchProfile():
+            step = "`exchequer profiles` lists them; `exchequer login URL --profile NAME` makes one."
+            return Told((f"{error}.",), step, BAD_INPUT)
+        case Refused():
+            return Told(tuple(error.lines()), None, REFUSED)
+        case StillWaiting():
+            step = f"Go on waiting with `exchequer job {error.job_id} --wait`."
+            return Told((f"{error}.",), step, STILL_WAITING)
+        case core.InvalidRequest() | core.NotFound():
+            return Told((str(error),), None, BAD_INPUT)
+        case _:
+            return Told((str(error),), None, REFUSED)
+
+
+def _answer(error: ApiProblem) -> Told:
+    said = (_full_stop(str(error)),)
+    match error:
+        case NotSignedIn():
+            return Told(said, "Sign in with `exchequer login`.", REFUSED)
+        case Forbidden():
+            step = "`exchequer whoami` shows your roles; `exchequer dataset show NAME` the policy."
+            return Told(said, step, REFUSED)
+        case NotFound():
+            return Told(said, None if error.near else _where_to_look(error.detail), BAD_INPUT)
+        case RateLimited():
+            when = "later" if error.retry_after is None else f"in {error.retry_after:.0f} s"
+            return Told(said, _again(error.key) or f"Run it again {when}.", UNREACHABLE)
+        case ServiceUnavailable():
+            step = _again(error.key) or "Try again, or look at `exchequer status`."
+            return Told((f"the server is not ready: {said[0]}",), step, UNREACHABLE)
+        case Conflict():
+            return Told(said, None, REFUSED)
+        case _ if error.status >= 500:
+            step = "Its log says why; the request can be repeated."
+            return Told((f"the server failed: {said[0]}",), step, REFUSED)
+        case _:
+            return Told(said, None, BAD_INPUT if error.status == 400 else REFUSED)
+
+
+def _again(key: str | None) -> str | None:
+    """How to repeat a submission that may have arrived."""
+    if key is None:
+        return None
+    return f"It may have arrived: run it again with `--key {shlex.quote(key)}`, and it is one job."
+
+
+def _where_to_look(detail: str) -> str | None:
+    kind = re.match(r"there is no (\w+)", detail)
+    where = _LISTS.get(kind[1]) if kind else None
+    return where and f"{where} shows what there is."
+
+
+def _full_stop(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+# --- telling --------------------------------------------------------------------------------------
+
+
+def report(error: ExchequerError, next_step: str | None = None, **more: Any) -> int:
+    """Tell an expected error; returns the exit code. `next_step` and `more` come from who knows better."""
+    found = told(error)
+    step = next_step or found.next
+    if Mode.json:
+        facts = {**error.facts(), **found.facts, **more}
+        message = " ".join(found.lines) if not isinstance(error, Refused) else found.lines[0]
+        document = {"code": error.code, "message": message, "next": step, "exit_code": found.exit_code}
+        print_error({"error": facts | document})
+        return found.exit_code
+    if isinstance(error, VerificationFailed):
+        err.print(f"verify: failed: {printable(error)}", style="red", soft_wrap=True)
+        return found.exit_code
+    if isinstance(error, Refused):
+        complain(found.lines[0])
+        for line in found.lines[1:]:
+            err.print(f"  {printable(line)}", soft_wrap=True)
+        if step:
+            err.print(f"  {printable(step)}", soft_wrap=True)
+        return found.exit_code
+    for line in found.lines[:-1]:
+        complain(f"{line} {CORRECT_IT}" if step == CORRECT_IT else line)
+    complain(" ".join(filter(None, (found.lines[-1], step))))
+    return found.exit_code
+
+
+def report_usage(message: str) -> int:
+    """Tell wrong usage as JSON; returns the exit code."""
+    step = "`exchequer COMMAND --help` says what it takes."
+    document = {"code": "usage", "message": message, "next": step, "exit_code": BAD_INPUT}
+    print_error({"error": document})
+    return BAD_INPUT
+
+
+def failed(job: dict[str, Any]) -> JobFailed:
+    """The error of a job that ended without a result."""
+    return JobFailed(job)

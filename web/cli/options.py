@@ -1,0 +1,18 @@
+"""Arguments and options that several commands share."""
+
+from typing import Annotated
+
+import typer
+
+from web.cli import completing
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DatasetName = Annotated[str, typer.Argument(autocompletion=completing.datasets)]
+DatasetOption = Annotated[str | None, typer.Option(autocompletion=completing.datasets)]
+JobId = Annotated[str, typer.Argument(metavar="ID", autocompletion=completing.jobs)]
+Output = Annotated[str, typer.Option("-o", "--output", metavar="FILE", help='"-": standard output.')]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until a worker has checked it.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(min=0, metavar="SECONDS", help="With --wait: no longer; exit code 4."),
+]

@@ -1,0 +1,210 @@
+"""`user`, `token`, `admin`: accounts, by an administrator or straight in the database."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from accountant.core.errors import ExchequerError
+from web.cli import bootstrap
+from web.cli.options import Json
+from web.cli.output import Failed, facts, note, out, print_json, say, table
+from web.cli.profile import connect
+
+Roles = Annotated[
+    list[str], typer.Option("--role", help="steward, analyst, auditor or administrator; repeat it.")
+]
+
+users = typer.Typer(help="Accounts (administrators).", no_args_is_help=True)
+
+
+@users.command("add")
+def add_user(
+    name: str,
+    role: Roles,
+    password: Annotated[str | None, typer.Option(help="[generated and printed]")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make an account."""
+    chosen = password or bootstrap.new_password()
+    with connect() as client:
+        client.add_user(name, chosen, role)
+    _show_account(name, role, None if password else chosen, as_json)
+
+
+@users.command("list")
+def list_users(as_json: Json = False) -> None:
+    """List accounts."""
+    with connect() as client:
+        found = client.users()
+    if as_json:
+        print_json(found)
+    else:
+        out.print(table(["name", "roles"], [(each["name"], ", ".join(each["roles"])) for each in found]))
+
+
+@users.command("show")
+def show_user(name: str, as_json: Json = False) -> None:
+    """Show one account, with its tokens."""
+    with connect() as client:
+        found = {**client.user(name), "tokens": client.user_tokens(name)}
+    if as_json:
+        print_json(found)
+        return
+    rows = [(field.replace("_", " "), _plain(value)) for field, value in found.items() if field != "tokens"]
+    out.print(facts(rows))
+    out.print(tokens_table(found["tokens"]))
+
+
+def _plain(value: Any) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+@users.command("roles")
+def set_roles(name: str, role: Roles, as_json: Json = False) -> None:
+    """Give an account other roles, instead of those that it has."""
+    with connect() as client:
+        found = client.set_roles(name, role)
+    print_json(found) if as_json else say(f"{name}: {', '.join(found['roles'])}")
+
+
+def _act(name: str, act: str, done: str, as_json: bool) -> None:
+    with connect() as client:
+        found = client.act_on_user(name, act)
+    if as_json:
+        print_json(found)
+        return
+    say(f"{name}: {done}")
+    if found.get("password"):
+        say(f"its one-time password, shown once: {found['password']}")
+
+
+ACTS = {
+    "close": ("deactivate", "closed", "Close an account: its sessions and tokens end at once."),
+    "open": ("activate", "open again", "Open a closed account again."),
+    "reset-password": ("reset-password", "reset", "Give an account a one-time password."),
+    "unlock": ("unlock", "unlocked", "Forget the failures to sign in to an account."),
+    "sign-out": ("sign-out", "signed out", "End every session of an account and its tokens of sign-ins."),
+    "revoke-tokens": ("revoke-tokens", "its tokens are ended", "End every token of an account."),
+}
+
+
+def _command(act: str, done: str, text: str) -> Callable[..., None]:
+    def command(name: str, as_json: Json = False) -> None:
+        _act(name, act, done, as_json)
+
+    command.__doc__ = text
+    return command
+
+
+for _name, (_act_name, _done, _text) in ACTS.items():
+    users.command(_name)(_command(_act_name, _done, _text))
+
+
+# --- tokens ---------------------------------------------------------------------------------------
+
+tokens = typer.Typer(help="Your own tokens, for programs.", no_args_is_help=True)
+
+
+@tokens.command("add")
+def add_token(
+    name: Annotated[str, typer.Argument(help="What it is for.")],
+    scope: Annotated[
+        list[str], typer.Option("--scope", help="read, jobs:submit, budget:approve, data:manage, admin.")
+    ],
+    days: Annotated[int, typer.Option(min=1, help="Until it ends.")] = 30,
+    as_json: Json = False,
+) -> None:
+    """Make a token that may do some of what you may. It is shown once."""
+    with connect() as client:
+        found = client.add_token(name, scope, days)
+    if as_json:
+        print_json(found)
+    else:
+        say(found["token"])
+        note(f"shown once; it ends {found['expires_at']}. Use it: exchequer login URL --token-stdin")
+
+
+@tokens.command("list")
+def list_tokens(as_json: Json = False) -> None:
+    """List your tokens that work; never the tokens themselves."""
+    with connect() as client:
+        found = client.tokens()
+    print_json(found) if as_json else out.print(tokens_table(found))
+
+
+def tokens_table(found: list[dict[str, Any]]) -> Table:
+    """Tokens as rows."""
+    rows = [
+        (each["id"], each["name"], ", ".join(each["scopes"]), (each["expires_at"] or "never")[:10])
+        for each in found
+    ]
+    return table(["id", "for", "may", "until"], rows, whole="id until")
+
+
+@tokens.command("revoke")
+def revoke_token(token_id: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
+    """End a token."""
+    with connect() as client:
+        found = client.revoke_token(token_id)
+    print_json(found) if as_json else say(f"token {token_id} is ended")
+
+
+admin = typer.Typer(help="Acts on the database itself, where no web server is needed.", no_args_is_help=True)
+
+
+@admin.callback()
+def _admin() -> None:
+    """Makes `admin` a group."""
+
+
+@admin.command("create-user")
+def create_user(
+    name: str,
+    role: Roles,
+    password: Annotated[str | None, typer.Option(help="[generated and printed]")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make an account straight in the database (DATABASE_URL, or the local stack's)."""
+    chosen = password or bootstrap.new_password()
+    try:
+        bootstrap.create_person(bootstrap.settings(), name, tuple(role), chosen)
+    except ExchequerError:
+        raise
+    except Exception as error:
+        # SQLAlchemy's errors can't be named here without importing it for every command.
+        if type(error).__module__.startswith("sqlalchemy"):
+            raise Failed(
+                "the database can't be used. Start it with `exchequer up`, or set DATABASE_URL; "
+                f"the reason: {str(error).splitlines()[0]}"
+            ) from None
+        raise
+    _show_account(name, role, None if password else chosen, as_json)
+
+
+@admin.command("unlock")
+def unlock(name: str) -> None:
+    """Forget the failures to sign in to an account, where no administrator can do it on the page."""
+    from accountant import people
+
+    people.unlock(bootstrap.engine(bootstrap.settings()), None, name)
+    say(f"{name} can sign in again")
+
+
+@admin.command("rotate-key")
+def rotate_key(as_json: Json = False) -> None:
+    """Replace the key that signs checkpoints; the old key signs the introduction of the new one."""
+    from web.cli.keys import rotate
+
+    key = rotate(bootstrap.settings())
+    print_json({"key": key}) if as_json else say(f"checkpoints are signed by key {key} from now on")
+
+
+def _show_account(name: str, roles: list[str], generated: str | None, as_json: bool) -> None:
+    if as_json:
+        print_json({"name": name, "roles": roles, "password": generated})
+        return
+    say(f"made the account {name} ({', '.join(roles)})")
+    if generated is not None:
+        say(f"its password, shown once: {generated}")

@@ -1,0 +1,135 @@
+"""`allow`, `policy`: what a steward lets a dataset's jobs spend, and who may ask for what."""
+
+from typing import Annotated, Any
+
+import typer
+
+from web.cli.data import allowance_text, used_text
+from web.cli.options import DatasetName, Json
+from web.cli.output import facts, out, print_json, say
+from web.cli.price import parameters, read_json, split
+from web.cli.profile import connect
+
+
+def allow(
+    dataset: DatasetName,
+    reason: Annotated[str, typer.Option(help="Why; it stands in the ledger.")],
+    epsilon: Annotated[str | None, typer.Option(help="In all, not in addition.")] = None,
+    delta: Annotated[str | None, typer.Option(help="In all, not in addition.")] = None,
+    share: Annotated[
+        list[str] | None, typer.Option(help="FILTER=SHARE of δ, with the first allowance; all four.")
+    ] = None,
+    order: Annotated[
+        str | None, typer.Option(help="Rényi order of the filters, with the first allowance. [chosen]")
+    ] = None,
+    ex_post: Annotated[str | None, typer.Option(help="Sum of ex-post caps, in all.")] = None,
+    settlement: Annotated[str | None, typer.Option(help="Of ex-post jobs: planned or realized.")] = None,
+    secret: Annotated[str | None, typer.Option(help="What is stated about secrets, as JSON.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Set a dataset's allowance: (ε, δ), ex-post caps, or a statement about secrets."""
+    from accountant.core.budget import exact
+
+    for name, amount in (("epsilon", epsilon), ("delta", delta), ("ex_post", ex_post)):
+        if amount is not None:
+            exact(amount, name)  # a slip is told before anything is sent
+    others = {
+        "shares": dict(each.partition("=")[::2] for each in share) if share else None,
+        "order": order,
+        "ex_post": ex_post,
+        "ex_post_settlement": settlement,
+        "secret": None if secret is None else read_json("--secret", secret),
+    }
+    with connect() as client:
+        given = {name: value for name, value in others.items() if value is not None}
+        proposal = client.allow(dataset, epsilon, delta, reason, **given).get("proposal")
+        found = client.dataset(dataset)
+    if as_json:
+        print_json(found if proposal is None else proposal)
+    elif proposal is not None:
+        say(f"proposed; another steward runs: exchequer confirm {proposal['id']} --reason TEXT")
+    elif found["account"] is None:
+        say(f"{dataset}: allowance changed; no (ε, δ) is allowed yet")
+    else:
+        say(f"{dataset}: allowance {allowance_text(found)}, {used_text(found)} of it used")
+
+
+def policy(
+    dataset: DatasetName,
+    auto_approve: Annotated[str | None, typer.Option(help="ε up to which a job needs no approval.")] = None,
+    solo: Annotated[
+        bool | None, typer.Option("--solo/--no-solo", help="A steward may approve a job of their own.")
+    ] = None,
+    share_artifacts: Annotated[
+        bool | None,
+        typer.Option(
+            "--share-artifacts/--keep-artifacts", help="Whoever may ask sees everybody's artifacts."
+        ),
+    ] = None,
+    mechanisms: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
+    analysts: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
+    models: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
+    approval_days: Annotated[int | None, typer.Option(help="Requests expire after this; 0: never.")] = None,
+    analyst_epsilon: Annotated[
+        str | None, typer.Option(help='Cap on one person\'s sum of stand-alone ε; "": none.')
+    ] = None,
+    project_epsilon: Annotated[str | None, typer.Option(help='The same for one project; "": none.')] = None,
+    two_people: Annotated[
+        bool | None, typer.Option("--two-people/--one-person", help="To raise the allowance.")
+    ] = None,
+    charge_each_attempt: Annotated[
+        bool | None,
+        typer.Option(
+            "--charge-each-attempt/--charge-once",
+            help="A job whose machine is lost after it began to read is charged and ends.",
+        ),
+    ] = None,
+    time_limit: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="An attempt ends itself after this; 0: never.")
+    ] = None,
+    secret_jobs: Annotated[
+        bool | None,
+        typer.Option("--secret-jobs/--no-secret-jobs", help="Admit jobs that protect declared secrets only."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any field by its name; repeat it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Change a dataset's policy: what is given changes, the rest stays. Alone, shows it."""
+    given: dict[str, Any] = {
+        "auto_approve_epsilon": auto_approve,
+        "solo": solo,
+        "share_artifacts": share_artifacts,
+        "mechanisms": None if mechanisms is None else split(mechanisms),
+        "analysts": None if analysts is None else split(analysts),
+        "models": None if models is None else split(models),
+        "secret_jobs": secret_jobs,
+        "approval_days": approval_days,
+        "analyst_epsilon": analyst_epsilon,
+        "project_epsilon": project_epsilon,
+        "two_people": two_people,
+        "charge_each_attempt": charge_each_attempt,
+        "time_limit_seconds": time_limit,
+    }
+    changes = {name: value for name, value in given.items() if value is not None} | parameters(settings or [])
+    for name in ("approval_days", "analyst_epsilon", "project_epsilon", "time_limit_seconds"):
+        if name in changes and changes[name] in (0, ""):
+            changes[name] = None
+    with connect() as client:
+        current = client.dataset(dataset)["policy"]
+        if changes:
+            client.set_policy(dataset, current | changes)
+            current = client.dataset(dataset)["policy"]
+    if as_json:
+        print_json(current)
+    else:
+        _show(current)
+
+
+def _show(current: dict[str, Any]) -> None:
+    rows = []
+    for name, value in current.items():
+        shown = ", ".join(value) or "all" if isinstance(value, list) else value
+        rows.append((name.replace("_", " "), shown))
+    out.print(facts(rows))

@@ -1,0 +1,167 @@
+"""`login`, `logout`, `whoami`, `profiles`: who you are, and to which server."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from accountant.core.errors import invalid
+from web.cli import completing
+from web.cli.options import Json
+from web.cli.output import Failed, note, out, print_json, say, table
+from web.cli.profile import Selected, connect, selected
+from web.client import profiles
+from web.client.api import Api
+from web.client.errors import Json as Document
+from web.client.errors import NotSignedIn
+from web.client.profiles import Profile
+from web.client.transport import is_loopback
+
+Named = Annotated[
+    str | None, typer.Option("--profile", metavar="NAME", help="Keep it by this name. [host and port]")
+]
+
+
+def login(
+    address: Annotated[str | None, typer.Argument(metavar="[URL]", help="The server.")] = None,
+    name: Annotated[str | None, typer.Option(help="Your account. [asked for]")] = None,
+    url: Annotated[str | None, typer.Option(help="The server's address.", hidden=True)] = None,
+    profile: Named = None,
+    token: Annotated[
+        bool, typer.Option("--token-stdin", help="Read a token from standard input instead of a password.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Sign in and keep the token. The password is asked for, or read from EXCHEQUER_PASSWORD."""
+    kept_as = profile or Selected.name
+    server = _address(address or url, kept_as)
+    if not server.startswith("https:") and not is_loopback(server):
+        note(f"{server} is not encrypted: whoever is on the way reads what you send")
+    session = _with_token(server) if token else _with_password(server, name)
+    made = Profile(server, session["name"], session["token"], session.get("expires_at"))
+    kept = profiles.keep(made, kept_as)
+    if as_json:
+        shown = {field: session.get(field) for field in ("name", "roles", "expires_at")}
+        print_json({"profile": kept, "url": server, **shown})
+        return
+    until = f" until {session['expires_at']}" if session.get("expires_at") else ""
+    say(f"signed in to {server} as {session['name']} ({', '.join(session['roles'])}){until}")
+
+
+def _address(given: str | None, profile: str | None) -> str:
+    """The address that is given, that of the profile, or the one in use."""
+    if given is not None:
+        return given.rstrip("/")
+    known = profiles.read().known
+    if profile is not None and profile not in known:
+        raise invalid("URL", f"the profile {profile!r} is new", "the address of its server")
+    return known[profile].url if profile is not None else selected().url
+
+
+def _with_token(server: str) -> Document:
+    text = sys.stdin.readline().strip() if not sys.stdin.isatty() else ""
+    if not text:
+        raise invalid(
+            "--token-stdin", "standard input holds no token", "exchequer login URL --token-stdin < FILE"
+        )
+    with Api(server, text) as api:
+        try:
+            return {**api.me(), "token": text}
+        except NotSignedIn:
+            raise Failed(f"{server} does not know this token, or it has ended. Make another there.") from None
+
+
+def _with_password(server: str, name: str | None) -> Document:
+    given = os.environ.get("EXCHEQUER_PASSWORD")
+    if name is None:
+        _require_somebody("--name", "your account")
+        name = str(typer.prompt("Name", err=True))
+    if not given:
+        _require_somebody("EXCHEQUER_PASSWORD", "your password; or --token-stdin")
+        given = str(typer.prompt("Password", hide_input=True, err=True))
+    with Api(server) as api:
+        try:
+            return api.sign_in(name, given)
+        except NotSignedIn:
+            raise Failed(f"{server} does not know this name with this password. Try again.") from None
+
+
+def _require_somebody(field: str, allowed: str) -> None:
+    if not sys.stdin.isatty():
+        raise invalid(field, "not set, and nobody is here to be asked", allowed)
+
+
+def logout(
+    profile: Annotated[
+        str | None, typer.Option("--profile", metavar="NAME", autocompletion=completing.profiles)
+    ] = None,
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="End all your sessions and tokens of sign-ins there, too.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Forget a profile and its token: the one in use, or the one that is named."""
+    name = profiles.name_in_use(profile or Selected.name)
+    if name is None:
+        raise Failed("you are signed in nowhere. `exchequer profiles` lists what is kept.")
+    kept = profiles.named(name)
+    if everywhere:
+        with Api(kept.url, kept.token) as api:
+            api.sign_out_everywhere()
+    profiles.forget(name)
+    if as_json:
+        print_json({"profile": name, "ended_everywhere": everywhere})
+    elif everywhere:
+        say(f"signed out of {name}, everywhere")
+    else:
+        ends = f" on {kept.expires_at[:10]}" if kept.expires_at else " by itself"
+        say(f"forgot {name}; its token ends{ends}, or now with `exchequer logout --everywhere`")
+
+
+def whoami(as_json: Json = False) -> None:
+    """Say who you are signed in as, and where."""
+    with connect() as client:
+        me = client.me()
+        if as_json:
+            print_json({"url": client.url} | me)
+        else:
+            say(f"{me['name']} ({', '.join(me['roles'])}) at {client.url}")
+
+
+def list_profiles(
+    use: Annotated[
+        str | None,
+        typer.Option("--use", metavar="NAME", help="Use it from now on.", autocompletion=completing.profiles),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the servers that you are signed in to. --profile and EXCHEQUER_PROFILE choose for one command."""
+    if use is not None:
+        profiles.use(use)
+    kept, current = profiles.read(), profiles.name_in_use(Selected.name)
+    rows = [
+        {"profile": name, "url": each.url, "name": each.name, "expires_at": each.expires_at}
+        | {"in_use": name == current}
+        for name, each in kept.known.items()
+    ]
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        say("signed in nowhere: exchequer login URL")
+    else:
+        shown = [
+            ("*" if each["in_use"] else "", each["profile"], each["url"], each["name"], each["expires_at"])
+            for each in rows
+        ]
+        out.print(table(["", "profile", "server", "as", "until"], shown))
+
+
+def password(as_json: Json = False) -> None:
+    """Choose another password. Your sessions and tokens of sign-ins end; sign in again after."""
+    _require_somebody("password", "somebody at a terminal")
+    current = str(typer.prompt("Password now", hide_input=True, err=True))
+    new = str(typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True))
+    with connect() as client:
+        found = client.change_password(current, new)
+    print_json(found) if as_json else say("changed; sign in again: exchequer login")

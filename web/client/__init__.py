@@ -1,0 +1,70 @@
+"""The Python client: `import exchequer` gives the same names.
+
+    import exchequer
+    client = exchequer.connect()                     # who `exchequer login` signed in
+    dataset = client.dataset("notes")
+    job = dataset.submit("noisy-count", {"epsilon": 0.1}, purpose="how many of each")
+    job.wait().to_pandas()
+
+Needs no more than httpx, pydantic, tenacity and rich; pandas only for `to_pandas`.
+"""
+
+from accountant.core.errors import ExchequerError
+from web.client.api import Api
+from web.client.charts import Chart
+from web.client.client import Client, connect
+from web.client.datasets import Dataset
+from web.client.errors import (
+    ApiProblem,
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+    JobFailed,
+    NotFound,
+    NotSignedIn,
+    RateLimited,
+    Refused,
+    ServiceUnavailable,
+    StillWaiting,
+    Unreachable,
+    Unreadable,
+)
+from web.client.files import Altered
+from web.client.jobs import Job, NoPandas
+from web.client.profiles import NoSuchProfile, Profile
+from web.client.records import Artifact, Budget, Corpus, Entry, Mechanism, Model, Person, Quote
+
+__all__ = [
+    "Altered",
+    "Api",
+    "ApiProblem",
+    "Artifact",
+    "Budget",
+    "Chart",
+    "Client",
+    "Conflict",
+    "Corpus",
+    "Dataset",
+    "Entry",
+    "ExchequerError",
+    "Forbidden",
+    "InvalidRequest",
+    "Job",
+    "JobFailed",
+    "Mechanism",
+    "Model",
+    "NoPandas",
+    "NoSuchProfile",
+    "NotFound",
+    "NotSignedIn",
+    "Person",
+    "Profile",
+    "Quote",
+    "RateLimited",
+    "Refused",
+    "ServiceUnavailable",
+    "StillWaiting",
+    "Unreachable",
+    "Unreadable",
+    "connect",
+]

@@ -1,0 +1,163 @@
+"""A dataset as an object: its price list, its budget, its ledger."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from web.client.api import Api
+from web.client.charts import FILTERS, Chart, budget_chart
+from web.client.errors import Json
+from web.client.files import draft
+from web.client.html import facts_html, lines_html
+from web.client.jobs import Job
+from web.client.records import Budget, DatasetFacts, Entry, Quote
+
+
+class Dataset:
+    """One dataset. `facts` is how it stood when the server was last asked; `refresh` asks again."""
+
+    def __init__(self, api: Api, document: Mapping[str, Any]):
+        self._api = api
+        self._take(document)
+
+    def _take(self, document: Mapping[str, Any]) -> Self:
+        self.document: Json = dict(document)
+        self.facts = DatasetFacts.of(document)
+        return self
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.facts.name
+
+    def refresh(self) -> Self:
+        """Ask the server how it stands now."""
+        return self._take(self._api.dataset(self.name))
+
+    # --- asking ---------------------------------------------------------------------------------------
+
+    def price(
+        self, mechanism: str, parameters: Mapping[str, Any] | None = None, *, project: str | None = None
+    ) -> Quote:
+        """What a request costs here, and what admission would say now. Free, and changes nothing."""
+        return Quote.of(self._api.quote(self.name, mechanism, parameters or {}, project=project))
+
+    def fit(
+        self,
+        mechanism: str,
+        field: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        epsilon: float | None = None,
+        project: str | None = None,
+    ) -> Quote:
+        """The price with the value of `field` that spends the most of what is left (and of ε, if given).
+
+        `quote.parameters` can be submitted as it is.
+        """
+        found = self._api.quote(
+            self.name, mechanism, parameters or {}, fit=field, epsilon=epsilon, project=project
+        )
+        return Quote.of(found)
+
+    def submit(
+        self,
+        mechanism: str | Quote,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        model: str | None = None,
+        purpose: str = "",
+        project: str | None = None,
+        key: str | None = None,
+    ) -> Job:
+        """Submit a job, or what was quoted. Raises Refused where that is decided at once.
+
+        key: the same key and request are the same job, however often this runs (a notebook's cell, say);
+        without one, each call is a job of its own, and its retries never a second one.
+        """
+        if isinstance(mechanism, Quote):
+            parameters = {**mechanism.parameters, **(parameters or {})}
+            mechanism = mechanism.mechanism
+        request: Json = {"dataset": self.name, "mechanism": mechanism, "model": model, "purpose": purpose}
+        request |= {"parameters": dict(parameters or {})}
+        request |= {} if project is None else {"project": project}
+        return Job(self._api, self._api.submit(request, key=key))._checked()
+
+    def jobs(self, *, state: str | None = None) -> Iterator[Job]:
+        """Its jobs that you may see, newest first, read a page at a time."""
+        return (Job(self._api, each) for each in self._api.all_jobs(dataset=self.name, state=state))
+
+    # --- the budget -----------------------------------------------------------------------------------
+
+    def budget(self) -> Budget:
+        """What is allowed, spent, reserved and left now."""
+        facts = self.refresh().facts
+        return Budget(
+            dataset=facts.name,
+            account=facts.account,
+            ex_post=facts.ex_post,
+            secret=facts.secret,
+            caps=facts.caps,
+            statements=facts.statements,
+        )
+
+    def budget_chart(self) -> Chart:
+        """The budget as a picture: displays itself in a notebook, and `save(path)` writes the SVG."""
+        return budget_chart(self.budget())
+
+    def spending(self) -> Json:
+        """What is left over time, and what it went on by month, analyst and mechanism."""
+        return self._api.spending(self.name)
+
+    # --- the steward's and the auditor's --------------------------------------------------------------
+
+    def allow(self, epsilon: str | None, delta: str | None, reason: str, **others: Any) -> Json | None:
+        """Set the allowance, in all, as decimal texts. Returns the proposal where two people are needed."""
+        proposal: Json | None = self._api.allow(self.name, epsilon, delta, reason, **others).get("proposal")
+        self.refresh()
+        return proposal
+
+    def set_policy(self, **changes: Any) -> dict[str, Any]:
+        """Change what is named of the policy; the rest stays. Returns the policy."""
+        self._api.set_policy(self.name, {**self.refresh().facts.policy, **changes})
+        return self.refresh().facts.policy
+
+    def ledger(self) -> Iterator[Entry]:
+        """Its entries, newest first, read a page at a time (stewards and auditors)."""
+        return (Entry.of(each) for each in self._api.whole_ledger(self.name))
+
+    def export_ledger(self, path: str | Path, *, format: str = "jsonl", public: bool = False) -> Path:
+        """Save the ledger, `jsonl`, `csv` or `parquet`; `exchequer verify` checks it without a server."""
+        target = Path(path)
+        with draft(target) as file:
+            self._api.save_ledger(self.name, format, file, public=public)
+        return target
+
+    # --- showing --------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"<Dataset {self.name!r}: {self.facts.state}, {_allowance(self.facts)}>"
+
+    def _repr_html_(self) -> str:
+        facts = self.facts
+        account = facts.account
+        left = () if account is None else account.filters
+        table = facts_html(
+            facts.name,
+            (
+                ("description", facts.description or None),
+                ("state", facts.state),
+                ("privacy unit", facts.unit),
+                ("neighbours", facts.neighbours),
+                ("public size", facts.public_size),
+                ("labels", ", ".join(facts.labels) or None),
+                ("allowance", _allowance(facts)),
+                *((f"{FILTERS.get(each.kind, each.kind)}, used", f"{each.used_share:.1%}") for each in left),
+            ),
+        )
+        return table + lines_html(each.text for each in facts.statements)
+
+
+def _allowance(facts: DatasetFacts) -> str:
+    account = facts.account
+    return "no allowance yet" if account is None else f"ε {account.epsilon} at δ {account.delta}"

@@ -1,0 +1,231 @@
+"""What can go wrong between a program and the service. Errors carry facts; texts are made from them here.
+
+ExchequerError
+├── Unreachable             no answer from the server, after the retries
+├── Unreadable              an answer that this version of the client can't read
+├── ApiProblem              the server's answer: status, code and text
+│   ├── InvalidRequest      which fields are wrong, and what is allowed
+│   ├── NotSignedIn         no token, or one that has ended
+│   ├── Forbidden           the role or the dataset's policy forbids it
+│   ├── NotFound            with the names that are close, where a name was wrong
+│   ├── Conflict            the state of the thing, or of an idempotency key, forbids it
+│   ├── RateLimited         too many requests; how long to wait
+│   └── ServiceUnavailable  the server, or its database, is not ready
+├── Refused                 a job that may not run: binding cap, asked, left, the largest that fits
+├── JobFailed               a job that failed, was cancelled or expired
+└── StillWaiting            the wait is over and the job goes on (a TimeoutError, too)
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+
+from accountant.core.errors import ExchequerError, FieldProblem
+
+Json = dict[str, Any]
+
+
+class Unreachable(ExchequerError):
+    """No answer from the server. `key`: of a submission that may have arrived."""
+
+    code = "unreachable"
+
+    def __init__(self, url: str, reason: str):
+        self.url, self.reason = url, reason
+        self.key: str | None = None
+        super().__init__(f"no answer from {url}: {reason}")
+
+
+class Unreadable(ExchequerError):
+    """The server speaks another version."""
+
+    code = "unreadable"
+
+
+class ApiProblem(ExchequerError):
+    """What the server answered instead; `problems` names the fields, where fields were wrong."""
+
+    def __init__(self, status: int, code: str, detail: str, problems: tuple[FieldProblem, ...] = ()):
+        self.status, self.code, self.detail, self.problems = status, code, detail, problems
+        self.key: str | None = None
+        self.retry_after: float | None = None
+        self.near: tuple[str, ...] = ()
+        super().__init__("; ".join(map(str, problems)) or detail)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}. {self.suggestion}" if self.near else super().__str__()
+
+    @property
+    def suggestion(self) -> str:
+        """The names that may have been meant, as a question."""
+        return f"Did you mean {' or '.join(map(repr, self.near))}?" if self.near else ""
+
+    def facts(self) -> Json:
+        """What a program may branch on."""
+        problems = [
+            {"field": each.field, "problem": each.problem, "allowed": each.allowed} for each in self.problems
+        ]
+        return {"status": self.status, "problems": problems, "near": list(self.near)}
+
+    @staticmethod
+    def of(response: httpx.Response) -> "ApiProblem":
+        """The problem that a response states, or says by its status alone."""
+        try:
+            body = response.json()
+        except ValueError:  # a proxy's page, or an old server
+            body = None
+        body = body if isinstance(body, dict) else {}
+        problems = tuple(
+            FieldProblem(*(str(each.get(name) or "") for name in ("field", "problem", "allowed")))
+            for each in body.get("problems") or ()
+            if isinstance(each, dict)
+        )
+        detail = body.get("detail") or body.get("title") or f"the server answered {response.status_code}"
+        kind = KINDS.get(response.status_code, ApiProblem)
+        error = kind(response.status_code, str(body.get("code") or "error"), str(detail), problems)
+        error.retry_after = retry_after(response.headers)
+        return error
+
+
+class InvalidRequest(ApiProblem):
+    """Fields that can't be accepted; nothing was changed."""
+
+
+class NotSignedIn(ApiProblem):
+    """No token, or one that has ended: `exchequer login URL`."""
+
+
+class Forbidden(ApiProblem):
+    """The role or the dataset's policy forbids it."""
+
+
+class NotFound(ApiProblem):
+    """There is no such thing, or it isn't yours to see. `near`: names that you may have meant."""
+
+
+class Conflict(ApiProblem):
+    """The state of the thing, or of the idempotency key, forbids it."""
+
+
+class RateLimited(ApiProblem):
+    """Too many requests; `retry_after` is in seconds, where the server said it."""
+
+    def facts(self) -> Json:
+        return {**super().facts(), "retry_after": self.retry_after}
+
+
+class ServiceUnavailable(ApiProblem):
+    """The server, its database, or a proxy before it is not ready."""
+
+
+KINDS: Mapping[int, type[ApiProblem]] = {
+    400: InvalidRequest,
+    401: NotSignedIn,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    412: Conflict,
+    413: InvalidRequest,
+    422: InvalidRequest,
+    429: RateLimited,
+    502: ServiceUnavailable,
+    503: ServiceUnavailable,
+    504: ServiceUnavailable,
+}
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a `Retry-After` header asks for, given as a number or as a date."""
+    text = headers.get("Retry-After", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+#: Caps that no other size of the job would satisfy.
+PEOPLE_AND_MODELS = frozenset({"steward", "model"})
+
+
+class Refused(ExchequerError):
+    """A job that may not run. Nothing was spent.
+
+    cap: what binds; asked, left: decimals in its unit; largest: the largest value of `size_field` that
+    would fit, None where none would.
+    """
+
+    code = "refused"
+
+    def __init__(self, job: Mapping[str, Any]):
+        refusal = job["refusal"]
+        self.job_id: str = job["id"]
+        self.cap: str = refusal["cap"]
+        self.why: str = refusal["why"]
+        self.asked: str | None = refusal.get("asked")
+        self.left: str | None = refusal.get("left")
+        self.size_field: str | None = refusal.get("size_field")
+        self.largest: int | float | None = refusal.get("largest")
+        super().__init__("\n".join(self.lines()))
+
+    def lines(self) -> list[str]:
+        """What binds, what was asked, what is left, and what would fit, one fact a line."""
+        said = [f"the job was refused: {self.why}"]
+        if self.cap in PEOPLE_AND_MODELS:
+            return said
+        said.append(f"binding cap: {self.cap}; asked: {self.asked}; left: {self.left}")
+        if self.largest is not None:
+            said.append(f"the largest that fits: {self.size_field} = {self.largest}")
+        elif self.size_field:
+            said.append(f"no {self.size_field} fits: other parameters, or a larger allowance")
+        return said
+
+    def facts(self) -> Json:
+        return {
+            "job": self.job_id,
+            "cap": self.cap,
+            "asked": self.asked,
+            "left": self.left,
+            "size_field": self.size_field,
+            "largest": self.largest,
+        }
+
+
+class JobFailed(ExchequerError):
+    """A job that ended without a result; `state` is failed, cancelled or expired."""
+
+    code = "job-failed"
+
+    def __init__(self, job: Mapping[str, Any]):
+        self.job_id: str = job["id"]
+        self.state: str = job["state"]
+        self.failure: str | None = job.get("failure")
+        reason = self.failure or ("no reason is public" if self.state == "failed" else None)
+        text = f"the job {self.state}" if self.state == "failed" else f"the job is {self.state}"
+        super().__init__(f"{text}: {reason}" if reason else text)
+
+    def facts(self) -> Json:
+        return {"job": self.job_id, "state": self.state, "failure": self.failure}
+
+
+class StillWaiting(ExchequerError, TimeoutError):
+    """The time to wait is over. The job goes on, and `wait` may be called again."""
+
+    code = "still-waiting"
+
+    def __init__(self, job: Mapping[str, Any], seconds: float):
+        self.job_id, self.state = str(job["id"]), str(job["state"])
+        said = self.state.replace("_", " ")
+        super().__init__(f"job {self.job_id} is still {said} after {seconds:g} s; it goes on")
+
+    def facts(self) -> Json:
+        return {"job": self.job_id, "state": self.state}

@@ -1,0 +1,164 @@
+"""Who you are to which server: ~/.config/exchequer/profile.json, mode 0600.
+
+A profile is a server's address, your name there and a token. A stored token goes only to the server that
+gave it. What decides, first to last: the profile that is asked for, EXCHEQUER_PROFILE, EXCHEQUER_URL (with
+EXCHEQUER_TOKEN, or the token kept for that address), the profile in use, this machine's own service.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from accountant.core.errors import ExchequerError
+
+DEFAULT_URL = "http://127.0.0.1:8750"
+
+
+class NoSuchProfile(ExchequerError):
+    """A profile that nobody made; `known` are those there are."""
+
+    code = "no-such-profile"
+
+    def __init__(self, name: str, known: list[str]):
+        self.name, self.known = name, known
+        there = f"there are: {', '.join(known)}" if known else "there is none yet"
+        super().__init__(f"no profile {name!r}; {there}")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One server, and who you are there. Without a token the server says what is missing."""
+
+    url: str
+    name: str | None = None
+    token: str | None = None
+    expires_at: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Profile({self.url!r}, {self.name!r})"  # never the token
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """All of them, by name, and the one in use."""
+
+    current: str | None
+    known: dict[str, Profile]
+
+
+def path() -> Path:
+    """The file."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "exchequer" / "profile.json"
+
+
+def default_url() -> str:
+    """The local stack's address."""
+    port = os.environ.get("EXCHEQUER_PORT", "")
+    return f"http://127.0.0.1:{port}" if port.isdigit() else DEFAULT_URL
+
+
+def default_name(url: str) -> str:
+    """What a profile is called where nobody names it: the server's host and port."""
+    return urlsplit(url).netloc.rpartition("@")[2] or url
+
+
+def read() -> Profiles:
+    """What is kept; a damaged file counts as none."""
+    try:
+        found = json.loads(path().read_text(encoding="utf-8"))
+        if "servers" in found:  # as versions before profiles had names wrote it
+            return _by_address(found)
+        known = {str(name): _profile(each) for name, each in found["profiles"].items()}
+        current = found["current"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Profiles(None, {})
+    return Profiles(current if current in known else None, known)
+
+
+def _profile(kept: dict[str, Any]) -> Profile:
+    texts = {name: kept.get(name) for name in ("name", "token", "expires_at")}
+    return Profile(str(kept["url"]), **{name: None if it is None else str(it) for name, it in texts.items()})
+
+
+def _by_address(found: dict[str, Any]) -> Profiles:
+    known = {default_name(url): _profile({"url": url, **each}) for url, each in found["servers"].items()}
+    current = default_name(str(found["current"]))
+    return Profiles(current if current in known else None, known)
+
+
+def keep(profile: Profile, name: str | None = None) -> str:
+    """Keep a profile, and use it from now on; returns its name."""
+    kept, chosen = read(), name or default_name(profile.url)
+    _write(chosen, {**kept.known, chosen: profile})
+    return chosen
+
+
+def use(name: str) -> Profile:
+    """Use another profile from now on."""
+    kept, chosen = read(), named(name)
+    _write(name, kept.known)
+    return chosen
+
+
+def forget(name: str) -> None:
+    """Remove a profile with its token."""
+    kept = read()
+    left = {each: profile for each, profile in kept.known.items() if each != name}
+    _write(kept.current if kept.current in left else None, left)
+
+
+def _write(current: str | None, known: dict[str, Profile]) -> None:
+    target = path()
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    document = {"current": current, "profiles": {name: asdict(each) for name, each in known.items()}}
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(document, file, indent=2)
+    draft.replace(target)
+
+
+# --- which one ------------------------------------------------------------------------------------
+
+
+def named(name: str) -> Profile:
+    """A profile by name. Raises NoSuchProfile."""
+    known = read().known
+    if name not in known:
+        raise NoSuchProfile(name, sorted(known))
+    return known[name]
+
+
+def name_in_use(name: str | None = None) -> str | None:
+    """The name of the profile that serves, where one does."""
+    name = name or os.environ.get("EXCHEQUER_PROFILE")
+    if name:
+        named(name)
+        return name
+    kept = read()
+    url = os.environ.get("EXCHEQUER_URL")
+    if url:
+        return next((each for each, profile in kept.known.items() if profile.url == url.rstrip("/")), None)
+    return kept.current
+
+
+def chosen(name: str | None = None) -> Profile:
+    """The profile that serves now. Raises NoSuchProfile."""
+    name = name or os.environ.get("EXCHEQUER_PROFILE")
+    if name:
+        return named(name)
+    kept = read()
+    given = os.environ.get("EXCHEQUER_URL")
+    if given:
+        url = given.rstrip("/")
+        profile = next((each for each in kept.known.values() if each.url == url), Profile(url))
+    elif kept.current is not None:
+        profile = kept.known[kept.current]
+    else:
+        profile = Profile(default_url())
+    token = os.environ.get("EXCHEQUER_TOKEN")
+    return Profile(profile.url, None, token) if token else profile

@@ -1,0 +1,127 @@
+"""Datasets, models, corpora, uploads, mechanisms."""
+
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+from web.client.errors import Json
+from web.client.transport import PAGE, Transport, given, part
+
+_BLOCK_BYTES = 2**16
+
+
+class DataRoutes(Transport):
+    """What a steward registers, and what can be asked for."""
+
+    def datasets(self) -> list[Json]:
+        """The catalogue."""
+        return list(self._pages("/datasets", "datasets", {}))
+
+    def dataset(self, name: str) -> Json:
+        """One dataset with its account."""
+        return self._json("GET", f"/datasets/{part(name)}")
+
+    def add_dataset(self, declaration: Mapping[str, Any]) -> Json:
+        """Register a dataset; a worker then checks its data (state: checking, ready, invalid)."""
+        return self._json("POST", "/datasets", json=dict(declaration))
+
+    def correct_dataset(self, name: str, **changes: Any) -> Json:
+        """Declare a dataset whose data was refused again: another uri, text_template, label_column, ..."""
+        return self._json("POST", f"/datasets/{part(name)}/data", json=changes)
+
+    def add_version(self, name: str, uri: str, **layout: Any) -> Json:
+        """Add data to a dataset, on the same account; `layout`: text_template, unit_column, label_column."""
+        return self._json("POST", f"/datasets/{part(name)}/versions", json={"uri": uri, **layout})
+
+    def meaning(self, epsilon: str, delta: str, **of: str) -> Json:
+        """The bound on a guesser for an (ε, δ). `of`: neighbours, unit."""
+        return self._json("GET", "/meaning", params={"epsilon": epsilon, "delta": delta, **of})
+
+    def preview_allowance(self, name: str, epsilon: str | None, delta: str | None, **others: Any) -> Json:
+        """What an allowance would change: every limit before and after; nothing is written (stewards)."""
+        body = {"epsilon": epsilon, "delta": delta, "reason": "", **others}
+        path = f"/datasets/{part(name)}/allowance/preview"
+        return self._json("POST", path, json=body, repeat=True)
+
+    def policy(self, name: str) -> Json:
+        """A dataset's policy alone."""
+        return self._json("GET", f"/datasets/{part(name)}/policy")
+
+    def set_policy(self, name: str, policy: Mapping[str, Any]) -> Json:
+        """Replace a dataset's policy."""
+        return self._json("PUT", f"/datasets/{part(name)}/policy", json=dict(policy))
+
+    def spending(self, name: str) -> Json:
+        """What is left over time, and what it went on, for every currency."""
+        return self._json("GET", f"/datasets/{part(name)}/spending")
+
+    def allow(self, name: str, epsilon: str | None, delta: str | None, reason: str, **others: Any) -> Json:
+        """Set a dataset's allowance. Amounts are decimal texts: no digit is lost on the way.
+
+        `others`: shares, order, ex_post, ex_post_settlement, secret.
+        """
+        body = {"epsilon": epsilon, "delta": delta, "reason": reason, **others}
+        return self._json("POST", f"/datasets/{part(name)}/allowance", json=body)
+
+    def quote(
+        self,
+        dataset: str,
+        mechanism: str,
+        parameters: Mapping[str, Any],
+        *,
+        fit: str | None = None,
+        epsilon: float | None = None,
+        project: str | None = None,
+    ) -> Json:
+        """The price of a request on a dataset and what admission would say now; changes nothing."""
+        body: Json = {"mechanism": mechanism, "parameters": dict(parameters)}
+        body |= given({"fit": fit, "epsilon": epsilon, "project": project})
+        return self._json("POST", f"/datasets/{part(dataset)}/quote", json=body, repeat=True)
+
+    def models(self) -> list[Json]:
+        """Registered models."""
+        return list(self._pages("/models", "models", {}))
+
+    def model(self, name: str) -> Json:
+        """One model."""
+        return self._json("GET", f"/models/{part(name)}")
+
+    def add_model(self, name: str, path: str, trained_on: str, kind: str = "language") -> Json:
+        """Register a model, `language` or `embedding`; a worker then looks at its files."""
+        body = {"name": name, "path": path, "trained_on": trained_on, "kind": kind}
+        return self._json("POST", "/models", json=body)
+
+    def corpora(self) -> list[Json]:
+        """Registered public corpora."""
+        return list(self._pages("/corpora", "corpora", {}))
+
+    def corpus(self, name: str) -> Json:
+        """One corpus."""
+        return self._json("GET", f"/corpora/{part(name)}")
+
+    def add_corpus(self, declaration: Mapping[str, Any]) -> Json:
+        """Register a public or consented corpus; a worker then reads it through."""
+        return self._json("POST", "/corpora", json=dict(declaration))
+
+    def mechanisms(self) -> list[Json]:
+        """What can be asked for."""
+        return self._list("/mechanisms", "mechanisms")
+
+    # --- uploads ------------------------------------------------------------------------------------
+
+    def upload(self, file: BinaryIO, size: int) -> Json:
+        """Keep a file of `size` bytes as a dataset's or a corpus's data: {address, sha256, columns, ...}."""
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        blocks = iter(lambda: file.read(_BLOCK_BYTES), b"")
+        return self._json("POST", "/uploads", content=blocks, headers=headers)
+
+    def uploads(self) -> list[Json]:
+        """Files that are kept, with what was registered with them (stewards)."""
+        return self._list("/uploads", "uploads", params={"limit": PAGE})
+
+    def uploaded(self, sha256: str) -> Json:
+        """One file that is kept."""
+        return self._json("GET", f"/uploads/{part(sha256)}")
+
+    def discard_upload(self, sha256: str) -> Json:
+        """Destroy a file that nothing was registered with."""
+        return self._json("DELETE", f"/uploads/{part(sha256)}")

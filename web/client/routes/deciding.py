@@ -1,0 +1,68 @@
+"""What people decide: proposals of two, the inbox, offers."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from web.client.errors import Json
+from web.client.transport import PAGE, Key, Transport, given, part
+
+
+class DecidingRoutes(Transport):
+    """What waits for somebody."""
+
+    def correct(self, job_id: str, reason: str, **others: Any) -> Json:
+        """Propose a correction of a settled job's charge. `others`: event, nothing, ex_post."""
+        return self._json("POST", f"/jobs/{part(job_id)}/correct", json={"reason": reason, **others})
+
+    def proposals(self, state: str = "open") -> list[Json]:
+        """What waits for a second steward, or proposals of another state."""
+        return self._list("/proposals", "proposals", params={"state": state})
+
+    def proposal(self, proposal_id: str) -> Json:
+        """One proposal."""
+        return self._json("GET", f"/proposals/{part(proposal_id)}")
+
+    def confirm(self, proposal_id: str, reason: str) -> Json:
+        """Confirm another steward's proposal."""
+        return self._json("POST", f"/proposals/{part(proposal_id)}/confirm", json={"reason": reason})
+
+    def withdraw(self, proposal_id: str, reason: str) -> Json:
+        """Close a proposal without effect."""
+        return self._json("POST", f"/proposals/{part(proposal_id)}/withdraw", json={"reason": reason})
+
+    # --- the inbox, and offers ----------------------------------------------------------------------
+
+    def inbox(self) -> Iterator[Json]:
+        """Requests that await approval, oldest first, each with its `effect` (stewards)."""
+        key: Key = lambda last: {"after": last["created_at"]}  # noqa: E731
+        return self._pages("/inbox", "jobs", {}, key=key)
+
+    def offers(self, *, state: str | None = None, job: str | None = None) -> list[Json]:
+        """Open offers, or those of a state or a job, newest first: to an analyst, their own."""
+        return self._list("/offers", "offers", params=given({"state": state, "job": job, "limit": PAGE}))
+
+    def offer(self, offer_id: str) -> Json:
+        """One offer, with what accepting it would do now."""
+        return self._json("GET", f"/offers/{part(offer_id)}")
+
+    def price_offer(self, job_id: str, parameters: Mapping[str, Any]) -> Json:
+        """What a request with these changed parameters would cost and do now (stewards)."""
+        body = {"parameters": dict(parameters)}
+        return self._json("POST", f"/jobs/{part(job_id)}/offer/quote", json=body, repeat=True)
+
+    def make_offer(self, job_id: str, parameters: Mapping[str, Any], reason: str) -> Json:
+        """Refuse a request and offer a smaller one in its place; its analyst accepts or declines."""
+        body = {"parameters": dict(parameters), "reason": reason}
+        return self._json("POST", f"/jobs/{part(job_id)}/offer", json=body)
+
+    def accept_offer(self, offer_id: str) -> Json:
+        """Consent, as the analyst: the offered job is made. Answers the job."""
+        return self._json("POST", f"/offers/{part(offer_id)}/accept")
+
+    def decline_offer(self, offer_id: str, reason: str = "") -> Json:
+        """Say no, as the analyst; nothing is charged."""
+        return self._json("POST", f"/offers/{part(offer_id)}/decline", json={"reason": reason})
+
+    def withdraw_offer(self, offer_id: str, reason: str) -> Json:
+        """Take an offer back, as a steward."""
+        return self._json("POST", f"/offers/{part(offer_id)}/withdraw", json={"reason": reason})

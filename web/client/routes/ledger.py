@@ -1,0 +1,75 @@
+"""The ledger, checkpoints, and who did what."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from web.client.errors import Json
+from web.client.transport import Transport, Writable, given, part
+
+
+class LedgerRoutes(Transport):
+    """What stewards and auditors read."""
+
+    def ledger(self, dataset: str, *, before: int | None = None, limit: int | None = None) -> list[Json]:
+        """Entries, newest first (stewards and auditors)."""
+        named = {"before": before, "limit": limit}
+        return self._list(f"/datasets/{part(dataset)}/ledger", "entries", params=given(named))
+
+    def whole_ledger(self, dataset: str) -> Iterator[Json]:
+        """Every entry, newest first, read a page at a time (stewards and auditors)."""
+        path = f"/datasets/{part(dataset)}/ledger"
+        return self._pages(path, "entries", {}, key=lambda last: {"before": last["seq"]})
+
+    def entry(self, dataset: str, seq: int) -> Json:
+        """One entry as it is hashed, priced anew, with the balances after it."""
+        return self._json("GET", f"/datasets/{part(dataset)}/ledger/{seq}")
+
+    def entries(self, **wanted: Any) -> Iterator[Json]:
+        """Entries over all datasets, newest first.
+
+        `wanted`: dataset, kind, actor, mechanism, job, since, until.
+        """
+        return self._pages("/ledger", "entries", wanted, turn="before")
+
+    def refusals(self, **wanted: Any) -> Iterator[Json]:
+        """Refused requests, newest first. `wanted`: dataset, cap, analyst, mechanism."""
+        return self._pages("/refusals", "refusals", wanted, turn="before")
+
+    def activity(self, **wanted: Any) -> Iterator[Json]:
+        """Who did what, newest first. `wanted`: what, actor, dataset, since, until."""
+        return self._pages("/activity", "activity", wanted, turn="before")
+
+    def report(self, dataset: str, *, public: bool = False) -> Json:
+        """Everything that the printed report of a dataset says."""
+        query = {"public": "true"} if public else {}
+        return self._json("GET", f"/datasets/{part(dataset)}/report", params=query)
+
+    def ex_post(self, dataset: str) -> Json:
+        """What ex-post jobs really cost, {jobs, note} (stewards and auditors)."""
+        return self._json("GET", f"/datasets/{part(dataset)}/ex-post")
+
+    def save_ledger(self, dataset: str, form: str, file: Writable, *, public: bool = False) -> None:
+        """Write a dataset's ledger, `jsonl`, `csv` or `parquet`, to `file`; `public`: for publication."""
+        query = {"format": form, **({"public": "true"} if public else {})}
+        self._save(f"/datasets/{part(dataset)}/ledger/export", query, file)
+
+    def check_ledger(self, dataset: str) -> list[str]:
+        """What disagrees among cached balances, entries and jobs (stewards and auditors)."""
+        return list(self._json("GET", f"/datasets/{part(dataset)}/ledger/check")["problems"])
+
+    def make_checkpoint(self, dataset: str) -> Json:
+        """A signed checkpoint of this moment."""
+        return self._json("POST", f"/datasets/{part(dataset)}/checkpoints", repeat=True)
+
+    def checkpoints(self, dataset: str, *, limit: int | None = None) -> list[Json]:
+        """Checkpoints that were handed out, newest first."""
+        query = given({"limit": limit})
+        return self._list(f"/datasets/{part(dataset)}/checkpoints", "checkpoints", params=query)
+
+    def all_checkpoints(self, *, dataset: str | None = None) -> Iterator[Json]:
+        """Checkpoints of every dataset, newest first, each checked now: `problem` is None where one holds."""
+        return self._pages("/checkpoints", "checkpoints", {"dataset": dataset}, turn="before")
+
+    def keys(self) -> list[Json]:
+        """The public keys that sign checkpoints, oldest first; no token is needed."""
+        return self._list("/keys", "keys")

@@ -1,0 +1,72 @@
+"""Whose token this is, tokens and accounts."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from web.client.errors import Json
+from web.client.transport import Transport, given, part
+
+
+class PeopleRoutes(Transport):
+    """People."""
+
+    def sign_in(self, name: str, password: str) -> Json:
+        """A token for `name`: {token, expires_at, name, roles}."""
+        return self._json("POST", "/session", json={"name": name, "password": password})
+
+    def me(self) -> Json:
+        """Whose token this is."""
+        return self._json("GET", "/me")
+
+    def change_password(self, current: str, new: str) -> Json:
+        """Another password of one's own; sessions and tokens of sign-ins end, this one included."""
+        return self._json("POST", "/me/password", json={"current": current, "new": new})
+
+    def sign_out_everywhere(self) -> Json:
+        """End every session of one's own, and every token that a sign-in made."""
+        return self._json("POST", "/me/sign-out-everywhere")
+
+    def sign_ins(self, **wanted: Any) -> Iterator[Json]:
+        """Tries to sign in, newest first. `wanted`: name, outcome, method."""
+        return self._pages("/sign-ins", "sign_ins", wanted, turn="before")
+
+    # --- tokens -------------------------------------------------------------------------------------
+
+    def tokens(self) -> list[Json]:
+        """One's own tokens that work; never the tokens themselves."""
+        return self._list("/me/tokens", "tokens")
+
+    def add_token(self, name: str, scopes: list[str], days: int) -> Json:
+        """A token of one's own with some scopes; it is shown once."""
+        return self._json("POST", "/me/tokens", json={"name": name, "scopes": scopes, "days": days})
+
+    def revoke_token(self, token_id: str) -> Json:
+        """End a token."""
+        return self._json("POST", f"/me/tokens/{part(token_id)}/revoke")
+
+    # --- accounts (administrators) ------------------------------------------------------------------
+
+    def users(self) -> list[Json]:
+        """All accounts, by name."""
+        return list(self._pages("/users", "users", {}, turn="after"))
+
+    def user(self, name: str) -> Json:
+        """One account, with its lock."""
+        return self._json("GET", f"/users/{part(name)}")
+
+    def user_tokens(self, name: str) -> list[Json]:
+        """The tokens of an account that work; never the tokens themselves."""
+        return self._list(f"/users/{part(name)}/tokens", "tokens")
+
+    def add_user(self, name: str, password: str | None, roles: list[str]) -> Json:
+        """A new account; without a password a one-time one is made, and shown once."""
+        body = {"name": name, "roles": roles, **given({"password": password})}
+        return self._json("POST", "/users", json=body)
+
+    def set_roles(self, name: str, roles: list[str]) -> Json:
+        """Other roles for an account; its sessions end."""
+        return self._json("PUT", f"/users/{part(name)}/roles", json={"roles": roles})
+
+    def act_on_user(self, name: str, act: str) -> Json:
+        """`act`: activate, deactivate, reset-password, unlock, sign-out or revoke-tokens."""
+        return self._json("POST", f"/users/{part(name)}/{part(act)}")

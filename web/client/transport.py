@@ -1,0 +1,214 @@
+"""Requests and answers: what is repeated, how long, and how an answer becomes a value or an error.
+
+A request is repeated while the server is away or busy, and only where that can't act twice: a read, or
+one that carries an idempotency key. Where no connection was made nothing was sent, and anything may be
+sent again. `Retry-After` is honoured; a server that asks for more than a minute is not waited for.
+"""
+
+import ipaddress
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Protocol, Self
+from urllib.parse import quote, urlsplit
+
+import httpx
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from web.client.errors import ApiProblem, Json, Unreachable, Unreadable, retry_after
+
+ATTEMPTS = 5
+_LONGEST_PAUSE_SECONDS = 2.0
+_LONGEST_REQUESTED_PAUSE_SECONDS = 60.0
+_AWAY = (429, 502, 503, 504)
+_backoff = wait_random_exponential(multiplier=0.2, max=_LONGEST_PAUSE_SECONDS)
+
+
+PAGE = 200  # rows of a page: the most that the service answers with
+Key = Callable[[Json], Json]  # the parameters that continue a listing after a row
+
+
+class Writable(Protocol):
+    """What a download is written to: a binary file, for one."""
+
+    def write(self, block: bytes, /) -> object: ...
+
+
+class Transport:
+    """Talks to one server as one person. Close it, or use it in a `with` statement.
+
+    Proxies of the environment (HTTPS_PROXY, NO_PROXY) serve, except to this machine; redirects are not
+    followed, so a token never travels to another server.
+    """
+
+    def __init__(
+        self, url: str, token: str | None = None, *, timeout_seconds: float = 60.0, attempts: int = ATTEMPTS
+    ):
+        self.url = url.rstrip("/")
+        self.attempts = attempts
+        headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        try:
+            self._http = httpx.Client(
+                base_url=f"{self.url}/api/v1",
+                headers=headers,
+                timeout=httpx.Timeout(timeout_seconds, connect=min(5.0, timeout_seconds)),
+                trust_env=not is_loopback(self.url),  # no proxy stands between us and this machine
+            )
+        except httpx.InvalidURL as error:
+            raise Unreachable(self.url, f"this is no address ({error})") from None
+        except UnicodeEncodeError:
+            raise Unreachable(self.url, "the token holds characters that no token has") from None
+        if urlsplit(self.url).scheme not in ("http", "https"):
+            raise Unreachable(self.url, "an address begins with http:// or https://")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"  # never the token
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._http.close()
+
+    # --- requests -----------------------------------------------------------------------------------
+
+    def _list(self, path: str, name: str, **options: Any) -> list[Json]:
+        """A list, bare or as the member `name` of an object."""
+        found = _document(self._send("GET", path, **options))
+        return list(found[name] if isinstance(found, dict) else found)
+
+    def _pages(
+        self, path: str, name: str, query: Mapping[str, Any], *, turn: str = "cursor", key: Key | None = None
+    ) -> Iterator[Json]:
+        """Every row of a listing, read a page at a time.
+
+        `next` of an answer goes into the parameter `turn`; a listing without it continues by `key` of the
+        last row, until a page is not full.
+        """
+        asked = {"limit": PAGE, **given(query)}
+        while True:
+            found = _document(self._send("GET", path, params=asked))
+            rows = found[name]
+            yield from rows
+            if "next" in found:
+                following = found["next"] and {turn: found["next"]}
+            else:
+                following = key(rows[-1]) if key is not None and len(rows) == asked["limit"] else None
+            if not following:
+                return
+            asked = {**asked, **following}
+
+    def _json(self, method: str, path: str, *, repeat: bool | None = None, **options: Any) -> Json:
+        response = self._send(method, path, repeat=repeat, **options)
+        return dict(_document(response)) if response.content else {}
+
+    def _save(self, path: str, query: Mapping[str, str], file: Writable) -> None:
+        with self._translated():
+            response = self._send("GET", path, stream=True, params=query, headers={"Accept": "*/*"})
+            try:
+                for block in response.iter_bytes():
+                    file.write(block)
+            finally:
+                response.close()
+
+    def _send(
+        self, method: str, path: str, *, repeat: bool | None = None, stream: bool = False, **options: Any
+    ) -> httpx.Response:
+        """One request, repeated where that can't act twice."""
+        repeatable = method == "GET" if repeat is None else repeat
+
+        def attempt() -> httpx.Response:
+            request = self._http.build_request(method, path, **options)
+            response = self._http.send(request, stream=stream)
+            if response.status_code in _AWAY:
+                response.read()
+                raise _Away(response)
+            return response
+
+        def again(error: BaseException) -> bool:
+            if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+                return True  # nothing was sent, so nothing can act twice
+            if isinstance(error, _Away) and error.pause > _LONGEST_REQUESTED_PAUSE_SECONDS:
+                return False
+            return repeatable and isinstance(error, httpx.TransportError | _Away)
+
+        retrying = Retrying(
+            stop=stop_after_attempt(self.attempts),
+            wait=_pause,
+            retry=retry_if_exception(again),
+            retry_error_callback=_raise_last,
+            sleep=_sleep,
+        )
+        with self._translated():
+            response: httpx.Response = retrying(attempt)
+        if response.is_success:
+            return response
+        response.read()
+        raise ApiProblem.of(response)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of the transport as ours."""
+        try:
+            yield
+        except _Away as error:
+            raise ApiProblem.of(error.response) from None
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise Unreachable(self.url, str(error) or type(error).__name__) from None
+
+
+class _Away(Exception):
+    """The server, or a proxy before it, is busy or not ready."""
+
+    def __init__(self, response: httpx.Response):
+        self.response = response
+        self.pause = retry_after(response.headers) or 0.0
+
+
+_sleep = time.sleep
+
+
+def _pause(state: RetryCallState) -> float:
+    """Seconds before the next attempt: our own backoff, or what the server asks for where that is more."""
+    error = None if state.outcome is None else state.outcome.exception()
+    return max(_backoff(state), error.pause if isinstance(error, _Away) else 0.0)
+
+
+def _raise_last(state: RetryCallState) -> None:
+    assert state.outcome is not None
+    state.outcome.result()
+
+
+def _document(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        raise Unreadable(
+            f"{response.request.url.host} answered something that is no JSON: is this an Exchequer server?"
+        ) from None
+
+
+def part(name: str) -> str:
+    """A name as one part of a path."""
+    return quote(name, safe="")
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address is this machine's."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def given(named: Mapping[str, Any]) -> Json:
+    """What was given: nothing is sent for the rest."""
+    return {name: value for name, value in named.items() if value is not None}
