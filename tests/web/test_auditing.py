@@ -11,8 +11,11 @@ from sqlalchemy import Engine, event, text
 
 from accountant import leases, ledger, proposals, registry, reports
 from accountant.core.admission import Policy
+from accountant.core.allowances import allowance_body
+from accountant.core.chain import EntryKind
 from accountant.core.events import FREE
 from accountant.ledger import Allowance
+from accountant.posting import LockedAccount
 from tests.support import person
 from tests.web.browsers import Site
 
@@ -591,3 +594,21 @@ def test_days_and_times_of_a_filter():
         since, until = read_when("since"), read_when("until")
         assert since == datetime(2026, 1, 31, tzinfo=UTC)
         assert until == since + timedelta(days=1)
+
+
+def test_entries_of_one_moment_are_each_on_one_page(site):
+    """Entries of one transaction have one time: what follows the last row is told by more than that."""
+    job_id = UUID(site.submitted(tokens=4))
+    ledger.approve(site.engine, job_id, site.bench.steward, "it fits")
+    with site.engine.begin() as connection:
+        locked = LockedAccount(connection, site.bench.dataset)
+        for epsilon in ("11", "12"):
+            body = allowance_body(Allowance(epsilon, "0.0000029053", "more"), locked.books, "add-remove")
+            locked.post(EntryKind.ALLOW, site.bench.steward.name, None, body)
+        void = {"outcome": "cancelled", "reason": "a test", "read": False}
+        locked.post(EntryKind.VOID, site.bench.steward.name, job_id, void)
+        locked.write()
+    api = site.api("auditor")
+    for path, name, key in (("/ledger", "entries", "hash"), ("/activity?what=ledger", "activity", "cursor")):
+        whole = [each[key] for each in everything(api, path, name, limit=200)]
+        assert [each[key] for each in everything(api, path, name, limit=1)] == whole
