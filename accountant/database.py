@@ -83,7 +83,15 @@ def migrate(url: str, application_url: str | None = None) -> None:
 # --- rights -------------------------------------------------------------------------------------
 
 #: What the application may do to a table; to those not named here it may add, and change rows.
-_APPEND_ONLY = ("entries", "fingerprints", "fingerprint_key", "artifacts", "checkpoints", "signing_keys")
+_APPEND_ONLY = (
+    "entries",
+    "fingerprints",
+    "fingerprint_key",
+    "artifacts",
+    "checkpoints",
+    "signing_keys",
+    "idempotency_keys",
+)
 _RIGHTS = {**dict.fromkeys(_APPEND_ONLY, "SELECT, INSERT"), "alembic_version": "SELECT"}
 _OTHER_RIGHTS = "SELECT, INSERT, UPDATE"
 _EXCESSIVE = ("UPDATE", "DELETE", "TRUNCATE", "TRIGGER")

@@ -71,6 +71,21 @@ class Settings(BaseSettings):
     leftover_seconds: float = Field(
         600.0, gt=0, description="time between looks for abandoned staged outputs"
     )
+    requests_per_person: int = Field(
+        6000, ge=0, description="API requests a minute, by the person of the token; 0: no limit"
+    )
+    requests_per_address: int = Field(
+        12_000, ge=0, description="API requests a minute from one address; 0: no limit"
+    )
+    sign_ins_per_address: int = Field(
+        120, ge=0, description="tries to sign in by password a minute from one address; 0: no limit"
+    )
+    proxies: int = Field(
+        0,
+        ge=0,
+        le=10,
+        description="proxies in front that set X-Forwarded-For and -Proto; others are not believed",
+    )
     session_hours: float = Field(12.0, gt=0, description="a sign-in in the browser ends after this")
 
     @property

@@ -321,6 +321,7 @@ jobs = Table(
     UniqueConstraint("analyst_id", "idempotency_key"),
     Index(None, "dataset_id", "created_at"),
     Index(None, "analyst_id", "created_at"),
+    Index(None, "created_at", "id"),
     Index("ix_jobs_live", "state", postgresql_where=text("state IN ('queued','running','settling')")),
     Index(
         "ix_jobs_approval_expires",
@@ -482,6 +483,18 @@ proposals = Table(
     CheckConstraint("state IN ('open','confirmed','withdrawn','expired')", name="state"),
     CheckConstraint("(state = 'confirmed') = (entry_seq IS NOT NULL)", name="entry"),
     CheckConstraint("state <> 'confirmed' OR decided_by <> proposed_by", name="two_people"),
+)
+
+# What was made under an idempotency key; written with it, in one transaction (idempotency.py).
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("person_id", ForeignKey("users.id"), primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("request_sha256", Text, nullable=False),
+    Column("made", Uuid, nullable=False),
+    _moment("created_at", default=True),
+    CheckConstraint("length(key) BETWEEN 1 AND 200", name="length"),
 )
 
 # Public facts that a worker found about a model with a template, so that a request can be decided at once.

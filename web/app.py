@@ -9,6 +9,7 @@ from flask import Flask, Response, current_app, jsonify, request
 from flask.sessions import SecureCookieSessionInterface
 from flask_talisman import Talisman
 from flask_wtf import CSRFProtect
+from werkzeug.middleware.proxy_fix import ProxyFix
 
 from accountant.database import engine_for
 from accountant.settings import Settings, load
@@ -38,7 +39,7 @@ class _Sessions(SecureCookieSessionInterface):
 def create_app(settings: Settings | None = None) -> Flask:
     """The web service for `settings`, by default those of this process."""
     from web import auth, errors
-    from web.api import api
+    from web.api import api, limits
     from web.views import register_pages
 
     settings = load() if settings is None else settings
@@ -55,6 +56,10 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.session_interface = _Sessions()
     app.extensions["exchequer"] = {"settings": settings, "engine": engine_for(settings.database_url)}
     app.json.sort_keys = False  # type: ignore[attr-defined]
+    if settings.proxies:
+        proxied = ProxyFix(app.wsgi_app, x_for=settings.proxies, x_proto=settings.proxies)
+        app.wsgi_app = proxied  # type: ignore[method-assign]
+    limits.init_app(app, settings)
 
     protect = CSRFProtect(app)
     protect.exempt(api)  # it takes bearer tokens, never cookies

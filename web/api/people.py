@@ -6,9 +6,10 @@ from flask import Response, abort, jsonify
 from pydantic import Field
 
 from accountant import registry, reports
-from web.api import api
-from web.api.bodies import Body, read
+from web.api import answers, api
+from web.api.bodies import MAX_PAGE, Body, read
 from web.api.openapi import Operation, describe, listing
+from web.api.paging import page, read_window
 from web.app import engine
 from web.auth import current_actor, hash_password, user_of_password
 
@@ -31,9 +32,13 @@ class NewUser(Body):
 
 
 @api.post("/session")
-@describe(Operation(body=Credentials, status=201, public=True))
+@describe(Operation(body=Credentials, status=201, public=True, answer=answers.SignedIn, refusals=(401,)))
 def sign_in() -> tuple[Response, int]:
-    """A new token for a name and password; it is shown once."""
+    """A new token for a name and password.
+
+    It is shown once: the server keeps its hash. Each request makes another token, so it takes no
+    Idempotency-Key.
+    """
     body = read(Credentials)
     user = user_of_password(body.name, body.password)
     if user is None:
@@ -45,7 +50,7 @@ def sign_in() -> tuple[Response, int]:
 
 
 @api.get("/me")
-@describe(Operation())
+@describe(Operation(answer=answers.Me))
 def me() -> Response:
     """Whose token this is."""
     actor = current_actor()
@@ -53,16 +58,20 @@ def me() -> Response:
 
 
 @api.get("/users")
-@describe(Operation(answer=listing("users")))
+@describe(Operation(answer=listing("users", answers.User, paged=True), roles=("administrator",)))
 def users() -> Response:
-    """All accounts, for administrators."""
-    return jsonify(users=reports.users(engine(), current_actor()))
+    """Accounts of people, by name."""
+    window = read_window((("name", str),), default=MAX_PAGE)
+    return page("users", reports.users(engine(), current_actor(), **window.reads), window)
 
 
 @api.post("/users")
-@describe(Operation(body=NewUser, status=201))
+@describe(Operation(body=NewUser, status=201, answer=answers.NewAccount, roles=("administrator",)))
 def add_user() -> tuple[Response, int]:
-    """A new account, by an administrator."""
+    """A new account.
+
+    Its name is its key: asked again, the answer is 409.
+    """
     current_actor().require("administrator")
     body = read(NewUser)
     roles = sorted(set(body.roles))
