@@ -238,6 +238,7 @@ class Refusal(Answer):
     why: str
     size_field: str | None
     largest: int | float | None = Field(description="the largest value of `size_field` that would fit")
+    by: str | None = Field(None, description="of a job: `account`, or the steward who said no")
 
 
 class DpPrice(Answer):
