@@ -321,7 +321,7 @@ jobs = Table(
     UniqueConstraint("analyst_id", "idempotency_key"),
     Index(None, "dataset_id", "created_at"),
     Index(None, "analyst_id", "created_at"),
-    Index(None, "created_at", "id"),
+    Index("ix_jobs_created_at_id", "created_at", "id"),
     Index("ix_jobs_live", "state", postgresql_where=text("state IN ('queued','running','settling')")),
     Index(
         "ix_jobs_approval_expires",
