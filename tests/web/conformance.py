@@ -22,8 +22,11 @@ class Description:
         found: Mapping[str, Any] = self.document["paths"][path][method.lower()]
         return found
 
-    def problems(self, method: str, path: str, response: Any) -> Iterator[str]:
-        """What is wrong with an answer to `method` at the described `path`."""
+    def problems(self, method: str, path: str, response: Any, *, strict: bool = True) -> Iterator[str]:
+        """What is wrong with an answer to `method` at the described `path`.
+
+        `strict`: also what it holds that its schema does not name.
+        """
         told = self.operation("GET" if method == "HEAD" else method, path)["responses"]
         found = told.get(str(response.status_code))
         if found is None:
@@ -38,14 +41,14 @@ class Description:
         if response.mimetype not in content:
             yield f"{response.status_code} is {response.mimetype}"
         elif response.mimetype in ("application/json", PROBLEM):
-            yield from self.misfits(content[response.mimetype]["schema"], response.get_json())
+            yield from self.misfits(content[response.mimetype]["schema"], response.get_json(), strict)
 
-    def misfits(self, schema: Mapping[str, Any], value: object) -> Iterator[str]:
+    def misfits(self, schema: Mapping[str, Any], value: object, strict: bool = True) -> Iterator[str]:
         """Where `value` does not fit its schema, and what it holds that the schema doesn't name."""
         _, validator = self._validators.get(id(schema)) or self._add(schema)
         errors = [f"{error.instance_path}: {error.message}" for error in validator.iter_errors(value)]
         yield from errors
-        if not errors:
+        if strict and not errors:
             yield from (f"{path} is not described" for path in self.beyond(schema, value, ""))
 
     def _add(self, schema: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -94,8 +97,8 @@ def watch(app: Flask) -> list[str]:
         rule = request.url_rule
         if rule is not None and rule.endpoint.startswith("api.") and request.method != "OPTIONS":
             path = rule.rule.replace("<", "{").replace(">", "}")
-            for problem in description.problems(request.method, path, response):
-                wrong.append(f"{request.method} {path}: {problem}")
+            found = description.problems(request.method, path, response, strict=False)
+            wrong.extend(f"{request.method} {path}: {problem}" for problem in found)
         return response
 
     # First in, last called: what the application itself adds is there by then.

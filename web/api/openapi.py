@@ -293,7 +293,7 @@ def _who(operation: Operation) -> str:
     if operation.public:
         return "For everybody, without a token."
     if operation.roles:
-        return f"For the roles {' and '.join(operation.roles)}."
+        return f"Needs the role {' or '.join(operation.roles)}."
     return "For everybody with a token; what is answered depends on the role."
 
 
