@@ -39,7 +39,7 @@ def show() -> str:
     return render_template(
         "api_docs.html",
         info=told["info"],
-        groups=_groups(app),
+        groups=operations_by_tag(app),
         problems=[problem(status) for status in CODES],
         marked=marked,
     )
@@ -51,7 +51,7 @@ def marked(text: str) -> Markup:
 
 
 @lru_cache(maxsize=2)
-def _groups(app: Flask) -> dict[str, list[dict[str, Any]]]:
+def operations_by_tag(app: Flask) -> dict[str, list[dict[str, Any]]]:
     """Operations by tag, as the page shows them."""
     told = document(app)
     found: dict[str, list[dict[str, Any]]] = {}
@@ -106,7 +106,7 @@ def _curl(path: str, method: str, operation: Mapping[str, Any], body: Mapping[st
     if operation.get("security") != []:
         lines.append('-H "Authorization: Bearer $TOKEN"')
     if any(each["name"] == "Idempotency-Key" for each in operation["parameters"]):
-        lines.append('-H "Idempotency-Key: $(uuidgen)"')
+        lines.append('-H "Idempotency-Key: $KEY"')
     if body is not None:
         lines.append('-H "Content-Type: application/json"')
         text = json.dumps(body.get("example", {}), ensure_ascii=False)
