@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 from flask import Flask
+from sqlalchemy import text
 
 from accountant.settings import Settings
 from tests.web.browsers import Api
@@ -145,25 +146,31 @@ def test_a_policy_is_not_changed_over_somebody_s_head(site):
     assert put(now.json | {"approval_days": 5}).status_code == 200, "without If-Match: as before"
 
 
-def test_of_two_who_change_one_policy_at_once_one_is_told(site):
+def test_of_two_who_change_one_policy_at_once_the_second_is_told(site):
+    """The ETag is compared while nobody else can change the policy: whoever waits sees what came before."""
     api, path = site.api("steward"), f"{site.dataset}/policy"
     read = api.get(path)
-    answers, start = [], threading.Barrier(4)
+    answers = []
 
-    def change(days: int) -> None:
-        own = site.api("steward")
-        start.wait()
-        headers = own.headers | {"If-Match": read.headers["ETag"]}
-        answer = own.client.put(f"/api/v1{path}", json=read.json | {"approval_days": days}, headers=headers)
-        answers.append((answer.status_code, days))
+    def change() -> None:
+        headers = api.headers | {"If-Match": read.headers["ETag"]}
+        answers.append(api.client.put(f"/api/v1{path}", json=read.json | {"solo": True}, headers=headers))
 
-    threads = [threading.Thread(target=change, args=(days,)) for days in (11, 12, 13, 14)]
-    for thread in threads:
+    with site.engine.begin() as connection:  # another change, on its way
+        lock = text("SELECT id FROM datasets WHERE name = :name FOR UPDATE")
+        connection.execute(lock, {"name": site.bench.dataset})
+        thread = threading.Thread(target=change)
         thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(status for status, _ in answers) == [200, 412, 412, 412]
-    assert (200, api.get(path).json["approval_days"]) in answers
+        waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        while not connection.execute(waiting).scalar_one() and thread.is_alive():
+            time.sleep(0.02)
+        policy = json.dumps(read.json | {"approval_days": 9})
+        change_it = text("UPDATE datasets SET policy = CAST(:policy AS jsonb) WHERE name = :name")
+        connection.execute(change_it, {"policy": policy, "name": site.bench.dataset})
+    thread.join()
+    is_problem(answers[0], 412)
+    now = api.get(path).json
+    assert (now["approval_days"], now["solo"]) == (9, False)
 
 
 # --- pages --------------------------------------------------------------------------------------
