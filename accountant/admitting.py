@@ -205,6 +205,20 @@ def _admit(locked: LockedAccount, submissions: Sequence[_Submission]) -> list[_A
     return answers
 
 
+def admit_approved(
+    locked: LockedAccount, request: JobRequest, actor: Actor, approval: Mapping[str, Any], decided_by: UUID
+) -> tuple[UUID, Untold | None]:
+    """Record and decide on a request that a steward approved beforehand, under the lock that is held.
+
+    Everything is checked as for any other. Returns the job's id, and what its refusal doesn't say yet.
+    """
+    submission = _Submission(request, actor, None, _identity(request))
+    batch = _Batch(locked, [submission])
+    answer = batch.record(submission, approval, decided_by=decided_by, decided_at=locked.now)
+    locked.write([(tables.jobs, batch.jobs), *batch.others.items()])
+    return answer.job_id, answer.untold
+
+
 class _Batch:
     """What the requests of one transaction refer to, all of it read while the row is held.
 
@@ -240,12 +254,15 @@ class _Batch:
             if sha256 != submission.sha256:
                 raise Conflict("this idempotency key was used for another request")
             return answer
-        answer = self._record(submission)
+        answer = self.record(submission)
         if submission.key is not None:
             self.earlier[submission.actor.id, submission.key] = (submission.sha256, answer)
         return answer
 
-    def _record(self, submission: _Submission) -> _Answer:
+    def record(
+        self, submission: _Submission, approval: Mapping[str, Any] | None = None, **columns: Any
+    ) -> _Answer:
+        """Decide on a request and collect its rows; `approval` and `columns`: of a steward who said yes."""
         request, locked = submission.request, self.locked
         if self.version_id is None:
             problem = f"{request.dataset!r} is not ready: its data has not been checked"
@@ -265,7 +282,7 @@ class _Batch:
         source |= resources.lineage(named)
         asker = Asker(submission.actor.id, submission.actor.name, request.project)
         verdict = consider(
-            locked, submission.job_id, asker, priced.candidate, model, source, self.policy, None
+            locked, submission.job_id, asker, priced.candidate, model, source, self.policy, approval
         )
         row = {
             "id": submission.job_id,
@@ -282,6 +299,7 @@ class _Batch:
             "created_at": locked.now,
             **priced.columns,
             **verdict.columns,
+            **columns,
         }
         self.jobs.append(row)
         for table, rows in verdict.rows(submission.job_id):

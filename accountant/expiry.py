@@ -1,4 +1,4 @@
-"""Requests and proposals that nobody decided on in time: they expire, and nothing is charged.
+"""Requests, proposals and offers that nobody decided on in time: they expire, and nothing is charged.
 
 A sweep finds them, and so does whoever tries to approve one. Every statement here changes only rows that
 are still open and past their time by the database's clock, so it may run twice, or in two places at once.
@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, func, select, update
+from sqlalchemy import Connection, Engine, Table, func, select, update
 
 from accountant import tables
 from accountant.core.admission import Policy
 
-jobs, proposals = tables.jobs, tables.proposals
+jobs, proposals, offers = tables.jobs, tables.proposals, tables.offers
 
 
 def approval_expires(policy: Policy) -> Any:
@@ -39,15 +39,24 @@ def expire_approvals(connection: Connection, job_id: UUID | None = None) -> int:
 
 def expire_proposals(connection: Connection, proposal_id: UUID | None = None) -> int:
     """The same for open proposals."""
-    overdue = [proposals.c.state == "open", proposals.c.expires_at < func.clock_timestamp()]
-    if proposal_id is not None:
-        overdue.append(proposals.c.id == proposal_id)
-    found = select(proposals.c.id).where(*overdue).with_for_update(skip_locked=True)
-    ended = update(proposals).where(proposals.c.id.in_(found), *overdue)
+    return _expire(connection, proposals, proposal_id)
+
+
+def expire_offers(connection: Connection, offer_id: UUID | None = None) -> int:
+    """The same for open offers."""
+    return _expire(connection, offers, offer_id)
+
+
+def _expire(connection: Connection, table: Table, wanted: UUID | None) -> int:
+    overdue = [table.c.state == "open", table.c.expires_at < func.clock_timestamp()]
+    if wanted is not None:
+        overdue.append(table.c.id == wanted)
+    found = select(table.c.id).where(*overdue).with_for_update(skip_locked=True)
+    ended = update(table).where(table.c.id.in_(found), *overdue)
     return connection.execute(ended.values(state="expired", decided_at=func.clock_timestamp())).rowcount
 
 
 def sweep(engine: Engine) -> int:
-    """Expire all that is overdue; returns how many jobs and proposals."""
+    """Expire all that is overdue; returns how many jobs, proposals and offers."""
     with engine.begin() as connection:
-        return expire_approvals(connection) + expire_proposals(connection)
+        return expire_approvals(connection) + expire_proposals(connection) + expire_offers(connection)

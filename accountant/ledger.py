@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import artifacts, requests, resources, tables, usage
+from accountant import activity, artifacts, requests, resources, tables, usage
 from accountant.admitting import submit
 from accountant.artifacts import Stored
 from accountant.core import books, lineage
@@ -164,7 +164,7 @@ def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
     is not awaiting approval any more, InvalidRequest without a reason.
     """
     with engine.begin() as connection:
-        locked, job, policy = _judged(connection, job_id, actor, reason)
+        locked, job, policy = judged(connection, job_id, actor, reason)
         if job.analyst_id == actor.id and not policy.solo:
             raise NotPermitted("nobody approves a job of their own, unless the dataset's policy is solo")
         expired, untold = expire_approvals(connection, job_id), None
@@ -183,10 +183,15 @@ def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
 def refuse(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
     """A steward says no. Raises as `approve` does."""
     with engine.begin() as connection:
-        locked, job, _ = _judged(connection, job_id, actor, reason)
-        refusal = Refused("steward", "-", "-", reason)
-        _set(connection, job, decided_by=actor.id, decided_at=_now())
-        _record(locked, job, refused(locked, refusal, actor.name, {"reason": reason}))
+        locked, job, _ = judged(connection, job_id, actor, reason)
+        close_refused(locked, job, actor, reason)
+
+
+def close_refused(locked: LockedAccount, job: Row[Any], actor: Actor, reason: str) -> None:
+    """Refuse a job that `judged` found, in the name of its steward."""
+    _set(locked.connection, job, decided_by=actor.id, decided_at=_now())
+    verdict = refused(locked, Refused("steward", "-", "-", reason), actor.name, {"reason": reason})
+    _record(locked, job, verdict)
 
 
 def policy_of(dataset: Row[Any]) -> Policy:
@@ -194,9 +199,10 @@ def policy_of(dataset: Row[Any]) -> Policy:
     return Policy.model_validate(dataset.policy)
 
 
-def _judged(
+def judged(
     connection: Connection, job_id: UUID, actor: Actor, reason: str
 ) -> tuple[LockedAccount, Row[Any], Policy]:
+    """The account's row and the job's, held, for a steward who decides on it; raises where they may not."""
     actor.require("steward")
     if not reason.strip():
         raise invalid("reason", "empty", "a sentence that says why")
@@ -227,6 +233,7 @@ def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
                 _set(connection, job, cancel_requested=True)
             case state:
                 raise Conflict(f"the job is {state} already")
+        activity.record(connection, actor, "job cancelled", "job", str(job_id), dataset=locked.dataset)
     reached("cancel.committed")
 
 

@@ -4,8 +4,8 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accountant import idempotency, tables
+from accountant import activity, idempotency, sessions, tables
 from accountant.core.admission import Policy
 from accountant.core.chain import GENESIS
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound, invalid
@@ -22,28 +22,53 @@ from accountant.idempotency import Once
 from accountant.ledger import Actor
 
 ROLES = ("steward", "analyst", "auditor", "administrator")
+#: What a token may do, of what its owner may; docs/accounts.md says what each opens.
+SCOPES = ("read", "jobs:submit", "budget:approve", "data:manage", "admin")
 MODEL_KINDS = ("language", "embedding")
 NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 
 # --- people -------------------------------------------------------------------------------------
 
 
-def add_user(engine: Engine, name: str, password_hash: str | None, roles: list[str]) -> UUID:
-    """A new account. Raises InvalidRequest for unknown roles and Conflict where the name is taken."""
-    unknown = sorted(set(roles) - set(ROLES))
-    if unknown or not roles:
-        raise invalid("roles", f"{unknown or 'none'}", ", ".join(ROLES))
+def add_user(
+    engine: Engine,
+    name: str,
+    password_hash: str | None,
+    roles: list[str],
+    *,
+    actor: Actor | None = None,
+    password_expires: datetime | None = None,
+) -> UUID:
+    """A new account. Raises InvalidRequest for unknown roles and Conflict where the name is taken.
+
+    `actor`: the administrator, None for whoever has the database. `password_expires`: of a one-time password.
+    """
+    check_roles(roles)
     if not re.fullmatch(NAME, name):
         raise invalid("name", repr(name), "lower case letters, digits, '.', '_' and '-', at most 63")
     user_id = uuid4()
     try:
         with engine.begin() as connection:
             connection.execute(
-                insert(tables.users).values(id=user_id, name=name, password_hash=password_hash, roles=roles)
+                insert(tables.users).values(
+                    id=user_id,
+                    name=name,
+                    password_hash=password_hash,
+                    password_expires=password_expires,
+                    roles=roles,
+                )
             )
+            activity.record(connection, actor, "account added", "account", name, roles=roles)
     except IntegrityError:
         raise Conflict(f"there is a user {name!r} already") from None
     return user_id
+
+
+def check_roles(roles: Iterable[str]) -> None:
+    """Raise InvalidRequest for a role that is none, and for no role at all."""
+    unknown = sorted(set(roles) - set(ROLES))
+    if unknown or not roles:
+        raise invalid("roles", f"{', '.join(map(repr, unknown)) or 'none'}", ", ".join(ROLES))
 
 
 def find_user(engine: Engine, *, name: str | None = None, user_id: UUID | None = None) -> Row[Any] | None:
@@ -54,12 +79,37 @@ def find_user(engine: Engine, *, name: str | None = None, user_id: UUID | None =
         return connection.execute(select(users).where(wanted, users.c.active)).one_or_none()
 
 
-def set_password(engine: Engine, user_id: UUID, password_hash: str) -> None:
-    """Replace a password's hash."""
+def set_password(
+    engine: Engine,
+    user_id: UUID,
+    password_hash: str,
+    *,
+    actor: Actor | None = None,
+    expires: datetime | None = None,
+) -> None:
+    """Replace a password. Every session ends, and every token that a sign-in made.
+
+    `expires`: the moment after which a one-time password is worth nothing; None: it is the person's own.
+    """
+    users = tables.users
     with engine.begin() as connection:
-        connection.execute(
-            update(tables.users).where(tables.users.c.id == user_id).values(password_hash=password_hash)
-        )
+        name = connection.execute(
+            update(users)
+            .where(users.c.id == user_id)
+            .values(password_hash=password_hash, password_expires=expires)
+            .returning(users.c.name)
+        ).scalar_one()
+        sessions.end(connection, user_id)
+        action = "password changed" if expires is None else "password reset"
+        activity.record(connection, actor, action, "account", name)
+
+
+def rehash_password(engine: Engine, user_id: UUID, old: str, new: str) -> None:
+    """Keep the same password under another hash, unless it was changed meanwhile; sessions go on."""
+    users = tables.users
+    with engine.begin() as connection:
+        same = (users.c.id == user_id) & (users.c.password_hash == old)
+        connection.execute(update(users).where(same).values(password_hash=new))
 
 
 def actor_of(user: Row[Any]) -> Actor:
@@ -67,23 +117,52 @@ def actor_of(user: Row[Any]) -> Actor:
     return Actor(user.id, user.name, frozenset(user.roles))
 
 
-def add_token(engine: Engine, user_id: UUID, name: str, expires_at: datetime | None) -> str:
+def add_token(
+    engine: Engine,
+    user_id: UUID,
+    name: str,
+    expires_at: datetime | None,
+    *,
+    scopes: Iterable[str] = SCOPES,
+    by_sign_in: bool = False,
+) -> str:
     """A new API token: returned once, kept only as its SHA-256 (it is 256 random bits)."""
-    token = f"exq_{secrets.token_urlsafe(32)}"
     with engine.begin() as connection:
-        connection.execute(
-            insert(tables.api_tokens).values(
-                id=uuid4(), user_id=user_id, name=name, token_sha256=_sha256(token), expires_at=expires_at
-            )
+        return new_token(connection, user_id, name, expires_at, scopes, by_sign_in)[1]
+
+
+def new_token(
+    connection: Connection,
+    user_id: UUID,
+    name: str,
+    expires_at: datetime | None,
+    scopes: Iterable[str],
+    by_sign_in: bool,
+) -> tuple[UUID, str]:
+    """(id, token) of a new API token, in the caller's transaction."""
+    token_id, token = uuid4(), f"exq_{secrets.token_urlsafe(32)}"
+    connection.execute(
+        insert(tables.api_tokens).values(
+            id=token_id,
+            user_id=user_id,
+            name=name,
+            token_sha256=_sha256(token),
+            expires_at=expires_at,
+            scopes=list(scopes),
+            by_sign_in=by_sign_in,
         )
-    return token
+    )
+    return token_id, token
 
 
 def user_of_token(engine: Engine, token: str) -> Row[Any] | None:
-    """The active user of a token that is neither expired nor revoked."""
+    """The active user of a token that is neither expired nor revoked, with the token's `scopes`.
+
+    Its last use is noted, to the minute.
+    """
     users, tokens = tables.users, tables.api_tokens
     query = (
-        select(users)
+        select(users, tokens.c.id.label("token_id"), tokens.c.scopes, tokens.c.by_sign_in, _UNNOTED)
         .join(tokens, tokens.c.user_id == users.c.id)
         .where(
             tokens.c.token_sha256 == _sha256(token),
@@ -93,7 +172,16 @@ def user_of_token(engine: Engine, token: str) -> Row[Any] | None:
         )
     )
     with engine.connect() as connection:
-        return connection.execute(query).one_or_none()
+        found = connection.execute(query).one_or_none()
+        if found is not None and found.unnoted:
+            noted = update(tokens).where(tokens.c.id == found.token_id)
+            connection.execute(noted.values(last_used_at=func.clock_timestamp()))
+            connection.commit()
+    return found
+
+
+_MINUTE_AGO = func.clock_timestamp() - timedelta(minutes=1)
+_UNNOTED = func.coalesce(tables.api_tokens.c.last_used_at < _MINUTE_AGO, True).label("unnoted")
 
 
 def _sha256(token: str) -> bytes:
@@ -170,6 +258,9 @@ def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | No
                 return earlier
             connection.execute(insert(tables.datasets).values(id=dataset_id, created_by=actor.id, **values))
             connection.execute(insert(tables.accounts).values(dataset_id=dataset_id, chain_head=GENESIS))
+            activity.record(
+                connection, actor, "dataset registered", "dataset", spec.name, policy=values["policy"]
+            )
             return _add_version(connection, version_id, dataset_id, 1, spec, actor)
     except IntegrityError:
         raise Conflict(f"there is a dataset {spec.name!r} already") from None
@@ -220,6 +311,7 @@ def correct_dataset(
         spec = _declared(dataset, versions[-1], changes)
         values = spec.model_dump(mode="json", include={"unit_column", "labels", "max_records_per_unit"})
         connection.execute(update(tables.datasets).where(tables.datasets.c.id == dataset.id).values(**values))
+        activity.record(connection, actor, "data corrected", "dataset", name, fields=sorted(changes))
         return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
 
 
@@ -252,6 +344,7 @@ def add_version(
                 allowed = "the name of a column" if there else "nothing"
                 raise invalid(field, "every version of a dataset has one, or none has", allowed)
         spec = _declared(dataset, ready[-1], changes)
+        activity.record(connection, actor, "data added", "dataset", name, version=len(versions) + 1)
         return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
 
 
@@ -322,6 +415,9 @@ def set_policy(
             .where(tables.datasets.c.id == dataset.id)
             .values(policy=policy.model_dump(mode="json"))
         )
+        activity.record(
+            connection, actor, "policy set", "dataset", name, policy=policy.model_dump(mode="json")
+        )
 
 
 # --- models -------------------------------------------------------------------------------------
@@ -370,6 +466,7 @@ def add_model(
                 )
             )
             connection.execute(insert(tables.outbox).values(task="check_model", subject=model_id))
+            activity.record(connection, actor, "model registered", "model", name, trained_on=trained_on)
     except IntegrityError:
         raise Conflict(f"there is a model {name!r} already") from None
     return model_id

@@ -14,12 +14,12 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, Select, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
-from accountant import exports, paging, tables, usage
+from accountant import activity, exports, paging, spending, tables, usage
 from accountant.artifacts import OVERSEERS
 from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.checkpoints import listed as stored_checkpoints
 from accountant.core import mechanisms
-from accountant.core.admission import Account, Policy, Refused
+from accountant.core.admission import Policy, Refused
 from accountant.core.books import Books
 from accountant.core.budget import EPSILON_UNITS, to_decimal
 from accountant.core.caps import ANALYST, NO_USAGE, limits
@@ -27,7 +27,6 @@ from accountant.core.chain import opened
 from accountant.core.checkpoints import read_checkpoint
 from accountant.core.composition import epsilon_alone
 from accountant.core.currencies import (
-    NOTHING,
     Accounts,
     decide_job,
     demand,
@@ -39,6 +38,7 @@ from accountant.core.events import releases
 from accountant.core.filters import Kind
 from accountant.core.pricing import Fitted, Price, Terms, fit, quote
 from accountant.core.verification import Verified, Verifier, read_document, summary
+from accountant.effects import effect
 from accountant.ledger import Actor
 from accountant.posting import read_books
 from accountant.requests import terms_of
@@ -49,29 +49,6 @@ After = Sequence[Any] | None
 
 def _time(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
-
-
-# --- people -------------------------------------------------------------------------------------
-
-
-def users(
-    engine: Engine, viewer: Actor, *, limit: int | None = None, after: After = None
-) -> list[dict[str, Any]]:
-    """Accounts, by name, for administrators."""
-    viewer.require("administrator")
-    query = paging.window(select(tables.users), [tables.users.c.name], limit, after, descending=False)
-    with engine.connect() as connection:
-        rows = connection.execute(query).all()
-    return [
-        {
-            "id": str(row.id),
-            "name": row.name,
-            "roles": row.roles,
-            "active": row.active,
-            "created_at": _time(row.created_at),
-        }
-        for row in rows
-    ]
 
 
 # --- datasets -----------------------------------------------------------------------------------
@@ -273,7 +250,8 @@ def quote_on(
             decision = with_largest(decision, mechanism, raw, terms, accounts, policy, used)
         refusal = decision.to_json()
     answer["dataset"] = {"name": name, "decision": type(decision).__name__, "refusal": refusal}
-    answer["dataset"] |= _before_and_after(accounts.dp, price)
+    overseer = viewer is None or bool(viewer.roles & OVERSEERS)
+    answer["dataset"] |= effect(accounts, demand(price), alone, policy, used, realized_shown=overseer)
     return answer
 
 
@@ -298,24 +276,6 @@ def fitted(
     if found is None:
         raise invalid(field, "no value in its range fits", "a larger epsilon, or other parameters")
     return found
-
-
-def _before_and_after(account: Account | None, price: Price) -> dict[str, Any]:
-    """How much of each filter is used before and after, and how many jobs of this shape are left."""
-    if price.dp is not None and demand(price) == NOTHING:
-        return {"filters": [], "jobs_of_this_shape": None}  # free: as many as anybody likes
-    if account is None or price.dp is None:
-        return {"filters": [], "jobs_of_this_shape": 0}
-    costs = account.costs(price.dp)
-    rows, left = [], 0
-    for each in account.filters:
-        cost = costs[each.filter.kind]
-        limit = each.limit.main or 1
-        after = None if cost is None else (each.used.main + cost.main) / limit
-        rows.append({"kind": str(each.filter.kind), "before": each.used.main / limit, "after": after})
-        if cost is not None and cost.main > 0 and not each.closed:
-            left = max(left, max(each.left.main, 0) // cost.main)
-    return {"filters": rows, "jobs_of_this_shape": left}
 
 
 # --- jobs ---------------------------------------------------------------------------------------
@@ -356,11 +316,16 @@ def jobs(
     state: str | None = None,
     limit: int = 50,
     before: datetime | None = None,
-    after: After = None,
+    after: datetime | None = None,
+    oldest_first: bool = False,
+    beyond: After = None,
 ) -> list[dict[str, Any]]:
-    """Jobs that `viewer` may see, newest first; `after` (created_at, id) continues a listing."""
-    key = [tables.jobs.c.created_at, tables.jobs.c.id]
-    query = paging.window(_job_query(viewer), key, limit, after)
+    """Jobs that `viewer` may see, newest first (or oldest); `beyond` (created_at, id) continues a listing."""
+    moment = tables.jobs.c.created_at
+    key = [moment, tables.jobs.c.id]
+    query = paging.window(_job_query(viewer), key, limit, beyond, descending=not oldest_first)
+    if after is not None:
+        query = query.where(moment > after)
     if dataset is not None:
         query = query.where(tables.datasets.c.name == dataset)
     if state is not None:
@@ -562,16 +527,20 @@ def export(
     """
     _require_overseer(viewer)
     with engine.connect() as connection:
-        dataset_id = _dataset_row(connection, name).id
-    return exports.export(engine, dataset_id, form, public=public, seed=seed)
+        row = _dataset_row(connection, name)
+    pieces = exports.export(engine, row.id, form, public=public, seed=seed)
+    activity.note(engine, viewer, "ledger exported", "dataset", row.name, format=form, public=public)
+    return pieces
 
 
 def checkpoint(engine: Engine, name: str, viewer: Actor, seed: bytes) -> dict[str, Any]:
     """A signed checkpoint of this moment."""
     _require_overseer(viewer)
     with engine.connect() as connection:
-        dataset_id = _dataset_row(connection, name).id
-    return exports.checkpoint(engine, dataset_id, seed)
+        row = _dataset_row(connection, name)
+    made = exports.checkpoint(engine, row.id, seed)
+    activity.note(engine, viewer, "checkpoint signed", "dataset", row.name, entry=made["checkpoint"]["seq"])
+    return made
 
 
 def checkpoints(
@@ -600,6 +569,7 @@ def check(engine: Engine, name: str) -> list[str]:
             *_cache_problems(row, found),
             *_job_problems(connection, row.id, live),
             *usage.problems(connection, row.id),
+            *spending.problems(connection, row.id),
         ]
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -71,6 +71,15 @@ class Settings(BaseSettings):
     leftover_seconds: float = Field(
         600.0, gt=0, description="time between looks for abandoned staged outputs"
     )
+    uploads_folder: Path | None = Field(
+        None, description="where uploaded files are kept, a data root of its own; nothing: home/uploads"
+    )
+    upload_bytes: int = Field(512 * 2**20, ge=1, description="most bytes of an uploaded file, as it is sent")
+    upload_uncompressed_bytes: int = Field(4 * 2**30, ge=1, description="the same, unpacked")
+    upload_ratio: int = Field(200, ge=1, description="most bytes that a byte of a file may unpack to")
+    upload_line_bytes: int = Field(4 * 2**20, ge=1, description="longest line of an uploaded text file")
+    upload_columns: int = Field(1000, ge=1, description="most columns of an uploaded file")
+    upload_hours: float = Field(72.0, gt=0, description="an upload that nothing uses is destroyed after this")
     requests_per_person: int = Field(
         6000, ge=0, description="API requests a minute, by the person of the token; 0: no limit"
     )
@@ -80,13 +89,28 @@ class Settings(BaseSettings):
     sign_ins_per_address: int = Field(
         120, ge=0, description="tries to sign in by password a minute from one address; 0: no limit"
     )
-    proxies: int = Field(
-        0,
-        ge=0,
-        le=10,
-        description="proxies in front that set X-Forwarded-For and -Proto; others are not believed",
-    )
     session_hours: float = Field(12.0, gt=0, description="a sign-in in the browser ends after this")
+    session_idle_minutes: float = Field(
+        60.0, gt=0, description="a sign-in in the browser ends when it was not used for this long"
+    )
+    trusted_proxies: int = Field(
+        0, ge=0, le=10, description="proxies before the web server whose X-Forwarded headers tell the truth"
+    )
+    public_url: str | None = Field(
+        None, description="the address that people's browsers use, where a proxy stands between"
+    )
+    oidc_issuer: str | None = Field(
+        None, description="OpenID Connect provider to sign in with; nothing: local accounts only"
+    )
+    oidc_name: str = Field("single sign-on", description="what the sign-in page calls the provider")
+    oidc_client_id: str | None = Field(None, description="this service's name at the provider")
+    oidc_client_secret: SecretStr | None = Field(None, description="its secret there")
+    oidc_client_secret_file: Path | None = Field(None, description="a file that holds the secret instead")
+    oidc_scope: str = Field("openid profile", description="scopes that are asked for at the provider")
+    oidc_roles_claim: str = Field("groups", description="claim of the id token that the roles are read from")
+    oidc_roles: dict[str, str] = Field(
+        {}, description='JSON: which value of that claim gives which role, as {"privacy-team": "steward"}'
+    )
 
     @property
     def attempt_seconds(self) -> int:
@@ -100,8 +124,13 @@ class Settings(BaseSettings):
 
     @property
     def data_root_list(self) -> list[str]:
-        """Configured data roots; an empty list forbids every address."""
-        return [root for root in self.data_roots.split("|") if root]
+        """Configured data roots, and where uploads are kept; nothing else may be opened."""
+        return [*(root for root in self.data_roots.split("|") if root), str(self.uploads)]
+
+    @property
+    def uploads(self) -> Path:
+        """The folder of uploaded files."""
+        return (self.uploads_folder or self.home / "uploads").absolute()
 
     @property
     def model_root_list(self) -> list[str]:

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     DateTime,
     Double,
     ForeignKey,
@@ -72,6 +73,10 @@ def _key() -> Column[Any]:
     return Column("id", Uuid, primary_key=True)
 
 
+def _count(name: str) -> Column[Any]:
+    return Column(name, Integer, nullable=False, server_default="0")
+
+
 users = Table(
     "users",
     metadata,
@@ -81,6 +86,7 @@ users = Table(
     Column("roles", ARRAY(Text), nullable=False),
     Column("active", Boolean, nullable=False, server_default=text("true")),
     _moment("created_at", default=True),
+    _moment("password_expires"),  # of a one-time password: it opens nothing but the page that replaces it
     CheckConstraint("roles <@ ARRAY['steward','analyst','auditor','administrator']", name="known_roles"),
 )
 
@@ -94,6 +100,96 @@ api_tokens = Table(
     _moment("created_at", default=True),
     _moment("expires_at"),
     _moment("revoked_at"),
+    Column("scopes", ARRAY(Text), nullable=False),
+    Column("by_sign_in", Boolean, nullable=False, server_default=text("false")),  # ends with the sessions
+    _moment("last_used_at"),
+    Index("ix_api_tokens_user_id", "user_id", "created_at"),
+    CheckConstraint(
+        "scopes <@ ARRAY['read','jobs:submit','budget:approve','data:manage','admin'] "
+        "AND cardinality(scopes) > 0",
+        name="known_scopes",
+    ),
+)
+
+# Who signs in through a provider: named by issuer and subject alone.
+external_accounts = Table(
+    "external_accounts",
+    metadata,
+    Column("issuer", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("user_id", ForeignKey("users.id"), nullable=False, unique=True),
+    _moment("created_at", default=True),
+)
+
+# Sessions of browsers. `seen_at` is moved at most once a minute.
+sessions = Table(
+    "sessions",
+    metadata,
+    _key(),
+    Column("token_sha256", LargeBinary, nullable=False, unique=True),
+    Column("user_id", ForeignKey("users.id"), nullable=False),
+    Column("method", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("user_agent", Text, nullable=False),
+    _moment("created_at", default=True),
+    _moment("seen_at", default=True),
+    _moment("ended_at"),
+    Index("ix_sessions_open", "user_id", postgresql_where=text("ended_at IS NULL")),
+)
+
+# Failures to sign in, by the name that was tried and by address: whether the name is known plays no part.
+sign_in_limits = Table(
+    "sign_in_limits",
+    metadata,
+    Column("key", Text, primary_key=True),
+    _count("failures"),
+    _moment("last_at", required=True),
+    _moment("locked_until"),
+    Column("refusal_logged", Boolean, nullable=False, server_default=text("false")),
+    Index("ix_sign_in_limits_last_at", "last_at"),
+    CheckConstraint("failures >= 0", name="failures"),
+)
+
+# Every try to sign in. Append-only.
+sign_ins = Table(
+    "sign_ins",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    _moment("at", default=True),
+    Column("name", Text),  # as it was tried, where it could be an account's; people type passwords here
+    Column("user_id", ForeignKey("users.id")),
+    Column("method", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("user_agent", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Index("ix_sign_ins_at", "at", "id"),
+    Index("ix_sign_ins_name_id", "name", "id"),
+    Index("ix_sign_ins_outcome_id", "outcome", "id"),
+    CheckConstraint("method IN ('page','api','provider')", name="method"),
+    CheckConstraint(
+        "outcome IN ('signed in','wrong password','unknown name','password expired',"
+        "'password to be changed','password confirmed','too many failures',"
+        "'no role','account closed','provider refused')",
+        name="outcome",
+    ),
+)
+
+# Who did what, beside what the ledger's entries and the jobs tell. Append-only.
+activity = Table(
+    "activity",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    _moment("at", default=True),
+    Column("actor_id", ForeignKey("users.id")),  # NULL: nobody who was signed in
+    Column("actor_name", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("object_kind", Text, nullable=False),
+    Column("object_id", Text, nullable=False),
+    Column("detail", JSONB, nullable=False),  # public facts
+    Index("ix_activity_at", "at", "id"),
+    Index("ix_activity_actor_name_id", "actor_name", "id"),
+    Index("ix_activity_action_id", "action", "id"),
+    Index("ix_activity_object", "object_kind", "object_id", "id"),
 )
 
 models = Table(
@@ -234,10 +330,6 @@ def _units(name: str) -> Column[Any]:
     return Column(name, Units, nullable=False, server_default="0")
 
 
-def _count(name: str) -> Column[Any]:
-    return Column(name, Integer, nullable=False, server_default="0")
-
-
 # One row per dataset: the row that is locked, with its cached balances and the head of its chain.
 accounts = Table(
     "accounts",
@@ -321,7 +413,10 @@ jobs = Table(
     UniqueConstraint("analyst_id", "idempotency_key"),
     Index(None, "dataset_id", "created_at"),
     Index(None, "analyst_id", "created_at"),
-    Index("ix_jobs_created_at_id", "created_at", "id"),
+    Index("ix_jobs_mechanism", "mechanism"),
+    Index("ix_jobs_created_at", "created_at", "id"),
+    Index("ix_jobs_decided_at", "decided_at", "id", postgresql_where=text("decided_by IS NOT NULL")),
+    Index("ix_jobs_refused", "finished_at", "id", postgresql_where=text("state = 'refused'")),
     Index("ix_jobs_live", "state", postgresql_where=text("state IN ('queued','running','settling')")),
     Index(
         "ix_jobs_approval_expires",
@@ -373,6 +468,9 @@ realized_ex_post = Table(
     CheckConstraint("amount >= 0", name="not_negative"),
 )
 
+#: Kinds that are few beside the reservations and what settles them: an index of their own finds them.
+RARE_KINDS = ("ALLOW", "VOID", "REVERSAL")
+
 # The append-only ledger. Triggers in the migration forbid UPDATE, DELETE and TRUNCATE.
 entries = Table(
     "entries",
@@ -395,9 +493,33 @@ entries = Table(
         unique=True,
         postgresql_where=text("kind IN ('COMMIT','VOID')"),
     ),
+    # What an auditor looks for: the newest anywhere, one person's, one job's, and the kinds that are few.
+    Index("ix_entries_at", "at", "dataset_id", "seq"),
+    Index("ix_entries_actor", "actor", "at", "dataset_id", "seq"),
+    Index("ix_entries_job_id", "job_id", "seq"),
+    Index(
+        "ix_entries_rare",
+        "kind",
+        "at",
+        "dataset_id",
+        "seq",
+        postgresql_where=text("kind IN ('ALLOW','VOID','REVERSAL')"),
+    ),
+    Index("ix_entries_allow", "dataset_id", "seq", postgresql_where=text("kind = 'ALLOW'")),
+    Index("ix_entries_reversal", "job_id", postgresql_where=text("kind = 'REVERSAL'")),
     CheckConstraint("kind IN ('ALLOW','RESERVE','COMMIT','VOID','REVERSAL')", name="kind"),
     CheckConstraint("(kind = 'ALLOW') = (job_id IS NULL)", name="job"),
     CheckConstraint("seq >= 1", name="seq"),
+)
+
+# An account's row as it stood after every 256th entry or so, kept by a trigger: the balances after any
+# entry are a short replay from there. Append-only; the application may read it alone.
+standings = Table(
+    "standings",
+    metadata,
+    Column("dataset_id", ForeignKey("datasets.id"), nullable=False, primary_key=True),
+    Column("seq", BigInteger, nullable=False, primary_key=True, autoincrement=False),
+    Column("account", JSONB, nullable=False),
 )
 
 # Signing keys, each introduced by the one before it. Append-only.
@@ -419,6 +541,7 @@ checkpoints = Table(
     Column("key_id", ForeignKey("signing_keys.id"), nullable=False, primary_key=True),
     _moment("at", required=True),
     Column("document", Text, nullable=False),
+    Index("ix_checkpoints_at", "at", "dataset_id", "seq", "key_id"),
     CheckConstraint("seq >= 0", name="seq"),
 )
 
@@ -458,6 +581,72 @@ usage = Table(
     CheckConstraint("cap IS NULL OR spent + reserved <= cap", name="fits"),
 )
 
+# Files that stewards sent, kept by the hash of their bytes. `address` is what a dataset names.
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("sha256", Text, primary_key=True),
+    Column("address", Text, nullable=False),
+    Column("format", Text, nullable=False),
+    Column("compression", Text),
+    Column("bytes", BigInteger, nullable=False),
+    Column("uncompressed_bytes", BigInteger, nullable=False),
+    Column("columns", JSONB, nullable=False),  # names
+    Column("uploaded_by", ForeignKey("users.id"), nullable=False),
+    _moment("uploaded_at", default=True),  # the last time, where it was sent twice
+    _moment("removed_at"),
+    CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256"),
+    CheckConstraint("format IN ('csv','jsonl','parquet')", name="format"),
+    CheckConstraint("bytes >= 1", name="bytes"),
+)
+
+# Addresses that people want to be told at. Triggers (migration 0013) write a row of `hook_deliveries` for
+# each in the transaction of the change itself, whoever makes it; where no hook is active they write nothing.
+hooks = Table(
+    "hooks",
+    metadata,
+    _key(),
+    Column("owner_id", ForeignKey("users.id"), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("events", ARRAY(Text), nullable=False),
+    Column("secret", LargeBinary, nullable=False),  # encrypted (hooks.py)
+    Column("active", Boolean, nullable=False, server_default=text("true")),
+    Column("disabled_reason", Text),
+    _moment("disabled_at"),
+    _moment("last_success_at"),
+    _moment("created_at", default=True),
+    _moment("removed_at"),
+    Index("ix_hooks_active", "owner_id", postgresql_where=text("active")),
+    CheckConstraint("cardinality(events) >= 1", name="events"),
+    CheckConstraint("NOT active OR (removed_at IS NULL AND disabled_at IS NULL)", name="active"),
+    CheckConstraint("(disabled_at IS NULL) = (disabled_reason IS NULL)", name="disabled"),
+)
+
+# What is told to whom: public facts alone. `due_at`: the next attempt, or when the one under way is given up
+# for lost; `began_at`: since when it is tried.
+hook_deliveries = Table(
+    "hook_deliveries",
+    metadata,
+    _key(),
+    Column("hook_id", ForeignKey("hooks.id"), nullable=False),
+    Column("event", Text, nullable=False),
+    Column("analyst_id", Uuid),  # whose job it is; NULL: overseers only
+    Column("facts", JSONB, nullable=False),
+    _moment("occurred_at", default=True),
+    Column("state", Text, nullable=False, server_default="pending"),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    _moment("began_at", default=True),
+    _moment("due_at", default=True),
+    Column("claim", Uuid),
+    Column("status", Integer),  # of the last answer
+    Column("problem", Text),
+    _moment("attempted_at"),
+    Index("ix_hook_deliveries_due", "hook_id", "due_at", postgresql_where=text("state = 'pending'")),
+    Index("ix_hook_deliveries_log", "hook_id", "occurred_at", "id"),
+    CheckConstraint("state IN ('pending','delivered','failed','dropped')", name="state"),
+    CheckConstraint("attempts >= 0", name="attempts"),
+)
+
 # What one steward proposes and another confirms; `basis_seq` is the entry that it would replace.
 proposals = Table(
     "proposals",
@@ -483,6 +672,52 @@ proposals = Table(
     CheckConstraint("state IN ('open','confirmed','withdrawn','expired')", name="state"),
     CheckConstraint("(state = 'confirmed') = (entry_seq IS NOT NULL)", name="entry"),
     CheckConstraint("state <> 'confirmed' OR decided_by <> proposed_by", name="two_people"),
+)
+
+# A smaller job that a steward offers in place of one that awaited approval: that one is refused, and the
+# analyst's consent makes another. Under `terms` the parameters had the price that the steward saw.
+offers = Table(
+    "offers",
+    metadata,
+    _key(),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False, unique=True),
+    Column("parameters", JSONB, nullable=False),
+    Column("terms", JSONB, nullable=False),
+    Column("epsilon_alone", Double),
+    Column("breakdown", JSONB, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("state", Text, nullable=False, server_default="open"),
+    Column("offered_by", ForeignKey("users.id"), nullable=False),
+    _moment("created_at", default=True),
+    _moment("expires_at", required=True),
+    Column("decided_by", ForeignKey("users.id")),
+    _moment("decided_at"),
+    Column("decision_reason", Text),
+    Column("accepted_job_id", ForeignKey("jobs.id")),
+    Index("ix_offers_open", "expires_at", postgresql_where=text("state = 'open'")),
+    CheckConstraint("state IN ('open','accepted','declined','withdrawn','expired')", name="state"),
+    CheckConstraint("(state = 'accepted') = (accepted_job_id IS NOT NULL)", name="job"),
+)
+
+# What the entries up to a mark charged, by day, person and mechanism (spending.py): sums of an append-only
+# ledger, so they stand for good.
+spending = Table(
+    "spending",
+    metadata,
+    Column("dataset_id", ForeignKey("datasets.id"), primary_key=True),
+    Column("day", Date, primary_key=True),
+    Column("analyst_id", ForeignKey("users.id"), primary_key=True),
+    Column("mechanism", Text, primary_key=True),
+    *[_units(str(kind)) for kind in Kind],
+    *[_units(name) for name in ("basic_delta", "ex_post", "secret")],
+    _count("jobs"),
+)
+spending_marks = Table(
+    "spending_marks",
+    metadata,
+    Column("dataset_id", ForeignKey("datasets.id"), primary_key=True),
+    Column("through", BigInteger, nullable=False, server_default="0"),
+    CheckConstraint("through >= 0", name="through"),
 )
 
 # What was made under an idempotency key; written with it, in one transaction (idempotency.py).

@@ -16,7 +16,7 @@ from accountant import ledger, registry, reports
 from accountant.ledger import Allowance
 from tests.support import person
 from tests.workers.conftest import ROOT, SAMPLE, service, variables, wait_for
-from web.auth import hash_password
+from web.passwords import hash_password
 
 __all__ = ["service", "variables"]  # fixtures
 

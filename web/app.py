@@ -29,6 +29,12 @@ CONTENT_SECURITY_POLICY = {
 }
 
 
+#: What browsers offer and no page here uses.
+PERMISSIONS_POLICY = dict.fromkeys(
+    ("browsing-topics", "camera", "geolocation", "microphone", "payment", "usb"), "()"
+)
+
+
 class _Sessions(SecureCookieSessionInterface):
     """Cookies are marked Secure wherever the page came over TLS, and work on a laptop without it."""
 
@@ -38,7 +44,7 @@ class _Sessions(SecureCookieSessionInterface):
 
 def create_app(settings: Settings | None = None) -> Flask:
     """The web service for `settings`, by default those of this process."""
-    from web import auth, errors
+    from web import auth, errors, provider, uploading
     from web.api import api, limits
     from web.views import register_pages
 
@@ -50,29 +56,34 @@ def create_app(settings: Settings | None = None) -> Flask:
         SECRET_KEY=settings.secret("session"),
         MAX_CONTENT_LENGTH=MAX_BODY_BYTES,
         SESSION_COOKIE_NAME="exchequer",
+        SESSION_COOKIE_SAMESITE="Lax",
         PERMANENT_SESSION_LIFETIME=settings.session_hours * 3600,
         WTF_CSRF_TIME_LIMIT=None,  # a token lives as long as its session
     )
     app.session_interface = _Sessions()
     app.extensions["exchequer"] = {"settings": settings, "engine": engine_for(settings.database_url)}
     app.json.sort_keys = False  # type: ignore[attr-defined]
-    if settings.proxies:
-        proxied = ProxyFix(app.wsgi_app, x_for=settings.proxies, x_proto=settings.proxies)
-        app.wsgi_app = proxied  # type: ignore[method-assign]
+    if settings.trusted_proxies:  # otherwise anybody could claim any address
+        hops = settings.trusted_proxies
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=hops)  # type: ignore[method-assign]
     limits.init_app(app, settings)
 
+    uploading.init_app(app)  # before all that reads a body
     protect = CSRFProtect(app)
     protect.exempt(api)  # it takes bearer tokens, never cookies
     Talisman(
         app,
         force_https=False,  # TLS is the proxy's
-        strict_transport_security=False,
+        strict_transport_security=True,  # said over TLS only
+        strict_transport_security_include_subdomains=False,
         session_cookie_secure=False,  # _Sessions decides
         content_security_policy=CONTENT_SECURITY_POLICY,
         frame_options="DENY",
         referrer_policy="same-origin",
+        permissions_policy=PERMISSIONS_POLICY,
     )
     auth.init_app(app)
+    provider.init_app(app)
     errors.init_app(app)
     app.register_blueprint(api)
     register_pages(app)
@@ -105,6 +116,8 @@ def healthz() -> tuple[Response, int]:
 
 def _private(response: Response) -> Response:
     """Nothing that somebody signed in to see stays in a shared cache."""
+    response.headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
+    response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
     if not request.path.startswith("/static/"):
         response.headers.setdefault("Cache-Control", "private, no-store")
     return response

@@ -1,114 +1,164 @@
-"""Who is asking: passwords, sessions in the browser, bearer tokens, roles.
+"""Who is asking: signing in, sessions in the browser, bearer tokens, roles.
 
 A failed sign-in takes as long for an unknown name as for a wrong password, and says no more.
 """
 
-import hashlib
-import time
+import ipaddress
+import math
 from collections.abc import Callable
-from functools import lru_cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from typing import Any, NoReturn, ParamSpec, TypeVar
 from urllib.parse import urlsplit
-from uuid import UUID
 
-from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError
 from flask import Flask, Response, abort, g, redirect, request, session, url_for
-from flask_login import LoginManager, UserMixin, current_user, login_user
+from flask_login import LoginManager, UserMixin, current_user, login_user, logout_user
+from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import registry
-from accountant.core.errors import invalid
+from accountant import registry, sessions, sign_ins
+from accountant.core.errors import NotPermitted
 from accountant.ledger import Actor
+from accountant.sessions import Origin
+from web import scopes
 from web.app import engine, settings
+from web.passwords import hash_password, nobodys_hash, rehashed, verify_password
 
-MIN_PASSWORD = 12
-MAX_PASSWORD = 1024
+__all__ = ["hash_password"]  # where new passwords come from
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# --- passwords ----------------------------------------------------------------------------------
+# --- signing in ---------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
-def _hasher() -> PasswordHasher:
-    return PasswordHasher()
-
-
-def hash_password(password: str) -> str:
-    """The argon2 hash of a new password. Raises InvalidRequest for one that is too short or too long."""
-    if not MIN_PASSWORD <= len(password) <= MAX_PASSWORD:
-        raise invalid(
-            "password", f"{len(password)} characters", f"{MIN_PASSWORD} to {MAX_PASSWORD:,} characters"
-        )
+def origin(method: str) -> Origin:
+    """How this request came: `method` is page, api or provider."""
+    address = request.remote_addr or ""
     try:
-        return _hasher().hash(password)
-    except UnicodeEncodeError:
-        raise invalid("password", "holds characters that are no text", "any text") from None
+        address = str(ipaddress.ip_address(address))
+    except ValueError:
+        address = "unknown"
+    return Origin(method, address, request.headers.get("User-Agent", "")[:200].replace("\0", ""))
 
 
-def verify_password(stored: str, password: str) -> bool:
-    """Whether `password` is the one behind the hash `stored`."""
-    try:
-        return _hasher().verify(stored, password)
-    except (VerificationError, InvalidHashError, UnicodeEncodeError):
-        return False
+def user_of_password(name: str, password: str, method: str, told: str = "signed in") -> Any | None:
+    """The active user with this name and password, or None; both failures take the same time.
 
-
-@lru_cache(maxsize=1)
-def _nobodys_hash() -> str:
-    """What an unknown name is compared with, so that it costs the same work."""
-    return _hasher().hash("nobody has this password")
-
-
-def user_of_password(name: str, password: str) -> Any | None:
-    """The active user with this name and password, or None; both failures take the same time."""
+    `told`: how the log names a success. A user whose one-time password ran out is none. Raises
+    TooManyRequests with the seconds to wait, and then without a look at the password: whether there is such
+    a name plays no part in it.
+    """
+    name, came = name.strip().lower(), origin(method)
+    wait = sign_ins.admit(engine(), name, came)
+    if wait is not None:
+        _too_many(wait)
     user = registry.find_user(engine(), name=name)
     stored = None if user is None else user.password_hash
-    matches = verify_password(stored or _nobodys_hash(), password[: MAX_PASSWORD + 1])
-    if not matches or stored is None:
+    matches = verify_password(stored or nobodys_hash(), password)
+    outcome = _outcome(user, stored is not None and matches)
+    if user is None or stored is None or outcome is not None:
+        user_id = None if user is None else user.id
+        sign_ins.log(engine(), name, user_id, came, outcome or "unknown name")
         return None
-    if _hasher().check_needs_rehash(stored):
-        registry.set_password(engine(), user.id, _hasher().hash(password))  # type: ignore[union-attr]
+    if user.password_expires is not None and method == "api":
+        told = "password to be changed"
+    sign_ins.succeeded(engine(), name, user.id, came, told)
+    better = rehashed(stored, password)
+    if better is not None:
+        registry.rehash_password(engine(), user.id, stored, better)
     return user
+
+
+def _outcome(user: Any | None, matches: bool) -> str | None:
+    """Why it came to nothing; None where it did not."""
+    if user is None:
+        return "unknown name"
+    if not matches:
+        return "wrong password"
+    expired = user.password_expires is not None and user.password_expires <= datetime.now(UTC)
+    return "password expired" if expired else None
+
+
+def _too_many(wait: timedelta) -> NoReturn:
+    seconds = max(1, math.ceil(wait.total_seconds()))
+    raise TooManyRequests(
+        f"too many failures under this name or from this address: try again in {in_words(seconds)}, or ask "
+        "an administrator to unlock the account",
+        retry_after=seconds,
+    )
+
+
+def in_words(seconds: int) -> str:
+    """A wait as somebody would say it."""
+    for size, word in ((86_400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            count = math.ceil(seconds / size)
+            return f"{count} {word}{'s' if count > 1 else ''}"
+    return f"{seconds} second{'s' if seconds > 1 else ''}"
 
 
 # --- sessions in the browser --------------------------------------------------------------------
 
 
 class SignedIn(UserMixin):  # type: ignore[misc]
-    """The user of a session. Its id ends with a trace of the password: a new one ends old sessions."""
+    """The user of a session; its id is the token that `accountant.sessions` knows."""
 
-    def __init__(self, user: Any) -> None:
+    def __init__(self, user: Any, token: str) -> None:
         self.actor = registry.actor_of(user)
-        trace = hashlib.sha256((user.password_hash or "").encode()).hexdigest()[:16]
-        self.session_id = f"{user.id}.{trace}"
+        self.token = token
+        self.session_id = getattr(user, "session_id", None)
+        self.must_change = user.password_expires is not None  # it was a one-time password
+        self.has_password = user.password_hash is not None
 
     def get_id(self) -> str:
-        return self.session_id
+        return self.token
 
 
-def start_session(user: Any) -> None:
-    """Sign a user in; what an earlier session held is forgotten."""
+def start_session(user: Any, method: str = "page") -> None:
+    """Sign a user in: a new session under a new token; what an earlier one held is forgotten."""
+    _end_this()
     session.clear()
     session.permanent = True
-    session["signed_in_at"] = time.time()
-    login_user(SignedIn(user))
+    login_user(SignedIn(user, sessions.start(engine(), user.id, origin(method))))
 
 
-def _load(session_id: str) -> SignedIn | None:
-    # The cookie is signed anew whenever the session changes, so its own age says too little.
-    age = time.time() - float(session.get("signed_in_at", 0))
-    if age > settings().session_hours * 3600:
+def end_session() -> None:
+    """Sign out: the session is over here too, whoever else may hold its cookie."""
+    _end_this()
+    logout_user()
+    session.clear()
+
+
+def _end_this() -> None:
+    if current_user.is_authenticated:
+        sessions.end_one(engine(), current_user.session_id, current_user.actor.id)
+
+
+def session_limits() -> tuple[timedelta, timedelta]:
+    """How long a session lasts in all, and unused."""
+    configured = settings()
+    return timedelta(hours=configured.session_hours), timedelta(minutes=configured.session_idle_minutes)
+
+
+def _load(token: str) -> SignedIn | None:
+    # What a page asks for by itself while nobody sits before it keeps no session open.
+    by_itself = request.method == "GET" and "HX-Request" in request.headers
+    user = sessions.find(engine(), token, *session_limits(), used=not by_itself)
+    return None if user is None else SignedIn(user, token)
+
+
+#: What somebody with a one-time password may ask for.
+_BEFORE_CHANGE = frozenset({"account.password", "account.change_password", "sign_in.sign_out", "static"})
+
+
+def _change_first() -> BaseResponse | None:
+    """Whoever signed in with a one-time password chooses one of their own before anything else."""
+    if request.path.startswith("/api/") or request.endpoint in _BEFORE_CHANGE or "_user_id" not in session:
         return None
-    try:
-        user_id = UUID(session_id.partition(".")[0])
-    except ValueError:
-        return None
-    user = registry.find_user(engine(), user_id=user_id)
-    found = None if user is None else SignedIn(user)
-    return found if found is not None and found.session_id == session_id else None
+    if current_user.is_authenticated and current_user.must_change:
+        return redirect(url_for("account.password"), 303)
+    return None
 
 
 def _unauthorized() -> BaseResponse:
@@ -132,21 +182,31 @@ def init_app(app: Flask) -> None:
     manager = LoginManager(app)
     manager.user_loader(_load)
     manager.unauthorized_handler(_unauthorized)
-    _nobodys_hash()  # now, or the first unknown name would take twice the time
+    app.before_request(_change_first)
+    nobodys_hash()  # now, or the first unknown name would take twice the time
 
 
 # --- who acts -----------------------------------------------------------------------------------
 
 
 def authenticate_token() -> None:
-    """Take the actor of an API request from its bearer token; 401 without a good one."""
+    """Take the actor of an API request from its bearer token; 401 without a good one.
+
+    A token may do no more than its owner's roles allow now, and of that what its scopes name.
+    """
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     user = None
     if scheme.lower() == "bearer" and token.isascii():
         user = registry.user_of_token(engine(), token.strip())
     if user is None:
         abort(401)
-    g.actor = registry.actor_of(user)
+    needed = scopes.needed(request.endpoint or "", request.method)
+    missing = [each for each in needed if each not in user.scopes]
+    if missing:
+        raise NotPermitted(
+            f"this token's scopes are {', '.join(user.scopes)}; this needs {', '.join(needed)}"
+        )
+    g.actor, g.scopes = registry.actor_of(user), tuple(user.scopes)
 
 
 def current_actor() -> Actor:

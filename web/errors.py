@@ -17,8 +17,10 @@ from accountant.core.errors import (
     ExchequerError,
     FieldProblem,
     InvalidRequest,
+    NoRoom,
     NotFound,
     NotPermitted,
+    TooLarge,
     invalid,
 )
 from accountant.database import UNAVAILABLE
@@ -28,6 +30,8 @@ STATUS: dict[type[ExchequerError], int] = {
     NotFound: 404,
     NotPermitted: 403,
     Conflict: 409,
+    TooLarge: 413,
+    NoRoom: 507,
 }
 _TITLES = {
     401: "Not signed in",
@@ -42,6 +46,7 @@ _TITLES = {
     429: "Too many requests",
     500: "Something went wrong",
     503: "Not available now",
+    507: "No room left",
 }
 _DETAILS = {
     401: "sign in first; programs send a token as `Authorization: Bearer exq_...`",
@@ -71,6 +76,7 @@ CODES = {
     429: "too-many-requests",
     500: "internal",
     503: "unavailable",
+    507: "no-room",
 }
 
 
@@ -134,8 +140,9 @@ def _http(error: HTTPException) -> Response | HTTPException:
     allowed = getattr(error, "valid_methods", None)
     if allowed:
         response.headers["Allow"] = ", ".join(allowed)
-    if getattr(error, "retry_after", None) is not None:
-        response.headers["Retry-After"] = str(error.retry_after)  # type: ignore[attr-defined]
+    wait = getattr(error, "retry_after", None)
+    if wait:
+        response.headers["Retry-After"] = str(wait)
     return response
 
 
@@ -169,7 +176,8 @@ def _check_text() -> None:
     refuse_unstorable(request.path, "address")
     for name, value in request.args.items(multi=True):
         refuse_unstorable(name + value, name.replace("\0", "") or "address")
-    if request.mimetype in ("application/x-www-form-urlencoded", "multipart/form-data"):
+    forms = ("application/x-www-form-urlencoded", "multipart/form-data")
+    if request.mimetype in forms and request.endpoint != "api.upload":  # there the body is a file
         for name, value in request.form.items(multi=True):
             refuse_unstorable(name + value, name.replace("\0", "") or "form")
 

@@ -1,19 +1,53 @@
 """`python -m web.serve`: the web service under waitress, for a laptop or one machine."""
 
+import copy
 import logging
+from typing import Any
 
 from waitress import serve
+from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser
 
 from accountant.settings import load
 from web.app import MAX_BODY_BYTES, create_app
+from web.uploading import FORM_BYTES
 
 THREADS = 16
+
+#: Where files come in. waitress writes a body to a temporary file before the application sees a request.
+UPLOAD_PATHS = ("/uploads", "/api/v1/uploads")
+
+
+def parser(upload_bytes: int) -> type[HTTPRequestParser]:
+    """A parser that takes large bodies at UPLOAD_PATHS alone, and there from no stranger."""
+
+    class Parser(HTTPRequestParser):  # type: ignore[misc]
+        adj: Any
+        content_length: int
+
+        def parse_header(self, header_plus: bytes) -> None:
+            super().parse_header(header_plus)
+            known = "AUTHORIZATION" in self.headers or "COOKIE" in self.headers
+            if known and self.command == "POST" and self.path in UPLOAD_PATHS:
+                self.adj = _with_body(self.adj, upload_bytes + 2 * FORM_BYTES)
+                if self.content_length >= self.adj.max_request_body_size:
+                    # Not read at all: the application explains the limit, by the length that is stated.
+                    self.content_length, self.body_rcv, self.connection_close = 0, None, True
+
+    return Parser
+
+
+def _with_body(adjustments: Any, most: int) -> Any:
+    changed = copy.copy(adjustments)
+    changed.max_request_body_size = most
+    return changed
 
 
 def main() -> None:
     """Serve until the process is told to end."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = load()
+    HTTPChannel.parser_class = parser(settings.upload_bytes)
     serve(
         create_app(settings),
         host=settings.host,

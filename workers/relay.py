@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError as BrokerError
 from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from accountant import expiry, leases, settings
+from accountant import expiry, leases, settings, spending, uploads
 from accountant.database import engine_for
 from accountant.faults import reached
 from workers import staging
@@ -44,6 +44,7 @@ def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) 
         reached("reaper.expired")
         staging.destroy_leftovers(engine, configured.results, job_id)
     expiry.sweep(engine)
+    spending.roll(engine)
     return len(ended), leases.resend(engine, resend_seconds)
 
 
@@ -88,6 +89,7 @@ def run(stop: threading.Event) -> None:
                 sweeps.done()
             if looks.due():
                 staging.destroy_leftovers(engine, configured.results)
+                uploads.sweep(engine, uploads.Store.of(configured))
                 looks.done()
             if leases.deliver(engine, send):
                 continue

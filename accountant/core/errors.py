@@ -8,6 +8,8 @@
     ├── MeterExceeded        a mechanism asked for noise that its reservation does not cover
     ├── LeaseLost            another attempt owns the job, or nobody does
     ├── Cancelled            a person asked for the job to stop
+    ├── TooLarge             more bytes than an upload may have
+    ├── NoRoom               the disk is full
     ├── DataError            a dataset can't be read as declared (shown to its steward only)
     └── VerificationFailed   an exported ledger does not hold
 
@@ -103,6 +105,18 @@ class TimeLimit(ExchequerError):
     """An attempt took longer than it may."""
 
     code = "time-limit"
+
+
+class TooLarge(ExchequerError):
+    """An upload has more bytes than this service takes; nothing of it was kept."""
+
+    code = "too-large"
+
+
+class NoRoom(ExchequerError):
+    """There is no room left to keep an upload; nothing of it was kept."""
+
+    code = "no-room"
 
 
 class DataError(ExchequerError):

@@ -190,14 +190,22 @@ def agree(checkpoint: Checkpoint, found: Verified) -> None:
 def _check_price(body: Mapping[str, Any]) -> None:
     """The event must be what the mechanism charges for these parameters under these terms."""
     try:
-        mechanism = mechanisms.get(body["mechanism"])
-        shown = {name: value for name, value in body["parameters"].items() if not is_hidden(value)}
-        event, asked = _recomputed(mechanism, as_text([shown, body["terms"]]))
+        event, asked = recomputed(body)
         stated = asked == read_demand(asked.dp, body) and event == body["event"]
     except (KeyError, TypeError, ValueError, ExchequerError) as error:
         raise VerificationFailed(f"its price can't be recomputed: {error}") from None
     if not stated:
         raise VerificationFailed("its event is not the price of its parameters")
+
+
+def recomputed(body: Mapping[str, Any]) -> tuple[dict[str, Any], Demand]:
+    """The event, as JSON, and all that the job of a RESERVE asks, priced anew from its parameters and terms.
+
+    Raises InvalidRequest, KeyError, TypeError or ValueError where that can't be done.
+    """
+    mechanism = mechanisms.get(body["mechanism"])
+    shown = {name: value for name, value in body["parameters"].items() if not is_hidden(value)}
+    return _recomputed(mechanism, as_text([shown, body["terms"]]))
 
 
 @lru_cache(maxsize=SHAPES)

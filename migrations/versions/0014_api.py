@@ -1,10 +1,10 @@
-"""Idempotency keys of what is made by request, and the order of job listings."""
+"""Idempotency keys of what is made by request."""
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0014_api"
-down_revision = "0011"
+down_revision = "0017"
 branch_labels = None
 depends_on = None
 
@@ -26,9 +26,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("person_id", "key", name=op.f("pk_idempotency_keys")),
         sa.CheckConstraint("length(key) BETWEEN 1 AND 200", name=op.f("ck_idempotency_keys_length")),
     )
-    op.create_index(op.f("ix_jobs_created_at_id"), "jobs", ["created_at", "id"])
 
 
 def downgrade() -> None:
-    op.drop_index(op.f("ix_jobs_created_at_id"), table_name="jobs")
     op.drop_table("idempotency_keys")

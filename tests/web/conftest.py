@@ -13,7 +13,7 @@ from tests.support import Bench
 from tests.web.browsers import PASSWORD, Site
 from tests.web.conformance import watch
 from web.app import create_app
-from web.auth import hash_password
+from web.passwords import hash_password
 
 
 @pytest.fixture(scope="session")

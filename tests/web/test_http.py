@@ -503,7 +503,7 @@ def test_an_address_is_what_trusted_proxies_say_and_nobody_else(database_url, tm
     def asked(app, address: str) -> int:
         return app.test_client().get("/api/v1/keys", headers={"X-Forwarded-For": address}).status_code
 
-    trusting = limited(database_url, tmp_path, requests_per_address=1, proxies=1)
+    trusting = limited(database_url, tmp_path, requests_per_address=1, trusted_proxies=1)
     assert [asked(trusting, "192.0.2.1"), asked(trusting, "192.0.2.2"), asked(trusting, "192.0.2.1")] == [
         200,
         200,

@@ -40,22 +40,6 @@ def test_cookies_and_headers(site):
     assert "SameSite=Lax" in cookie
 
 
-def test_a_new_password_and_time_end_sessions(site, monkeypatch):
-    import time
-
-    from accountant import registry
-    from web.auth import hash_password
-
-    browser = site.pages("analyst")
-    assert browser.get("/").status_code == 200
-    later = time.time() + 13 * 3600
-    with monkeypatch.context() as patch:
-        patch.setattr("web.auth.time.time", lambda: later)
-        assert browser.get("/").status_code == 303
-    registry.set_password(site.engine, site.actor("analyst").id, hash_password("another password"))
-    assert browser.get("/").status_code == 303
-
-
 @pytest.mark.parametrize(
     ("role", "seen"),
     [

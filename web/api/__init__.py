@@ -27,6 +27,7 @@ def _authenticate() -> Response | None:
 
 from web.api import (  # noqa: E402  (they hang their routes on `api`)
     artifacts,  # noqa: F401
+    auditing,  # noqa: F401
     audits,  # noqa: F401
     conditional,
     corpora,  # noqa: F401
@@ -34,9 +35,11 @@ from web.api import (  # noqa: E402  (they hang their routes on `api`)
     jobs,  # noqa: F401
     limits,
     models,  # noqa: F401
+    offers,  # noqa: F401
     openapi,  # noqa: F401
     people,  # noqa: F401
     proposals,  # noqa: F401
+    uploads,  # noqa: F401
 )
 
 api.after_request(limits.tell)

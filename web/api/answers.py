@@ -38,10 +38,11 @@ class SignedIn(Answer):
 
 
 class Me(Answer):
-    """Whose token it is."""
+    """Whose token it is, and what it may do."""
 
     name: str
     roles: list[str]
+    scopes: list[str]
 
 
 class User(Answer):

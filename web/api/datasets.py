@@ -8,7 +8,7 @@ from uuid import UUID
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import ledger, proposals, registry, reports
+from accountant import ledger, proposals, registry, reports, spending
 from accountant.core.admission import Policy
 from accountant.core.allowances import SecretDeclaration
 from accountant.core.errors import InvalidRequest, invalid
@@ -261,6 +261,13 @@ def ex_post(name: str) -> Response:
     window = read_window((("finished_at", datetime), ("job", UUID)))
     found = reports.ex_post(engine(), name, current_actor(), **window.reads)
     return page("jobs", found, window, note=reports.EX_POST_NOTE)
+
+
+@api.get("/datasets/<name>/spending")
+@describe(Operation())
+def spending_of(name: str) -> Response:
+    """What is left over time, and what it went on by person, mechanism and month, for every currency."""
+    return jsonify(spending.figures(engine(), name, current_actor()))
 
 
 @api.get("/datasets/<name>/ledger/export")

@@ -92,7 +92,8 @@ def jobs() -> Response:
         dataset=request.args.get("dataset") or None,
         state=read_choice("state", JOB_STATES),
         before=read_moment(),
-        **window.reads,
+        limit=window.limit + 1,
+        beyond=window.after,
     )
     return page("jobs", found, window)
 

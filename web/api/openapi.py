@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from web.api import api
+from web.scopes import MEANINGS, needed
 
 F = TypeVar("F", bound=Callable[..., Any])
 Schema = Mapping[str, Any]
@@ -93,6 +94,7 @@ class Operation:
     """
 
     body: type[BaseModel] | None = None
+    file: bool = False  # the body is a file, taken as it comes
     query: Mapping[str, Schema] = field(default_factory=dict)
     headers: Mapping[str, Schema] = field(default_factory=dict)
     status: int = 200
@@ -207,7 +209,7 @@ def document(app: Flask) -> dict[str, Any]:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "`POST /api/v1/session` gives a token for a name and password.",
+                    "description": f"`POST /api/v1/session` gives a token for a name and password. {_SCOPES}",
                 }
             },
             "headers": _HEADERS,
@@ -221,6 +223,11 @@ _ABOUT = (
     "of budget are decimal texts. Listings come in pages: `limit` rows, and `next`, which `cursor` takes. "
     "Answers to GET carry strong ETags. Requests that make something take an `Idempotency-Key`. Unknown "
     "fields in a body are refused; readers must bear unknown fields in an answer."
+)
+
+
+_SCOPES = "A token may do what its owner's roles allow, as far as its scopes go: " + "; ".join(
+    f"`{scope}`: {meaning}" for scope, meaning in MEANINGS.items()
 )
 
 
@@ -276,8 +283,7 @@ def _operation(route: Route, schemas: Mapping[type[BaseModel], Schema]) -> dict[
         "parameters": _parameters(route),
         "responses": _responses(route, schemas),
     }
-    if operation.public:
-        found["security"] = []
+    found["security"] = [] if operation.public else [{"token": list(needed(route.endpoint, route.method))}]
     if operation.roles:
         found["x-roles"] = list(operation.roles)
     if operation.body is not None:
@@ -286,6 +292,9 @@ def _operation(route: Route, schemas: Mapping[type[BaseModel], Schema]) -> dict[
         if "request" in recorded:
             content["example"] = recorded["request"]
         found["requestBody"] = {"required": True, "content": {_JSON: content}}
+    if operation.file:
+        binary = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        found["requestBody"] = {"required": True, "content": binary}
     return found
 
 
@@ -420,10 +429,11 @@ _MEANINGS = {
     404: "no such thing, or not for you",
     409: "the state of the thing, or of the idempotency key, forbids it",
     412: "it was changed since the asker looked: read it again",
-    413: "more than 1 MiB",
+    413: "more than 1 MiB, or than a file may have",
     415: "the body is not sent as application/json",
     422: "the fields that are wrong, and what is allowed",
-    429: "too many requests: `Retry-After` says how long to wait",
+    429: "too many requests, or failures to sign in: `Retry-After` says how long to wait",
     500: "not foreseen; the log has it under the reference that the answer names",
     503: "the database is away: try again in a moment",
+    507: "the disk is full",
 }

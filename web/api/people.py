@@ -1,19 +1,23 @@
-"""Sign-in for programs, and accounts."""
+"""Sign-in for programs; accounts and tokens."""
 
 from datetime import UTC, datetime, timedelta
 
-from flask import Response, abort, jsonify
+from flask import Response, abort, g, jsonify, request
 from pydantic import Field
 
-from accountant import registry, reports
+from accountant import people, registry, sign_ins
+from accountant.core.errors import NotPermitted, invalid
 from web.api import answers, api
-from web.api.bodies import MAX_PAGE, Body, read
-from web.api.openapi import Operation, describe, listing
-from web.api.paging import page, read_window
+from web.api.bodies import Body, read, read_choice, read_count, read_id, read_limit
+from web.api.openapi import LIMIT, OBJECT, Operation, describe, listing
 from web.app import engine
-from web.auth import current_actor, hash_password, user_of_password
+from web.auth import current_actor, user_of_password
+from web.passwords import MIN_PASSWORD, hash_password, new_password
 
 TOKEN_DAYS = 30
+_LARGEST = 2**63 - 1
+_NAME = {"type": "string", "description": "how the name begins"}
+_PASSWORD = f"at least {MIN_PASSWORD} characters of any kind"
 
 
 class Credentials(Body):
@@ -27,24 +31,50 @@ class NewUser(Body):
     """An account to be."""
 
     name: str = Field(pattern=registry.NAME)
-    password: str
+    password: str | None = Field(None, description=f"{_PASSWORD}; without it a one-time password is made")
     roles: list[str] = Field(max_length=20)
 
 
-@api.post("/session")
-@describe(Operation(body=Credentials, status=201, public=True, answer=answers.SignedIn, refusals=(401,)))
-def sign_in() -> tuple[Response, int]:
-    """A new token for a name and password.
+class Roles(Body):
+    """Roles instead of those there are."""
 
-    It is shown once: the server keeps its hash. Each request makes another token, so it takes no
-    Idempotency-Key.
-    """
+    roles: list[str] = Field(max_length=20, description=", ".join(registry.ROLES))
+
+
+class NewPassword(Body):
+    """A password of one's own instead of another."""
+
+    current: str
+    new: str = Field(description=_PASSWORD)
+
+
+class NewToken(Body):
+    """A token to be: what it is for, what it may do, how long."""
+
+    name: str = Field(max_length=100, description="what it is for")
+    scopes: list[str] = Field(max_length=20, description=", ".join(registry.SCOPES))
+    days: int = Field(30, ge=1, le=people.MOST_TOKEN_DAYS, description="until it expires")
+
+
+# --- oneself ------------------------------------------------------------------------------------
+
+
+@api.post("/session")
+@describe(
+    Operation(body=Credentials, status=201, public=True, answer=answers.SignedIn, refusals=(401, 403))
+)
+def sign_in() -> tuple[Response, int]:
+    """A new token with every scope for a name and password; it is shown once."""
     body = read(Credentials)
-    user = user_of_password(body.name, body.password)
+    user = user_of_password(body.name, body.password, "api")
     if user is None:
         abort(401)
+    if user.password_expires is not None:
+        raise NotPermitted(
+            "this is a one-time password: sign in on the page and choose one of your own first"
+        )
     expires = datetime.now(UTC) + timedelta(days=TOKEN_DAYS)
-    token = registry.add_token(engine(), user.id, "session", expires)
+    token = registry.add_token(engine(), user.id, "sign-in", expires, by_sign_in=True)
     answer = {"token": token, "expires_at": expires.isoformat(), "name": user.name, "roles": user.roles}
     return jsonify(answer), 201
 
@@ -52,28 +82,198 @@ def sign_in() -> tuple[Response, int]:
 @api.get("/me")
 @describe(Operation(answer=answers.Me))
 def me() -> Response:
-    """Whose token this is."""
+    """Whose token this is, and what it may do."""
     actor = current_actor()
-    return jsonify(name=actor.name, roles=sorted(actor.roles))
+    return jsonify(name=actor.name, roles=sorted(actor.roles), scopes=g.scopes)
+
+
+@api.post("/me/password")
+@describe(Operation(body=NewPassword, refusals=(429,)))
+def change_password() -> Response:
+    """Another password. Every session ends, and every token that a sign-in made, this one included."""
+    actor, body = current_actor(), read(NewPassword)
+    if user_of_password(actor.name, body.current, "api", "password confirmed") is None:
+        raise invalid("current", "is not the password of this account", "the password that you sign in with")
+    hashed = hash_password(body.new, actor.name, field="new")
+    registry.set_password(engine(), actor.id, hashed, actor=actor)
+    return jsonify(name=actor.name)
+
+
+@api.post("/me/sign-out-everywhere")
+@describe(Operation())
+def sign_out_everywhere() -> Response:
+    """End every session of one's own, and every token that a sign-in made."""
+    people.end_sessions(engine(), current_actor(), current_actor().name)
+    return jsonify(name=current_actor().name)
+
+
+@api.get("/me/tokens")
+@describe(Operation(answer=listing("tokens")))
+def tokens() -> Response:
+    """One's own tokens that work, newest first."""
+    return jsonify(tokens=people.tokens(engine(), current_actor().id))
+
+
+@api.post("/me/tokens")
+@describe(Operation(body=NewToken, status=201))
+def make_token() -> tuple[Response, int]:
+    """A new token of one's own with some scopes; it is shown once."""
+    body = read(NewToken)
+    return jsonify(people.make_token(engine(), current_actor(), body.name, body.scopes, body.days)), 201
+
+
+@api.post("/me/tokens/<token>/revoke")
+@describe(Operation())
+def revoke_token(token: str) -> Response:
+    """End a token of one's own, or anybody's by an administrator."""
+    people.revoke_token(engine(), current_actor(), read_id(token, "token"))
+    return jsonify(id=token)
+
+
+@api.get("/sign-ins")
+@describe(
+    Operation(
+        query={
+            "name": {"type": "string"},
+            "outcome": {"type": "string", "enum": list(sign_ins.OUTCOMES)},
+            "method": {"type": "string", "enum": list(sign_ins.METHODS)},
+            "before": {"type": "integer", "minimum": 1},
+            "limit": LIMIT,
+        },
+        answer=listing("sign_ins"),
+    )
+)
+def sign_in_log() -> Response:
+    """Tries to sign in, newest first: all for auditors and administrators, else under one's own name."""
+    limit = read_limit()
+    found = sign_ins.listing(
+        engine(),
+        current_actor(),
+        name=request.args.get("name") or None,
+        outcome=read_choice("outcome", sign_ins.OUTCOMES),
+        method=read_choice("method", sign_ins.METHODS),
+        before=read_count("before", None, high=_LARGEST),
+        limit=limit,
+    )
+    return jsonify(sign_ins=found, next=found[-1]["id"] if len(found) == limit else None)
+
+
+# --- everybody ----------------------------------------------------------------------------------
 
 
 @api.get("/users")
-@describe(Operation(answer=listing("users", answers.User, paged=True), roles=("administrator",)))
+@describe(
+    Operation(
+        query={
+            "name": _NAME,
+            "role": {"type": "string", "enum": list(registry.ROLES)},
+            "state": {"type": "string", "enum": ["open", "closed"]},
+            "after": {"type": "string", "description": "the name where the last page ended"},
+            "limit": {**LIMIT, "default": 200},
+        },
+        answer=listing("users"),
+    )
+)
 def users() -> Response:
-    """Accounts of people, by name."""
-    window = read_window((("name", str),), default=MAX_PAGE)
-    return page("users", reports.users(engine(), current_actor(), **window.reads), window)
+    """Accounts by name, for administrators."""
+    state, limit = read_choice("state", ("open", "closed")), read_limit(200)
+    found = people.listing(
+        engine(),
+        current_actor(),
+        name=request.args.get("name", ""),
+        role=read_choice("role", registry.ROLES),
+        active=None if state is None else state == "open",
+        after=request.args.get("after") or None,
+        limit=limit,
+    )
+    return jsonify(users=found, next=found[-1]["name"] if len(found) == limit else None)
 
 
 @api.post("/users")
-@describe(Operation(body=NewUser, status=201, answer=answers.NewAccount, roles=("administrator",)))
+@describe(Operation(body=NewUser, status=201))
 def add_user() -> tuple[Response, int]:
-    """A new account.
-
-    Its name is its key: asked again, the answer is 409.
-    """
-    current_actor().require("administrator")
+    """A new account, by an administrator; a one-time password that was made is shown once."""
+    actor = current_actor()
+    actor.require("administrator")
     body = read(NewUser)
     roles = sorted(set(body.roles))
-    user_id = registry.add_user(engine(), body.name, hash_password(body.password), roles)
-    return jsonify(id=str(user_id), name=body.name, roles=roles), 201
+    made = new_password() if body.password is None else None
+    hashed = hash_password(made or body.password or "", body.name)
+    until = None if made is None else datetime.now(UTC) + people.ONE_TIME
+    user_id = registry.add_user(engine(), body.name, hashed, roles, actor=actor, password_expires=until)
+    answer = {"id": str(user_id), "name": body.name, "roles": roles}
+    once = {} if made is None or until is None else {"password": made, "password_expires": until.isoformat()}
+    return jsonify(answer | once), 201
+
+
+@api.get("/users/<name>")
+@describe(Operation())
+def user(name: str) -> Response:
+    """One account, with its lock, for administrators."""
+    return jsonify(people.show(engine(), current_actor(), name))
+
+
+@api.get("/users/<name>/tokens")
+@describe(Operation(answer=listing("tokens")))
+def tokens_of_user(name: str) -> Response:
+    """The tokens of an account that work, for administrators; never the tokens themselves."""
+    found = people.show(engine(), current_actor(), name)
+    return jsonify(tokens=people.tokens(engine(), read_id(found["id"])))
+
+
+@api.put("/users/<name>/roles")
+@describe(Operation(body=Roles))
+def set_roles(name: str) -> Response:
+    """Other roles for an account; its sessions end."""
+    actor = current_actor()
+    actor.require("administrator")
+    people.set_roles(engine(), actor, name, read(Roles).roles)
+    return jsonify(name=name, roles=sorted(set(read(Roles).roles)))
+
+
+@api.post("/users/<name>/deactivate")
+@describe(Operation(refusals=(409,)))
+def deactivate_user(name: str) -> Response:
+    """Close an account: its sessions and tokens end at once. The last administrator stays."""
+    people.deactivate(engine(), current_actor(), name)
+    return jsonify(name=name, active=False)
+
+
+@api.post("/users/<name>/activate")
+@describe(Operation())
+def activate_user(name: str) -> Response:
+    """Open a closed account again."""
+    people.activate(engine(), current_actor(), name)
+    return jsonify(name=name, active=True)
+
+
+@api.post("/users/<name>/reset-password")
+@describe(Operation(refusals=(409,), answer=OBJECT))
+def reset_password(name: str) -> Response:
+    """A one-time password instead of an account's own; it is shown once. The account is unlocked."""
+    made = new_password()
+    until = people.reset_password(engine(), current_actor(), name, hash_password(made, name))
+    return jsonify(name=name, password=made, password_expires=until.isoformat())
+
+
+@api.post("/users/<name>/unlock")
+@describe(Operation())
+def unlock_user(name: str) -> Response:
+    """Forget the failures to sign in to an account."""
+    people.unlock(engine(), current_actor(), name)
+    return jsonify(name=name)
+
+
+@api.post("/users/<name>/sign-out")
+@describe(Operation())
+def sign_out_user(name: str) -> Response:
+    """End every session of an account, and every token that a sign-in made."""
+    people.end_sessions(engine(), current_actor(), name)
+    return jsonify(name=name)
+
+
+@api.post("/users/<name>/revoke-tokens")
+@describe(Operation())
+def revoke_tokens_of_user(name: str) -> Response:
+    """End every token of an account."""
+    return jsonify(name=name, revoked=people.revoke_tokens(engine(), current_actor(), name))

@@ -99,9 +99,9 @@ def create_person(configured: Settings, name: str, roles: tuple[str, ...], passw
     """A new account in the database. Raises Conflict where there is one."""
     database = engine(configured)
     from accountant import registry
-    from web.auth import hash_password
+    from web.passwords import hash_password
 
-    registry.add_user(database, name, hash_password(password), list(roles))
+    registry.add_user(database, name, hash_password(password, name), list(roles))
 
 
 def ensure_person(configured: Settings, name: str, roles: tuple[str, ...]) -> str | None:
@@ -120,11 +120,11 @@ def ensure_person(configured: Settings, name: str, roles: tuple[str, ...]) -> st
 
 def first_account(configured: Settings) -> str | None:
     """Make the steward's account where there is none at all; the password, where one was made."""
-    from accountant import reports
+    from accountant import people
     from accountant.ledger import Actor
 
     nobody = Actor(UUID(int=0), "bootstrap", frozenset({"administrator"}))
-    if reports.users(engine(configured), nobody):
+    if people.listing(engine(configured), nobody, limit=1):
         return None
     return ensure_person(configured, STEWARD, STEWARD_ROLES)
 
@@ -150,4 +150,4 @@ def issue_token(configured: Settings, name: str) -> str:
     if user is None:
         raise Failed(f"there is no open account {name!r}. Sign in as another with `exchequer login`.")
     ends = datetime.now(UTC) + timedelta(hours=configured.session_hours)
-    return registry.add_token(database, user.id, "command line", ends)
+    return registry.add_token(database, user.id, "command line", ends, by_sign_in=True)

@@ -15,6 +15,8 @@
     dialog.addEventListener("close", () => {
       if (dialog.returnValue !== "yes") return;
       confirmed.add(form);
+      // Without scripts the button leads to a page that confirms; that was done here.
+      if (button?.dataset.action) button.formAction = button.dataset.action;
       form.requestSubmit(button);
     }, { once: true });
     dialog.showModal();

@@ -5,8 +5,31 @@ from flask import Flask
 
 def register_pages(app: Flask) -> None:
     """Hang every page on the application, with what their templates need."""
-    from web.views import api_docs, artifacts, corpora, datasets, inbox, jobs, look, models, sign_in
+    from web.views import (
+        account,
+        api_docs,
+        artifacts,
+        auditing,
+        charts,
+        corpora,
+        corrections,
+        datasets,
+        inbox,
+        jobs,
+        look,
+        models,
+        offers,
+        people,
+        sign_in,
+        spending,
+        uploads,
+    )
 
-    for module in (api_docs, sign_in, datasets, jobs, artifacts, inbox, models, corpora):
+    nouns = (
+        *(api_docs, sign_in, datasets, jobs, offers, corrections, artifacts, auditing, inbox),
+        *(models, corpora, spending, account, people, uploads),
+    )
+    for module in nouns:
         app.register_blueprint(module.pages)
     look.init_app(app)
+    charts.init_app(app)

@@ -8,7 +8,7 @@ from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import artifacts, proposals, registry, reports
+from accountant import artifacts, proposals, registry, reports, spending
 from accountant.core import mechanisms
 from accountant.core.admission import Policy
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
@@ -117,6 +117,7 @@ def _page(name: str, **forms: Form) -> str:
     return render_template(
         "dataset.html",
         dataset=dataset,
+        figures=spending.figures(engine(), name, actor),
         jobs=reports.jobs(engine(), actor, dataset=name, limit=RECENT_JOBS),
         overseer=overseer,
         entries=entries,

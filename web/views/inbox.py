@@ -1,5 +1,10 @@
-"""What waits for a steward: who asks, for what, why, at what price, and what would be left."""
+"""The steward's inbox: requests that await approval, what is offered, and proposals of two people.
 
+Approve, refuse, offer: each for a reason, and each confirmed; with scripts in a dialog, without on a page of
+its own (`confirm`), which changes nothing.
+"""
+
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -7,28 +12,34 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import ledger, proposals, reports
+from accountant import inbox, ledger, offers, proposals, reports
+from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotPermitted, invalid
-from web.api.bodies import read, read_id
+from web.api.bodies import read, read_id, read_moment
 from web.api.jobs import Reason
+from web.api.offers import priceable
 from web.app import engine
 from web.auth import current_actor, needs_role
-from web.errors import status_of
-from web.views.forms import Form, sent
+from web.errors import status_of, without_prefix
+from web.views.forms import PREFIX, Form, Input, inputs, parameters, sent
 
 pages = Blueprint("inbox", __name__)
 
-MOST = 50
-_ACTS = {"approve": ledger.approve, "refuse": ledger.refuse}
+PAGE = 20
 _SETTLES = {"confirm": proposals.confirm, "withdraw": proposals.withdraw}
+DECISIONS = ("approve", "refuse", "offer")
+#: An offer changes sizes; what a text says, or what is read, stays as it was asked for.
+_OFFERABLE = ("number",)
+
+# --- the page -----------------------------------------------------------------------------------
 
 
 @pages.get("/inbox")
 @login_required
 @needs_role("steward")
 def listing() -> str:
-    """Every job that awaits approval, oldest first."""
-    return render_template("inbox.html", **_waiting())
+    """Every job that awaits approval, oldest first; the page stands in the address."""
+    return render_template("inbox.html", **_page())
 
 
 @pages.get("/inbox/changes")
@@ -39,10 +50,19 @@ def changes() -> str:
 
     The page is not loaded again: somebody may be writing a reason.
     """
-    shown = [each for each in request.args.get("shown", "").split(",") if each][:MOST]
-    now = [job["id"] for job in _jobs()]
+    shown = [each for each in request.args.get("shown", "").split(",") if each][:PAGE]
+    jobs = reports.jobs(
+        engine(),
+        current_actor(),
+        state=inbox.WAITING,
+        after=read_moment("after"),
+        limit=PAGE + 1,
+        oldest_first=True,
+    )
+    now = [job["id"] for job in jobs]
     gone = [each for each in shown if _is_id(each) and each not in now]
-    return render_template("_inbox_changes.html", gone=gone, new=len(set(now) - set(shown)))
+    new = set(now[:PAGE]) - set(shown)
+    return render_template("_inbox_changes.html", gone=gone, new=len(new))
 
 
 def _is_id(text: str) -> bool:
@@ -52,51 +72,183 @@ def _is_id(text: str) -> bool:
         return False
 
 
-def _jobs() -> list[dict[str, Any]]:
-    found = reports.jobs(engine(), current_actor(), state="awaiting_approval", limit=MOST)
-    return found[::-1]
-
-
-def _waiting(job_id: UUID | None = None, form: Form | None = None) -> dict[str, Any]:
-    jobs = _jobs()
+def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) -> dict[str, Any]:
+    """What the page needs; `form` is the one sent for `subject`, with what is wrong with it."""
+    actor, after = current_actor(), read_moment("after")
+    found = inbox.waiting(engine(), actor, after=after, limit=PAGE + 1)
+    items, rest = found[:PAGE], found[PAGE:]
     return {
-        "items": [{"job": job, "effect": _effect(job)} for job in jobs],
-        "proposals": proposals.listing(engine(), current_actor()),
-        "shown": ",".join(job["id"] for job in jobs),
-        "forms": {} if job_id is None or form is None else {str(job_id): form},
+        "items": [{"job": job, "effect": job["effect"], "inputs": offer_inputs(job)} for job in items],
+        "offers": offers.listing(engine(), actor),
+        "proposals": proposals.listing(engine(), actor),
+        "shown": ",".join(job["id"] for job in items),
+        "after": request.args.get("after"),
+        "more": items[-1]["created_at"] if rest else None,
+        "forms": {} if subject is None or form is None else {str(subject): form},
+        "prices": {},
+        **more,
     }
 
 
-def _effect(job: dict[str, Any]) -> dict[str, Any] | None:
-    """What approval would do to the filters now; None where the request can't be priced any more."""
-    stated = {name: value for name, value in job["parameters"].items() if value is not None}
+def offer_inputs(job: Mapping[str, Any]) -> list[Input]:
+    """The inputs of an offer, holding what was asked for."""
+    mechanism = mechanisms.get(job["mechanism"])
+    return [each for each in inputs(mechanism) if each.kind in _OFFERABLE]
+
+
+def _changes(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    """The parameters in a form of an offer that differ from those asked for."""
+    mechanism = mechanisms.get(job["mechanism"])
+    offerable = {each.name for each in offer_inputs(job)}
+    stated = parameters(mechanism, {name: text for name, text in values.items() if name in offerable})
+    emptied = [each.removeprefix(PREFIX) for each in offerable if each in values and not values[each].strip()]
+    found = {name: value for name, value in stated.items() if value != job["parameters"].get(name)}
+    return found | {name: None for name in emptied if job["parameters"].get(name) is not None}
+
+
+# --- one request --------------------------------------------------------------------------------
+
+
+@pages.post("/inbox/<job>/price")
+@login_required
+@needs_role("steward")
+def price(job: str) -> str:
+    """The price of the offer that the form says now, as a part of its page."""
+    found = reports.job(engine(), read_id(job), current_actor())
+    return render_template("_offer_price.html", **_priced(found, sent()))
+
+
+def _priced(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    changes = _changes(job, values)
+    if not changes:
+        return {"quote": None, "errors": (), "job": job}
     try:
-        return reports.quote_on(engine(), job["dataset"], job["mechanism"], stated)
-    except InvalidRequest:
-        return None
+        with priceable():
+            quote = inbox.price_offer(engine(), current_actor(), job, changes)
+    except InvalidRequest as error:
+        return {"quote": None, "errors": without_prefix(error, PREFIX).problems, "job": job}
+    return {"quote": quote, "errors": (), "job": job}
+
+
+@pages.post("/inbox/<job>/confirm")
+@login_required
+@needs_role("steward")
+def confirm(job: str) -> BaseResponse:
+    """What the decision would do, on a page of its own; nothing is done yet."""
+    job_id, decision = read_id(job), _decision(DECISIONS)
+    found = reports.job(engine(), job_id, current_actor())
+    try:
+        reason = _reason()
+        quote = _priced(found, sent())["quote"] if decision == "offer" else None
+    except InvalidRequest as error:
+        return _again(job_id, error)
+    if decision == "offer" and quote is None:
+        return _again(job_id, invalid("parameters", "nothing differs, or a field is wrong", "a smaller size"))
+    where = url_for("inbox.decide", job=job_id)
+    page = render_template(
+        "confirm.html",
+        what=decision,
+        job=found,
+        quote=quote,
+        action=where,
+        values={**sent(), "reason": reason},
+        back="inbox.listing",
+    )
+    return Response(page)
 
 
 @pages.post("/inbox/<job>")
 @login_required
 @needs_role("steward")
 def decide(job: str) -> BaseResponse:
-    """Approve or refuse, for a reason."""
-    job_id = read_id(job)
-    decision = request.form.get("decision", "")
-    if decision not in _ACTS:
-        raise invalid("decision", repr(decision[:40]), ", ".join(_ACTS))
+    """Approve, refuse or offer, for a reason; or price an offer, which changes nothing."""
+    job_id, decision = read_id(job), _decision((*DECISIONS, "price"))
+    found = reports.job(engine(), job_id, current_actor())
+    if decision == "price":
+        prices = {str(job_id): _priced(found, sent())}
+        return Response(render_template("inbox.html", **_page(job_id, Form(sent()), prices=prices)))
     try:
-        _ACTS[decision](
-            engine(), job_id, current_actor(), read(Reason, {"reason": sent().get("reason", "")}).reason
-        )
+        _act(decision, job_id, found)
     except (InvalidRequest, NotPermitted) as error:
         return _again(job_id, error)
     except Conflict as error:
         flash(f"Somebody was faster: {error}.", "problem")
         return redirect(url_for("inbox.listing"), 303)
     now = reports.job(engine(), job_id, current_actor())
-    flash(f"Job {str(job_id)[:8]} of {now['analyst']} is now {now['state'].replace('_', ' ')}.")
+    name = f"Job {str(job_id)[:8]} of {now['analyst']}"
+    if decision == "offer":
+        flash(f"{name} is refused, and a smaller one is offered. Nothing is charged unless it is accepted.")
+    else:
+        flash(f"{name} is now {now['state'].replace('_', ' ')}.")
     return redirect(url_for("inbox.listing"), 303)
+
+
+def _act(decision: str, job_id: UUID, job: Mapping[str, Any]) -> None:
+    actor, reason = current_actor(), _reason()
+    match decision:
+        case "approve":
+            ledger.approve(engine(), job_id, actor, reason)
+        case "refuse":
+            ledger.refuse(engine(), job_id, actor, reason)
+        case _:
+            with priceable():
+                offers.offer(engine(), job_id, _changes(job, sent()), actor, reason)
+
+
+def _reason() -> str:
+    reason = read(Reason, {"reason": sent().get("reason", "")}).reason
+    if not reason.strip():
+        raise invalid("reason", "empty", "a sentence that says why")
+    return reason
+
+
+def _decision(allowed: tuple[str, ...]) -> str:
+    decision = request.form.get("decision", "")
+    if decision not in allowed:
+        raise invalid("decision", repr(decision[:40]), ", ".join(allowed))
+    return decision
+
+
+# --- offers and proposals -----------------------------------------------------------------------
+
+
+@pages.post("/inbox/offers/<offer>")
+@login_required
+@needs_role("steward")
+def withdraw(offer: str) -> BaseResponse:
+    """Take an offer back, for a reason."""
+    offer_id = read_id(offer, "offer")
+    try:
+        offers.withdraw(engine(), offer_id, current_actor(), _reason())
+    except InvalidRequest as error:
+        return _again(offer_id, error)
+    except Conflict as error:
+        flash(f"Somebody was faster: {error}.", "problem")
+    else:
+        flash("The offer is withdrawn. The request that it answered stays refused.")
+    return redirect(url_for("inbox.listing"), 303)
+
+
+@pages.post("/inbox/proposals/<proposal>/confirm")
+@login_required
+@needs_role("steward")
+def confirm_proposal(proposal: str) -> BaseResponse:
+    """What the proposal's confirmation or withdrawal would do, on a page of its own."""
+    proposal_id, decision = read_id(proposal, "proposal"), _decision(tuple(_SETTLES))
+    found = proposals.show(engine(), proposal_id, current_actor())
+    try:
+        reason = _reason()
+    except InvalidRequest as error:
+        return _again(proposal_id, error)
+    page = render_template(
+        "confirm.html",
+        what=f"{decision} proposal",
+        proposal=found,
+        action=url_for("inbox.settle", proposal=proposal_id),
+        values={**sent(), "reason": reason},
+        back="inbox.listing",
+    )
+    return Response(page)
 
 
 @pages.post("/inbox/proposals/<proposal>")
@@ -104,10 +256,7 @@ def decide(job: str) -> BaseResponse:
 @needs_role("steward")
 def settle(proposal: str) -> BaseResponse:
     """Confirm or withdraw a proposal, for a reason."""
-    proposal_id = read_id(proposal, "proposal")
-    decision = request.form.get("decision", "")
-    if decision not in _SETTLES:
-        raise invalid("decision", repr(decision[:40]), ", ".join(_SETTLES))
+    proposal_id, decision = read_id(proposal, "proposal"), _decision(tuple(_SETTLES))
     try:
         reason = read(Reason, {"reason": sent().get("reason", "")}).reason
         _SETTLES[decision](engine(), proposal_id, current_actor(), reason)
@@ -117,7 +266,7 @@ def settle(proposal: str) -> BaseResponse:
     return redirect(url_for("inbox.listing"), 303)
 
 
-def _again(job_id: UUID, error: ExchequerError) -> Response:
+def _again(subject: UUID, error: ExchequerError) -> Response:
     problems = error.problems if isinstance(error, InvalidRequest) else ()
     form = Form(sent(), problems, "" if problems else str(error))
-    return Response(render_template("inbox.html", **_waiting(job_id, form)), status_of(error))
+    return Response(render_template("inbox.html", **_page(subject, form)), status_of(error))

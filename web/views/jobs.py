@@ -7,7 +7,7 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import artifacts, ledger, reports
+from accountant import artifacts, ledger, offers, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict
 from accountant.core.states import JOB_STATES
@@ -15,7 +15,9 @@ from web.api import outputs
 from web.api.bodies import read_choice, read_id, read_moment
 from web.app import engine
 from web.auth import current_actor
+from web.views.forms import Form
 from web.views.look import ENDED
+from web.views.offers import of_job
 
 pages = Blueprint("jobs", __name__)
 
@@ -40,6 +42,7 @@ def listing() -> str:
         before=request.args.get("before"),
         state=state,
         dataset=dataset,
+        offers=offers.listing(engine(), current_actor()) if "analyst" in current_actor().roles else [],
         states=JOB_STATES,
         datasets=[each["name"] for each in reports.datasets(engine(), current_actor())],
     )
@@ -49,14 +52,23 @@ def listing() -> str:
 @login_required
 def show(job: str) -> str:
     """One job."""
-    return _page(read_id(job))
+    return page(read_id(job))
 
 
-def _page(job_id: UUID) -> str:
+def page(job_id: UUID, correction_form: Form | None = None) -> str:
+    """The page of a job; `correction_form` as it was sent, where a correction was not accepted."""
     found = _job(job_id)
     texts = outputs.preview(job_id, PREVIEW_TEXTS) if found["state"] == "succeeded" else None
     released = artifacts.listing(engine(), current_actor(), job=job_id, limit=RELEASED)
-    return render_template("job.html", texts=texts, artifacts=released, **_live(found))
+    return render_template(
+        "job.html",
+        texts=texts,
+        artifacts=released,
+        offer=of_job(job_id) if found["state"] == "refused" else None,
+        may_correct="steward" in current_actor().roles and len(found["entries"]) > 1,
+        correction_form=correction_form or Form(),
+        **_live(found),
+    )
 
 
 def _job(job_id: UUID) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from flask import Flask
 from flask_login import current_user
 from markupsafe import Markup
 
-from accountant import reports
+from accountant import inbox
 from accountant.core.admission import UNIT_NAMES
 from accountant.core.budget import EPSILON_UNITS, to_decimal
 from accountant.core.cost_curves import CostCurve
@@ -132,7 +132,7 @@ def waiting() -> int:
     """How many jobs wait for a steward; shown beside the inbox."""
     if not current_user.is_authenticated or "steward" not in current_user.actor.roles:
         return 0
-    return len(reports.jobs(engine(), current_user.actor, state="awaiting_approval", limit=100))
+    return inbox.count_waiting(engine())
 
 
 def init_app(app: Flask) -> None:

@@ -1,13 +1,17 @@
-"""Sign-in and sign-out."""
+"""Sign-in, by password or at the provider, and sign-out."""
 
-from flask import Blueprint, Response, redirect, render_template, request, url_for
-from flask_login import current_user, logout_user
+from flask import Blueprint, Response, abort, redirect, render_template, request, session, url_for
+from flask_login import current_user
+from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
-from web.auth import local_path, start_session, user_of_password
+from web import provider
+from web.auth import end_session, local_path, start_session, user_of_password
 from web.views.forms import Form
 
 pages = Blueprint("sign_in", __name__)
+
+_WANTED = "wanted"  # in the session, while somebody is at the provider
 
 
 @pages.get("/sign-in")
@@ -15,23 +19,59 @@ def form() -> str | BaseResponse:
     """The form; whoever is signed in goes on."""
     if current_user.is_authenticated:
         return redirect(local_path(request.args.get("next")), 303)
-    return render_template("sign_in.html", form=Form(), next=request.args.get("next", ""))
+    return _form(Form(), request.args.get("next", ""))
+
+
+def _form(form: Form, wanted: str) -> str:
+    return render_template("sign_in.html", form=form, next=wanted, provider=provider.name())
 
 
 @pages.post("/sign-in")
 def submit() -> BaseResponse:
     """Check name and password, then go where the person wanted to be."""
     name, wanted = request.form.get("name", ""), request.form.get("next", "")
-    user = user_of_password(name, request.form.get("password", ""))
+    try:
+        user = user_of_password(name, request.form.get("password", ""), "page")
+    except TooManyRequests as error:
+        detail = str(error.description)
+        page = _form(Form({"name": name}, general=f"{detail[:1].upper()}{detail[1:]}."), wanted)
+        return Response(page, 429, {"Retry-After": str(error.retry_after)})
     if user is None:
-        failed = Form({"name": name}, general="The name or the password is wrong.")
-        return Response(render_template("sign_in.html", form=failed, next=wanted), 401)
+        return Response(
+            _form(Form({"name": name}, general="The name or the password is wrong."), wanted), 401
+        )
     start_session(user)
     return redirect(local_path(wanted), 303)
+
+
+@pages.get("/sign-in/provider")
+def provider_begin() -> BaseResponse:
+    """Go to the provider."""
+    if provider.name() is None:
+        abort(404)
+    session[_WANTED] = local_path(request.args.get("next"))
+    try:
+        return provider.begin()
+    except provider.Refused as error:
+        return Response(_form(Form(general=str(error)), ""), 502)
+
+
+@pages.get("/sign-in/provider/return")
+def provider_return() -> BaseResponse:
+    """Come back from the provider, with proof of who one is."""
+    if provider.name() is None:
+        abort(404)
+    wanted = local_path(session.pop(_WANTED, None))
+    try:
+        user = provider.finish()
+    except provider.Refused as error:
+        return Response(_form(Form(general=str(error)), wanted), 403)
+    start_session(user, "provider")
+    return redirect(wanted, 303)
 
 
 @pages.post("/sign-out")
 def sign_out() -> BaseResponse:
     """End the session."""
-    logout_user()
+    end_session()
     return redirect(url_for("sign_in.form"), 303)

@@ -1,0 +1,201 @@
+"""An OpenID Connect provider as a process of its own, from Authlib's provider classes: `python oidc_provider.py`.
+
+Authorization code with PKCE, which it insists on, and signed id tokens. Prints its port, then serves. Whom it
+knows is set through /people; /faults makes it lie in one way at a time, as an attacker's provider would.
+"""
+
+import base64
+import json
+import os
+import secrets
+import time
+from typing import Any
+
+os.environ["AUTHLIB_INSECURE_TRANSPORT"] = "1"
+
+from authlib.integrations.flask_oauth2 import AuthorizationServer  # noqa: E402
+from authlib.oauth2.rfc6749 import ClientMixin, grants  # noqa: E402
+from authlib.oauth2.rfc7636 import CodeChallenge  # noqa: E402
+from authlib.oidc.core import UserInfo  # noqa: E402
+from authlib.oidc.core.grants import OpenIDCode  # noqa: E402
+from flask import Flask, jsonify, request  # noqa: E402
+from joserfc.jwk import KeySet, RSAKey  # noqa: E402
+from werkzeug.serving import make_server  # noqa: E402
+
+CLIENT_ID, CLIENT_SECRET = "exchequer", "a secret between two servers"
+
+people: dict[str, dict[str, Any]] = {}
+faults: dict[str, Any] = {}
+codes: dict[str, "Code"] = {}
+key = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
+other = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
+app = Flask(__name__)
+
+
+class Client(ClientMixin):
+    client_id = CLIENT_ID
+
+    def get_client_id(self):
+        return CLIENT_ID
+
+    def get_allowed_scope(self, scope):
+        return scope
+
+    def check_redirect_uri(self, redirect_uri):
+        return redirect_uri.endswith("/sign-in/provider/return")
+
+    def check_client_secret(self, client_secret):
+        return secrets.compare_digest(client_secret, CLIENT_SECRET)
+
+    def check_endpoint_auth_method(self, method, endpoint):
+        return method == "client_secret_basic"
+
+    def check_response_type(self, response_type):
+        return response_type == "code"
+
+    def check_grant_type(self, grant_type):
+        return grant_type == "authorization_code"
+
+
+class Code:
+    def __init__(self, code, wanted, user):
+        data = wanted.payload.data
+        self.code, self.user = code, user
+        self.redirect_uri, self.scope = wanted.payload.redirect_uri, wanted.scope
+        self.nonce = data.get("nonce")
+        self.code_challenge = data.get("code_challenge")
+        self.code_challenge_method = data.get("code_challenge_method")
+        self.at = int(time.time())
+
+    def get_redirect_uri(self):
+        return self.redirect_uri
+
+    def get_scope(self):
+        return self.scope
+
+    def get_nonce(self):
+        return self.nonce
+
+    def get_auth_time(self):
+        return self.at
+
+    def get_acr(self):
+        return None
+
+    def get_amr(self):
+        return None
+
+
+class CodeGrant(grants.AuthorizationCodeGrant):
+    TOKEN_ENDPOINT_AUTH_METHODS = ["client_secret_basic"]
+
+    def save_authorization_code(self, code, request):
+        codes[code] = Code(code, request, request.user)
+
+    def query_authorization_code(self, code, client):
+        return codes.get(code)
+
+    def delete_authorization_code(self, authorization_code):
+        codes.pop(authorization_code.code, None)
+
+    def authenticate_user(self, authorization_code):
+        return authorization_code.user
+
+
+def part(value: dict) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+class IdToken(OpenIDCode):
+    def exists_nonce(self, nonce, request):
+        return any(each.nonce == nonce for each in codes.values())
+
+    def get_client_algorithm(self, client):
+        return "RS256"
+
+    def get_encode_header(self, client):
+        return {"alg": "RS256", "kid": "one"}
+
+    def resolve_client_private_key(self, client):
+        return other if faults.get("key") == "another" else key
+
+    def get_client_claims(self, client):
+        return {"iss": issuer(), "aud": CLIENT_ID}
+
+    def get_compatible_claims(self, request):
+        now = int(time.time())
+        return {"iss": issuer(), "aud": [CLIENT_ID], "iat": now, "exp": now + 300}
+
+    def generate_user_info(self, user, scope):
+        return UserInfo(**{**people[user], **faults.get("claims", {})})
+
+    def encode_id_token(self, token, request):
+        signed = super().encode_id_token(token, request)
+        if faults.get("key") == "none":
+            body = signed.split(".")[1]
+            return f"{part({'alg': 'none'})}.{body}."
+        return signed
+
+
+def issuer() -> str:
+    return request.host_url.rstrip("/")
+
+
+server = AuthorizationServer(app, query_client=lambda name: Client() if name == CLIENT_ID else None)
+server.save_token = lambda token, request: None
+server.register_grant(CodeGrant, [CodeChallenge(required=True), IdToken(require_nonce=True)])
+
+
+@app.get("/.well-known/openid-configuration")
+def discovery():
+    return jsonify(
+        issuer=faults.get("issuer", issuer()),
+        authorization_endpoint=f"{issuer()}/authorize",
+        token_endpoint=f"{issuer()}/token",
+        jwks_uri=f"{issuer()}/keys",
+        response_types_supported=["code"],
+        subject_types_supported=["public"],
+        id_token_signing_alg_values_supported=["RS256", "none", "HS256"],
+        code_challenge_methods_supported=["S256"],
+    )
+
+
+@app.get("/keys")
+def keys():
+    return jsonify(KeySet([key]).as_dict(private=False))
+
+
+@app.route("/authorize", methods=["GET", "POST"])
+def authorize():
+    """The person is who the form says; a real provider would ask for more."""
+    if request.args.get("code_challenge_method") != "S256":
+        return "PKCE with S256, please", 400
+    user = request.form.get("user")
+    if user not in people:
+        return "<form method=post><input name=user><button>Go on</button></form>"
+    grant = server.get_consent_grant(end_user=user)
+    return server.create_authorization_response(grant_user=user, grant=grant)
+
+
+@app.post("/token")
+def token():
+    return server.create_token_response()
+
+
+@app.put("/people/<name>")
+def know(name):
+    people[name] = request.get_json()
+    return jsonify(name)
+
+
+@app.put("/faults")
+def misbehave():
+    faults.clear()
+    faults.update(request.get_json())
+    return jsonify(faults)
+
+
+if __name__ == "__main__":
+    serving = make_server("127.0.0.1", 0, app, threaded=True)
+    print(serving.port, flush=True)
+    serving.serve_forever()

@@ -1,0 +1,255 @@
+"""Signing in at an OpenID Connect provider that runs as a process of its own, over HTTP."""
+
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from accountant import people, registry
+from accountant.settings import Settings
+from tests.web.accounts.oidc_provider import CLIENT_ID, CLIENT_SECRET
+from tests.web.browsers import Api, Pages
+from web.app import create_app
+
+ROLES = {"privacy-team": "steward", "data-people": "analyst", "ops": "administrator"}
+
+
+@pytest.fixture(scope="module")
+def provider():
+    script = Path(__file__).with_name("oidc_provider.py")
+    running = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    port = int(running.stdout.readline())
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        yield client
+    running.terminate()
+    running.wait(10)
+
+
+@pytest.fixture(autouse=True)
+def honest(provider):
+    provider.put("/faults", json={})
+
+
+def configured(provider, database_url, home, **more):
+    options = {
+        "oidc_issuer": str(provider.base_url).rstrip("/"),
+        "oidc_client_id": CLIENT_ID,
+        "oidc_client_secret": CLIENT_SECRET,
+        "oidc_roles": ROLES,
+        "oidc_name": "Example University",
+    }
+    return Settings(home=home, DATABASE_URL=database_url, **(options | more))
+
+
+@pytest.fixture(scope="module")
+def app(provider, database_url, tmp_path_factory):
+    return create_app(configured(provider, database_url, tmp_path_factory.mktemp("web")))
+
+
+def knows(provider, name, groups, **claims):
+    provider.put(f"/people/{name}", json={"sub": f"id-{name}", "groups": groups, **claims})
+
+
+def consent(provider, browser, name):
+    """Go to the provider as a browser would and come back; the address that one comes back to."""
+    away = browser.get("/sign-in/provider?next=/jobs")
+    assert away.status_code == 302, away.text
+    asked = parse_qs(urlsplit(away.headers["Location"]).query)
+    assert asked["code_challenge_method"] == ["S256"]
+    assert asked["nonce"][0]
+    assert asked["state"][0]
+    back = provider.post(away.headers["Location"], data={"user": name})
+    assert back.status_code == 302, back.text
+    parts = urlsplit(back.headers["Location"])
+    return f"{parts.path}?{parts.query}"
+
+
+def sign_in(app, provider, name):
+    browser = Pages(app)
+    return browser, browser.get(consent(provider, browser, name))
+
+
+def test_the_sign_in_page_offers_the_provider(app):
+    page = Pages(app).get("/sign-in").text
+    assert "Sign in with Example University" in page
+    assert 'href="/sign-in/provider"' in page
+
+
+def test_a_new_person_gets_an_account_with_the_mapped_roles(app, provider, engine):
+    knows(provider, "ada", ["privacy-team", "unheard-of"], preferred_username="Ada@example.org")
+    browser, answer = sign_in(app, provider, "ada")
+    assert answer.status_code == 303, answer.text
+    assert answer.headers["Location"] == "/jobs"
+    assert browser.get("/inbox").status_code == 200
+    user = registry.find_user(engine, name="ada")
+    assert user.roles == ["steward"]
+    assert user.password_hash is None
+    again, _ = sign_in(app, provider, "ada")
+    assert ">ada<" in again.get("/account").text
+    with engine.connect() as connection:
+        count = text("SELECT count(*) FROM users WHERE name LIKE 'ada%'")
+        assert connection.execute(count).scalar_one() == 1
+
+
+def test_roles_are_mapped_anew_at_each_sign_in(app, provider, engine):
+    knows(provider, "grace", ["privacy-team", "data-people"])
+    first, _ = sign_in(app, provider, "grace")
+    name = people.find_external(engine, str(provider.base_url).rstrip("/"), "id-grace").name
+    token = registry.add_token(engine, registry.find_user(engine, name=name).id, "kept", None)
+    assert first.get("/inbox").status_code == 200
+    knows(provider, "grace", ["data-people"])
+    second, answer = sign_in(app, provider, "grace")
+    assert answer.status_code == 303
+    assert second.get("/inbox").status_code == 403
+    assert first.get("/inbox").status_code == 303  # what was open with the old roles is closed
+    assert Api(app, token).get("/me").json["roles"] == ["analyst"]
+    knows(provider, "grace", [])
+    _, answer = sign_in(app, provider, "grace")
+    assert answer.status_code == 403
+    assert "gives you no role here" in answer.text
+    assert Api(app, token).get("/me").json["roles"] == []
+
+
+def test_a_name_or_an_address_never_links_to_an_account_that_is_there(app, provider, engine):
+    local = registry.add_user(engine, "margaret", None, ["steward"])
+    claims = {"preferred_username": "margaret", "email": "margaret@example.org", "email_verified": False}
+    knows(provider, "mallory", ["data-people"], **claims)
+    browser, answer = sign_in(app, provider, "mallory")
+    assert answer.status_code == 303
+    assert browser.get("/inbox").status_code == 403
+    found = people.find_external(engine, str(provider.base_url).rstrip("/"), "id-mallory")
+    assert found.id != local
+    assert found.name.startswith("margaret-")
+
+
+def test_somebody_without_a_role_gets_no_account(app, provider, engine):
+    knows(provider, "nobody", ["unheard-of"])
+    browser, answer = sign_in(app, provider, "nobody")
+    assert answer.status_code == 403
+    assert people.find_external(engine, str(provider.base_url).rstrip("/"), "id-nobody") is None
+    assert browser.get("/").status_code == 303
+
+
+def test_a_closed_account_stays_closed(app, provider, engine):
+    knows(provider, "edsger", ["data-people"], preferred_username="edsger")
+    sign_in(app, provider, "edsger")
+    admin = registry.add_user(engine, "closer", None, ["administrator"])
+    people.deactivate(engine, registry.actor_of(registry.find_user(engine, user_id=admin)), "edsger")
+    browser, answer = sign_in(app, provider, "edsger")
+    assert answer.status_code == 403
+    assert "closed" in answer.text
+    assert browser.get("/").status_code == 303
+
+
+FAULTS = {
+    "another nonce": {"claims": {"nonce": "another"}},
+    "another audience": {"claims": {"aud": ["somebody else"]}},
+    "another authorized party": {"claims": {"azp": "somebody else"}},
+    "another issuer": {"claims": {"iss": "https://elsewhere.example"}},
+    "expired": {"claims": {"exp": 1_000_000_000}},
+    "another key": {"key": "another"},
+    "no signature": {"key": "none"},
+    "no subject": {"claims": {"sub": None}},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_id_token_that_does_not_hold_opens_nothing(app, provider, engine, fault):
+    knows(provider, "barbara", ["privacy-team"])
+    provider.put("/faults", json=FAULTS[fault])
+    browser, answer = sign_in(app, provider, "barbara")
+    assert answer.status_code == 403, answer.text
+    assert "did not work" in answer.text
+    assert browser.get("/").status_code == 303
+    assert people.find_external(engine, str(provider.base_url).rstrip("/"), "id-barbara") is None
+
+
+def test_a_discovery_document_of_another_issuer_opens_nothing(provider, database_url, tmp_path):
+    knows(provider, "barbara", ["privacy-team"])
+    provider.put("/faults", json={"issuer": "https://elsewhere.example"})
+    app = create_app(configured(provider, database_url, tmp_path))
+    _, answer = sign_in(app, provider, "barbara")
+    assert answer.status_code == 403
+
+
+def test_a_state_is_of_one_browser_and_of_one_use(app, provider):
+    knows(provider, "alan", ["data-people"])
+    browser = Pages(app)
+    address = consent(provider, browser, "alan")
+    stranger = Pages(app)
+    assert stranger.get(address).status_code == 403  # the cookie holds no such state
+    assert stranger.get("/").status_code == 303
+    assert browser.get(address).status_code == 303
+    assert Pages(app).get("/sign-in/provider/return?state=x&code=y").status_code == 403
+    assert browser.get(address).status_code == 403  # again: the state is used up
+
+
+def test_a_code_without_its_verifier_is_worth_nothing(app, provider):
+    """What PKCE is for: somebody saw the code on its way, and even has the client's secret."""
+    knows(provider, "alan", ["data-people"])
+    browser = Pages(app)
+    away = browser.get("/sign-in/provider").headers["Location"]
+    back = provider.post(away, data={"user": "alan"}).headers["Location"]
+    code = parse_qs(urlsplit(back).query)["code"][0]
+    redirect = parse_qs(urlsplit(away).query)["redirect_uri"][0]
+    body = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect}
+    assert provider.post("/token", data=body, auth=(CLIENT_ID, CLIENT_SECRET)).status_code == 400
+
+
+def test_what_the_provider_refuses_is_said_plainly(app):
+    browser = Pages(app)
+    browser.get("/sign-in/provider")
+    answer = browser.get("/sign-in/provider/return?error=access_denied&error_description=<b>no</b>")
+    assert answer.status_code == 403
+    assert "did not work" in answer.text
+    assert "<b>no</b>" not in answer.text
+
+
+def test_a_provider_that_is_away_leaves_local_accounts(provider, database_url, tmp_path):
+    app = create_app(configured(provider, database_url, tmp_path, oidc_issuer="http://127.0.0.1:9"))
+    browser = Pages(app)
+    answer = browser.get("/sign-in/provider")
+    assert answer.status_code == 502
+    assert "did not work" in answer.text
+    assert 'name="password"' in answer.text
+
+
+def test_a_secret_may_lie_in_a_file_and_the_address_may_be_the_proxys(provider, database_url, tmp_path):
+    kept = tmp_path / "secret"
+    kept.write_text(f"{CLIENT_SECRET}\n")
+    more = {"oidc_client_secret": None, "oidc_client_secret_file": kept}
+    public = "https://budget.example.org"
+    app = create_app(configured(provider, database_url, tmp_path, public_url=public, **more))
+    knows(provider, "ada", ["privacy-team"])
+    browser = Pages(app)
+    away = browser.get("/sign-in/provider").headers["Location"]
+    asked = parse_qs(urlsplit(away).query)["redirect_uri"]
+    assert asked == [f"{public}/sign-in/provider/return"]
+    back = urlsplit(provider.post(away, data={"user": "ada"}).headers["Location"])
+    assert browser.get(f"{back.path}?{back.query}").status_code == 303
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"oidc_issuer": "http://elsewhere.example"},
+        {"oidc_client_id": None},
+        {"oidc_roles": {}},
+        {"oidc_roles": {"x": "king"}},
+    ],
+)
+def test_half_a_setting_is_an_error_at_start(provider, database_url, tmp_path, wrong):
+    with pytest.raises(RuntimeError, match="EXCHEQUER_OIDC"):
+        create_app(configured(provider, database_url, tmp_path, **wrong))
+
+
+def test_without_a_provider_there_is_no_such_address(database_url, tmp_path):
+    app = create_app(Settings(home=tmp_path, DATABASE_URL=database_url))
+    browser = Pages(app)
+    assert browser.get("/sign-in/provider").status_code == 404
+    assert browser.get("/sign-in/provider/return").status_code == 404
+    assert "Sign in with" not in browser.get("/sign-in").text

@@ -1,0 +1,127 @@
+"""Offers: a smaller job that a steward offers in place of one that awaits approval."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from flask import Response, jsonify, request
+from pydantic import Field
+
+from accountant import inbox, offers, reports
+from accountant.core.errors import invalid
+from web.api import api
+from web.api.bodies import Body, read, read_choice, read_id, read_limit, read_moment
+from web.api.jobs import Reason
+from web.api.openapi import ID, LIMIT, TIME, Operation, Schema, describe, listing
+from web.app import engine
+from web.auth import current_actor
+
+STATES = ("open", "accepted", "declined", "withdrawn", "expired")
+STATE: Schema = {"type": "string", "enum": ["", *STATES]}
+
+
+class NewOffer(Body):
+    """What is offered: the parameters that differ from those asked for, and why."""
+
+    parameters: dict[str, Any] = Field(description="those that differ; null takes one away")
+    reason: str = Field(max_length=2000)
+
+
+class OfferedParameters(Body):
+    """Parameters that differ from those asked for; null takes one away."""
+
+    parameters: dict[str, Any]
+
+
+class Answer(Body):
+    """Why an analyst says no, where they say."""
+
+    reason: str = Field("", max_length=2000)
+
+
+@contextmanager
+def priceable() -> Iterator[None]:
+    """Figures beyond every price are the asker's mistake."""
+    try:
+        yield
+    except OverflowError:
+        raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
+
+
+@api.get("/inbox")
+@describe(Operation(query={"limit": LIMIT, "after": TIME}, answer=listing("jobs")))
+def waiting() -> Response:
+    """Requests that await approval, oldest first, with what approving each would do now; for stewards."""
+    found = inbox.waiting(engine(), current_actor(), after=read_moment("after"), limit=read_limit())
+    return jsonify(jobs=found)
+
+
+@api.post("/jobs/<job>/offer/quote")
+@describe(Operation(body=OfferedParameters))
+def quote_offer(job: str) -> Response:
+    """What a request with these changed parameters would cost and do now, before it is offered."""
+    actor, job_id = current_actor(), read_id(job)
+    actor.require("steward")
+    changes = read(OfferedParameters).parameters
+    with priceable():
+        return jsonify(inbox.price_offer(engine(), actor, reports.job(engine(), job_id, actor), changes))
+
+
+@api.post("/jobs/<job>/offer")
+@describe(Operation(body=NewOffer, status=201))
+def offer(job: str) -> tuple[Response, int]:
+    """Refuse a request and offer a smaller one in its place; its analyst accepts or declines."""
+    actor, job_id = current_actor(), read_id(job)
+    actor.require("steward")
+    body = read(NewOffer)
+    with priceable():
+        found = offers.offer(engine(), job_id, body.parameters, actor, body.reason)
+    return jsonify(offers.show(engine(), found, actor)), 201
+
+
+@api.get("/offers")
+@describe(Operation(query={"state": STATE, "job": ID, "limit": LIMIT}, answer=listing("offers")))
+def list_offers() -> Response:
+    """Open offers, or those of a state or a job, newest first: to an analyst, their own."""
+    job = request.args.get("job")
+    job_id = None if not job else read_id(job)
+    state = read_choice("state", STATES) or (None if job_id else "open")
+    found = offers.listing(engine(), current_actor(), state=state, job=job_id, limit=read_limit())
+    return jsonify(offers=found)
+
+
+@api.get("/offers/<offer>")
+@describe(Operation())
+def show_offer(offer: str) -> Response:
+    """One offer, with what accepting it would do now."""
+    actor = current_actor()
+    found = offers.show(engine(), read_id(offer, "offer"), actor)
+    return jsonify({**found, "effect": inbox.effect_of(engine(), actor, found)})
+
+
+@api.post("/offers/<offer>/accept")
+@describe(Operation(refusals=(409, 422), status=201))
+def accept_offer(offer: str) -> tuple[Response, int]:
+    """Consent, as the analyst: the offered job is made and decided on now, as approved. Answers the job."""
+    actor = current_actor()
+    job_id = offers.accept(engine(), read_id(offer, "offer"), actor)
+    return jsonify(reports.job(engine(), job_id, actor)), 201
+
+
+@api.post("/offers/<offer>/decline")
+@describe(Operation(body=Answer))
+def decline_offer(offer: str) -> Response:
+    """Say no, as the analyst; nothing is charged."""
+    actor, offer_id = current_actor(), read_id(offer, "offer")
+    offers.decline(engine(), offer_id, actor, read(Answer).reason)
+    return jsonify(offers.show(engine(), offer_id, actor))
+
+
+@api.post("/offers/<offer>/withdraw")
+@describe(Operation(body=Reason))
+def withdraw_offer(offer: str) -> Response:
+    """Take an offer back, as a steward; the request that it answered stays refused."""
+    actor, offer_id = current_actor(), read_id(offer, "offer")
+    actor.require("steward")
+    offers.withdraw(engine(), offer_id, actor, read(Reason).reason)
+    return jsonify(offers.show(engine(), offer_id, actor))

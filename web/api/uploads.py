@@ -1,0 +1,57 @@
+"""Uploads: a steward's file becomes an address that a dataset or a corpus may be registered with."""
+
+from flask import Response, jsonify, request
+
+from accountant import uploads
+from accountant.core.errors import ExchequerError, TooLarge, invalid
+from web.api import api
+from web.api.bodies import read_limit
+from web.api.openapi import LIMIT, OBJECT, Operation, describe, listing
+from web.app import engine
+from web.auth import current_actor
+from web.uploading import blocks, drain, store
+
+
+@api.post("/uploads")
+@describe(Operation(file=True, status=201, answer=OBJECT, refusals=(413, 422, 507)))
+def upload() -> tuple[Response, int]:
+    """Keep the file that is the body: CSV or JSON Lines in UTF-8, plain or in gzip, or Parquet.
+
+    Its format is found in its bytes. The answer has its columns, and its address for `uri` of a dataset.
+    """
+    actor = current_actor()
+    actor.require("steward")
+    if request.mimetype == "multipart/form-data":
+        raise invalid("Content-Type", "multipart/form-data", "the file itself as the body")
+    kept = store()
+    length = request.content_length
+    if length is not None and length > kept.most_bytes:
+        raise TooLarge(f"an upload may be at most {kept.most_bytes:,} bytes; this one has {length:,}")
+    try:
+        found = uploads.receive(engine(), kept, blocks(request.stream, length), actor)
+    except ExchequerError:
+        drain(request.stream, kept.most_bytes)
+        raise
+    return jsonify(found), 201
+
+
+@api.get("/uploads")
+@describe(Operation(query={"limit": LIMIT}, answer=listing("uploads")))
+def list_uploads() -> Response:
+    """Files that are kept, with their columns and what names them, for stewards."""
+    return jsonify(uploads=uploads.listing(engine(), store(), current_actor(), read_limit()))
+
+
+@api.get("/uploads/<sha256>")
+@describe(Operation())
+def show_upload(sha256: str) -> Response:
+    """One file that is kept."""
+    return jsonify(uploads.show(engine(), store(), sha256, current_actor()))
+
+
+@api.delete("/uploads/<sha256>")
+@describe(Operation(refusals=(409,)))
+def discard_upload(sha256: str) -> Response:
+    """Destroy a file that no dataset and no corpus was registered with."""
+    uploads.discard(engine(), sha256, current_actor())
+    return jsonify(sha256=sha256, removed=True)

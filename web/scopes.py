@@ -1,0 +1,46 @@
+"""What a token may do, of what its owner may: one scope for each route of the API, in one place.
+
+A route that writes and is not named here needs a token with every scope, as signing in gives one.
+"""
+
+from accountant.registry import SCOPES
+
+#: scope -> what it opens, for the page where tokens are made and for docs/accounts.md.
+MEANINGS = {
+    "read": "see what you may see, price requests, download results and exports",
+    "jobs:submit": "ask for jobs and cancel them",
+    "budget:approve": "approve and refuse requests, set allowances, decide on proposals",
+    "data:manage": "register datasets, versions, corpora and models, set policies",
+    "admin": "accounts: add, close, roles, passwords",
+}
+
+#: What belongs to no scope: any token may ask whose it is.
+_OPEN = frozenset({"api.me"})
+_READING = frozenset({"api.quote", "api.quote_on"})  # a price is no more than a reading
+_WRITING = {
+    "jobs:submit": ("submit", "cancel"),
+    "budget:approve": ("approve", "refuse", "allow", "correct", "confirm", "withdraw", "make_checkpoint"),
+    "data:manage": ("add_dataset", "correct_dataset", "add_version", "set_policy", "add_corpus", "add_model"),
+    "admin": (
+        *("add_user", "set_roles", "deactivate_user", "activate_user", "reset_password", "unlock_user"),
+        *("sign_out_user", "revoke_tokens_of_user"),
+    ),
+    # A token that made others, or took others away, would be worth more than it says.
+    "every scope": ("make_token", "revoke_token", "sign_out_everywhere", "change_password"),
+}
+_SCOPE = {f"api.{name}": scope for scope, names in _WRITING.items() for name in names}
+
+
+def stated(endpoint: str) -> bool:
+    """Whether a route that writes is named above."""
+    return endpoint in _SCOPE or endpoint in _READING
+
+
+def needed(endpoint: str, method: str) -> tuple[str, ...]:
+    """The scopes that a token needs for a route."""
+    if endpoint in _OPEN:
+        return ()
+    if method in ("GET", "HEAD", "OPTIONS") or endpoint in _READING:
+        return ("read",)
+    scope = _SCOPE.get(endpoint)
+    return (scope,) if scope in SCOPES else SCOPES

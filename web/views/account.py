@@ -1,0 +1,136 @@
+"""One's own account: password, sessions, tokens, and who tried to sign in under one's name."""
+
+from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
+from flask_login import current_user, login_required
+from werkzeug.exceptions import TooManyRequests
+from werkzeug.wrappers import Response as BaseResponse
+
+from accountant import people, registry, sessions, sign_ins
+from accountant.core.errors import FieldProblem, InvalidRequest, NotFound
+from web.api.bodies import read_id
+from web.app import engine
+from web.auth import current_actor, session_limits, start_session, user_of_password
+from web.passwords import MIN_PASSWORD, hash_password
+from web.scopes import MEANINGS
+from web.views.forms import Form, rejected, whole
+
+pages = Blueprint("account", __name__)
+
+DAYS = (7, 30, 90, 365)
+
+
+@pages.get("/account")
+@login_required
+def show() -> str:
+    """Who one is here, where one is signed in, and who tried to be."""
+    actor = current_actor()
+    return render_template(
+        "account.html",
+        sessions=sessions.of(engine(), actor.id, *session_limits()),
+        this=str(current_user.session_id),
+        tries=sign_ins.listing(engine(), actor, name=actor.name, limit=10),
+    )
+
+
+@pages.post("/account/sign-out-everywhere")
+@login_required
+def sign_out_everywhere() -> BaseResponse:
+    """End every session, this one too."""
+    people.end_sessions(engine(), current_actor(), current_actor().name)
+    return redirect(url_for("sign_in.form"), 303)
+
+
+# --- password -----------------------------------------------------------------------------------
+
+
+@pages.get("/account/password")
+@login_required
+def password() -> str:
+    """The form for another password."""
+    return _password(Form())
+
+
+def _password(form: Form) -> str:
+    return render_template("account_password.html", form=form, shortest=MIN_PASSWORD)
+
+
+@pages.post("/account/password")
+@login_required
+def change_password() -> BaseResponse:
+    """Another password. All other sessions end; this one goes on under a new token."""
+    actor = current_actor()
+    try:
+        _check_current(actor.name)
+        new = request.form.get("new", "")
+        if new != request.form.get("again", ""):
+            raise InvalidRequest(
+                [FieldProblem("again", "is not the same as the new password", "the same again")]
+            )
+        hashed = hash_password(new, actor.name, field="new")
+    except InvalidRequest as error:
+        return Response(_password(Form({}, error.problems)), 422)
+    except TooManyRequests as error:
+        page = _password(Form(general=f"{error.description}."))
+        return Response(page, 429, {"Retry-After": str(error.retry_after)})
+    registry.set_password(engine(), actor.id, hashed, actor=actor)
+    user = registry.find_user(engine(), user_id=actor.id)
+    start_session(user)
+    flash("Your password is changed. You are signed out everywhere else.")
+    return redirect(url_for("account.show"), 303)
+
+
+def _check_current(name: str) -> None:
+    if user_of_password(name, request.form.get("current", ""), "page", "password confirmed") is None:
+        problem = FieldProblem("current", "is not your password", "the one that you signed in with")
+        raise InvalidRequest([problem])
+
+
+# --- tokens -------------------------------------------------------------------------------------
+
+
+@pages.get("/account/tokens")
+@login_required
+def tokens() -> str:
+    """One's tokens, and the form for another."""
+    return _tokens(Form())
+
+
+def _tokens(form: Form, made: dict[str, object] | None = None) -> str:
+    return render_template(
+        "account_tokens.html",
+        form=form,
+        made=made,
+        chosen=request.form.getlist("scopes") if form.values else ["read"],
+        tokens=people.tokens(engine(), current_actor().id),
+        scopes=MEANINGS,
+        days=DAYS,
+        most_days=people.MOST_TOKEN_DAYS,
+    )
+
+
+@pages.post("/account/tokens")
+@login_required
+def make_token() -> BaseResponse:
+    """A new token, shown on this answer and never again."""
+    days = whole(request.form.get("days", ""))
+    try:
+        if not isinstance(days, int):
+            allowed = f"a whole number from 1 to {people.MOST_TOKEN_DAYS}"
+            raise InvalidRequest([FieldProblem("days", "is no number" if days else "is missing", allowed)])
+        scopes = request.form.getlist("scopes")
+        made = people.make_token(engine(), current_actor(), request.form.get("name", ""), scopes, days)
+    except InvalidRequest as error:
+        return Response(_tokens(rejected(error)), 422)
+    return Response(_tokens(Form(), made), 201)
+
+
+@pages.post("/account/tokens/<token>/revoke")
+@login_required
+def revoke_token(token: str) -> BaseResponse:
+    """End a token of one's own."""
+    token_id = read_id(token, "token")
+    if str(token_id) not in {each["id"] for each in people.tokens(engine(), current_actor().id)}:
+        raise NotFound("token", token)
+    people.revoke_token(engine(), current_actor(), token_id)
+    flash("The token is revoked: whatever used it is refused from now on.")
+    return redirect(url_for("account.tokens"), 303)

@@ -1,0 +1,129 @@
+"""Charts of what an allowance went on, as the server draws them: numbers in, points of an SVG out.
+
+The macros are in templates/_charts.html. Each chart has a table with the same figures beside it.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from flask import Flask
+
+from web.views.look import FILTER_NAMES
+
+MEASURE_NAMES = {
+    **FILTER_NAMES,
+    "basic_delta": "Basic, δ",
+    "ex_post": "Ex-post caps",
+    "secret": "Secrets",
+}
+WIDTH, HEIGHT = 640, 240
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 632, 10, 208
+MOST_POINTS = 400
+TABLE_ROWS = 12
+
+
+def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Lines of what is left of each measure, as a share of what it allows today; None before an allowance.
+
+    Steps, not slopes: between two points nothing was charged. At most MOST_POINTS of them, each the last of
+    an equal slice of time, so the ends are exact.
+    """
+    limits = {each["name"]: Decimal(each["limit"]) for each in figures["measures"]}
+    names = [name for name, limit in limits.items() if limit > 0]
+    points = [each for each in figures["burn_down"] if any(name in each for name in names)]
+    if not names or not points:
+        return None
+    moments = [datetime.fromisoformat(each["at"]).timestamp() for each in points]
+    start, span = moments[0], (moments[-1] - moments[0]) or 1.0
+    slices = {min(int(MOST_POINTS * (at - start) / span), MOST_POINTS): n for n, at in enumerate(moments)}
+    kept = sorted({0, *slices.values()})
+    shares = {name: [float(Decimal(points[n][name]) / limits[name]) for n in kept] for name in names}
+    top = max(1.0, *(max(line) for line in shares.values()))
+    low = min(0.0, *(min(line) for line in shares.values()))
+
+    def across(number: int) -> float:
+        return _LEFT + (_RIGHT - _LEFT) * (moments[number] - start) / span
+
+    def up(share: float) -> float:
+        return _BOTTOM - (_BOTTOM - _TOP) * (share - low) / (top - low)
+
+    closed = {each["name"] for each in figures["measures"] if each["closed"]}
+    return {
+        "lines": [
+            {
+                "name": name,
+                "label": MEASURE_NAMES[name],
+                "points": _steps([across(n) for n in kept], [up(share) for share in line]),
+                "left": line[-1],
+                "closed": name in closed,
+                "number": list(MEASURE_NAMES).index(name) + 1,
+            }
+            for name, line in shares.items()
+        ],
+        "grid": [{"y": round(up(share), 1), "share": share} for share in _marks(low, top)],
+        "from": points[0]["at"],
+        "to": points[-1]["at"],
+        "rows": [points[kept[n]] for n in _evenly(len(kept), TABLE_ROWS)],
+        "names": names,
+    }
+
+
+def _steps(across: Sequence[float], up: Sequence[float]) -> str:
+    placed = [(across[0], up[0])]
+    for x, y in zip(across[1:], up[1:], strict=True):
+        placed += [(x, placed[-1][1]), (x, y)]
+    placed.append((_RIGHT, placed[-1][1]))
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
+
+
+def _marks(low: float, top: float) -> list[float]:
+    between = [share for share in (0.0, 0.25, 0.5, 0.75, 1.0) if low <= share <= top]
+    return between + ([top] if top > 1.1 else []) + ([low] if low < -0.1 else [])
+
+
+def _evenly(count: int, most: int) -> list[int]:
+    if count <= most:
+        return list(range(count))
+    return sorted({round(n * (count - 1) / (most - 1)) for n in range(most)})
+
+
+def spent_by(figures: Mapping[str, Any], key: str, measure: str | None = None) -> list[dict[str, Any]]:
+    """Sums by `key` (analyst, mechanism or month), with the share that each is of `measure`'s total.
+
+    Months in their order, newest first; all else by what it spent. A name of None: everybody else.
+    """
+    measures = [each["name"] for each in figures["measures"]]
+    chosen = measure if measure in measures else next(iter(measures), None)
+    sums: dict[str | None, dict[str, Any]] = {}
+    for each in figures["spending"]:
+        row = sums.setdefault(
+            each[key], {"name": each[key], "jobs": 0, **dict.fromkeys(measures, Decimal(0))}
+        )
+        row["jobs"] += each["jobs"]
+        for name in measures:
+            row[name] += Decimal(each[name])
+    whole = sum((row[chosen] for row in sums.values()), Decimal(0)) if chosen else Decimal(0)
+    for row in sums.values():
+        row["share"] = float(row[chosen] / whole) if chosen and whole > 0 else 0.0
+    if key == "month":
+        return list(sums.values())
+    return sorted(sums.values(), key=lambda row: (-row["share"], row["name"] or "~"))
+
+
+def day(value: str) -> str:
+    """A moment's day in UTC."""
+    return datetime.fromisoformat(value).astimezone(UTC).strftime("%d %b %Y")
+
+
+def measure_unit(figures: Mapping[str, Any], name: str) -> str:
+    """What a measure counts in."""
+    return next(str(each["unit"]) for each in figures["measures"] if each["name"] == name)
+
+
+def init_app(app: Flask) -> None:
+    """Give the templates these functions."""
+    for function in (burn_down_plot, day, measure_unit):
+        app.jinja_env.filters[function.__name__] = function
+    app.jinja_env.globals.update(spent_by=spent_by, MEASURE_NAMES=MEASURE_NAMES)

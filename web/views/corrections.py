@@ -1,0 +1,62 @@
+"""Corrections of a settled charge, proposed from the job's page; another steward confirms in the inbox."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from flask import Blueprint, Response, flash, redirect, url_for
+from flask_login import login_required
+from werkzeug.wrappers import Response as BaseResponse
+
+from accountant import proposals
+from accountant.core.errors import Conflict, InvalidRequest, invalid
+from web.api.bodies import read, read_id
+from web.api.proposals import ChargeCorrection
+from web.app import engine
+from web.auth import current_actor, needs_role
+from web.views.forms import Form, rejected, sent
+from web.views.jobs import page
+
+pages = Blueprint("corrections", __name__)
+
+RELEASED = ("reserved", "nothing", "event")
+
+
+@pages.post("/jobs/<job>/correction")
+@login_required
+@needs_role("steward")
+def propose(job: str) -> BaseResponse:
+    """Propose another charge, or show the job's page with what is wrong."""
+    job_id, values = read_id(job), sent()
+    try:
+        body = read(ChargeCorrection, _body(values))
+        event: object = "reserved" if body.event is None else body.event
+        proposals.correct(
+            engine(),
+            job_id,
+            current_actor(),
+            body.reason,
+            event=None if body.nothing else event,
+            ex_post=body.ex_post,
+        )
+    except InvalidRequest as error:
+        return Response(page(job_id, correction_form=rejected(error)), 422)
+    except Conflict as error:
+        return Response(page(job_id, correction_form=Form(values, general=str(error))), 409)
+    flash("The correction is proposed. Another steward confirms it in the inbox.")
+    return redirect(url_for("jobs.show", job=job_id), 303)
+
+
+def _body(values: Mapping[str, str]) -> dict[str, Any]:
+    released = values.get("released", "reserved")
+    if released not in RELEASED:
+        raise invalid("released", repr(released[:40]), ", ".join(RELEASED))
+    body: dict[str, Any] = {"reason": values.get("reason", ""), "nothing": released == "nothing"}
+    if values.get("ex_post", "").strip():
+        body["ex_post"] = values["ex_post"].strip()
+    if released == "event":
+        try:
+            body["event"] = json.loads(values.get("event", ""))
+        except (ValueError, RecursionError):
+            raise invalid("event", "is no JSON", "an event as the ledger's entries hold it") from None
+    return body

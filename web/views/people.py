@@ -1,0 +1,222 @@
+"""Accounts, for administrators; the log of sign-ins, for auditors too."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
+from flask_login import login_required
+from werkzeug.wrappers import Response as BaseResponse
+
+from accountant import activity, people, registry, sign_ins
+from accountant.core.errors import Conflict, InvalidRequest
+from web.api.bodies import read_choice, read_count, read_id
+from web.app import engine
+from web.auth import current_actor, needs_role
+from web.passwords import hash_password, new_password
+from web.views.forms import Form, rejected
+
+pages = Blueprint("people", __name__)
+
+PAGE = 50
+_LARGEST = 2**63 - 1
+#: role -> what it may do, beside the box that gives it
+ROLES = {
+    "steward": "registers datasets, sets allowances and policies, decides on requests",
+    "analyst": "sees public facts, asks for jobs, reads their results",
+    "auditor": "reads the whole ledger and this service's logs, nothing in the data",
+    "administrator": "manages accounts",
+}
+
+
+@pages.get("/people")
+@login_required
+@needs_role("administrator")
+def listing() -> str:
+    """Accounts by name."""
+    return _listing(Form())
+
+
+def _listing(form: Form, once: dict[str, Any] | None = None) -> str:
+    state = read_choice("state", ("open", "closed"))
+    found = people.listing(
+        engine(),
+        current_actor(),
+        name=request.args.get("name", "").strip().lower(),
+        role=read_choice("role", registry.ROLES),
+        active=None if state is None else state == "open",
+        after=request.args.get("after") or None,
+        limit=PAGE,
+    )
+    filters = {each: request.args[each] for each in ("name", "role", "state") if request.args.get(each)}
+    return render_template(
+        "people.html",
+        people=found,
+        following=found[-1]["name"] if len(found) == PAGE else None,
+        filters=filters,
+        form=form,
+        once=once,
+        chosen=request.form.getlist("roles"),
+        ROLES=ROLES,
+    )
+
+
+@pages.post("/people")
+@login_required
+@needs_role("administrator")
+def add() -> BaseResponse:
+    """A new account with a one-time password, shown on this answer and never again."""
+    name, made = request.form.get("name", "").strip(), new_password()
+    until = datetime.now(UTC) + people.ONE_TIME
+    try:
+        registry.add_user(
+            engine(),
+            name,
+            hash_password(made, name),
+            sorted(set(request.form.getlist("roles"))),
+            actor=current_actor(),
+            password_expires=until,
+        )
+    except InvalidRequest as error:
+        return Response(_listing(rejected(error)), 422)
+    except Conflict as error:
+        return Response(_listing(Form({"name": name}, general=f"{error}.")), 409)
+    return Response(_listing(Form(), _once(name, made, until)), 201)
+
+
+def _once(name: str, password: str, until: datetime) -> dict[str, Any]:
+    return {"name": name, "password": password, "until": until.isoformat()}
+
+
+@pages.get("/people/<name>")
+@login_required
+@needs_role("administrator")
+def show(name: str) -> str:
+    """One account and what can be done to it."""
+    return _person(name, Form())
+
+
+def _person(name: str, form: Form, once: dict[str, Any] | None = None) -> str:
+    found = people.show(engine(), current_actor(), name)
+    return render_template(
+        "person.html",
+        person=found,
+        tokens=people.tokens(engine(), UUID(found["id"])),
+        tries=sign_ins.listing(engine(), current_actor(), name=name, limit=10),
+        acts=activity.listing(engine(), current_actor(), kind="account", object_id=name, limit=10),
+        form=form,
+        once=once,
+        chosen=request.form.getlist("roles") if form.problems else found["roles"],
+        ROLES=ROLES,
+    )
+
+
+def _done(name: str, told: str, act: Callable[..., Any], *args: Any) -> BaseResponse:
+    """Do one thing to an account, then show it again; what can't be done says why there."""
+    try:
+        act(engine(), current_actor(), name, *args)
+    except InvalidRequest as error:
+        return Response(_person(name, Form({}, error.problems)), 422)
+    except Conflict as error:
+        return Response(_person(name, Form(general=f"{str(error)[:1].upper()}{str(error)[1:]}.")), 409)
+    flash(told)
+    return redirect(url_for("people.show", name=name), 303)
+
+
+@pages.post("/people/<name>/roles")
+@login_required
+@needs_role("administrator")
+def set_roles(name: str) -> BaseResponse:
+    """Other roles."""
+    told = f"{name} has other roles now, and signs in again."
+    return _done(name, told, people.set_roles, request.form.getlist("roles"))
+
+
+@pages.post("/people/<name>/deactivate")
+@login_required
+@needs_role("administrator")
+def deactivate(name: str) -> BaseResponse:
+    """Close the account."""
+    return _done(name, f"The account of {name} is closed.", people.deactivate)
+
+
+@pages.post("/people/<name>/activate")
+@login_required
+@needs_role("administrator")
+def activate(name: str) -> BaseResponse:
+    """Open the account again."""
+    return _done(name, f"The account of {name} is open again.", people.activate)
+
+
+@pages.post("/people/<name>/unlock")
+@login_required
+@needs_role("administrator")
+def unlock(name: str) -> BaseResponse:
+    """Forget the failures to sign in."""
+    return _done(name, f"{name} can try again at once.", people.unlock)
+
+
+@pages.post("/people/<name>/sign-out")
+@login_required
+@needs_role("administrator")
+def sign_out(name: str) -> BaseResponse:
+    """End all sessions."""
+    return _done(name, f"{name} is signed out everywhere.", people.end_sessions)
+
+
+@pages.post("/people/<name>/revoke-tokens")
+@login_required
+@needs_role("administrator")
+def revoke_tokens(name: str) -> BaseResponse:
+    """End all tokens."""
+    return _done(name, f"No token of {name} works any more.", people.revoke_tokens)
+
+
+@pages.post("/people/<name>/tokens/<token>/revoke")
+@login_required
+@needs_role("administrator")
+def revoke_token(name: str, token: str) -> BaseResponse:
+    """End one token."""
+    people.revoke_token(engine(), current_actor(), read_id(token, "token"))
+    flash("The token is revoked.")
+    return redirect(url_for("people.show", name=name), 303)
+
+
+@pages.post("/people/<name>/password")
+@login_required
+@needs_role("administrator")
+def reset_password(name: str) -> BaseResponse:
+    """A one-time password, shown on this answer and never again."""
+    made = new_password()
+    try:
+        until = people.reset_password(engine(), current_actor(), name, hash_password(made, name))
+    except Conflict as error:
+        return Response(_person(name, Form(general=f"{error}.")), 409)
+    return Response(_person(name, Form(), _once(name, made, until)), 201)
+
+
+@pages.get("/sign-ins")
+@login_required
+@needs_role(*activity.READERS)
+def log() -> str:
+    """Tries to sign in, newest first."""
+    found = sign_ins.listing(
+        engine(),
+        current_actor(),
+        name=request.args.get("name") or None,
+        outcome=read_choice("outcome", sign_ins.OUTCOMES),
+        method=read_choice("method", sign_ins.METHODS),
+        before=read_count("before", None, high=_LARGEST),
+        limit=PAGE,
+    )
+    filters = {each: request.args[each] for each in ("name", "outcome", "method") if request.args.get(each)}
+    following = found[-1]["id"] if len(found) == PAGE else None
+    return render_template(
+        "sign_ins.html",
+        tries=found,
+        filters=filters,
+        following=following,
+        outcomes=sign_ins.OUTCOMES,
+        methods=sign_ins.METHODS,
+    )

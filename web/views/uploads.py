@@ -1,0 +1,61 @@
+"""Uploads: sending a file, and what is kept."""
+
+from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
+from flask_login import login_required
+from werkzeug.wrappers import Response as BaseResponse
+
+from accountant import uploads
+from accountant.core.errors import InvalidRequest, NoRoom, TooLarge, invalid
+from web.app import engine, settings
+from web.auth import current_actor, needs_role
+from web.errors import status_of
+from web.uploading import blocks, store
+from web.views.forms import Form, rejected
+
+pages = Blueprint("uploads", __name__)
+
+
+@pages.get("/uploads")
+@login_required
+@needs_role("steward")
+def files() -> str:
+    """The form, and the files that are kept."""
+    return _page(Form())
+
+
+@pages.post("/uploads")
+@login_required
+@needs_role("steward")
+def add() -> BaseResponse:
+    """Keep a file, or say what is wrong with it."""
+    try:
+        found = receive_form("file")
+    except InvalidRequest as error:
+        return Response(_page(rejected(error)), 422)
+    except (TooLarge, NoRoom) as error:
+        return Response(_page(Form(general=str(error))), status_of(error))
+    flash(f"The file is kept. Its columns: {', '.join(found['columns'])}.")
+    return redirect(url_for("uploads.files"), 303)
+
+
+def receive_form(field: str) -> uploads.Kept:
+    """Keep the file of a form's field; for any page whose endpoint is in `web.uploading.FORMS`."""
+    sent = request.files.get(field)
+    if sent is None or not sent.filename:
+        raise invalid("file", "none was chosen", "a file")
+    return uploads.receive(engine(), store(), blocks(sent.stream), current_actor())
+
+
+@pages.post("/uploads/<sha256>/discard")
+@login_required
+@needs_role("steward")
+def discard(sha256: str) -> BaseResponse:
+    """Destroy a file that nothing was registered with."""
+    uploads.discard(engine(), sha256, current_actor())
+    flash("The file is destroyed.")
+    return redirect(url_for("uploads.files"), 303)
+
+
+def _page(form: Form) -> str:
+    found = uploads.listing(engine(), store(), current_actor())
+    return render_template("uploads.html", uploads=found, form=form, most=settings().upload_bytes)
