@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, func, insert, literal, or_, select
 
-from accountant import tables
+from accountant import paging, tables
 from accountant.core import lineage, mechanisms
 from accountant.core.errors import InvalidRequest, NotFound, invalid
 from accountant.requests import Priced
@@ -177,6 +177,7 @@ def listing(
     job: UUID | None = None,
     dataset: str | None = None,
     limit: int = 50,
+    after: Sequence[Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Artifacts that `viewer` may see, newest first."""
     query = _query(viewer)
@@ -185,7 +186,7 @@ def listing(
     if dataset is not None:
         query = query.where(tables.datasets.c.name == dataset)
     table = tables.artifacts
-    query = query.order_by(table.c.created_at.desc(), table.c.job_id, table.c.name).limit(limit)
+    query = paging.window(query, [table.c.created_at, table.c.job_id, table.c.name], limit, after)
     with engine.connect() as connection:
         return [_view(dict(row._mapping), viewer) for row in connection.execute(query)]
 

@@ -6,14 +6,14 @@ table when it first signs; every later one is introduced by the key before it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from accountant import tables
+from accountant import paging, tables
 from accountant.core.checkpoints import introduction, key_id, public_key, sign
 from accountant.core.errors import Conflict
 
@@ -60,11 +60,13 @@ def make(
         return document
 
 
-def listed(connection: Connection, dataset_id: UUID, limit: int | None) -> list[dict[str, Any]]:
+def listed(
+    connection: Connection, dataset_id: UUID, limit: int | None, after: Sequence[Any] | None = None
+) -> list[dict[str, Any]]:
     """Checkpoint files of a dataset, newest first."""
     table = tables.checkpoints
     query = select(table.c.document).where(table.c.dataset_id == dataset_id)
-    rows = connection.execute(query.order_by(table.c.seq.desc(), table.c.at.desc()).limit(limit))
+    rows = connection.execute(paging.window(query, [table.c.seq, table.c.at, table.c.key_id], limit, after))
     return [json.loads(text) for text in rows.scalars()]
 
 

@@ -6,17 +6,18 @@ a job that read it, so that the declaration can be held against the very bytes.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Engine, Row, insert, select, update
+from sqlalchemy import Engine, Row, Select, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accountant import activity, tables
-from accountant.core.errors import Conflict, FieldProblem, InvalidRequest
+from accountant import activity, idempotency, paging, tables
+from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound
 from accountant.core.template import slots
+from accountant.idempotency import Once
 from accountant.ledger import Actor
 from accountant.registry import NAME
 
@@ -40,7 +41,7 @@ class CorpusSpec(BaseModel):
     )
 
 
-def add(engine: Engine, spec: CorpusSpec, actor: Actor) -> UUID:
+def add(engine: Engine, spec: CorpusSpec, actor: Actor, once: Once | None = None) -> UUID:
     """Register a corpus; a worker reads it through first. Raises InvalidRequest and Conflict."""
     actor.require("steward")
     problems = []
@@ -56,6 +57,9 @@ def add(engine: Engine, spec: CorpusSpec, actor: Actor) -> UUID:
     values = spec.model_dump(mode="json")
     try:
         with engine.begin() as connection:
+            earlier = idempotency.claim(connection, once, corpus_id)
+            if earlier != corpus_id:
+                return earlier
             connection.execute(
                 insert(tables.corpora).values(id=corpus_id, state="checking", created_by=actor.id, **values)
             )
@@ -90,10 +94,26 @@ def checked(engine: Engine, corpus_id: UUID, facts: Mapping[str, Any] | None, er
         )
 
 
-def listing(engine: Engine, viewer: Actor) -> list[dict[str, Any]]:
-    """Every corpus with its public facts; address and error for stewards only."""
+def listing(
+    engine: Engine, viewer: Actor, *, limit: int | None = None, after: Sequence[Any] | None = None
+) -> list[dict[str, Any]]:
+    """Corpora by name, with their public facts; address and error for stewards only."""
+    table = tables.corpora
+    query = paging.window(select(table), [table.c.name], limit, after, descending=False)
+    return _shown(engine, viewer, query)
+
+
+def show(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
+    """One corpus. Raises NotFound."""
+    found = _shown(engine, viewer, select(tables.corpora).where(tables.corpora.c.name == name))
+    if not found:
+        raise NotFound("corpus", name)
+    return found[0]
+
+
+def _shown(engine: Engine, viewer: Actor, query: Select[Any]) -> list[dict[str, Any]]:
     with engine.connect() as connection:
-        rows = connection.execute(select(tables.corpora).order_by(tables.corpora.c.name)).all()
+        rows = connection.execute(query).all()
     steward = "steward" in viewer.roles
     shown = ("name", "state", "declaration", "statement", "label_column", "facts")
     return [

@@ -85,7 +85,7 @@ def migrate(url: str, application_url: str | None = None) -> None:
 #: What the application may do to a table; to those not named here it may add, and change rows.
 _APPEND_ONLY = (
     *("entries", "fingerprints", "fingerprint_key", "artifacts", "checkpoints", "signing_keys"),
-    *("activity", "sign_ins"),
+    *("activity", "sign_ins", "idempotency_keys"),
 )
 _RIGHTS = {
     **dict.fromkeys(_APPEND_ONLY, "SELECT, INSERT"),

@@ -81,10 +81,15 @@ def allow(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> i
         body = allowance_body(allowance, locked.books, found.neighbours)
         if policy_of(found).two_people and raises(locked.books, body):
             raise NotPermitted("raising the allowance needs two people: one proposes it, another confirms")
-        try:
-            return locked.append(EntryKind.ALLOW, actor.name, None, body).seq
-        except VerificationFailed:
-            raise Conflict("more than that is already spent or reserved; nothing was changed") from None
+        return append_allowance(locked, body, actor)
+
+
+def append_allowance(locked: LockedAccount, body: Mapping[str, Any], actor: Actor) -> int:
+    """The entry of an allowance that one person may set, while its account is held; `proposals` asks too."""
+    try:
+        return locked.append(EntryKind.ALLOW, actor.name, None, body).seq
+    except VerificationFailed:
+        raise Conflict("more than that is already spent or reserved; nothing was changed") from None
 
 
 # --- deciding -----------------------------------------------------------------------------------

@@ -8,13 +8,14 @@ bear it any more, it is refused at confirmation with the reason. The account's r
 the proposal's, so of two people who confirm at once one writes the entry and the other is told.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import tables, usage
+from accountant import paging, tables, usage
 from accountant.core.allowances import Allowance, allowance_body, raises
 from accountant.core.books import Books
 from accountant.core.budget import EPSILON_UNITS, exact, round_price, to_decimal
@@ -24,7 +25,8 @@ from accountant.core.errors import Conflict, NotFound, NotPermitted, Verificatio
 from accountant.core.events import Event, from_json, to_json
 from accountant.core.verification import read_document
 from accountant.expiry import expire_proposals
-from accountant.ledger import Actor, allow, policy_of
+from accountant.idempotency import Once, claim
+from accountant.ledger import Actor, append_allowance, policy_of
 from accountant.posting import LockedAccount, read_books
 
 proposals, entries = tables.proposals, tables.entries
@@ -35,19 +37,24 @@ _SETTLES = ("COMMIT", "VOID", "REVERSAL")
 # --- proposing ----------------------------------------------------------------------------------
 
 
-def allow_or_propose(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> UUID | None:
+def allow_or_propose(
+    engine: Engine, dataset: str, allowance: Allowance, actor: Actor, once: Once | None = None
+) -> UUID | None:
     """Set an allowance, or propose it where it is a raise that needs two people: then the proposal's id."""
     actor.require("steward")
+    made = uuid4()
     with engine.begin() as connection:
         found = _dataset(connection, dataset)
-        if policy_of(found).two_people:
-            locked = LockedAccount(connection, found.id)
-            body = allowance_body(allowance, locked.books, found.neighbours)
-            if raises(locked.books, body):
-                basis = _newest(connection, entries.c.dataset_id == found.id, ("ALLOW",))
-                return _propose(connection, found.id, None, {"body": body}, basis, allowance.reason, actor)
-    allow(engine, dataset, allowance, actor)
-    return None
+        locked = LockedAccount(connection, found.id)
+        earlier = claim(connection, once, made)
+        if earlier != made:  # what it made then: a proposal, or an entry
+            return connection.execute(select(proposals.c.id).where(proposals.c.id == earlier)).scalar()
+        body = allowance_body(allowance, locked.books, found.neighbours)
+        if policy_of(found).two_people and raises(locked.books, body):
+            basis = _newest(connection, entries.c.dataset_id == found.id, ("ALLOW",))
+            return _propose(connection, made, found.id, None, {"body": body}, basis, allowance.reason, actor)
+        append_allowance(locked, body, actor)
+        return None
 
 
 def preview(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> dict[str, Any]:
@@ -117,6 +124,7 @@ def correct(
     *,
     event: object = "reserved",
     ex_post: object = None,
+    once: Once | None = None,
 ) -> UUID:
     """Propose that a settled job be charged for what it really released; returns the proposal's id.
 
@@ -127,15 +135,19 @@ def correct(
     actor.require("steward")
     if not reason.strip():
         raise invalid("reason", "empty", "why the charge is wrong")
+    made = uuid4()
     with engine.begin() as connection:
         job = _job(connection, job_id)
         locked = LockedAccount(connection, job.dataset_id)
+        earlier = claim(connection, once, made)
+        if earlier != made:
+            return earlier
         reserve, current = _quoted(connection, job_id)
         true = _event(reserve["body"]["event"] if event == "reserved" else event)
         cap = _cap(reserve, true, ex_post)
         corrected(locked.accounts, reserve, charge_of(reserve, current), true, cap)  # or why not
         asked = {"event": None if true is None else to_json(true), "cap": str(cap)}
-        return _propose(connection, job.dataset_id, job_id, asked, current["seq"], reason, actor)
+        return _propose(connection, made, job.dataset_id, job_id, asked, current["seq"], reason, actor)
 
 
 def _event(value: object) -> Event | None:
@@ -153,6 +165,7 @@ def _cap(reserve: Document, event: Event | None, ex_post: object) -> int:
 
 def _propose(
     connection: Connection,
+    proposal_id: UUID,
     dataset_id: UUID,
     job_id: UUID | None,
     asked: dict[str, Any],
@@ -160,7 +173,6 @@ def _propose(
     reason: str,
     actor: Actor,
 ) -> UUID:
-    proposal_id = uuid4()
     connection.execute(
         insert(proposals).values(
             id=proposal_id,
@@ -259,11 +271,16 @@ def _decide(
 
 
 def listing(
-    engine: Engine, viewer: Actor, *, state: str | None = "open", limit: int = 50
+    engine: Engine,
+    viewer: Actor,
+    *,
+    state: str | None = "open",
+    limit: int = 50,
+    after: Sequence[Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Proposals, newest first, for stewards and auditors; `state` None: whatever became of them."""
     viewer.require("steward", "auditor")
-    query = _query().order_by(proposals.c.created_at.desc()).limit(limit)
+    query = paging.window(_query(), [proposals.c.created_at, proposals.c.id], limit, after)
     if state is not None:
         query = query.where(proposals.c.state == state)
     with engine.connect() as connection:

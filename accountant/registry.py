@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID, uuid4
@@ -13,11 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accountant import activity, sessions, tables
+from accountant import activity, idempotency, sessions, tables
 from accountant.core.admission import Policy
 from accountant.core.chain import GENESIS
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound, invalid
 from accountant.core.template import slots
+from accountant.idempotency import Once
 from accountant.ledger import Actor
 
 ROLES = ("steward", "analyst", "auditor", "administrator")
@@ -245,19 +246,22 @@ def _problems(error: ValidationError) -> list[FieldProblem]:
     ]
 
 
-def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor) -> UUID:
+def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | None = None) -> UUID:
     """Register a dataset; a worker checks its data before anything can run. Returns the version's id."""
     actor.require("steward")
-    dataset_id = uuid4()
+    dataset_id, version_id = uuid4(), uuid4()
     values = spec.model_dump(mode="json", exclude={"uri", "text_template", "label_column"})
     try:
         with engine.begin() as connection:
+            earlier = idempotency.claim(connection, once, version_id)
+            if earlier != version_id:
+                return earlier
             connection.execute(insert(tables.datasets).values(id=dataset_id, created_by=actor.id, **values))
             connection.execute(insert(tables.accounts).values(dataset_id=dataset_id, chain_head=GENESIS))
             activity.record(
                 connection, actor, "dataset registered", "dataset", spec.name, policy=values["policy"]
             )
-            return _add_version(connection, dataset_id, 1, spec, actor)
+            return _add_version(connection, version_id, dataset_id, 1, spec, actor)
     except IntegrityError:
         raise Conflict(f"there is a dataset {spec.name!r} already") from None
 
@@ -267,9 +271,8 @@ LAYOUT = ("uri", "text_template", "unit_column", "label_column")
 
 
 def _add_version(
-    connection: Connection, dataset_id: UUID, number: int, spec: DatasetSpec, actor: Actor
+    connection: Connection, version_id: UUID, dataset_id: UUID, number: int, spec: DatasetSpec, actor: Actor
 ) -> UUID:
-    version_id = uuid4()
     connection.execute(
         insert(tables.dataset_versions).values(
             id=version_id,
@@ -287,7 +290,9 @@ def _add_version(
 CORRECTABLE = frozenset({*LAYOUT, "labels", "max_records_per_unit"})
 
 
-def correct_dataset(engine: Engine, name: str, changes: Mapping[str, Any], actor: Actor) -> UUID:
+def correct_dataset(
+    engine: Engine, name: str, changes: Mapping[str, Any], actor: Actor, once: Once | None = None
+) -> UUID:
     """Declare again a dataset whose data was refused, and have it checked: as its next version.
 
     `changes`: any of CORRECTABLE. Raises Conflict once any version was found right: what jobs may have
@@ -295,18 +300,24 @@ def correct_dataset(engine: Engine, name: str, changes: Mapping[str, Any], actor
     """
     actor.require("steward")
     _known(changes, CORRECTABLE, "can't be corrected")
+    version_id = uuid4()
     with engine.begin() as connection:
         dataset, versions = _locked_dataset(connection, name)
+        earlier = idempotency.claim(connection, once, version_id)
+        if earlier != version_id:
+            return earlier
         if any(version.state != "invalid" for version in versions):
             raise Conflict("the dataset's data is in use or still being checked")
         spec = _declared(dataset, versions[-1], changes)
         values = spec.model_dump(mode="json", include={"unit_column", "labels", "max_records_per_unit"})
         connection.execute(update(tables.datasets).where(tables.datasets.c.id == dataset.id).values(**values))
         activity.record(connection, actor, "data corrected", "dataset", name, fields=sorted(changes))
-        return _add_version(connection, dataset.id, len(versions) + 1, spec, actor)
+        return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
 
 
-def add_version(engine: Engine, name: str, changes: Mapping[str, Any], actor: Actor) -> UUID:
+def add_version(
+    engine: Engine, name: str, changes: Mapping[str, Any], actor: Actor, once: Once | None = None
+) -> UUID:
     """Add data to a dataset: a version on the same account, with its own layout. Returns its id.
 
     `changes`: `uri`, and any other of LAYOUT; what is not given stays as in the newest version in use.
@@ -318,8 +329,12 @@ def add_version(engine: Engine, name: str, changes: Mapping[str, Any], actor: Ac
     _known(changes, frozenset(LAYOUT), "is the dataset's, for every version")
     if not changes.get("uri"):
         raise invalid("uri", "is missing", "where the new data lies")
+    version_id = uuid4()
     with engine.begin() as connection:
         dataset, versions = _locked_dataset(connection, name)
+        earlier = idempotency.claim(connection, once, version_id)
+        if earlier != version_id:
+            return earlier
         ready = [version for version in versions if version.state == "ready"]
         if not ready:
             raise Conflict("no data of this dataset was found right yet: correct what was refused first")
@@ -330,7 +345,7 @@ def add_version(engine: Engine, name: str, changes: Mapping[str, Any], actor: Ac
                 raise invalid(field, "every version of a dataset has one, or none has", allowed)
         spec = _declared(dataset, ready[-1], changes)
         activity.record(connection, actor, "data added", "dataset", name, version=len(versions) + 1)
-        return _add_version(connection, dataset.id, len(versions) + 1, spec, actor)
+        return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
 
 
 def _known(changes: Mapping[str, Any], fields: frozenset[str], problem: str) -> None:
@@ -379,18 +394,27 @@ def dataset_refused(engine: Engine, version_id: UUID, error: str) -> None:
         )
 
 
-def set_policy(engine: Engine, name: str, policy: Policy, actor: Actor) -> None:
-    """Replace a dataset's policy; jobs decided before keep their decision."""
+def set_policy(
+    engine: Engine,
+    name: str,
+    policy: Policy,
+    actor: Actor,
+    check: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> None:
+    """Replace a dataset's policy; jobs decided before keep their decision.
+
+    `check` gets the policy that would be replaced, while nobody else can change it, and may raise.
+    """
     actor.require("steward")
     policy.check()
     with engine.begin() as connection:
-        changed = connection.execute(
+        dataset, _ = _locked_dataset(connection, name)
+        check(Policy.model_validate(dataset.policy).model_dump(mode="json"))
+        connection.execute(
             update(tables.datasets)
-            .where(tables.datasets.c.name == name)
+            .where(tables.datasets.c.id == dataset.id)
             .values(policy=policy.model_dump(mode="json"))
         )
-        if not changed.rowcount:
-            raise NotFound("dataset", name)
         activity.record(
             connection, actor, "policy set", "dataset", name, policy=policy.model_dump(mode="json")
         )
@@ -400,7 +424,13 @@ def set_policy(engine: Engine, name: str, policy: Policy, actor: Actor) -> None:
 
 
 def add_model(
-    engine: Engine, name: str, path: str, trained_on: str, actor: Actor, kind: str = "language"
+    engine: Engine,
+    name: str,
+    path: str,
+    trained_on: str,
+    actor: Actor,
+    kind: str = "language",
+    once: Once | None = None,
 ) -> UUID:
     """Register a model; a worker checks its files first. `trained_on` is the steward's declaration.
 
@@ -421,6 +451,9 @@ def add_model(
     model_id = uuid4()
     try:
         with engine.begin() as connection:
+            earlier = idempotency.claim(connection, once, model_id)
+            if earlier != model_id:
+                return earlier
             connection.execute(
                 insert(tables.models).values(
                     id=model_id,

@@ -5,7 +5,7 @@ job parameters), and their own jobs. Stewards and auditors see all jobs and the 
 and what was wrong with it is for stewards.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, Select, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
-from accountant import activity, exports, spending, tables, usage
+from accountant import activity, exports, paging, spending, tables, usage
 from accountant.artifacts import OVERSEERS
 from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.checkpoints import listed as stored_checkpoints
@@ -43,6 +43,9 @@ from accountant.ledger import Actor
 from accountant.posting import read_books
 from accountant.requests import terms_of
 
+#: The key of the last row that was shown: a listing continues after it.
+After = Sequence[Any] | None
+
 
 def _time(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
@@ -51,10 +54,13 @@ def _time(moment: datetime | None) -> str | None:
 # --- datasets -----------------------------------------------------------------------------------
 
 
-def datasets(engine: Engine, viewer: Actor) -> list[dict[str, Any]]:
+def datasets(
+    engine: Engine, viewer: Actor, *, limit: int | None = None, after: After = None
+) -> list[dict[str, Any]]:
     """The catalogue, by name."""
+    query = paging.window(_dataset_query(), [tables.datasets.c.name], limit, after, descending=False)
     with engine.connect() as connection:
-        rows = connection.execute(_dataset_query().order_by(tables.datasets.c.name)).all()
+        rows = connection.execute(query).all()
         states = _version_states(connection)
         return [_dataset(row, _books(connection, row), states.get(row.id, []), viewer) for row in rows]
 
@@ -312,10 +318,12 @@ def jobs(
     before: datetime | None = None,
     after: datetime | None = None,
     oldest_first: bool = False,
+    beyond: After = None,
 ) -> list[dict[str, Any]]:
-    """Jobs that `viewer` may see, newest first (or oldest); `before`, or `after`, continues a listing."""
+    """Jobs that `viewer` may see, newest first (or oldest); `beyond` (created_at, id) continues a listing."""
     moment = tables.jobs.c.created_at
-    query = _job_query(viewer).order_by(moment if oldest_first else moment.desc()).limit(limit)
+    key = [moment, tables.jobs.c.id]
+    query = paging.window(_job_query(viewer), key, limit, beyond, descending=not oldest_first)
     if after is not None:
         query = query.where(moment > after)
     if dataset is not None:
@@ -352,7 +360,9 @@ EX_POST_NOTE = (
 )
 
 
-def ex_post(engine: Engine, name: str, viewer: Actor) -> list[dict[str, Any]]:
+def ex_post(
+    engine: Engine, name: str, viewer: Actor, *, limit: int | None = None, after: After = None
+) -> list[dict[str, Any]]:
     """What the ex-post jobs of a dataset really cost beside their caps, newest first.
 
     The figures depend on the data. Nothing that an analyst can reach may read them. Raises NotPermitted
@@ -364,8 +374,8 @@ def ex_post(engine: Engine, name: str, viewer: Actor) -> list[dict[str, Any]]:
         select(jobs.c.id, jobs.c.finished_at, realized.c.amount, realized.c.curve, table.c.document)
         .join(realized, realized.c.job_id == jobs.c.id)
         .join(table, (table.c.job_id == jobs.c.id) & (table.c.kind == "RESERVE"))
-        .order_by(jobs.c.finished_at.desc())
     )
+    query = paging.window(query, [jobs.c.finished_at, jobs.c.id], limit, after)
     with engine.connect() as connection:
         row = _dataset_row(connection, name)
         found = connection.execute(query.where(jobs.c.dataset_id == row.id)).all()
@@ -454,10 +464,25 @@ def output_uri(engine: Engine, job_id: UUID, viewer: Actor) -> str:
 # --- models -------------------------------------------------------------------------------------
 
 
-def models(engine: Engine, viewer: Actor) -> list[dict[str, Any]]:
-    """Registered models with the public facts that a worker found."""
+def models(
+    engine: Engine, viewer: Actor, *, limit: int | None = None, after: After = None
+) -> list[dict[str, Any]]:
+    """Registered models by name, with the public facts that a worker found."""
+    query = paging.window(select(tables.models), [tables.models.c.name], limit, after, descending=False)
+    return _models(engine, viewer, query)
+
+
+def model(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
+    """One model. Raises NotFound."""
+    found = _models(engine, viewer, select(tables.models).where(tables.models.c.name == name))
+    if not found:
+        raise NotFound("model", name)
+    return found[0]
+
+
+def _models(engine: Engine, viewer: Actor, query: Select[Any]) -> list[dict[str, Any]]:
     with engine.connect() as connection:
-        rows = connection.execute(select(tables.models).order_by(tables.models.c.name)).all()
+        rows = connection.execute(query).all()
     steward = "steward" in viewer.roles
     return [
         {
@@ -481,9 +506,15 @@ def _require_overseer(viewer: Actor) -> None:
 
 
 def entries(
-    engine: Engine, name: str, viewer: Actor, *, before: int | None = None, limit: int = 50
+    engine: Engine,
+    name: str,
+    viewer: Actor,
+    *,
+    before: int | None = None,
+    limit: int = 50,
+    after: After = None,
 ) -> list[dict[str, Any]]:
-    """Ledger entries in plain values, newest first, with their hashes; `before` continues by number.
+    """Ledger entries in plain values, newest first, with their hashes; `after` (seq,) continues a listing.
 
     The hash covers commitments to the private values: an export holds what is needed to check it.
     """
@@ -494,7 +525,7 @@ def entries(
         query = select(table.c.document, table.c.hash).where(table.c.dataset_id == row.id)
         if before is not None:
             query = query.where(table.c.seq < before)
-        rows = connection.execute(query.order_by(table.c.seq.desc()).limit(limit)).all()
+        rows = connection.execute(paging.window(query, [table.c.seq], limit, after)).all()
     return [{**opened(read_document(each.document)), "hash": each.hash} for each in rows]
 
 
@@ -524,11 +555,13 @@ def checkpoint(engine: Engine, name: str, viewer: Actor, seed: bytes) -> dict[st
     return made
 
 
-def checkpoints(engine: Engine, name: str, viewer: Actor, limit: int = 50) -> list[dict[str, Any]]:
+def checkpoints(
+    engine: Engine, name: str, viewer: Actor, limit: int = 50, after: After = None
+) -> list[dict[str, Any]]:
     """Checkpoints that were handed out, newest first."""
     _require_overseer(viewer)
     with engine.connect() as connection:
-        return stored_checkpoints(connection, _dataset_row(connection, name).id, limit)
+        return stored_checkpoints(connection, _dataset_row(connection, name).id, limit, after)
 
 
 def check(engine: Engine, name: str) -> list[str]:

@@ -88,6 +88,15 @@ class Settings(BaseSettings):
     )
     webhook_hours: float = Field(24.0, gt=0, description="a message is given up after this")
     webhook_log_days: float = Field(30.0, gt=0, description="the log of what was sent is kept so long")
+    requests_per_person: int = Field(
+        6000, ge=0, description="API requests a minute, by the person of the token; 0: no limit"
+    )
+    requests_per_address: int = Field(
+        12_000, ge=0, description="API requests a minute from one address; 0: no limit"
+    )
+    sign_ins_per_address: int = Field(
+        120, ge=0, description="tries to sign in by password a minute from one address; 0: no limit"
+    )
     session_hours: float = Field(12.0, gt=0, description="a sign-in in the browser ends after this")
     session_idle_minutes: float = Field(
         60.0, gt=0, description="a sign-in in the browser ends when it was not used for this long"

@@ -733,6 +733,18 @@ spending_marks = Table(
     CheckConstraint("through >= 0", name="through"),
 )
 
+# What was made under an idempotency key; written with it, in one transaction (idempotency.py).
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("person_id", ForeignKey("users.id"), primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("request_sha256", Text, nullable=False),
+    Column("made", Uuid, nullable=False),
+    _moment("created_at", default=True),
+    CheckConstraint("length(key) BETWEEN 1 AND 200", name="length"),
+)
+
 # Public facts that a worker found about a model with a template, so that a request can be decided at once.
 probes = Table(
     "probes",

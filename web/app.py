@@ -45,7 +45,7 @@ class _Sessions(SecureCookieSessionInterface):
 def create_app(settings: Settings | None = None) -> Flask:
     """The web service for `settings`, by default those of this process."""
     from web import auth, errors, provider, uploading
-    from web.api import api
+    from web.api import api, limits
     from web.views import register_pages
 
     settings = load() if settings is None else settings
@@ -66,6 +66,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     if settings.trusted_proxies:  # otherwise anybody could claim any address
         hops = settings.trusted_proxies
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=hops)  # type: ignore[method-assign]
+    limits.init_app(app, settings)
 
     uploading.init_app(app)  # before all that reads a body
     protect = CSRFProtect(app)

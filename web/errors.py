@@ -39,25 +39,49 @@ _TITLES = {
     404: "Not found",
     405: "Method not allowed",
     409: "Conflict",
+    412: "Changed meanwhile",
     413: "Too large",
+    415: "Not JSON",
     422: "Invalid request",
+    429: "Too many requests",
     500: "Something went wrong",
     503: "Not available now",
     507: "No room left",
 }
 _DETAILS = {
     401: "sign in first; programs send a token as `Authorization: Bearer exq_...`",
+    403: "the role or the policy forbids it",
     404: "there is nothing at this address",
     405: "this address does not take that method",
+    409: "the current state forbids it; reading the state again tells why",
+    412: "somebody has changed it since you read it: read it again, and decide on what it is now",
     413: "a request may be at most 1 MiB",
+    415: "send JSON, as `Content-Type: application/json`",
+    422: "name: is missing",
+    429: "too many requests; try again later",
+    500: "this was not foreseen; the log has it under the reference that stands here",
+    503: "the database does not answer; try again in a moment",
 }
-_CODES = {
+#: Stable names of what went wrong: programs branch on these.
+CODES = {
     401: "not-signed-in",
     403: "not-permitted",
     404: "not-found",
+    405: "method-not-allowed",
+    409: "conflict",
+    412: "changed",
     413: "too-large",
+    415: "not-json",
+    422: "invalid",
     429: "too-many-requests",
+    500: "internal",
+    503: "unavailable",
+    507: "no-room",
 }
+
+
+#: Raised with a text of our own.
+_SPEAKING = frozenset({412, 415, 429})
 
 
 def status_of(error: ExchequerError) -> int:
@@ -65,16 +89,34 @@ def status_of(error: ExchequerError) -> int:
     return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
 
 
+def problem(
+    status: int,
+    code: str | None = None,
+    detail: str | None = None,
+    problems: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Problem details (RFC 9457); without `code` and `detail`, what is said of the status by itself."""
+    code = code or CODES.get(status, "error")
+    return {
+        "type": f"/api/docs#problem-{code}",
+        "title": _TITLES.get(status) or HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail or _DETAILS.get(status) or HTTPStatus(status).phrase,
+        "code": code,
+        "problems": problems or [],
+    }
+
+
 def answer(status: int, code: str, detail: str, problems: list[dict[str, Any]] | None = None) -> Response:
     """The error as the asker reads it best."""
-    title = _TITLES.get(status) or HTTPStatus(status).phrase
+    told = problem(status, code, detail, problems)
     if request.path.startswith("/api/"):
-        body: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-        body |= {"code": code, "problems": problems or []}
-        response = jsonify(body)
+        response = jsonify(told)
         response.mimetype = "application/problem+json"
     else:
-        page = render_template("error.html", title=title, status=status, detail=detail, problems=problems)
+        page = render_template(
+            "error.html", title=told["title"], status=status, detail=detail, problems=problems
+        )
         response = Response(page)
     response.status_code = status
     if status == 401:
@@ -93,8 +135,8 @@ def _http(error: HTTPException) -> Response | HTTPException:
     status = error.code or 500
     if status < 400:
         return error  # a redirect
-    detail = _DETAILS.get(status) or (error.description or "")
-    response = answer(status, _CODES.get(status, "error"), detail)
+    detail = error.description if status in _SPEAKING else _DETAILS.get(status) or error.description
+    response = answer(status, CODES.get(status, "error"), detail or "")
     allowed = getattr(error, "valid_methods", None)
     if allowed:
         response.headers["Allow"] = ", ".join(allowed)

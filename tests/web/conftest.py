@@ -1,6 +1,6 @@
 """The web service on a real database, with people who can sign in; no worker runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from accountant.ledger import Actor
 from accountant.settings import Settings
 from tests.support import Bench
 from tests.web.browsers import PASSWORD, Site
+from tests.web.conformance import watch
 from web.app import create_app
 from web.passwords import hash_password
 
@@ -21,9 +22,15 @@ def password_hash() -> str:
 
 
 @pytest.fixture(scope="module")
-def app(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Flask:
+def app(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flask]:
+    """Every answer of the API that a test causes is held against its description."""
     home = tmp_path_factory.mktemp("web")
-    return create_app(Settings(home=home, DATABASE_URL=database_url))
+    made = create_app(
+        Settings(home=home, DATABASE_URL=database_url, requests_per_person=0, requests_per_address=0)
+    )
+    wrong = watch(made)
+    yield made
+    assert not wrong, sorted(set(wrong))[:20]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from accountant import hooks, offers, people, proposals, registry
+from accountant import corpora, hooks, offers, people, proposals, registry
 from accountant.core.admission import Policy
 from accountant.ledger import Allowance
 from tests.web.browsers import Site
@@ -180,6 +180,12 @@ def _corpus(world: World) -> dict[str, str]:
     return {"name": world.fresh("corpus"), "uri": "/nowhere.csv", "statement": "made up"}
 
 
+def _known_corpus(world: World) -> Request:
+    spec = corpora.CorpusSpec.model_validate(_corpus(world))
+    corpora.add(world.site.engine, spec, world.site.bench.steward)
+    return Request("GET", f"/corpora/{spec.name}")
+
+
 def _job(world: World) -> dict[str, Any]:
     return world.site.job(3)
 
@@ -247,8 +253,10 @@ API: Final[dict[str, Route]] = {
     "api.sign_in_log": Route(PEOPLE, get("/sign-ins")),
     "api.models": Route(PEOPLE, get("/models")),
     "api.add_model": Route(STEWARD, post("/models", _model)),
+    "api.model": Route(PEOPLE, lambda world: Request("GET", f"/models/{world.site.bench.model}")),
     "api.mechanisms": Route(PEOPLE, get("/mechanisms")),
     "api.list_corpora": Route(PEOPLE, get("/corpora")),
+    "api.corpus": Route(PEOPLE, _known_corpus),
     "api.add_corpus": Route(STEWARD, post("/corpora", _corpus)),
     "api.datasets": Route(PEOPLE, get("/datasets")),
     "api.add_dataset": Route(STEWARD, post("/datasets", _dataset)),
@@ -256,6 +264,7 @@ API: Final[dict[str, Route]] = {
     "api.allow": Route(STEWARD, post(f"{DATASET}/allowance", ALLOWANCE)),
     "api.correct_dataset": Route(STEWARD, post(f"{DATASET}/data", {"uri": "/nowhere.csv"}), status=409),
     "api.add_version": Route(STEWARD, post(f"{DATASET}/versions", {"uri": "/elsewhere.csv"})),
+    "api.policy": Route(PEOPLE, get(f"{DATASET}/policy")),
     "api.set_policy": Route(STEWARD, put(f"{DATASET}/policy", {})),
     "api.quote": Route(
         PEOPLE,
@@ -318,6 +327,7 @@ API: Final[dict[str, Route]] = {
 }
 
 PAGES: Final[dict[str, Route]] = {
+    "api_docs.show": Route(EVERYONE, get("/api/docs")),
     "healthz": Route(EVERYONE, get("/healthz"), file=True),
     "static": Route(EVERYONE, get("/static/exchequer.css"), file=True),
     "sign_in.form": Route(EVERYONE, get("/sign-in")),

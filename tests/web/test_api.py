@@ -81,7 +81,7 @@ def test_analysts_see_neither_addresses_nor_other_peoples_jobs(site):
     job_id = site.submitted()
     other = site.api("analyst-2")
     assert "nowhere" not in other.get(site.dataset).text
-    assert other.get("/jobs").json == {"jobs": []}
+    assert other.get("/jobs").json == {"jobs": [], "next": None}
     for path in (f"/jobs/{job_id}", f"/jobs/{job_id}/result"):
         assert other.get(path).status_code == 404
     assert other.post(f"/jobs/{job_id}/cancel").status_code == 404

@@ -1,6 +1,11 @@
 """The description of the API: every route is in it, and nothing that it promises is missing."""
 
-from web.api.openapi import document
+import re
+
+import pytest
+
+from accountant.registry import ROLES
+from web.api.openapi import document, examples, routes
 
 
 def test_every_route_is_described(app):
@@ -27,9 +32,31 @@ def test_it_is_served_to_everybody_and_refers_to_what_is_in_it(app):
             for each in value:
                 yield from references(each)
 
-    schemas = answer.json["components"]["schemas"]
     for reference in references(answer.json):
-        assert reference.removeprefix("#/components/schemas/") in schemas
+        _, kind, name = reference.removeprefix("#/").split("/")
+        assert name in answer.json["components"][kind]
     submit = answer.json["paths"]["/api/v1/jobs"]["post"]
     assert {"201", "401", "403", "409", "422"} <= set(submit["responses"])
     assert [each["name"] for each in submit["parameters"]] == ["Idempotency-Key"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_roles_that_are_described_are_those_that_may(site, role):
+    """Each operation, with a body that is right, on things that exist: 403 without one of its roles."""
+    api, job = site.api(role), site.submitted()
+    names = {"name": site.bench.dataset, "job": job, "proposal": job}
+    for route in routes(site.app):
+        path = re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], "x"), route.path)
+        body = examples().get(route.label, {}).get("request")
+        answer = api.client.open(path, method=route.method, json=body, headers=api.headers)
+        if route.operation.roles and role not in route.operation.roles:
+            assert answer.status_code == 403, (role, route.label, answer.text)
+        elif answer.status_code == 403:  # of those who may, the policy or one's own job may still forbid it
+            assert "needs the role" not in answer.json["detail"], (role, route.label)
+
+
+def test_every_route_asks_for_a_token_unless_it_is_described_as_public(app):
+    for route in routes(app):
+        path = re.sub(r"\{\w+\}", "x", route.path)
+        answer = app.test_client().open(path, method=route.method)
+        assert (answer.status_code == 401) != route.operation.public, (route.label, answer.status_code)

@@ -2,46 +2,52 @@
 
 import hashlib
 import re
+from datetime import datetime
+from uuid import UUID
 
 import fsspec
-from flask import Response, jsonify, request
+from flask import Response, request
 
 from accountant import activity, artifacts
 from accountant.core.errors import Conflict, NotFound
-from web.api import api
-from web.api.bodies import read_id, read_limit
-from web.api.openapi import ID, LIMIT, TEXT, Operation, describe, listing
+from web.api import answers, api
+from web.api.bodies import read_id
+from web.api.openapi import ID, TEXT, Operation, describe, listing
 from web.api.outputs import blocks
+from web.api.paging import page, read_window
 from web.app import engine
 from web.auth import current_actor
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+NEWEST_FIRST = (("created_at", datetime), ("job", UUID), ("name", str))
 _SUFFIXES = {"application/json": "json", "application/x-safetensors": "safetensors", "text/html": "html"}
 
 
 @api.get("/artifacts")
 @describe(
     Operation(
-        query={"job": ID, "dataset": TEXT, "limit": LIMIT}, answer=listing("artifacts"), refusals=(404,)
+        query={"job": ID, "dataset": TEXT},
+        answer=listing("artifacts", answers.Artifact, paged=True),
+        refusals=(404,),
     )
 )
 def list_artifacts() -> Response:
     """Artifacts that the asker may see, newest first."""
-    named = request.args.get("job")
+    named, window = request.args.get("job"), read_window(NEWEST_FIRST)
     found = artifacts.listing(
         engine(),
         current_actor(),
         job=read_id(named) if named else None,
         dataset=request.args.get("dataset") or None,
-        limit=read_limit(),
+        **window.reads,
     )
-    return jsonify(artifacts=found)
+    return page("artifacts", found, window)
 
 
 @api.get("/artifacts/<sha256>")
 @describe(Operation(media_types=tuple(_SUFFIXES), refusals=(409,)))
 def artifact(sha256: str) -> Response:
-    """The bytes of one artifact."""
+    """The bytes of one artifact; its hash is the ETag."""
     return download(sha256)
 
 

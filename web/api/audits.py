@@ -1,15 +1,18 @@
 """What an auditor needs beside the export: signed checkpoints, public keys, a check of the live ledger."""
 
+from datetime import datetime
+
 from flask import Response, jsonify
 
 from accountant import checkpoints, reports
-from web.api import api
-from web.api.bodies import read_limit
-from web.api.openapi import LIMIT, Operation, describe, listing
+from web.api import answers, api
+from web.api.openapi import Operation, describe, listing
+from web.api.paging import page, read_window
 from web.app import engine, settings
 from web.auth import current_actor
 
 SIGNING = "checkpoint"
+OVERSEERS = ("steward", "auditor")
 
 
 def seed() -> bytes:
@@ -18,31 +21,40 @@ def seed() -> bytes:
 
 
 @api.get("/keys")
-@describe(Operation(answer=listing("keys"), public=True))
+@describe(Operation(answer=listing("keys", answers.SignedKey), public=True))
 def keys() -> Response:
-    """The public keys that sign checkpoints, oldest first, each introduced by the one before."""
+    """The public keys that sign checkpoints, oldest first.
+
+    Each is introduced by the one before, so they come in one piece: a part could not be checked.
+    """
     return jsonify(keys=checkpoints.keys(engine(), seed()))
 
 
 @api.get("/datasets/<name>/checkpoints")
-@describe(Operation(query={"limit": LIMIT}, answer=listing("checkpoints")))
+@describe(Operation(answer=listing("checkpoints", answers.Checkpoint, paged=True), roles=OVERSEERS))
 def list_checkpoints(name: str) -> Response:
     """Checkpoints that were handed out, newest first."""
-    found = reports.checkpoints(engine(), name, current_actor(), read_limit())
-    return jsonify(checkpoints=found)
+    order = (("checkpoint.seq", int), ("checkpoint.at", datetime), ("checkpoint.key", str))
+    window = read_window(order)
+    found = reports.checkpoints(engine(), name, current_actor(), **window.reads)
+    return page("checkpoints", found, window)
 
 
 @api.post("/datasets/<name>/checkpoints")
-@describe(Operation(status=201, refusals=(409,)))
+@describe(Operation(status=201, refusals=(409,), answer=answers.Checkpoint, roles=OVERSEERS))
 def make_checkpoint(name: str) -> tuple[Response, int]:
-    """Sign what the ledger is now."""
+    """Sign what the ledger is now.
+
+    At one entry a key signs once: asked again, the same checkpoint is the answer, so it takes no
+    Idempotency-Key.
+    """
     return jsonify(reports.checkpoint(engine(), name, current_actor(), seed())), 201
 
 
 @api.get("/datasets/<name>/ledger/check")
-@describe(Operation())
+@describe(Operation(answer=answers.LedgerCheck, roles=OVERSEERS))
 def check(name: str) -> Response:
-    """Compare cached balances, entries and jobs: `problems` says what disagrees."""
+    """Compare entries, cached balances and jobs; `problems` says what disagrees."""
     actor = current_actor()
     actor.require("steward", "auditor")
     reports.dataset(engine(), name, actor)

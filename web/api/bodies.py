@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from flask import request
+from flask import Response, jsonify, request, url_for
 from pydantic import BaseModel, ConfigDict, ValidationError
+from werkzeug.exceptions import UnsupportedMediaType
 
 from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, invalid
 from web.errors import refuse_unstorable
@@ -31,7 +32,14 @@ class Body(BaseModel):
 
 
 def read_object() -> dict[str, Any]:
-    """The request's body as one JSON object, without a name twice and without unstorable values."""
+    """The request's body as one JSON object, without a name twice and without unstorable values.
+
+    Raises UnsupportedMediaType (415) for a body that says it is something else.
+    """
+    if request.content_type is not None and not request.is_json:
+        raise UnsupportedMediaType(
+            f"the body is sent as {request.mimetype[:80]!r}; send JSON, as `Content-Type: application/json`"
+        )
     try:
         value = json.loads(
             request.get_data().decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_number
@@ -109,6 +117,16 @@ def _problems(error: ValidationError, model: type[BaseModel]) -> list[FieldProbl
         else:
             problems.setdefault(name, FieldProblem(name, each["msg"][:1].lower() + each["msg"][1:]))
     return list(problems.values())
+
+
+# --- answers ------------------------------------------------------------------------------------
+
+
+def made(body: Mapping[str, Any], endpoint: str, **address: Any) -> tuple[Response, int]:
+    """201 with what was made, and where it can be read from now on."""
+    response = jsonify(body)
+    response.headers["Location"] = url_for(f"api.{endpoint}", **address)
+    return response, 201
 
 
 # --- addresses ----------------------------------------------------------------------------------

@@ -6,9 +6,12 @@ from flask import Response, jsonify
 from pydantic import Field
 
 from accountant import corpora
-from web.api import api
-from web.api.bodies import Body, read
+from web.api import answers, api
+from web.api.bodies import MAX_PAGE, Body, made, read
+from web.api.datasets import BY_NAME
+from web.api.once import read_once
 from web.api.openapi import Operation, describe, listing
+from web.api.paging import page, read_window
 from web.app import engine
 from web.auth import current_actor
 
@@ -28,19 +31,31 @@ class NewCorpus(Body):
 
 
 @api.get("/corpora")
-@describe(Operation(answer=listing("corpora")))
+@describe(Operation(answer=listing("corpora", answers.Corpus, paged=True)))
 def list_corpora() -> Response:
-    """Registered corpora with their public facts."""
-    return jsonify(corpora=corpora.listing(engine(), current_actor()))
+    """Registered corpora with their public facts, by name."""
+    window = read_window(BY_NAME, default=MAX_PAGE)
+    return page("corpora", corpora.listing(engine(), current_actor(), **window.reads), window)
+
+
+@api.get("/corpora/<name>")
+@describe(Operation(answer=answers.Corpus))
+def corpus(name: str) -> Response:
+    """One corpus."""
+    return jsonify(corpora.show(engine(), name, current_actor()))
 
 
 @api.post("/corpora")
-@describe(Operation(body=NewCorpus, status=201))
+@describe(
+    Operation(body=NewCorpus, keyed=True, status=201, located=True, answer=answers.Corpus, roles=("steward",))
+)
 def add_corpus() -> tuple[Response, int]:
-    """Register a corpus; a worker then reads it through."""
+    """Register a corpus that is public, or given for this with consent.
+
+    A worker then reads it through; `state` says what it found.
+    """
     actor = current_actor()
     actor.require("steward")
-    spec = read(NewCorpus).spec()
-    corpora.add(engine(), spec, actor)
-    found = next(each for each in corpora.listing(engine(), actor) if each["name"] == spec.name)
-    return jsonify(found), 201
+    body = read(NewCorpus)
+    corpora.add(engine(), body.spec(), actor, read_once(body))
+    return made(corpora.show(engine(), body.name, actor), "corpus", name=body.name)

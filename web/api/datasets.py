@@ -1,7 +1,9 @@
 """Datasets: catalogue, declaration, allowance, policy, quotes, ledger."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Annotated, Any
+from uuid import UUID
 
 from flask import Response, jsonify, request
 from pydantic import Field
@@ -10,10 +12,13 @@ from accountant import ledger, proposals, registry, reports, spending
 from accountant.core.admission import Policy
 from accountant.core.allowances import SecretDeclaration
 from accountant.core.errors import InvalidRequest, invalid
-from web.api import api
+from web.api import answers, api
 from web.api.audits import seed
-from web.api.bodies import Body, read, read_limit, read_object, read_seq
-from web.api.openapi import LIMIT, Operation, describe, listing
+from web.api.bodies import MAX_PAGE, Body, made, read, read_object, read_seq
+from web.api.conditional import matcher
+from web.api.once import read_once
+from web.api.openapi import TEXT, Operation, describe, listing
+from web.api.paging import page, read_window
 from web.app import engine
 from web.auth import current_actor
 from web.errors import with_prefix
@@ -26,6 +31,9 @@ FORMATS = {
 FORMAT = {"type": "string", "enum": list(FORMATS), "default": "jsonl"}
 PUBLIC = {"type": "string", "enum": ["true", "false"], "default": "false"}
 SEQ = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
+
+BY_NAME = (("name", str),)
+OVERSEERS = ("steward", "auditor")
 
 Figure = Annotated[str | int | float, Field(union_mode="left_to_right")]
 
@@ -84,79 +92,130 @@ class QuoteRequest(Body):
 
 
 @api.get("/datasets")
-@describe(Operation(answer=listing("datasets")))
+@describe(Operation(answer=listing("datasets", answers.DatasetInCatalogue, paged=True)))
 def datasets() -> Response:
-    """The catalogue."""
-    return jsonify(datasets=reports.datasets(engine(), current_actor()))
+    """The catalogue, by name."""
+    window = read_window(BY_NAME, default=MAX_PAGE)
+    return page("datasets", reports.datasets(engine(), current_actor(), **window.reads), window)
 
 
 @api.post("/datasets")
-@describe(Operation(body=registry.DatasetSpec, status=201))
+@describe(
+    Operation(
+        body=registry.DatasetSpec,
+        keyed=True,
+        status=201,
+        located=True,
+        answer=answers.Dataset,
+        roles=("steward",),
+    )
+)
 def add_dataset() -> tuple[Response, int]:
-    """Register a dataset; a worker then checks its data."""
+    """Register a dataset.
+
+    A worker then reads its data through; `state` says what it found. It has no allowance yet.
+    """
     actor = current_actor()
     actor.require("steward")
     spec = registry.read_dataset(read_object())
-    registry.add_dataset(engine(), spec, actor)
-    return jsonify(reports.dataset(engine(), spec.name, actor)), 201
+    registry.add_dataset(engine(), spec, actor, read_once(spec))
+    return made(reports.dataset(engine(), spec.name, actor), "dataset", name=spec.name)
 
 
 @api.get("/datasets/<name>")
-@describe(Operation())
+@describe(Operation(answer=answers.Dataset))
 def dataset(name: str) -> Response:
     """One dataset with its account."""
     return jsonify(reports.dataset(engine(), name, current_actor()))
 
 
 @api.post("/datasets/<name>/allowance")
-@describe(Operation(body=NewAllowance, or_status=202))
+@describe(
+    Operation(
+        body=NewAllowance,
+        keyed=True,
+        answer=answers.Dataset,
+        or_status=202,
+        or_answer=answers.Proposed,
+        roles=("steward",),
+    )
+)
 def allow(name: str) -> tuple[Response, int]:
-    """Set the allowance; answers with the dataset, or 202 with a proposal where two people are needed."""
+    """Set the allowance, or propose it.
+
+    Answers with the dataset, or 202 with a proposal where the policy asks for two people to raise it.
+    """
     actor = current_actor()
     actor.require("steward")
     reports.dataset(engine(), name, actor)  # a name in the address that names nothing is 404, not 422
-    proposal = proposals.allow_or_propose(engine(), name, read(NewAllowance).allowance(), actor)
+    body = read(NewAllowance)
+    proposal = proposals.allow_or_propose(engine(), name, body.allowance(), actor, read_once(body))
     if proposal is not None:
         return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
     return jsonify(reports.dataset(engine(), name, actor)), 200
 
 
 @api.post("/datasets/<name>/data")
-@describe(Operation(body=Correction, status=202))
+@describe(Operation(body=Correction, keyed=True, status=202, answer=answers.Dataset, roles=("steward",)))
 def correct_dataset(name: str) -> tuple[Response, int]:
     """Declare data that was refused again: another address, template or column."""
     actor = current_actor()
     actor.require("steward")
     changes = read(Correction).model_dump(exclude_unset=True)
-    registry.correct_dataset(engine(), name, changes, actor)
+    registry.correct_dataset(engine(), name, changes, actor, read_once(changes))
     return jsonify(reports.dataset(engine(), name, actor)), 202
 
 
 @api.post("/datasets/<name>/versions")
-@describe(Operation(body=NewVersion, status=201))
+@describe(
+    Operation(
+        body=NewVersion, keyed=True, status=201, located=True, answer=answers.Dataset, roles=("steward",)
+    )
+)
 def add_version(name: str) -> tuple[Response, int]:
-    """Add data on the same account; new jobs run on it once a worker has found it right."""
+    """Add data on the same account.
+
+    New jobs run on it once a worker has found it right.
+    """
     actor = current_actor()
     actor.require("steward")
     changes = read(NewVersion).model_dump(exclude_none=True)
-    registry.add_version(engine(), name, changes, actor)
-    return jsonify(reports.dataset(engine(), name, actor)), 201
+    registry.add_version(engine(), name, changes, actor, read_once(changes))
+    return made(reports.dataset(engine(), name, actor), "dataset", name=name)
+
+
+@api.get("/datasets/<name>/policy")
+@describe(Operation(answer=Policy))
+def policy(name: str) -> Response:
+    """The policy; its ETag goes into the If-Match of a change."""
+    return jsonify(reports.dataset(engine(), name, current_actor())["policy"])
 
 
 @api.put("/datasets/<name>/policy")
-@describe(Operation(body=Policy))
+@describe(Operation(body=Policy, if_match=True, answer=answers.Dataset, roles=("steward",)))
 def set_policy(name: str) -> Response:
-    """Replace the policy."""
+    """Replace the policy.
+
+    With `If-Match`, the ETag of the policy that was read, nobody else's change is undone unseen: 412 where it
+    is another by now. Jobs decided before keep their decision.
+    """
     actor = current_actor()
     actor.require("steward")
-    registry.set_policy(engine(), name, read(Policy), actor)
+    check = matcher()
+    if check is None:
+        registry.set_policy(engine(), name, read(Policy), actor)
+    else:
+        registry.set_policy(engine(), name, read(Policy), actor, lambda now: check(jsonify(now).get_data()))
     return jsonify(reports.dataset(engine(), name, actor))
 
 
 @api.post("/datasets/<name>/quote")
-@describe(Operation(body=QuoteRequest))
+@describe(Operation(body=QuoteRequest, answer=answers.Quote))
 def quote(name: str) -> Response:
-    """The price of a request here, and what admission would say now."""
+    """The price of a request here, and what admission would say now.
+
+    `fit` names a parameter whose largest value is found that still fits what is left. Changes nothing.
+    """
     body = read(QuoteRequest)
     return jsonify(quote_for(name, body))
 
@@ -179,18 +238,29 @@ def quote_for(name: str, body: QuoteRequest) -> dict[str, Any]:
 
 
 @api.get("/datasets/<name>/ledger")
-@describe(Operation(query={"before": SEQ, "limit": LIMIT}, answer=listing("entries")))
+@describe(
+    Operation(query={"before": SEQ}, answer=listing("entries", answers.Entry, paged=True), roles=OVERSEERS)
+)
 def entries(name: str) -> Response:
-    """Entries, newest first; `before` continues."""
-    found = reports.entries(engine(), name, current_actor(), before=read_seq(), limit=read_limit())
-    return jsonify(entries=found)
+    """Entries of the ledger, newest first.
+
+    `before` leaves out entries from that number on.
+    """
+    window = read_window((("seq", int),))
+    found = reports.entries(engine(), name, current_actor(), before=read_seq(), **window.reads)
+    return page("entries", found, window)
 
 
 @api.get("/datasets/<name>/ex-post")
-@describe(Operation())
+@describe(Operation(answer=listing("jobs", answers.ExPostCost, paged=True, note=TEXT), roles=OVERSEERS))
 def ex_post(name: str) -> Response:
-    """What ex-post jobs really cost, for stewards and auditors."""
-    return jsonify(jobs=reports.ex_post(engine(), name, current_actor()), note=reports.EX_POST_NOTE)
+    """What ex-post jobs really cost beside their caps, newest first.
+
+    The figures depend on the data: approvals given after seeing them leak them.
+    """
+    window = read_window((("finished_at", datetime), ("job", UUID)))
+    found = reports.ex_post(engine(), name, current_actor(), **window.reads)
+    return page("jobs", found, window, note=reports.EX_POST_NOTE)
 
 
 @api.get("/datasets/<name>/spending")
@@ -203,11 +273,18 @@ def spending_of(name: str) -> Response:
 @api.get("/datasets/<name>/ledger/export")
 @describe(
     Operation(
-        query={"format": FORMAT, "public": PUBLIC}, refusals=(409,), media_types=tuple(FORMATS.values())
+        query={"format": FORMAT, "public": PUBLIC},
+        refusals=(409,),
+        media_types=tuple(FORMATS.values()),
+        roles=OVERSEERS,
     )
 )
 def export(name: str) -> Response:
-    """The whole ledger as a file."""
+    """The whole ledger as a file, with a signed checkpoint of this moment.
+
+    `public=true` hides names, purposes and realized ex-post figures behind commitments: `exchequer verify`
+    checks either.
+    """
     return export_response(name, request.args.get("format", "jsonl"))
 
 

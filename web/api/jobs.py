@@ -1,5 +1,6 @@
 """Jobs: asking, listing, deciding, results."""
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -10,18 +11,20 @@ from accountant import cards, ledger, reports
 from accountant.core.cards import markdown
 from accountant.core.errors import invalid
 from accountant.core.states import JOB_STATES
-from web.api import api, outputs
-from web.api.bodies import Body, read, read_choice, read_id, read_limit, read_moment
-from web.api.openapi import LIMIT, TEXT, TIME, Operation, describe, listing
+from web.api import answers, api, outputs
+from web.api.bodies import Body, made, read, read_choice, read_id, read_moment
+from web.api.once import read_key
+from web.api.openapi import TEXT, TIME, Operation, describe, listing
+from web.api.paging import page, read_window
 from web.app import engine
 from web.auth import current_actor
-from web.errors import refuse_unstorable
 
 STATE = {"type": "string", "enum": list(JOB_STATES)}
 OUTPUT = {"type": "string", "enum": list(outputs.FORMATS), "default": "jsonl"}
 CARD = {"type": "string", "enum": ["json", "md"], "default": "json"}
 YES_NO = {"type": "string", "enum": ["true", "false"], "default": "false"}
 KEY = {"type": "string", "minLength": 1, "maxLength": 200}
+NEWEST_FIRST = (("created_at", datetime), ("id", UUID))
 
 
 class NewJob(Body):
@@ -42,15 +45,26 @@ class Reason(Body):
 
 
 @api.post("/jobs")
-@describe(Operation(body=NewJob, headers={"Idempotency-Key": KEY}, status=201))
+@describe(
+    Operation(
+        body=NewJob,
+        keyed=True,
+        status=201,
+        located=True,
+        answer=answers.Job,
+        roles=("analyst", "steward"),
+    )
+)
 def submit() -> tuple[Response, int]:
-    """Submit a job; the same Idempotency-Key with the same body is the same job."""
-    key = request.headers.get("Idempotency-Key")
-    if key is not None:
-        refuse_unstorable(key, "Idempotency-Key")
-    actor = current_actor()
+    """Submit a job.
+
+    It is decided at once: refused (`refusal` names what binds, what was asked, what is left and the largest
+    that would fit), queued, or waiting for a steward. The same Idempotency-Key with the same body is the same
+    job.
+    """
+    key, actor = read_key(), current_actor()
     job_id = submit_job(read(NewJob), key)
-    return jsonify(reports.job(engine(), job_id, actor)), 201
+    return made(reports.job(engine(), job_id, actor), "job", job=str(job_id))
 
 
 def submit_job(job: NewJob, key: str | None) -> UUID:
@@ -66,23 +80,31 @@ def submit_job(job: NewJob, key: str | None) -> UUID:
 
 @api.get("/jobs")
 @describe(
-    Operation(query={"dataset": TEXT, "state": STATE, "limit": LIMIT, "before": TIME}, answer=listing("jobs"))
+    Operation(
+        query={"dataset": TEXT, "state": STATE, "before": TIME},
+        answer=listing("jobs", answers.JobInList, paged=True),
+    )
 )
 def jobs() -> Response:
-    """Jobs that the asker may see, newest first."""
+    """Jobs that the asker may see, newest first.
+
+    An analyst sees their own; stewards and auditors see all. `before` leaves out those from then on.
+    """
+    window = read_window(NEWEST_FIRST)
     found = reports.jobs(
         engine(),
         current_actor(),
         dataset=request.args.get("dataset") or None,
         state=read_choice("state", JOB_STATES),
-        limit=read_limit(),
         before=read_moment(),
+        limit=window.limit + 1,
+        beyond=window.after,
     )
-    return jsonify(jobs=found)
+    return page("jobs", found, window)
 
 
 @api.get("/jobs/<job>")
-@describe(Operation())
+@describe(Operation(answer=answers.Job))
 def job(job: str) -> Response:
     """One job."""
     return _answer(read_id(job))
@@ -93,16 +115,19 @@ def _answer(job_id: UUID) -> Response:
 
 
 @api.post("/jobs/<job>/approve")
-@describe(Operation(body=Reason))
+@describe(Operation(body=Reason, answer=answers.Job, roles=("steward",)))
 def approve(job: str) -> Response:
-    """Say yes, as a steward."""
+    """Say yes, as a steward.
+
+    The price is looked at again: what does not fit any more by now is refused.
+    """
     job_id = read_id(job)
     ledger.approve(engine(), job_id, current_actor(), read(Reason).reason)
     return _answer(job_id)
 
 
 @api.post("/jobs/<job>/refuse")
-@describe(Operation(body=Reason))
+@describe(Operation(body=Reason, answer=answers.Job, roles=("steward",)))
 def refuse(job: str) -> Response:
     """Say no, as a steward."""
     job_id = read_id(job)
@@ -111,9 +136,12 @@ def refuse(job: str) -> Response:
 
 
 @api.post("/jobs/<job>/cancel")
-@describe(Operation(refusals=(409,)))
+@describe(Operation(refusals=(409,), answer=answers.Job))
 def cancel(job: str) -> Response:
-    """Ask a job to stop."""
+    """Ask a job to stop, as its analyst or a steward.
+
+    Before it began to read it is void and costs nothing; after, it is charged its whole reservation.
+    """
     job_id = read_id(job)
     ledger.cancel(engine(), job_id, current_actor())
     return _answer(job_id)
@@ -122,7 +150,10 @@ def cancel(job: str) -> Response:
 @api.get("/jobs/<job>/result")
 @describe(Operation(media_types=("application/x-ndjson",)))
 def result(job: str) -> Response:
-    """The published texts."""
+    """The published texts, as JSON Lines.
+
+    The ETag is their SHA-256, which the ledger holds too.
+    """
     return outputs.download(read_id(job))
 
 

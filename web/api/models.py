@@ -1,15 +1,18 @@
 """Models and mechanisms: what a job can be asked with."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from flask import Response, jsonify
 from pydantic import Field
 
 from accountant import registry, reports
 from accountant.core.mechanisms import MECHANISMS, RUNNABLE
-from web.api import api
-from web.api.bodies import Body, read
+from web.api import answers, api
+from web.api.bodies import MAX_PAGE, Body, made, read
+from web.api.datasets import BY_NAME
+from web.api.once import read_once
 from web.api.openapi import Operation, describe, listing
+from web.api.paging import page, read_window
 from web.app import engine
 from web.auth import current_actor
 
@@ -24,31 +27,45 @@ class NewModel(Body):
 
 
 @api.get("/models")
-@describe(Operation(answer=listing("models")))
+@describe(Operation(answer=listing("models", answers.Model, paged=True)))
 def models() -> Response:
-    """Registered models."""
-    return jsonify(models=reports.models(engine(), current_actor()))
+    """Registered models, by name."""
+    window = read_window(BY_NAME, default=MAX_PAGE)
+    return page("models", reports.models(engine(), current_actor(), **window.reads), window)
+
+
+@api.get("/models/<name>")
+@describe(Operation(answer=answers.Model))
+def model(name: str) -> Response:
+    """One model."""
+    return jsonify(reports.model(engine(), name, current_actor()))
 
 
 @api.post("/models")
-@describe(Operation(body=NewModel, status=201))
+@describe(
+    Operation(body=NewModel, keyed=True, status=201, located=True, answer=answers.Model, roles=("steward",))
+)
 def add_model() -> tuple[Response, int]:
-    """Register a model; a worker then looks at its files."""
+    """Register a model.
+
+    A worker then looks at its files; `state` says what it found.
+    """
     actor = current_actor()
     actor.require("steward")
     body = read(NewModel)
-    registry.add_model(engine(), body.name, body.path, body.trained_on, actor, body.kind)
-    return jsonify(_model(body.name)), 201
-
-
-def _model(name: str) -> dict[str, Any]:
-    return next(each for each in reports.models(engine(), current_actor()) if each["name"] == name)
+    registry.add_model(
+        engine(), body.name, body.path, body.trained_on, actor, body.kind, once=read_once(body)
+    )
+    return made(reports.model(engine(), body.name, actor), "model", name=body.name)
 
 
 @api.get("/mechanisms")
-@describe(Operation(answer=listing("mechanisms")))
+@describe(Operation(answer=listing("mechanisms", answers.Mechanism)))
 def mechanisms() -> Response:
-    """Every mechanism with the JSON Schema of its parameters."""
+    """Every mechanism, with the JSON Schema of its parameters.
+
+    In one piece: the list is the program's, and does not grow with use.
+    """
     return jsonify(
         mechanisms=[
             {

@@ -1,14 +1,18 @@
 """OpenAPI 3.1 of /api/v1, made from the routes themselves: `describe` says what each takes and answers.
 
-Bodies are the pydantic models that the views read with, so the description can't ask for anything else. A
+Bodies are the pydantic models that the views read with, so the description can't ask for anything else.
+Answers are the models of `web.api.answers`; examples were recorded from a real server (`examples.json`). A
 route without `describe` is an error at start, found by a test.
 """
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any, TypeVar
 
 from flask import Flask, Response, current_app, jsonify
@@ -22,47 +26,72 @@ F = TypeVar("F", bound=Callable[..., Any])
 Schema = Mapping[str, Any]
 
 REFERENCE = "#/components/schemas/{model}"
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_JSON = "application/json"
 _PROBLEM = "application/problem+json"
 LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": 200, "default": 50}
+CURSOR: Schema = {"type": "string", "description": "`next` of the page before"}
+KEY: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 200,
+    "pattern": "^[\\x21-\\x7e]+$",
+    "description": "the same key with the same request acts once, whatever is lost on the way",
+}
 TIME: Schema = {"type": "string", "format": "date-time"}
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "minLength": 1}
 ID: Schema = {"type": "string", "format": "uuid"}
-
-PROBLEM: Schema = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail", "code", "problems"],
-    "properties": {
-        "type": TEXT,
-        "title": TEXT,
-        "status": {"type": "integer"},
-        "detail": TEXT,
-        "code": {"type": "string", "description": "stable: programs may branch on it"},
-        "problems": {
-            "type": "array",
-            "description": "one for each wrong field",
-            "items": {
-                "type": "object",
-                "required": ["field", "problem", "allowed"],
-                "properties": {"field": TEXT, "problem": TEXT, "allowed": TEXT},
-            },
-        },
-    },
-}
+ETAG: Schema = {"type": "string"}
 
 
-def listing(name: str) -> Schema:
-    """An object with one list of objects."""
-    items = {"type": "array", "items": {"type": "object"}}
-    return {"type": "object", "required": [name], "properties": {name: items}}
+class Problem(BaseModel):
+    """What went wrong (RFC 9457)."""
+
+    class Field(BaseModel):
+        """One wrong field."""
+
+        field: str
+        problem: str
+        allowed: str
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    problems: list[Field]
 
 
 OBJECT: Schema = {"type": "object"}
 
 
 @dataclass(frozen=True)
+class Listing:
+    """An object with one list, `name`, of `item`s; one of pages says where the next begins."""
+
+    name: str
+    item: type[BaseModel] | None = None
+    paged: bool = False
+    others: Mapping[str, Schema] = field(default_factory=dict)
+
+
+def listing(
+    name: str, item: type[BaseModel] | None = None, *, paged: bool = False, **others: Schema
+) -> Listing:
+    """An answer {name: [item, ...]}, with `next` and `Link` where it is `paged` (web.api.paging)."""
+    return Listing(name, item, paged, others)
+
+
+Answer = Schema | type[BaseModel] | Listing
+
+
+@dataclass(frozen=True)
 class Operation:
-    """What one route takes and answers beside its address."""
+    """What one route takes and answers beside its address.
+
+    The first line of the view's docstring is the summary; what follows it, the description.
+    """
 
     body: type[BaseModel] | None = None
     file: bool = False  # the body is a file, taken as it comes
@@ -70,10 +99,15 @@ class Operation:
     headers: Mapping[str, Schema] = field(default_factory=dict)
     status: int = 200
     or_status: int | None = None  # another success, as where something is proposed and not yet done
-    answer: Schema = field(default_factory=lambda: OBJECT)
-    media_types: tuple[str, ...] = ("application/json",)
+    answer: Answer = field(default_factory=lambda: OBJECT)
+    or_answer: Answer | None = None  # of or_status, where it is another
+    media_types: tuple[str, ...] = (_JSON,)
     refusals: tuple[int, ...] = ()
     public: bool = False
+    roles: tuple[str, ...] = ()  # who may; nothing: whoever has a token
+    keyed: bool = False  # takes an Idempotency-Key (web.api.once)
+    if_match: bool = False  # takes an If-Match (web.api.conditional)
+    located: bool = False  # its 201 names the address of what was made (web.api.bodies.made)
 
 
 def describe(operation: Operation) -> Callable[[F], F]:
@@ -89,15 +123,52 @@ def describe(operation: Operation) -> Callable[[F], F]:
 @api.get("/openapi.json")
 @describe(Operation(public=True))
 def openapi() -> Response:
-    """This description."""
+    """This description, OpenAPI 3.1."""
     return jsonify(document(current_app._get_current_object()))  # type: ignore[attr-defined]
 
 
-@lru_cache(maxsize=2)
-def document(app: Flask) -> dict[str, Any]:
-    """The description of every route below /api/v1. Raises LookupError naming a view that has none."""
-    paths: dict[str, dict[str, Any]] = {}
-    models: dict[str, type[BaseModel]] = {}
+@lru_cache(maxsize=1)
+def examples() -> dict[str, Any]:
+    """What a real server was asked and answered, by operation: {"GET /api/v1/me": {...}, ...}.
+
+    `EXCHEQUER_RECORD=1 python -m pytest tests/web/test_examples.py` records them anew.
+    """
+    found: dict[str, Any] = json.loads((Path(__file__).parent / "examples.json").read_text())
+    return found
+
+
+@dataclass(frozen=True)
+class Route:
+    """A described route."""
+
+    path: str
+    method: str
+    endpoint: str
+    operation: Operation
+    view: Callable[..., Any]
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters in its path."""
+        return re.findall(r"\{([^{}]+)\}", self.path)
+
+    @property
+    def answers(self) -> dict[int, Answer]:
+        """Each status of success, with what is answered."""
+        operation = self.operation
+        found = {operation.status: operation.answer}
+        if operation.or_status is not None:
+            found[operation.or_status] = operation.or_answer or operation.answer
+        return found
+
+
+def routes(app: Flask) -> list[Route]:
+    """Every route below /api/v1, by path. Raises LookupError naming a view that has no description."""
+    found = []
     for rule in sorted(app.url_map.iter_rules(), key=lambda each: each.rule):
         if not rule.endpoint.startswith("api."):
             continue
@@ -105,29 +176,54 @@ def document(app: Flask) -> dict[str, Any]:
         operation: Operation | None = getattr(view, "operation", None)
         if operation is None:
             raise LookupError(f"the route {rule.rule} has no description")
-        if operation.body is not None:
-            models[operation.body.__name__] = operation.body
         path = re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", r"{\1}", rule.rule)
-        method = next(each for each in ("GET", "POST", "PUT", "DELETE") if each in (rule.methods or ()))
-        paths.setdefault(path, {})[method.lower()] = _operation(operation, view, rule.endpoint, path, method)
-    pairs = [(model, "validation") for model in models.values()]
-    _, schemas = models_json_schema(pairs, ref_template=REFERENCE)  # type: ignore[arg-type]
+        for method in METHODS:
+            if method in (rule.methods or ()):
+                found.append(Route(path, method, rule.endpoint, operation, view))
+    return found
+
+
+@lru_cache(maxsize=2)
+def document(app: Flask) -> dict[str, Any]:
+    """The description of every route below /api/v1. Raises LookupError naming a view that has none."""
+    every = routes(app)
+    schemas, shared = _schemas(every)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in every:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
     return {
         "openapi": "3.1.0",
+        "jsonSchemaDialect": "https://spec.openapis.org/oas/3.1/dialect/base",
         "info": {
             "title": "Exchequer",
             "version": "1",
-            "description": "Privacy budgets of sensitive text datasets, and the jobs that spend them. "
-            "Errors are problem details (RFC 9457) that name every wrong field.",
+            "summary": "Privacy budgets of sensitive text datasets, and the jobs that spend them.",
+            "description": _ABOUT,
         },
         "servers": [{"url": "/"}],
         "security": [{"token": []}],
+        "tags": [{"name": name} for name in sorted({_tag(route) for route in every})],
         "paths": paths,
         "components": {
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": _SCOPES}},
-            "schemas": {**schemas.get("$defs", {}), "Problem": PROBLEM},
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": f"`POST /api/v1/session` gives a token for a name and password. {_SCOPES}",
+                }
+            },
+            "headers": _HEADERS,
+            "schemas": shared,
         },
     }
+
+
+_ABOUT = (
+    "Errors are problem details (RFC 9457) that name every wrong field. Times are RFC 3339 in UTC; amounts "
+    "of budget are decimal texts. Listings come in pages: `limit` rows, and `next`, which `cursor` takes. "
+    "Answers to GET carry strong ETags. Requests that make something take an `Idempotency-Key`. Unknown "
+    "fields in a body are refused; readers must bear unknown fields in an answer."
+)
 
 
 _SCOPES = "A token may do what its owner's roles allow, as far as its scopes go: " + "; ".join(
@@ -135,62 +231,209 @@ _SCOPES = "A token may do what its owner's roles allow, as far as its scopes go:
 )
 
 
-def _operation(
-    operation: Operation, view: Callable[..., Any], endpoint: str, path: str, method: str
-) -> dict[str, Any]:
-    told = inspect.getdoc(view) or ""
-    names = re.findall(r"\{([^{}]+)\}", path)
+def _tag(route: Route) -> str:
+    return route.path.split("/")[3]
+
+
+# --- schemas ------------------------------------------------------------------------------------
+
+
+def _models_of(answer: Answer) -> list[type[BaseModel]]:
+    if isinstance(answer, Listing):
+        return [] if answer.item is None else [answer.item]
+    return [answer] if isinstance(answer, type) else []
+
+
+def _schemas(every: list[Route]) -> tuple[dict[type[BaseModel], Schema], dict[str, Any]]:
+    """A reference to the schema of each model, and the schemas."""
+    models: dict[type[BaseModel], None] = {Problem: None}
+    for route in every:
+        if route.operation.body is not None:
+            models[route.operation.body] = None
+        for answer in route.answers.values():
+            models.update(dict.fromkeys(_models_of(answer)))
+    pairs = [(model, "validation") for model in models]
+    found, schemas = models_json_schema(pairs, ref_template=REFERENCE)  # type: ignore[arg-type]
+    references: Any = {model: reference for (model, _), reference in found.items()}
+    return references, schemas["$defs"]
+
+
+def _schema(answer: Answer, schemas: Mapping[type[BaseModel], Schema]) -> dict[str, Any]:
+    if isinstance(answer, Listing):
+        item = OBJECT if answer.item is None else schemas[answer.item]
+        properties: dict[str, Any] = {answer.name: {"type": "array", "items": dict(item)}}
+        if answer.paged:
+            properties["next"] = {"type": ["string", "null"], "description": "`cursor` of the next page"}
+        properties |= {name: dict(schema) for name, schema in answer.others.items()}
+        return {"type": "object", "required": list(properties), "properties": properties}
+    return dict(schemas[answer] if isinstance(answer, type) else answer)
+
+
+# --- one operation ------------------------------------------------------------------------------
+
+
+def _operation(route: Route, schemas: Mapping[type[BaseModel], Schema]) -> dict[str, Any]:
+    operation = route.operation
+    summary, _, rest = (inspect.getdoc(route.view) or "").partition("\n")
     found: dict[str, Any] = {
-        "operationId": endpoint.removeprefix("api."),
-        "summary": told.split("\n")[0],
-        "tags": [path.split("/")[3]],
-        "parameters": [
-            *({"name": each, "in": "path", "required": True, "schema": NAME} for each in names),
-            *({"name": n, "in": "query", "schema": dict(s)} for n, s in operation.query.items()),
-            *({"name": n, "in": "header", "schema": dict(s)} for n, s in operation.headers.items()),
-        ],
-        "responses": _responses(operation, bool(names)),
+        "operationId": route.endpoint.removeprefix("api."),
+        "summary": summary,
+        "description": " ".join([*rest.split(), _who(operation)]),
+        "tags": [_tag(route)],
+        "parameters": _parameters(route),
+        "responses": _responses(route, schemas),
     }
-    found["security"] = [] if operation.public else [{"token": list(needed(endpoint, method))}]
+    found["security"] = [] if operation.public else [{"token": list(needed(route.endpoint, route.method))}]
+    if operation.roles:
+        found["x-roles"] = list(operation.roles)
     if operation.body is not None:
-        schema = {"$ref": REFERENCE.format(model=operation.body.__name__)}
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        content: dict[str, Any] = {"schema": dict(schemas[operation.body])}
+        recorded = examples().get(route.label, {})
+        if "request" in recorded:
+            content["example"] = recorded["request"]
+        found["requestBody"] = {"required": True, "content": {_JSON: content}}
     if operation.file:
         binary = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
         found["requestBody"] = {"required": True, "content": binary}
     return found
 
 
-def _responses(operation: Operation, names_something: bool) -> dict[str, Any]:
-    content = {
-        media_type: {"schema": dict(operation.answer) if media_type == "application/json" else {}}
-        for media_type in operation.media_types
-    }
-    refusals = {*operation.refusals, 401, 503}
+def _who(operation: Operation) -> str:
+    if operation.public:
+        return "For everybody, without a token."
+    if operation.roles:
+        return f"Needs the role {' or '.join(operation.roles)}."
+    return "For everybody with a token; what is answered depends on the role."
+
+
+def _parameters(route: Route) -> list[dict[str, Any]]:
+    operation = route.operation
+    query, headers = dict(operation.query), dict(operation.headers)
+    if isinstance(operation.answer, Listing) and operation.answer.paged:
+        query |= {"limit": LIMIT, "cursor": CURSOR}
+    if operation.keyed:
+        headers["Idempotency-Key"] = KEY
+    if operation.if_match:
+        headers["If-Match"] = ETAG
+    if _is_conditional(route):
+        headers["If-None-Match"] = ETAG
+    return [
+        *({"name": each, "in": "path", "required": True, "schema": NAME} for each in route.names),
+        *(_parameter(name, "query", schema) for name, schema in query.items()),
+        *(_parameter(name, "header", schema) for name, schema in headers.items()),
+    ]
+
+
+def _parameter(name: str, place: str, schema: Schema) -> dict[str, Any]:
+    found = {"name": name, "in": place, "required": False, "schema": dict(schema)}
+    about = schema.get("description") or _ABOUT_PARAMETERS.get(name)
+    return found | ({"description": about} if about else {})
+
+
+_ABOUT_PARAMETERS = {
+    "limit": "rows of a page",
+    "If-Match": "the ETag of what is changed: 412 where somebody has changed it since",
+    "If-None-Match": "the ETag of what the asker has: 304 where it is still so",
+}
+
+
+def _is_conditional(route: Route) -> bool:
+    return route.method == "GET" and _JSON in route.operation.media_types
+
+
+def _responses(route: Route, schemas: Mapping[type[BaseModel], Schema]) -> dict[str, Any]:
+    operation = route.operation
+    recorded = examples().get(route.label, {}).get("responses", {})
+    found: dict[str, Any] = {}
+    for status, answer in route.answers.items():
+        content: dict[str, Any] = {}
+        for media_type in operation.media_types:
+            content[media_type] = {"schema": _schema(answer, schemas) if media_type == _JSON else {}}
+            if media_type == _JSON and str(status) in recorded:
+                content[media_type]["example"] = recorded[str(status)]
+        found[str(status)] = {"description": _MEANINGS.get(status) or HTTPStatus(status).phrase}
+        found[str(status)] |= {"headers": _headers(route, status), "content": content}
+    if _is_conditional(route):
+        found["304"] = {"description": _MEANINGS[304], "headers": _references("ETag")}
+    for status in sorted(_refusals(route)):
+        content = {"schema": dict(schemas[Problem])}
+        content["example"] = recorded.get(str(status)) or _example_problem(status)
+        found[str(status)] = {"description": _MEANINGS[status], "content": {_PROBLEM: content}}
+        if status in _REFUSAL_HEADERS:
+            found[str(status)]["headers"] = _references(_REFUSAL_HEADERS[status])
+    return found
+
+
+def _refusals(route: Route) -> set[int]:
+    operation = route.operation
+    refusals = {*operation.refusals, 429, 500, 503}
     if not operation.public:
-        refusals |= {403}
-    if names_something:
+        refusals |= {401, 403}
+    if route.names:
         refusals |= {404}
     if operation.body is not None:
-        refusals |= {409, 413, 422}
-    if operation.query or operation.headers or names_something:
+        refusals |= {409, 413, 415, 422}
+    if operation.query or operation.headers or route.names or operation.keyed:
         refusals |= {422}
-    problem = {"content": {_PROBLEM: {"schema": {"$ref": REFERENCE.format(model="Problem")}}}}
-    done = [status for status in (operation.status, operation.or_status) if status is not None]
-    return {
-        **{str(status): {"description": "done", "content": content} for status in done},
-        **{str(status): {"description": _MEANINGS[status], **problem} for status in sorted(refusals)},
-    }
+    if isinstance(operation.answer, Listing) and operation.answer.paged:
+        refusals |= {422}
+    if operation.keyed:
+        refusals |= {409}
+    if operation.if_match:
+        refusals |= {412}
+    return refusals
+
+
+def _headers(route: Route, status: int) -> dict[str, Any]:
+    names = []
+    if _is_conditional(route):
+        names.append("ETag")
+    if isinstance(route.operation.answer, Listing) and route.operation.answer.paged:
+        names.append("Link")
+    if status == 201 and route.operation.located:
+        names.append("Location")
+    return _references(*names)
+
+
+def _references(*names: str) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def _header(description: str, *, required: bool = False) -> dict[str, Any]:
+    return {"description": description, "required": required, "schema": TEXT}
+
+
+_HEADERS = {
+    "ETag": _header("strong: names these very bytes", required=True),
+    "Link": _header("the address of the next page, rel=next; absent on the last page"),
+    "Location": _header("the address of what was made", required=True),
+    "Retry-After": _header("seconds to wait", required=True),
+    "WWW-Authenticate": _header("Bearer", required=True),
+}
+_REFUSAL_HEADERS = {401: "WWW-Authenticate", 429: "Retry-After", 503: "Retry-After"}
+
+
+def _example_problem(status: int) -> dict[str, Any]:
+    from web.errors import problem
+
+    return problem(status)
 
 
 _MEANINGS = {
+    200: "done",
+    201: "made",
+    202: "accepted: it takes effect later",
+    304: "what the asker has is still so",
     401: "not signed in",
     403: "the role or the policy forbids it",
     404: "no such thing, or not for you",
     409: "the state of the thing, or of the idempotency key, forbids it",
+    412: "it was changed since the asker looked: read it again",
     413: "more than 1 MiB, or than a file may have",
+    415: "the body is not sent as application/json",
     422: "the fields that are wrong, and what is allowed",
-    429: "too many failures: `Retry-After` says how many seconds to wait",
-    503: "the server is not ready",
+    429: "too many requests, or failures to sign in: `Retry-After` says how long to wait",
+    500: "not foreseen; the log has it under the reference that the answer names",
+    503: "the database is away: try again in a moment",
     507: "the disk is full",
 }

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from accountant import people, registry, sign_ins
 from accountant.core.errors import NotPermitted, invalid
-from web.api import api
+from web.api import answers, api
 from web.api.bodies import Body, read, read_choice, read_count, read_id, read_limit
 from web.api.openapi import LIMIT, OBJECT, Operation, describe, listing
 from web.app import engine
@@ -60,7 +60,7 @@ class NewToken(Body):
 
 
 @api.post("/session")
-@describe(Operation(body=Credentials, status=201, public=True, refusals=(403, 429)))
+@describe(Operation(body=Credentials, status=201, public=True, answer=answers.SignedIn, refusals=(401, 403)))
 def sign_in() -> tuple[Response, int]:
     """A new token with every scope for a name and password; it is shown once."""
     body = read(Credentials)
@@ -78,7 +78,7 @@ def sign_in() -> tuple[Response, int]:
 
 
 @api.get("/me")
-@describe(Operation())
+@describe(Operation(answer=answers.Me))
 def me() -> Response:
     """Whose token this is, and what it may do."""
     actor = current_actor()

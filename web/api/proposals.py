@@ -6,11 +6,13 @@ from flask import Response, jsonify
 from pydantic import Field
 
 from accountant import proposals
-from web.api import api
-from web.api.bodies import Body, read, read_choice, read_id, read_limit
-from web.api.datasets import Figure
-from web.api.jobs import Reason
-from web.api.openapi import LIMIT, Operation, Schema, describe, listing
+from web.api import answers, api
+from web.api.bodies import Body, read, read_choice, read_id
+from web.api.datasets import OVERSEERS, Figure
+from web.api.jobs import NEWEST_FIRST, Reason
+from web.api.once import read_once
+from web.api.openapi import Operation, Schema, describe, listing
+from web.api.paging import page, read_window
 from web.app import engine
 from web.auth import current_actor
 
@@ -28,22 +30,30 @@ class ChargeCorrection(Body):
 
 
 @api.get("/proposals")
-@describe(Operation(query={"state": STATE, "limit": LIMIT}, answer=listing("proposals")))
+@describe(
+    Operation(
+        query={"state": STATE}, answer=listing("proposals", answers.Proposal, paged=True), roles=OVERSEERS
+    )
+)
 def list_proposals() -> Response:
     """Open proposals, or those of a state, newest first."""
     state = read_choice("state", STATES) or "open"
-    return jsonify(proposals=proposals.listing(engine(), current_actor(), state=state, limit=read_limit()))
+    window = read_window(NEWEST_FIRST)
+    found = proposals.listing(engine(), current_actor(), state=state, **window.reads)
+    return page("proposals", found, window)
 
 
 @api.get("/proposals/<proposal>")
-@describe(Operation())
+@describe(Operation(answer=answers.Proposal, roles=OVERSEERS))
 def proposal(proposal: str) -> Response:
     """One proposal."""
     return jsonify(proposals.show(engine(), read_id(proposal, "proposal"), current_actor()))
 
 
 @api.post("/jobs/<job>/correct")
-@describe(Operation(body=ChargeCorrection, status=202))
+@describe(
+    Operation(body=ChargeCorrection, keyed=True, status=202, answer=answers.Proposed, roles=("steward",))
+)
 def correct(job: str) -> tuple[Response, int]:
     """Propose a correction of a job's charge; another steward confirms it."""
     actor = current_actor()
@@ -51,13 +61,19 @@ def correct(job: str) -> tuple[Response, int]:
     job_id, body = read_id(job), read(ChargeCorrection)
     event: object = "reserved" if body.event is None else body.event
     found = proposals.correct(
-        engine(), job_id, actor, body.reason, event=None if body.nothing else event, ex_post=body.ex_post
+        engine(),
+        job_id,
+        actor,
+        body.reason,
+        event=None if body.nothing else event,
+        ex_post=body.ex_post,
+        once=read_once(body),
     )
     return jsonify(proposal=proposals.show(engine(), found, actor)), 202
 
 
 @api.post("/proposals/<proposal>/confirm")
-@describe(Operation(body=Reason))
+@describe(Operation(body=Reason, answer=answers.Proposal, roles=("steward",)))
 def confirm(proposal: str) -> Response:
     """Confirm somebody else's proposal: its entry is written."""
     actor, found = current_actor(), read_id(proposal, "proposal")
@@ -66,7 +82,7 @@ def confirm(proposal: str) -> Response:
 
 
 @api.post("/proposals/<proposal>/withdraw")
-@describe(Operation(body=Reason))
+@describe(Operation(body=Reason, answer=answers.Proposal, roles=("steward",)))
 def withdraw(proposal: str) -> Response:
     """Close a proposal without effect."""
     actor, found = current_actor(), read_id(proposal, "proposal")

@@ -7,6 +7,7 @@ def register_pages(app: Flask) -> None:
     """Hang every page on the application, with what their templates need."""
     from web.views import (
         account,
+        api_docs,
         artifacts,
         asking,
         auditing,
@@ -29,7 +30,19 @@ def register_pages(app: Flask) -> None:
     )
 
     nouns = (
-        *(sign_in, datasets, asking, wizard, policies, spending, jobs, offers, corrections, artifacts),
+        *(
+            api_docs,
+            sign_in,
+            datasets,
+            asking,
+            wizard,
+            policies,
+            spending,
+            jobs,
+            offers,
+            corrections,
+            artifacts,
+        ),
         *(auditing, inbox, models, corpora, account, people, uploads, hooks),
     )
     for module in nouns:

@@ -1,0 +1,50 @@
+"""Conditional requests: every JSON answer to GET names its bytes, and changes can say what they change.
+
+The ETag is strong: from the SHA-256 of the body. An asker who sends it back as If-None-Match hears 304 while
+nothing has changed; a change that sends If-Match is refused with 412 where somebody else was faster.
+"""
+
+import hashlib
+from collections.abc import Callable
+
+from flask import Response, request
+from werkzeug.exceptions import PreconditionFailed
+
+_JSON = "application/json"
+
+
+def etag(body: bytes) -> str:
+    """The strong ETag of a body, without its quotes."""
+    return hashlib.sha256(body).hexdigest()[:40]
+
+
+def add_etag(response: Response) -> Response:
+    """After a GET: the ETag of a JSON answer, or 304 where the asker has these very bytes."""
+    if request.method not in ("GET", "HEAD") or response.status_code != 200:
+        return response
+    # What one person may see another may not: no cache gives it on, and none keeps it unasked.
+    response.headers["Cache-Control"] = "private, no-cache"
+    response.vary.add("Authorization")
+    if response.mimetype == _JSON and not response.is_streamed:
+        response.set_etag(etag(response.get_data()))
+    if response.get_etag()[0] is not None:
+        response.make_conditional(request)
+    return response
+
+
+def matcher() -> Callable[[bytes], None] | None:
+    """What checks the present body of what is changed against the request's If-Match; None: it has none.
+
+    The check raises PreconditionFailed (412). It must run under the lock under which the change is made.
+    """
+    wanted = request.if_match
+    if not wanted:
+        return None
+
+    def check(body: bytes) -> None:
+        if not wanted.contains(etag(body)):  # strong comparison: a weak ETag matches nothing
+            raise PreconditionFailed(
+                "somebody has changed it since you read it: read it again, and decide on what it is now"
+            )
+
+    return check
