@@ -34,7 +34,7 @@ from web.passwords import (
         "8f!kQ2#zL0@pW7$x",
         "x" * 10 + "some other thing",
         "monkey dragon sunshine princess football shadow",  # six words, whichever they are
-        new_password(),
+        pytest.param(new_password(), id="a generated one"),
     ],
 )
 def test_a_long_password_of_any_kind_will_do(password):
