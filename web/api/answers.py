@@ -264,6 +264,24 @@ class FilterStep(Answer):
     kind: str
     before: float
     after: float | None
+    closed: bool
+    limit: Decimal
+    cost: Decimal | None
+    left: Decimal
+    left_after: Decimal | None
+
+
+class OtherStep(Answer):
+    """The same of another account: ex-post, secrets, a cap of the policy."""
+
+    name: str
+    unit: str
+    limit: Decimal | None
+    left: Decimal | None
+    cost: Decimal | None
+    left_after: Decimal | None
+    before: float | None
+    after: float | None
 
 
 class OnDataset(Answer):
@@ -273,6 +291,7 @@ class OnDataset(Answer):
     decision: Literal["Admitted", "NeedsApproval", "Refused"]
     refusal: Refusal | Annotated[Json, Field(max_length=0)] = Field(description="empty unless Refused")
     filters: list[FilterStep]
+    currencies: list[OtherStep]
     jobs_of_this_shape: int | None = Field(description="how many more would fit; null: it is free")
 
 

@@ -16,6 +16,7 @@ from web.passwords import MIN_PASSWORD, hash_password, new_password
 
 TOKEN_DAYS = 30
 _LARGEST = 2**63 - 1
+NEXT = {"type": ["string", "null"]}
 _NAME = {"type": "string", "description": "how the name begins"}
 _PASSWORD = f"at least {MIN_PASSWORD} characters of any kind"
 
@@ -138,7 +139,7 @@ def revoke_token(token: str) -> Response:
             "before": {"type": "integer", "minimum": 1},
             "limit": LIMIT,
         },
-        answer=listing("sign_ins"),
+        answer=listing("sign_ins", next={"type": ["integer", "null"]}),
     )
 )
 def sign_in_log() -> Response:
@@ -169,7 +170,7 @@ def sign_in_log() -> Response:
             "after": {"type": "string", "description": "the name where the last page ended"},
             "limit": {**LIMIT, "default": 200},
         },
-        answer=listing("users"),
+        answer=listing("users", next=NEXT),
     )
 )
 def users() -> Response:
