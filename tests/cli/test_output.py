@@ -282,7 +282,7 @@ def test_the_help_loads_no_price_and_no_server() -> None:
 def test_to_pandas_without_pandas_says_what_to_do() -> None:
     code = (
         "import sys; sys.modules['pandas'] = None\n"
-        "import exchequer\n"
+        "import web.client as exchequer\n"
         "from web.client.jobs import Job\n"
         "job = object.__new__(Job)\n"
         "try: job.to_pandas()\n"
@@ -300,10 +300,7 @@ def test_pandas_is_named_in_one_function_only() -> None:
 
 
 def test_typed_errors_are_reachable_by_one_name() -> None:
-    import exchequer
     import web.client
 
-    assert exchequer.NotFound is NotFound
-    assert sorted(exchequer.__all__) == sorted(web.client.__all__)
-    assert (ROOT / "exchequer" / "py.typed").exists()
+    assert web.client.NotFound is NotFound
     assert (ROOT / "web" / "py.typed").exists()

@@ -13,11 +13,11 @@ from flask import Flask
 from sqlalchemy import Engine
 from waitress import create_server
 
-import exchequer
+import web.client as exchequer
 from accountant import ledger, registry
 from accountant.ledger import Actor
-from exchequer import Client, Refused
 from tests.support import Bench
+from web.client import Client, Refused
 
 TEXTS = b'{"text": "a good place", "label": null, "complete": true}\n' * 3
 

@@ -1,6 +1,6 @@
-"""The Python client: `import exchequer` gives the same names.
+"""The Python client.
 
-    import exchequer
+    import web.client as exchequer
     client = exchequer.connect()                     # who `exchequer login` signed in
     dataset = client.dataset("notes")
     job = dataset.submit("noisy-count", {"epsilon": 0.1}, purpose="how many of each")
