@@ -38,8 +38,9 @@ lint: $(VENV)/.dev
 faults: $(VENV)/.dev            ## inject FAULTS faults into the real service; SEED=n replays a run
 	$(BIN)/python -m tests.faults --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
 
-mutations: $(VENV)/.dev         ## take each guard out and show that the harness notices
+mutations: $(VENV)/.dev         ## take each guard out and show that the harness, or a test, notices
 	$(BIN)/python -m tests.faults.mutations
+	$(BIN)/python -m tests.mechanism_mutations
 
 bench: $(VENV)/.dev             ## ratios in one run each; what they compare with is installed
 	$(PIP) install -q opendp==0.16.0 "faiss-cpu>=1.15"

@@ -35,7 +35,7 @@ from transformers import (
 
 from workers.aggregation import GRID, Mean, Median, grid_costs, mean_scores
 from workers.engine import Batch, Decoder, Shape, Sizes, prepare
-from workers.engine.sizing import MOST_ROWS
+from workers.engine.sizing import MOST_ROWS, pass_rows
 from workers.sampling import draw
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -113,7 +113,7 @@ class Bench:
         return kept
 
     def sizes(self, batches: int = 1) -> Sizes:
-        rows = min(MOST_ROWS[DEVICE.type], -(-len(self.contexts) * batches // 16) * 16)
+        rows = pass_rows(len(self.contexts) * batches, MOST_ROWS[DEVICE.type])
         return Sizes(rows, min(rows, 16), batches)
 
     def decoder(self, batches: int = 1, **more: Any) -> Decoder:

@@ -48,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--minutes", type=float, default=4.5)
+    parser.add_argument("--minutes", type=float, default=4.5, help="of this process's CPU time")
     parser.add_argument("--rate", type=float, default=1e-3)
     arguments = parser.parse_args()
     keep_memory()
@@ -60,8 +60,8 @@ def main() -> None:
     alike = related(texts)
     model = AutoModelForCausalLM.from_pretrained(arguments.model).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.rate, betas=(0.9, 0.98), weight_decay=0.1)
-    began, steps, running = time.monotonic(), 0, 0.0
-    while (progress := (time.monotonic() - began) / (60 * arguments.minutes)) < 1:
+    began, steps, running = time.process_time(), 0, 0.0
+    while (progress := (time.process_time() - began) / (60 * arguments.minutes)) < 1:
         for group in optimizer.param_groups:
             group["lr"] = arguments.rate * rate(progress)
         anchors = random.choices(range(len(texts)), k=ROWS)

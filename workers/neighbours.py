@@ -32,7 +32,8 @@ def unit(points: npt.ArrayLike) -> Floats:
     """Rows of length 1, float32 (n, d); one that has no direction, or NaN in it, becomes zero."""
     rows = np.ascontiguousarray(points, np.float32)
     factors = _factors(rows, 1.0)
-    made: Floats = rows * factors[:, None]
+    with np.errstate(invalid="ignore"):  # infinity times 0 is NaN, and zero in the next line
+        made: Floats = rows * factors[:, None]
     made[factors == 0] = 0
     return made
 

@@ -6,6 +6,7 @@ import torch
 from tests.workers.families import FAMILIES, LAYERS, VOCABULARY, WIDTH, family
 from workers.engine import HEAD, Batch, Decoder, Shape, Sizes, StructureError, hidden_states, prepare, sizes
 from workers.engine import decoder as decoding
+from workers.engine.sizing import pass_rows
 
 SHAPE = Shape(prefix=5, rest=20, text=8)
 LENGTHS = (1, 7, 20, 12, 20, 3, 9)
@@ -209,13 +210,21 @@ def test_what_smaller_passes_do_not_mend_goes_to_the_caller(monkeypatch, error):
 def test_sizes_follow_from_public_numbers_and_the_memory():
     model, _ = family("llama")
     ample = sizes(model.network, SHAPE, contexts=24, batches=10, memory=2**32)
-    assert (ample.batches, ample.rows, ample.reading) == (10, 64, 64)
+    assert (ample.batches, ample.rows, ample.reading) == (10, 80, 80)  # 240 contexts in three passes
     # A context takes 33 columns of 512 bytes and 388 bytes of logits; 7/8 of the memory is for these.
     tight = sizes(model.network, SHAPE, contexts=24, batches=10, memory=1_000_000)
     assert (tight.batches, tight.rows) == (2, 48)
     assert 1 <= tight.reading < tight.rows
     least = sizes(model.network, SHAPE, contexts=24, batches=10, memory=1)
     assert (least.batches, least.rows, least.reading) == (1, 16, 1)
+
+
+@pytest.mark.parametrize(
+    ("contexts", "rows"), [(1, 16), (64, 64), (65, 80), (96, 96), (97, 64), (128, 64), (200, 80)]
+)
+def test_passes_are_even_and_of_whole_tiles(contexts, rows):
+    """65 contexts in passes of 64 would be two, and the second nearly empty."""
+    assert pass_rows(contexts, most=96) == rows
 
 
 # --- hidden states, steering, soft prompts ---------------------------------------------------------

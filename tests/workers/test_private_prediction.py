@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from accountant.core import mechanisms
-from accountant.core.budget import EPSILON_UNITS
+from accountant.core.budget import EPSILON_UNITS, float_up
 from accountant.core.errors import MeterExceeded
 from accountant.core.events import FREE, releases
 from accountant.core.mechanisms.private_prediction import shift
@@ -120,6 +120,31 @@ def test_each_text_of_a_batch_begins_from_its_prompts(model, monkeypatch):
     _, texts, _, _ = run(model, parameters, data, Terms())
     assert len(texts) >= 4
     assert all(texts[0].text.startswith(each.text) for each in texts)
+
+
+def test_the_mean_is_drawn_at_the_priced_clip_temperature_and_public_batch_size(model, monkeypatch):
+    """What reaches the meter against plain passes; a record that fills the clip moves it by the price."""
+    seen = []
+
+    def catch(self, scores, scale, event):
+        seen.append((scores, scale, event))
+        return int(np.argmax(scores))
+
+    monkeypatch.setattr("workers.meter.Branch.sample_token", catch)
+    data = Records((None,), reviews(5), b"k" * 32)  # fewer than the public size
+    raw = {"tokens_per_batch": 2, "batches_per_label": 1, "batch_size": 7, "clip": 2.5, "temperature": 0.8}
+    parsed, _, _, _ = run(model, raw, data, Terms())
+    prompt = Prompt(model.tokenizer, parsed.template, None)
+    token: list[int] = []
+    for scores, scale, event in seen:
+        assert float_up(GRID * scale) == event.shift == float_up(shift(parsed, Terms()))
+        ids = [prompt.tokens(text, parsed.record_tokens) + token for text in data.batches(1)[None, 0]]
+        with torch.inference_mode():
+            logits = torch.stack([model.network(torch.tensor([each])).logits[0, -1] for each in ids])
+        clipped = (logits - logits.amax(dim=1, keepdim=True) + 2.5).clamp(-2.5, 2.5).double()
+        mean = clipped.sum(dim=0).numpy() / 7 / 0.8
+        assert scores * float(scale) == pytest.approx(mean, abs=1e-3)
+        token.append(int(np.argmax(scores)))
 
 
 @pytest.mark.parametrize("size", [0, 1, 20])

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-#: Rows beyond which a forward pass gets no faster per row: weights are read once a pass.
-MOST_ROWS = {"cpu": 64, "cuda": 256}
+#: Rows beyond which a forward pass gets hardly faster per row: weights are read once a pass.
+MOST_ROWS = {"cpu": 96, "cuda": 256}
 
 #: Rows are a multiple of this: kernels work on tiles.
 TILE = 16
@@ -71,12 +71,21 @@ def sizes(network: Any, shape: Shape, contexts: int, batches: int, memory: int) 
     working = memory // WORKING_SHARE
     together = (memory - working) // (contexts * (cache_bytes(network, shape.capacity) + logits))
     together = max(1, min(together, batches))
-    wanted = -(-together * contexts // TILE) * TILE
-    rows = min(MOST_ROWS[network.device.type if network.device.type in MOST_ROWS else "cuda"], wanted)
+    most = MOST_ROWS[network.device.type if network.device.type in MOST_ROWS else "cuda"]
+    rows = pass_rows(together * contexts, most)
     while rows > TILE and 2 * rows * logits > working:
         rows //= 2
     reading = max(1, min(rows, working // reading_bytes(network, shape)))
     return Sizes(rows, reading, together)
+
+
+def pass_rows(contexts: int, most: int) -> int:
+    """Rows of a pass, whole tiles and `most` at the most, so that passes over `contexts` are about even.
+
+    65 contexts in passes of 64 would be two of them, and the second empty but for one row.
+    """
+    passes = -(-contexts // most)
+    return -(-contexts // (passes * TILE)) * TILE
 
 
 def default_memory(device: torch.device) -> int:

@@ -27,14 +27,14 @@ read once. A private context with NaN among its logits contributes zero.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import torch
 
 from accountant.core.mechanisms.invisible_ink import InvisibleInk, token_event, tokens
 from accountant.core.pricing import Terms
-from workers.aggregation import GRID, Scores
+from workers.aggregation import COLUMNS, GRID, Scores
 from workers.engine import Batch, Decoder, Shape, sizes
 from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
 from workers.meter import Branch, Meter
@@ -146,11 +146,18 @@ def top_k_plus(public: torch.Tensor, parameters: InvisibleInk) -> Candidates:
 def difference_steps(logits: torch.Tensor, public: torch.Tensor, clip: float) -> torch.Tensor:
     """Sum over contexts of clip(logits - public, -c, c), in multiples of c / GRID: whole float64 (n,).
 
-    `logits`: (contexts, n), `public`: (n,), of the same tokens. A context with NaN contributes zero.
+    `logits`: (contexts, n), `public`: (n,), finite, of the same tokens. A context with NaN contributes zero.
     """
-    apart = (logits - public).double()
-    steps = (apart.clamp(-clip, clip) * (GRID / clip)).round().clamp(-GRID, GRID)
-    return torch.where(apart.isnan().any(dim=1, keepdim=True), 0.0, steps).sum(dim=0)
+    dead = logits.amax(dim=1).isnan()
+    if dead.any():
+        logits = logits[~dead]
+    total = torch.zeros(len(public), dtype=torch.float64, device=public.device)
+    width = COLUMNS if logits.device.type == "cpu" else max(1, len(public))
+    for first in range(0, len(public), width):
+        piece = slice(first, first + width)
+        steps = (logits[:, piece] - public[piece]).double().mul_(GRID / clip).round_().clamp_(-GRID, GRID)
+        total[piece] = steps.sum(dim=0)
+    return total
 
 
 @dataclass(frozen=True)
@@ -176,9 +183,12 @@ class _Pair:
         public = [each.public_batch() for each in prompts]
         network, room = model.network, model.memory_bytes
         apart = Shape(max(len(batch.prefix) for batch in public), 1, parameters.max_tokens)
-        chosen = sizes(network, shape, parameters.batch_size + 1, len(private), room)
+        chosen = sizes(network, shape, parameters.batch_size, len(private), room)
         self.private = Decoder(model.structure, private, shape, chosen)
-        self.public = Decoder(model.structure, public, apart, sizes(network, apart, 1, len(public), room))
+        alone = sizes(network, apart, 1, len(public), room)
+        # How many there are is public, so no row of theirs has to be filled up.
+        alone = replace(alone, rows=min(alone.rows, len(public)))
+        self.public = Decoder(model.structure, public, apart, alone)
 
     def read(self) -> dict[int, _Law]:
         """Read all prompts; what the first token of each batch's texts is drawn from."""
@@ -201,7 +211,9 @@ class _Pair:
         sums = {number: torch.zeros_like(each.logits).double() for number, each in candidates.items()}
         for number, logits in private:
             each = candidates[number]
-            sums[number] += difference_steps(logits[:, each.tokens], each.logits, self.parameters.clip)
+            sums[number] += difference_steps(
+                logits.index_select(1, each.tokens), each.logits, self.parameters.clip
+            )
         return {
             number: _Law(each.tokens, each.scores + sums[number].long().cpu().numpy())
             for number, each in candidates.items()

@@ -85,7 +85,8 @@ class Runner:
         contexts = Contexts(parameters, model.tokenizer, records.labels, public)
         found = list(contexts.of(records, places).items())
         shape = shape_of(parameters, contexts.prompts.values())
-        chosen = sizes(model.network, shape, parameters.batch_size, len(found), model.memory_bytes)
+        many = parameters.batch_size + contexts.public_count
+        chosen = sizes(model.network, shape, many, len(found), model.memory_bytes)
         for first in range(0, len(found), chosen.batches):
             group = found[first : first + chosen.batches]
             writers, batches = [], []
@@ -158,6 +159,13 @@ class Contexts:
         shown = [*self.public(label), *examples]
         prefix = _shared(prompt)
         return Batch([prompt.tokens(one, cut, two)[len(prefix) :] for one, two in shown], prefix)
+
+    @property
+    def public_count(self) -> int:
+        """How many contexts `public` shows."""
+        if self.parameters.aggregation != "median":
+            return 0
+        return 1 if self.corpus is None else self.parameters.public_contexts
 
     def public(self, label: str | None) -> list[Example]:
         """What the median's public contexts show; one stands for all where nothing public is named."""

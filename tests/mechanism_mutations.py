@@ -1,0 +1,313 @@
+"""Mutation proof of the mechanisms: each guard taken out alone, and a fast test has to fail.
+
+    python -m tests.mechanism_mutations [--only TEXT]     # exits with 1 where nothing noticed
+
+A mutation is a text in a source file and what stands there instead, in a copy of the project. One whose text
+is no longer there is an error, so that the list keeps up with the code.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("accountant", "workers", "web", "benchmarks", "migrations", "examples", "tests")
+
+PRICES, PREDICTION = (
+    "accountant/core/mechanisms/epsvec.py",
+    "accountant/core/mechanisms/private_prediction.py",
+)
+VECTORS, SHOTS = "workers/mechanisms/epsvec/vectors.py", "workers/mechanisms/epsvec/shots.py"
+RUNNER, INK = "workers/mechanisms/private_prediction.py", "workers/mechanisms/invisible_ink.py"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """`file`: where `text` stands once and is replaced by `instead`. `tests`: what has to fail."""
+
+    title: str
+    file: str
+    text: str
+    instead: str
+    tests: str
+
+
+MUTATIONS = (
+    Mutation(
+        "lowest-hash without its factor 2",
+        PREDICTION,
+        'changed = 2 if parameters.context_partner == "lowest-hash" else 1',
+        "changed = 1",
+        "tests/core/test_prices.py tests/workers/test_clustering.py",
+    ),
+    Mutation(
+        "private prediction's shift without the records of a unit",
+        PREDICTION,
+        "Fraction(parameters.clip) / parameters.batch_size * terms.max_records_per_unit",
+        "Fraction(parameters.clip) / parameters.batch_size",
+        "tests/core/test_prices.py tests/workers/test_clustering.py",
+    ),
+    Mutation(
+        "batches filled in turn, not by a keyed hash",
+        "workers/records.py",
+        'index = first + pick(keyed_hash(self.key, "batch", record.unit), many)',
+        "index = first + number % many",
+        "tests/workers/test_records.py tests/workers/test_clustering.py",
+    ),
+    Mutation(
+        "batches by the record instead of its unit",
+        "workers/records.py",
+        'pick(keyed_hash(self.key, "batch", record.unit), many)',
+        'pick(keyed_hash(self.key, "batch", record.text), many)',
+        "tests/workers/test_records.py tests/workers/test_clustering.py",
+    ),
+    Mutation(
+        "an exact slot that serves with three",
+        "workers/records.py",
+        "if len(texts) == 2 or (lowest and len(texts) > 2)",
+        "if len(texts) >= 2",
+        "tests/workers/test_clustering.py",
+    ),
+    Mutation(
+        "the mean divided by what a batch holds",
+        RUNNER,
+        "self.scale = step / parameters.batch_size",
+        "self.scale = step / max(1, parameters.batch_size - 1)",
+        "tests/workers/test_private_prediction.py tests/workers/test_contexts.py",
+    ),
+    Mutation(
+        "tokens drawn at another temperature than is priced",
+        RUNNER,
+        "step = Fraction(parameters.clip) / (GRID * Fraction(parameters.temperature))",
+        "step = Fraction(parameters.clip) / GRID",
+        "tests/workers/test_private_prediction.py tests/workers/test_contexts.py",
+    ),
+    Mutation(
+        "logits clipped at another norm than is priced",
+        RUNNER,
+        "self.mean = Mean(parameters.clip, vocabulary)",
+        "self.mean = Mean(2 * parameters.clip, vocabulary)",
+        "tests/workers/test_private_prediction.py tests/workers/test_contexts.py",
+    ),
+    Mutation(
+        "invisible-ink at another temperature than is priced",
+        INK,
+        "GRID * parameters.batch_size * Fraction(parameters.temperature)",
+        "GRID * parameters.batch_size",
+        "tests/workers/test_invisible_ink.py",
+    ),
+    Mutation(
+        "invisible-ink's differences unclipped",
+        INK,
+        ".mul_(GRID / clip).round_().clamp_(-GRID, GRID)",
+        ".mul_(GRID / clip).round_()",
+        "tests/workers/test_invisible_ink.py",
+    ),
+    Mutation(
+        "invisible-ink's candidates by private logits",
+        INK,
+        "candidates = {number: top_k_plus(logits[0], self.parameters) for number, logits in public}",
+        "private = list(private)\n"
+        "        first = {number: logits.mean(dim=0) for number, logits in reversed(private)}\n"
+        "        candidates = {\n"
+        "            number: top_k_plus(first.get(number, logits[0]), self.parameters)\n"
+        "            for number, logits in public\n"
+        "        }",
+        "tests/workers/test_invisible_ink.py",
+    ),
+    Mutation(
+        "the median's ends moved inward",
+        "workers/aggregation.py",
+        "return low + middle, 2 * middle, middle + high",
+        "return 2 * middle, 2 * middle, middle + high",
+        "tests/workers/test_median_costs.py",
+    ),
+    Mutation(
+        "the median's even ends moved inward",
+        "workers/aggregation.py",
+        "return 2 * low, low + high, 2 * high",
+        "return 2 * low, low + high, low + high",
+        "tests/workers/test_median_costs.py",
+    ),
+    Mutation(
+        "a cost of the median that is rounded down",
+        "workers/aggregation.py",
+        "return cost + slack",
+        "return cost - slack",
+        "tests/workers/test_median_costs.py tests/workers/test_aggregation.py",
+    ),
+    Mutation(
+        "a record counted for two centres",
+        "workers/clustering.py",
+        "return np.stack([votes(pieces, centres) for pieces in pieces_of.values()])",
+        "return np.stack([votes(pieces, centres, min(2, len(centres))) for pieces in pieces_of.values()])",
+        "tests/workers/test_clustering.py",
+    ),
+    Mutation(
+        "cluster counts without the records of a unit",
+        PREDICTION,
+        "return doubled(terms) * terms.max_records_per_unit",
+        "return doubled(terms)",
+        "tests/workers/test_clustering.py tests/workers/test_contexts.py",
+    ),
+    Mutation(
+        "a histogram whose noise is drawn twice under one price",
+        RUNNER,
+        "kept = clusters_per_label(parameters, terms)",
+        "noisy = meter.laplace(counts, count_sensitivity(terms), cluster_event(parameters))\n"
+        "    kept = clusters_per_label(parameters, terms)",
+        "tests/workers/test_contexts.py",
+    ),
+    Mutation(
+        "a record counted for two candidates",
+        SHOTS,
+        "votes(_centred(embedder.embed(own, tokens), centre, check), places - centre)",
+        "votes(_centred(embedder.embed(own, tokens), centre, check), places - centre, min(2, len(texts)))",
+        "tests/workers/test_epsvec_influence.py",
+    ),
+    Mutation(
+        "candidates' counts without the records of a unit",
+        SHOTS,
+        "sensitivity = terms.max_records_per_unit * root",
+        "sensitivity = root",
+        "tests/workers/test_epsvec.py",
+    ),
+    Mutation(
+        "vectors without the records of a unit",
+        VECTORS,
+        "Fraction(doubled(terms) * terms.max_records_per_unit * GRID)",
+        "Fraction(doubled(terms) * GRID)",
+        "tests/workers/test_epsvec.py",
+    ),
+    Mutation(
+        "vectors without the factor 2 of replace-one",
+        VECTORS,
+        "Fraction(doubled(terms) * terms.max_records_per_unit * GRID)",
+        "Fraction(terms.max_records_per_unit * GRID)",
+        "tests/workers/test_epsvec.py",
+    ),
+    Mutation(
+        "everybody takes part for the price of a sample",
+        VECTORS,
+        "if coin(rate) for record in unit]",
+        "for record in unit]",
+        "tests/workers/test_epsvec_influence.py",
+    ),
+    Mutation(
+        "a coin for each record of a unit",
+        VECTORS,
+        "if terms.max_records_per_unit == 1:\n        return [[record] for record in records]",
+        "if terms.max_records_per_unit:\n        return [[record] for record in records]",
+        "tests/workers/test_epsvec_influence.py",
+    ),
+    Mutation(
+        "a coin of 53 bits",
+        VECTORS,
+        "return secrets.randbits(denominator.bit_length() - 1) < numerator if denominator > 1 else True",
+        "return secrets.randbits(53) < int(rate * 2**53)",
+        "tests/workers/test_epsvec_influence.py",
+    ),
+    Mutation(
+        "a sample charged as a plain Gaussian",
+        PRICES,
+        "return PoissonSampled(rate, whole)",
+        "return whole",
+        "tests/core/test_prices.py",
+    ),
+    Mutation(
+        "layers of one draw charged as one Gaussian",
+        PRICES,
+        'len(layer_range(parameters)) if parameters.clipping == "per-layer" else 1',
+        "1",
+        "tests/core/test_prices.py tests/workers/test_epsvec.py",
+    ),
+    Mutation(
+        "differences rounded to the nearest step",
+        VECTORS,
+        "return np.trunc(difference",
+        "return np.rint(difference",
+        "tests/workers/test_epsvec_influence.py",
+    ),
+    Mutation(
+        "partners by a record's place",
+        VECTORS,
+        "partner_of(record, key, len(view.partners))",
+        "own.index(record) % len(view.partners)",
+        "tests/workers/test_epsvec_influence.py",
+    ),
+    Mutation(
+        "a nearest neighbour computed with rounding",
+        "workers/neighbours.py",
+        "np.rint(made, out=made)",
+        "",
+        "tests/workers/test_neighbours.py",
+    ),
+    Mutation(
+        "a meter that draws before it looks",
+        "workers/meter.py",
+        "self._record(event, part)\n        return draw(scores, scale)",
+        "token = draw(scores, scale)\n        self._record(event, part)\n        return token",
+        "tests/workers/test_sampling_and_meter.py",
+    ),
+)
+
+
+def copy_to(folder: Path) -> None:
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+
+
+def noticed(folder: Path, mutation: Mutation) -> str | None:
+    """The first test that fails, or nothing. The source is put back."""
+    path = folder / mutation.file
+    source = path.read_text("utf-8")
+    if source.count(mutation.text) != 1:
+        raise SystemExit(f"{mutation.title}: its text stands {source.count(mutation.text)} times in the code")
+    path.write_text(source.replace(mutation.text, mutation.instead), "utf-8")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
+    try:
+        ran = subprocess.run(
+            [*command, *mutation.tests.split()],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(folder)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        path.write_text(source, "utf-8")
+    if ran.returncode == 0:
+        return None
+    failed = [line for line in ran.stdout.splitlines() if line.startswith("FAILED ")]
+    if ran.returncode != 1 or not failed:
+        raise SystemExit(
+            f"{mutation.title}: the tests could not run\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}"
+        )
+    return failed[0].split("::", 1)[1].split(" - ")[0].split("[")[0]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="part of the titles of those to try")
+    only = parser.parse_args().only
+    missed = 0
+    print("| taken out | what noticed |\n|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        copy_to(folder)
+        for mutation in MUTATIONS:
+            if only in mutation.title:
+                found = noticed(folder, mutation)
+                missed += found is None
+                print(f"| {mutation.title} | {f'`{found}`' if found else 'NOTHING'} |", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
