@@ -89,7 +89,9 @@ def test_a_blank_says_nothing_or_is_named():
     }
 
 
-@pytest.mark.parametrize("each", [mechanisms.get(name) for name in sorted(mechanisms.RUNNABLE)], ids=lambda each: each.id)
+@pytest.mark.parametrize(
+    "each", [mechanisms.get(name) for name in sorted(mechanisms.RUNNABLE)], ids=lambda each: each.id
+)
 def test_the_defaults_of_a_form_are_those_of_its_mechanism(each):
     document = each.parameters.model_json_schema()
     typed = {one.name: one.default for one in schema.inputs(document) if one.kind != "fixed"}
