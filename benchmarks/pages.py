@@ -1,98 +1,250 @@
-"""How long a page takes with a long history behind it, and how many statements it costs.
+"""How long every page takes with a long history behind it, and how many statements it costs.
 
-    python -m benchmarks.pages [--jobs 1000000] [--rounds 21] [--only jobs.listing …]
+    python -m benchmarks.pages [--entries 1000000] [--rounds 11] [--only WORD …] [--keep FOLDER]
 
-Fills an embedded PostgreSQL with one RESERVE entry for each job over two datasets, in all states and over a
-year, then asks every page and every API route that reads, as each role that may, in turn. Time is that of
-the application in this process, database included, network not: median and the slowest of ten. Statements
-are those of one answer.
+Fills an embedded PostgreSQL with a year of a service (long_history.py), then asks every address that is
+read, as each role that may take it: the addresses are those of the application's routes, and a route that is
+missing here is an error. Lists show 50 rows. Time is that of the application in this process, database
+included, network not: medians, each round beside one of /healthz, an answer that does nothing, so that the
+ratio says what a page costs whatever else the machine does.
 
-A page of 50 rows should take less than 100 ms, and no page may cost a statement for each row: the same
-routes are asked for 5 rows and for 50, and must cost as many statements.
+A page should take less than 100 ms. And no page may cost a statement for each row: the same addresses are
+asked before with 5 rows in every list, and must cost as many statements.
 """
 
 import argparse
+import os
+import shutil
 import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from flask import Flask, session
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import Engine, event, text
 
-from accountant import ledger, registry
+from accountant import registry, reports
+from accountant.database import connect
 from accountant.settings import Settings
-from benchmarks.admission import Ground, fill, new_ground, person, server
+from benchmarks.admission import Ground, new_ground
+from benchmarks.long_history import Size, make, person_named, things
+from tests.web.routes import API, PAGES
 from web.app import create_app
 from web.auth import start_session
+from web.local import Servers
 
 GOAL_MS = 100
+SMALL = Size(entries=600, listed=5, logged=5)
+ROLES = ("analyst", "steward", "auditor", "administrator")
 
-_STATES = """
-WITH numbered AS (SELECT id, row_number() OVER () AS n FROM jobs WHERE purpose = 'benchmark'),
-assigned AS (
-    SELECT id, n, CASE WHEN n <= 60 THEN 'awaiting_approval' WHEN n <= 80 THEN 'queued'
-        WHEN n % 20 = 0 THEN 'refused' WHEN n % 10 = 1 THEN 'failed' WHEN n % 10 = 2 THEN 'cancelled'
-        ELSE 'succeeded' END AS state FROM numbered)
-UPDATE jobs SET state = assigned.state,
-    created_at = clock_timestamp() - interval '1 year' + n * (interval '1 year' / :jobs),
-    finished_at = CASE WHEN n > 80 THEN clock_timestamp() END,
-    refusal = CASE WHEN assigned.state = 'refused' THEN cast(:refusal AS jsonb) END,
-    output_uri = CASE WHEN assigned.state = 'succeeded' THEN '/nowhere' END,
-    output_sha256 = CASE WHEN assigned.state = 'succeeded' THEN repeat('0', 64) END
-FROM assigned WHERE jobs.id = assigned.id
-"""
+#: What is read of each route: addresses with things of long_history.things in braces.
+ADDRESSES: dict[str, tuple[str, ...]] = {
+    "healthz": ("/healthz",),
+    "datasets.catalogue": ("/", "/?q=small", "/?mechanism=private-prediction", "/?q=nothing-of-this-name"),
+    "datasets.show": ("/datasets/{dataset}", "/datasets/tight"),
+    "spending.show": ("/datasets/{dataset}/spending",),
+    "policies.show": ("/datasets/{dataset}/policy",),
+    "asking.ask": ("/datasets/{dataset}/submit", "/datasets/{dataset}/submit?from={job}"),
+    "wizard.start": ("/add-dataset",),
+    "uploads.files": ("/uploads",),
+    "models.listing": ("/models",),
+    "corpora.listing": ("/corpora",),
+    "artifacts.listing": ("/artifacts", "/artifacts?dataset={dataset}"),
+    "jobs.listing": (
+        "/jobs",
+        "/jobs?state=failed",
+        "/jobs?state=awaiting_approval",
+        "/jobs?state=expired",
+        "/jobs?dataset={dataset}",
+        "/jobs?mechanism=private-prediction",
+        "/jobs?mechanism={rare}",
+        "/jobs?mechanism=epsvec",
+        "/jobs?mechanism={rare}&state=failed",
+        "/jobs?analyst={early}",
+        "/jobs?analyst={early}&state=succeeded",
+        "/jobs?dataset={dataset}&analyst={early}",
+        "/jobs?dataset={dataset}&state=refused",
+        "/jobs?dataset={dataset}&mechanism={rare}",
+        "/jobs?until={old}",
+        "/jobs?state=failed&until={old}",
+        "/jobs?before={before}",
+    ),
+    "jobs.states": ("/job-states",),
+    "jobs.show": ("/jobs/{job}",),
+    "jobs.live": ("/jobs/{job}/live",),
+    "jobs.result": ("/jobs/{job}/result",),
+    "jobs.output": ("/jobs/{job}/output.csv", "/jobs/{job}/output.parquet"),
+    "jobs.card": ("/jobs/{job}/card.md",),
+    "inbox.listing": ("/inbox",),
+    "inbox.changes": ("/inbox/changes?shown=",),
+    "auditing.listing": (
+        "/ledger",
+        "/ledger?dataset={dataset}",
+        "/ledger?before={dataset}:{middle}",
+        "/ledger?kind=COMMIT",
+        "/ledger?kind=ALLOW",
+        "/ledger?kind=VOID",
+        "/ledger?kind=REVERSAL",
+        "/ledger?kind=VOID&dataset={dataset}",
+        "/ledger?actor=analyst",
+        "/ledger?actor={early}",
+        "/ledger?actor=nobody",
+        "/ledger?actor={early}&dataset={dataset}",
+        "/ledger?actor=steward&dataset={dataset}",
+        "/ledger?actor={early}&kind=COMMIT",
+        "/ledger?mechanism=private-prediction",
+        "/ledger?mechanism={rare}",
+        "/ledger?mechanism=epsvec",
+        "/ledger?mechanism={rare}&dataset={dataset}",
+        "/ledger?mechanism=noisy-count&kind=VOID",
+        "/ledger?until={old}",
+        "/ledger?dataset={dataset}&until={old}",
+        "/ledger?job={job}",
+    ),
+    "auditing.entry": ("/ledger/{dataset}/100", "/ledger/{dataset}/{middle}"),
+    "auditing.hashed": ("/ledger/{dataset}/{middle}.json",),
+    "auditing.refusals": (
+        "/ledger/refusals",
+        "/ledger/refusals?dataset={dataset}",
+        "/ledger/refusals?cap=steward",
+        "/ledger/refusals?cap=project",
+        "/ledger/refusals?analyst={early}",
+        "/ledger/refusals?mechanism={rare}",
+    ),
+    "auditing.activity": (
+        "/ledger/activity",
+        "/ledger/activity?actor=steward",
+        "/ledger/activity?actor={early}",
+        "/ledger/activity?actor=nobody",
+        "/ledger/activity?dataset={dataset}",
+        "/ledger/activity?dataset=more-001",
+        "/ledger/activity?until={old}",
+        "/ledger/activity?what=decisions",
+        "/ledger/activity?what=refusals&actor=the%20policy",
+    ),
+    "auditing.signed": ("/ledger/checkpoints", "/ledger/checkpoints?dataset=more-001"),
+    "auditing.checkpoint_file": ("/ledger/checkpoints/{reference}.json",),
+    "auditing.keys": ("/ledger/keys",),
+    "auditing.keys_file": ("/ledger/keys.json",),
+    "auditing.exports": ("/ledger/exports", "/ledger/exports?dataset={dataset}"),
+    "auditing.report": ("/datasets/{dataset}/report", "/datasets/{dataset}/report?public=true"),
+    "people.listing": ("/people",),
+    "people.show": ("/people/{person}",),
+    "people.log": ("/sign-ins", "/sign-ins?name=analyst", "/sign-ins?outcome=wrong%20password"),
+    "account.show": ("/account",),
+    "account.password": ("/account/password",),
+    "account.tokens": ("/account/tokens",),
+    "hooks.listing": ("/settings/webhooks",),
+    "hooks.show": ("/settings/webhooks/{hook}",),
+    "sign_in.form": ("/sign-in",),
+    "api_docs.show": ("/api/docs",),
+    "api.me": ("/api/v1/me",),
+    "api.openapi": ("/api/v1/openapi.json",),
+    "api.keys": ("/api/v1/keys",),
+    "api.users": ("/api/v1/users?limit=50",),
+    "api.user": ("/api/v1/users/{person}",),
+    "api.tokens_of_user": ("/api/v1/users/{person}/tokens",),
+    "api.tokens": ("/api/v1/me/tokens",),
+    "api.sign_in_log": ("/api/v1/sign-ins?limit=50",),
+    "api.models": ("/api/v1/models?limit=50",),
+    "api.model": ("/api/v1/models/{model}",),
+    "api.mechanisms": ("/api/v1/mechanisms",),
+    "api.list_corpora": ("/api/v1/corpora?limit=50",),
+    "api.corpus": ("/api/v1/corpora/corpus-001",),
+    "api.datasets": ("/api/v1/datasets?limit=50",),
+    "api.dataset": ("/api/v1/datasets/{dataset}",),
+    "api.policy": ("/api/v1/datasets/{dataset}/policy",),
+    "api.entries": (
+        "/api/v1/datasets/{dataset}/ledger?limit=50",
+        "/api/v1/datasets/{dataset}/ledger?limit=50&before={middle}",
+    ),
+    "api.ex_post": ("/api/v1/datasets/{dataset}/ex-post",),
+    "api.list_checkpoints": ("/api/v1/datasets/{dataset}/checkpoints?limit=50",),
+    "api.spending_of": ("/api/v1/datasets/{dataset}/spending",),
+    "api.means": ("/api/v1/meaning?epsilon=1&delta=0.000001",),
+    "api.waiting": ("/api/v1/inbox?limit=50",),
+    "api.list_offers": ("/api/v1/offers?limit=50",),
+    "api.show_offer": ("/api/v1/offers/{offer}",),
+    "api.ledger_entries": (
+        "/api/v1/ledger?limit=50",
+        "/api/v1/ledger?limit=50&actor={early}",
+        "/api/v1/ledger?limit=50&mechanism={rare}",
+    ),
+    "api.ledger_entry": ("/api/v1/datasets/{dataset}/ledger/{middle}",),
+    "api.list_refusals": ("/api/v1/refusals?limit=50", "/api/v1/refusals?limit=50&mechanism={rare}"),
+    "api.all_checkpoints": ("/api/v1/checkpoints?limit=50",),
+    "api.list_activity": ("/api/v1/activity?limit=50",),
+    "api.dataset_report": ("/api/v1/datasets/{dataset}/report",),
+    "api.jobs": (
+        "/api/v1/jobs?limit=50",
+        "/api/v1/jobs?limit=50&state=refused",
+        "/api/v1/jobs?limit=50&dataset={dataset}",
+        "/api/v1/jobs?limit=50&before={moment}",
+    ),
+    "api.job": ("/api/v1/jobs/{job}",),
+    "api.result": ("/api/v1/jobs/{job}/result",),
+    "api.output": ("/api/v1/jobs/{job}/output?format=csv",),
+    "api.card": ("/api/v1/jobs/{job}/card",),
+    "api.list_artifacts": ("/api/v1/artifacts?limit=50",),
+    "api.list_proposals": ("/api/v1/proposals?limit=50",),
+    "api.proposal": ("/api/v1/proposals/{proposal}",),
+    "api.list_uploads": ("/api/v1/uploads?limit=50",),
+    "api.show_upload": ("/api/v1/uploads/{upload}",),
+    "api.webhook_events": ("/api/v1/webhooks/events",),
+    "api.list_webhooks": ("/api/v1/webhooks",),
+    "api.show_webhook": ("/api/v1/webhooks/{hook}",),
+    "api.webhook_deliveries": ("/api/v1/webhooks/{hook}/deliveries?limit=50",),
+}
+
+#: Routes that are no page of a list: whole ledgers, files, and the way to a provider that is not there.
+LEFT_OUT = {
+    "static": "a file",
+    "artifacts.file": "a file",
+    "api.artifact": "a file",
+    "api.export": "the whole ledger",
+    "datasets.export": "the whole ledger",
+    "api.check": "replays the whole ledger",
+    "sign_in.provider_begin": "no provider is set up",
+    "sign_in.provider_return": "no provider is set up",
+}
+
+
+def require_all(app: Flask) -> None:
+    """End where a route that is read is neither asked here nor left out by name."""
+    read = {rule.endpoint for rule in app.url_map.iter_rules() if "GET" in (rule.methods or ())}
+    unknown = read ^ (set(ADDRESSES) | set(LEFT_OUT))
+    if unknown:
+        raise SystemExit(f"not both routes and addresses of this benchmark: {', '.join(sorted(unknown))}")
+
+
+# --- asking -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one route for one role, and the statements of one answer."""
+    """Milliseconds of one address for one role and of an empty answer, and the statements of one answer."""
 
-    route: str
+    address: str
     role: str
     status: int
     median: float
-    slowest: float
+    slowest: float  # of ten
+    empty: float
     statements: int
 
 
-def refusal_of(ground: Ground) -> str:
-    """What the service wrote of a request that does not fit, as JSON text."""
-    request = ground.request(ground.datasets[0], 0)
-    request.parameters.update(tokens_per_batch=10**7, clip=10.0, temperature=0.1)
-    job = ledger.submit(ground.engine, request, ground.analyst, None)
-    with ground.engine.connect() as connection:
-        found = connection.execute(text("SELECT refusal::text FROM jobs WHERE id = :id"), {"id": job})
-        return str(found.scalar_one())
-
-
-def filled(ground: Ground, jobs: int) -> None:
-    """A year of jobs: a tenth on one dataset, the others on another."""
-    refusal = refusal_of(ground)
-    fill(ground, ground.datasets[2], jobs // 10)
-    fill(ground, ground.datasets[1], jobs - jobs // 10)
-    owner = create_engine(ground.owner_url)
-    with owner.begin() as connection:
-        connection.execute(text(_STATES), {"jobs": jobs, "refusal": refusal})
-    with owner.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("VACUUM ANALYZE"))
-    owner.dispose()
-
-
 class Asker:
-    """One role, on the API by token and on pages by session."""
+    """One person, on the API by token and on pages by session."""
 
-    def __init__(self, app: Flask, engine: Engine, role: str, name: str | None = None) -> None:
-        if name is None:
-            actor = person(engine, role)
-        else:
-            user = registry.find_user(engine, name=name)
-            assert user is not None
-            actor = registry.actor_of(user)
-        registry_token = registry.add_token(engine, actor.id, "benchmark", None)
-        self.app, self.role = app, role
-        self.headers = {"Authorization": f"Bearer {registry_token}"}
+    def __init__(self, app: Flask, engine: Engine, role: str) -> None:
+        user = registry.find_user(engine, name=role)
+        actor = registry.actor_of(user) if user is not None else person_named(engine, role, role)
+        token = registry.add_token(engine, actor.id, "benchmark", None)
+        self.headers = {"Authorization": f"Bearer {token}"}
         self.client = app.test_client()
         with app.test_request_context():
             start_session(registry.find_user(engine, user_id=actor.id))
@@ -102,12 +254,13 @@ class Asker:
 
     def ask(self, path: str) -> Callable[[], Any]:
         """A request to be sent."""
-        headers = self.headers if path.startswith("/api/") else {}
+        headers = self.headers if path.startswith("/api/v1") else {}
         return lambda: self.client.get(path, headers=headers)
 
 
-def timed(ask: Callable[[], Any], rounds: int) -> tuple[int, float, float, int]:
-    """(status, median, slowest of ten, statements); the first answer warms and isn't counted."""
+def counted(ask: Callable[[], Any]) -> tuple[int, int]:
+    """(status, statements) of one answer, which warms what is kept between answers."""
+    ask().get_data()
     statements = 0
 
     def count(*_: object) -> None:
@@ -116,120 +269,123 @@ def timed(ask: Callable[[], Any], rounds: int) -> tuple[int, float, float, int]:
 
     event.listen(Engine, "before_cursor_execute", count)
     answer = ask()
-    event.remove(Engine, "before_cursor_execute", count)
     answer.get_data()
-    status = answer.status_code
-    taken = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        ask().get_data()
-        taken.append(1000 * (time.perf_counter() - start))
-    return status, statistics.median(taken), statistics.quantiles(taken, n=10)[-1], statements
+    event.remove(Engine, "before_cursor_execute", count)
+    return answer.status_code, statements
 
 
-def addresses(ground: Ground) -> dict[str, list[str]]:
-    """Role to what it reads: lists of 50 rows, filtered and not, deep pages, and single things."""
-    name = ground.datasets[1]
-    with ground.engine.connect() as connection:
-        middle = connection.execute(
-            text(
-                "SELECT id, created_at FROM jobs WHERE state = 'succeeded' "
-                "ORDER BY created_at OFFSET 1000 LIMIT 1"
-            )
-        ).one()
-    before = middle.created_at.isoformat().replace("+", "%2B")
-    both = [
-        "/",
-        f"/datasets/{name}",
-        "/jobs",
-        "/jobs?state=failed",
-        f"/jobs?dataset={name}",
-        f"/jobs?before={before}",
-        f"/jobs/{middle.id}",
-        f"/jobs/{middle.id}/live",
-        "/artifacts",
-        "/models",
-        "/corpora",
-        "/api/v1/datasets",
-        f"/api/v1/datasets/{name}",
-        "/api/v1/jobs?limit=50",
-        "/api/v1/jobs?limit=50&state=refused",
-        f"/api/v1/jobs?limit=50&dataset={name}",
-        f"/api/v1/jobs?limit=50&before={before}",
-        f"/api/v1/jobs/{middle.id}",
-        "/api/v1/artifacts",
-        "/api/v1/models",
-    ]
-    overseer = [
-        f"/api/v1/datasets/{name}/ledger?limit=50",
-        f"/api/v1/datasets/{name}/ledger?limit=50&before=1000",
-        f"/api/v1/datasets/{name}/ex-post",
-        f"/api/v1/datasets/{name}/checkpoints",
-        "/api/v1/proposals",
-        "/ledger",
-        f"/ledger?before={name}:100000",
-        f"/ledger?dataset={name}",
-        "/ledger?kind=COMMIT",
-        "/ledger?kind=ALLOW",
-        "/ledger?actor=analyst",
-        f"/ledger?actor=steward&dataset={name}",
-        "/ledger?mechanism=private-prediction",
-        "/ledger?mechanism=epsvec",
-        "/ledger?until=2026-01-01",
-        f"/ledger/{name}/100",
-        "/ledger/refusals",
-        f"/ledger/refusals?dataset={name}",
-        "/ledger/checkpoints",
-        "/ledger/activity",
-        "/ledger/activity?actor=steward",
-        f"/ledger/activity?dataset={name}",
-        f"/ledger/exports?dataset={name}",
-        "/api/v1/ledger?limit=50",
-        "/api/v1/activity?limit=50",
-    ]
-    return {
-        "analyst": [*both, f"/datasets/{name}/submit"],
-        "steward": [*both, *overseer, "/inbox", "/inbox/changes?shown=", f"/datasets/{name}/submit"],
-        "auditor": [*both, *overseer],
-        "administrator": ["/api/v1/users"],
-    }
+def timed(ask: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    ask().get_data()
+    return 1000 * (time.perf_counter() - start)
 
 
-def measure(ground: Ground, rounds: int, only: list[str]) -> list[Timing]:
-    """Every address for every role."""
+def asked(ground: Ground, only: list[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """(address, role, request) of everything that is read, as each role that may."""
     app = create_app(Settings(home=ground.home / "web", DATABASE_URL=ground.url))
-    found = []
-    known = {"analyst": "analyst", "steward": "steward"}
-    for role, paths in addresses(ground).items():
-        asker = Asker(app, ground.engine, role, known.get(role))
-        for path in paths:
-            if only and not any(word in path for word in only):
+    require_all(app)
+    app.config["TESTING"] = True
+    people = {role: Asker(app, ground.engine, role) for role in ROLES}
+    named, routes = things(ground), PAGES | {name: route for name, route in API.items()}
+    for endpoint, addresses in ADDRESSES.items():
+        for role in ROLES:
+            if role not in routes[endpoint].may:
                 continue
-            status, median, slowest, statements = timed(asker.ask(path), rounds)
-            shown = path.replace(ground.datasets[1], "NAME")
-            found.append(Timing(shown, role, status, median, slowest, statements))
-            print(
-                f"{role:13} {shown[:70]:70} {status} {median:8.1f} {slowest:8.1f} {statements:4}", flush=True
-            )
+            for address in addresses:
+                if not only or any(word in address for word in only):
+                    yield address, role, people[role].ask(address.format(**named))
+
+
+def measure(ground: Ground, rounds: int, only: list[str], before: dict[tuple[str, str], int]) -> list[Timing]:
+    """Every address for every role; a line each. `before`: statements with few rows."""
+    found, empty = [], None
+    for address, role, ask in asked(ground, only):
+        empty = empty or ask
+        status, statements = counted(ask)
+        pairs = [(timed(ask), timed(empty)) for _ in range(rounds)]
+        taken = [pair[0] for pair in pairs]
+        each = Timing(
+            address,
+            role,
+            status,
+            statistics.median(taken),
+            statistics.quantiles(taken, n=10)[-1],
+            statistics.median(pair[1] for pair in pairs),
+            statements,
+        )
+        found.append(each)
+        few = before.get((address, role), statements)
+        notes = " SLOW" * (each.median > GOAL_MS) + f" WAS {few} OF FEW ROWS" * (few != statements)
+        print(
+            f"{role:13} {address[:60]:60} {status} {each.median:7.1f} {each.slowest:7.1f} "
+            f"x{each.median / each.empty:5.1f} {statements:4}{notes}",
+            flush=True,
+        )
     return found
+
+
+# --- the ground ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def ground_of(size: Size, folder: Path | None) -> Iterator[Ground]:
+    """A filled service; in `folder` it is kept, and used again where it is there already."""
+    home = folder or Path(tempfile.mkdtemp(prefix="pages-"))
+    try:
+        with Servers(home, valkey=False) as servers:
+            made = (home / "filled").exists()
+            if made:
+                ground = known_ground(servers, home)
+            else:
+                ground = new_ground(servers, home, 4)
+                start = time.perf_counter()
+                make(ground, size)
+                (home / "filled").touch()
+                print(f"filled in {time.perf_counter() - start:.0f} s", flush=True)
+            yield ground
+            ground.engine.dispose()
+    finally:
+        if folder is None:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def known_ground(servers: Servers, home: Path) -> Ground:
+    """The ground that an earlier run filled."""
+    engine = connect(servers.database_url, pool_size=30)
+    people = [registry.actor_of(registry.find_user(engine, name=name)) for name in ("steward", "analyst")]  # type: ignore[arg-type]
+    names = [f"data-{number}" for number in range(4)]
+    return Ground(engine, servers.database_url, servers.owner_url, home, *people, "model", names)
+
+
+def sizes(ground: Ground) -> str:
+    tables = ("jobs", "entries", "activity", "sign_ins", "artifacts", "datasets", "users")
+    with ground.engine.connect() as connection:
+        counts = {name: connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one() for name in tables}
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
 def main() -> None:
     """Fill, ask, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--only", nargs="*", default=[], help="words of addresses")
-    asked = parser.parse_args()
-    with server(None) as (servers, folder):
-        ground = new_ground(servers, folder, 4)
-        filled(ground, asked.jobs)
-        print(f"{asked.jobs:,} jobs and as many entries; median ms, slowest of ten, statements", flush=True)
-        found = measure(ground, asked.rounds, asked.only)
+    parser.add_argument("--keep", type=Path, help="a folder where the filled service stays for the next run")
+    parser.add_argument("--check", nargs="*", default=[], help="datasets whose ledger is verified first")
+    given = parser.parse_args()
+    with ground_of(SMALL, None) as ground:
+        before = {(address, role): counted(ask)[1] for address, role, ask in asked(ground, given.only)}
+    with ground_of(Size(entries=given.entries), given.keep) as ground:
+        for name in given.check:
+            print(f"ledger of {name}: {reports.check(ground.engine, name) or 'holds'}", flush=True)
+        print(f"{sizes(ground)}; {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
+        print("median ms, slowest of ten, times an empty answer, statements", flush=True)
+        found = measure(ground, given.rounds, given.only, before)
         slow = [each for each in found if each.median > GOAL_MS]
         odd = sum(each.status != 200 for each in found)
-        print(f"{len(found)} routes, {len(slow)} above {GOAL_MS} ms, {odd} not 200")
-        ground.engine.dispose()
+        more = sum(before.get((each.address, each.role)) != each.statements for each in found)
+        print(f"{len(found)} answers: {len(slow)} above {GOAL_MS} ms, {odd} not 200, {more} with other counts")
+        print(f"empty answer {statistics.median(each.empty for each in found):.1f} ms, load {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,422 @@
+"""A service that has run for a year, for benchmarks: ledgers written by the ledger's own writer, so that they
+verify, and the people, files, lists and logs around them.
+
+    make(ground, Size())        then       things(ground) names one of each for addresses
+
+A job has a reservation and what settles it, so that a million entries are half a million jobs. Of every ten
+jobs eight are charged and succeed, one fails and is charged, one is cancelled and void; one request in twenty
+is refused. The first dataset has most of them; one mechanism and one analyst occur in its first days alone.
+"""
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Engine, create_engine, text
+
+from accountant import corpora, exports, hooks, ledger, offers, people, proposals, registry, reports, spending, tables
+from accountant.core.admission import Policy
+from accountant.core.books import Reservation, commit_body, read_reservation
+from accountant.core.caps import counted
+from accountant.core.chain import EntryKind, opened
+from accountant.ledger import Actor, Allowance, JobRequest
+from accountant.posting import LockedAccount
+from accountant.settings import Settings
+from benchmarks.admission import Ground, found_right
+
+YEAR = timedelta(days=365)
+BATCH = 256  # entries a statement: a row of balances is kept for each, as a service that runs keeps them
+LIVE = 40  # jobs that are queued or run at any time
+TIGHT = "tight"  # a dataset whose allowance is nearly used
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything; `listed`: rows of each short list, from people to uploads."""
+
+    entries: int = 1_000_000
+    listed: int = 60
+    logged: int = 100_000  # sign-ins and as many acts
+
+
+@dataclass
+class Shape:
+    """A kind of job: its row as admission wrote it, and the bodies of its entries."""
+
+    job: dict[str, Any]
+    reserve: dict[str, Any]
+    bodies: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+class _Past(LockedAccount):
+    """The ledger's writer, with reservations at hand; the caller sets the time."""
+
+    held: dict[UUID, Reservation]
+
+    def _held(self, kind: EntryKind, job_id: UUID | None) -> Reservation | None:
+        return self.held.pop(job_id) if kind is not EntryKind.RESERVE and job_id else None
+
+
+# --- all of it ----------------------------------------------------------------------------------
+
+
+def make(ground: Ground, size: Size, say: Any = print) -> None:
+    """Fill a new ground. Needs four datasets of it."""
+    random.seed(1)
+    analysts = [ground.analyst, *(person_named(ground.engine, f"analyst-{n}") for n in range(1, 20))]
+    shapes = [shape(ground, mechanism, parameters) for mechanism, parameters in KINDS]
+    refused = refusal_of(ground)
+    parts = {ground.datasets[0]: 0.8, ground.datasets[1]: 0.1, ground.datasets[2]: 0.1}
+    for name, part in parts.items():
+        write_jobs(ground, name, round(part * size.entries), shapes, analysts)
+        write_refused(ground, name, max(5, round(part * size.entries / 40)), refused, analysts)
+        say(f"{name}: {round(part * size.entries):,} entries written")
+    write_lists(ground, size)
+    write_logs(ground, size)
+    while spending.roll(ground.engine):
+        pass
+    with create_engine(ground.owner_url).connect() as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM ANALYZE"))
+
+
+def person_named(engine: Engine, name: str, role: str = "analyst") -> Actor:
+    user = registry.find_user(engine, user_id=registry.add_user(engine, name, None, [role]))
+    return registry.actor_of(user)  # type: ignore[arg-type]
+
+
+# --- jobs and their entries ---------------------------------------------------------------------
+
+RARE = "invisible-ink"
+KINDS = [
+    *(("private-prediction", {"tokens_per_batch": n, "temperature": 100.0, "clip": 0.1}) for n in range(1, 11)),
+    ("noisy-count", {"epsilon": 0.001}),
+    (RARE, {}),
+]
+
+
+def shape(ground: Ground, mechanism: str, parameters: dict[str, Any]) -> Shape:
+    """Ask the service for one such job, on the last dataset, and keep what it wrote."""
+    model = ground.model if mechanism != "noisy-count" else None
+    dataset = ground.datasets[-1]
+    asked = JobRequest(dataset, mechanism, model, parameters, "benchmark")
+    job_id = ledger.submit(ground.engine, asked, ground.analyst, None)
+    ledger.probed(ground.engine, job_id, {"template_tokens": 20}, None)
+    with ground.engine.connect() as connection:
+        row = connection.execute(text("SELECT * FROM jobs WHERE id = :id"), {"id": job_id}).one()
+        stored = connection.execute(text("SELECT document FROM entries WHERE job_id = :id"), {"id": job_id})
+        reserve = opened(json.loads(stored.scalar_one()))["body"]
+        locked = LockedAccount(connection, dataset)
+        event, account = read_reservation(reserve).event, locked.accounts.dp
+    made = Shape({name: value for name, value in row._mapping.items() if value is not None}, reserve)
+    made.bodies["succeeded"] = commit_body(account, event, "succeeded", 1, "0" * 64)
+    made.bodies["failed"] = commit_body(account, event, "failed", 1, None)
+    made.bodies["cancelled"] = {"outcome": "cancelled", "reason": "cancelled in the queue"}
+    return made
+
+
+def plan(count: int, shapes: list[Shape], analysts: list[Actor]) -> Iterator[tuple[Shape, Actor]]:
+    """The jobs of a dataset: a few of the rare mechanism, and the last analyst's, among the first alone."""
+    for number in range(count):
+        early = number < count / 50
+        if early and number % 40 == 5:
+            yield shapes[-1], analysts[0]
+        else:
+            usual = analysts if early else analysts[:-1]
+            yield shapes[number % 10 if number % 17 else 10], usual[number % len(usual)]
+
+
+def write_jobs(ground: Ground, name: str, entries: int, shapes: list[Shape], analysts: list[Actor]) -> None:
+    """`entries` entries of half as many jobs, over a year that ends now."""
+    jobs = entries // 2 + LIVE // 2
+    ids = [UUID(int=random.getrandbits(128), version=4) for _ in range(jobs)]
+    planned = list(plan(jobs, shapes, analysts))
+    began, step = datetime.now(UTC) - YEAR, YEAR / (jobs + 1)
+    used: dict[tuple[str, str], list[int]] = {}
+    held: dict[UUID, Reservation] = {}
+    with ground.engine.connect() as connection:
+        version = one(connection, "SELECT v.id FROM dataset_versions v JOIN datasets d ON d.id = v.dataset_id "
+                      "WHERE d.name = :name", name=name)  # fmt: skip
+    lag = min(LIVE, jobs // 2)
+    for first in range(0, jobs, BATCH // 2):
+        with ground.engine.begin() as connection:
+            locked = _Past(connection, name)
+            locked.held, rows = held, []
+            for number in range(first, min(jobs, first + BATCH // 2)):
+                locked.now = began + number * step
+                each, analyst = planned[number]
+                held[ids[number]] = read_reservation(each.reserve)
+                locked.post(EntryKind.RESERVE, analyst.name, ids[number], each.reserve)
+                settled = number + lag < jobs
+                state = outcome(number) if settled else "queued"
+                rows.append(job_row(each, ids[number], locked, analyst, version, number, state, step))
+                count_use(used, rows[-1], settled, state)
+                if number >= lag:
+                    settle(locked, number - lag, planned[number - lag][0], ids[number - lag])
+            locked.write([(tables.jobs, rows)])
+    write_use(ground, name, used)
+
+
+def settle(locked: LockedAccount, number: int, each: Shape, job_id: UUID) -> None:
+    state = outcome(number)
+    kind = EntryKind.VOID if state == "cancelled" else EntryKind.COMMIT
+    locked.post(kind, f"worker-{number % 4}", job_id, each.bodies[state])
+
+
+def outcome(number: int) -> str:
+    return {3: "failed", 7: "cancelled"}.get(number % 10, "succeeded")
+
+
+def job_row(
+    each: Shape,
+    job_id: UUID,
+    locked: LockedAccount,
+    analyst: Actor,
+    version: UUID,
+    number: int,
+    state: str,
+    step: timedelta,
+) -> dict[str, Any]:
+    ended = state != "queued"
+    row = {
+        **each.job,
+        "id": job_id,
+        "dataset_id": locked.dataset_id,
+        "version_id": version,
+        "model_id": each.job.get("model_id"),
+        "analyst_id": analyst.id,
+        "project": f"project-{number % 30}",
+        "state": state,
+        "created_at": locked.now,
+        "queued_at": locked.now,
+        "started_at": locked.now if state in ("succeeded", "failed") else None,
+        "reading_began_at": locked.now if state in ("succeeded", "failed") else None,
+        "finished_at": locked.now + LIVE * step if ended else None,
+        "decided_by": None,
+        "decided_at": None,
+        "decision_reason": None,
+        "output_uri": "/nowhere" if state == "succeeded" else None,
+        "output_sha256": "0" * 64 if state == "succeeded" else None,
+        "failure": "a worker failed" if state == "failed" else None,
+        "refusal": None,
+        "attempt": int(ended),
+        "cancel_requested": state == "cancelled",
+    }
+    row.pop("idempotency_key", None)
+    return row
+
+
+def count_use(used: dict[tuple[str, str], list[int]], row: dict[str, Any], settled: bool, state: str) -> None:
+    amount = counted(row.get("epsilon_alone"))
+    for holder in (("analyst", str(row["analyst_id"])), ("project", row["project"])):
+        sums = used.setdefault(holder, [0, 0])
+        sums[0] += amount if settled and state != "cancelled" else 0
+        sums[1] += 0 if settled else amount
+
+
+def write_use(ground: Ground, name: str, used: dict[tuple[str, str], list[int]]) -> None:
+    """What people and projects use of a dataset, as the ledger keeps it."""
+    statement = text(
+        "INSERT INTO usage (dataset_id, kind, holder, spent, reserved) "
+        "SELECT id, :kind, :holder, :spent, :reserved FROM datasets WHERE name = :name "
+        "ON CONFLICT (dataset_id, kind, holder) DO UPDATE SET spent = usage.spent + excluded.spent, "
+        "reserved = usage.reserved + excluded.reserved"
+    )
+    rows = [
+        {"name": name, "kind": kind, "holder": holder, "spent": spent, "reserved": reserved}
+        for (kind, holder), (spent, reserved) in used.items()
+    ]
+    with ground.engine.begin() as connection:
+        connection.execute(statement, rows)
+
+
+def refusal_of(ground: Ground) -> UUID:
+    """A request that does not fit, refused by the service."""
+    request = ground.request(ground.datasets[3], 0)
+    request.parameters.update(tokens_per_batch=10**7, clip=10.0, temperature=0.1)
+    return ledger.submit(ground.engine, request, ground.analyst, None)
+
+
+def write_refused(ground: Ground, name: str, count: int, model: UUID, analysts: list[Actor]) -> None:
+    """Refused requests like `model`, half of them refused by a steward."""
+    columns = [each.name for each in tables.jobs.columns]
+    new = {
+        "id": "gen_random_uuid()",
+        "dataset_id": "d.id",
+        "version_id": "v.id",
+        "analyst_id": "(:people)[1 + n % :many]",
+        "created_at": "now() - (:count - n) * (interval '1 year' / :count)",
+        "finished_at": "now() - (:count - n) * (interval '1 year' / :count)",
+        "decided_at": "CASE WHEN n % 2 = 0 THEN now() - (:count - n) * (interval '1 year' / :count) END",
+        "decided_by": "CASE WHEN n % 2 = 0 THEN cast(:steward AS uuid) END",
+        "decision_reason": "CASE WHEN n % 2 = 0 THEN 'not this quarter' END",
+        "refusal": "CASE WHEN n % 2 = 0 THEN j.refusal || '{\"cap\": \"steward\"}' ELSE j.refusal END",
+    }
+    taken = ", ".join(new.get(each, f"j.{each}") for each in columns)
+    statement = text(
+        f"INSERT INTO jobs ({', '.join(columns)}) SELECT {taken} FROM jobs j, generate_series(1, :count) AS n, "
+        "datasets d JOIN dataset_versions v ON v.dataset_id = d.id WHERE j.id = :job AND d.name = :name"
+    )
+    values = {"count": count, "job": model, "name": name, "steward": ground.steward.id}
+    with ground.engine.begin() as connection:
+        connection.execute(statement, {**values, "people": [a.id for a in analysts], "many": len(analysts)})
+
+
+# --- what is around them ------------------------------------------------------------------------
+
+
+def one(connection: Any, statement: str, **values: Any) -> Any:
+    return connection.execute(text(statement), values).scalar_one()
+
+
+def write_lists(ground: Ground, size: Size) -> None:
+    """`size.listed` of each: datasets, people, tokens, models, corpora, requests that wait, offers, proposals,
+    checkpoints, webhooks' messages, artifacts, uploads."""
+    engine, steward, many = ground.engine, ground.steward, size.listed
+    second = person_named(engine, "second-steward", "steward")
+    seed = Settings(home=ground.home / "web").secret("checkpoint")
+    for number in range(many):
+        name = f"more-{number:03}"
+        spec = {"name": name, "uri": f"/{name}.csv", "public_size": 1000, "description": "a small dataset"}
+        found_right(engine, registry.add_dataset(engine, registry.read_dataset(spec), steward))
+        ledger.allow(engine, name, Allowance("8", "0.000001", "benchmark"), steward)
+        registry.add_model(engine, f"model-{number:03}", "/nowhere", "public text", steward)
+        corpus = {"name": f"corpus-{number:03}", "uri": f"/nowhere-{number}.csv", "statement": "made up"}
+        corpora.add(engine, corpora.CorpusSpec.model_validate(corpus), steward)
+        person_named(engine, f"person-{number:03}")
+        people.make_token(engine, ground.analyst, f"token {number}", ["read"], 30)
+        exports.checkpoint(engine, dataset_id(ground, name), seed)
+        registry.set_policy(engine, name, Policy(two_people=True), second)
+        proposals.allow_or_propose(engine, name, Allowance("9", "0.000001", "benchmark"), second)
+    write_waiting(ground, many)
+    hook_id, _ = hooks.add(engine, "https://receiver.example/", ["job.failed"], ground.analyst, b"1" * 32)
+    hooks.disable(engine, hook_id, ground.analyst)
+    with create_engine(ground.owner_url).begin() as connection:
+        for statement in SMALL:
+            connection.execute(
+                text(statement),
+                {"many": many, "hook": hook_id, "analyst": ground.analyst.id, "steward": steward.id,
+                 "name": ground.datasets[0]},
+            )  # fmt: skip
+
+
+#: Rows that no function makes without a worker or a file.
+SMALL = (
+    "INSERT INTO uploads (sha256, address, format, bytes, uncompressed_bytes, columns, uploaded_by) "
+    "SELECT repeat(md5(n::text), 2), '/nowhere', 'csv', 100, 100, '[\"text\"]', :steward "
+    "FROM generate_series(1, :many) AS n",
+    "INSERT INTO hook_deliveries (id, hook_id, event, analyst_id, facts, state) SELECT gen_random_uuid(), :hook, "
+    "'job.failed', :analyst, '{}', 'failed' FROM generate_series(1, 100 * :many) AS n",
+    "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size, uri, created_at) SELECT j.id, "
+    "'votes.json', 'votes', 'application/json', md5(j.id::text) || md5(j.id::text), 100, '/nowhere', j.created_at "
+    "FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE j.state = 'succeeded' LIMIT 100 * :many",
+    "INSERT INTO parts (job_id, number, state, attempt, progress_done, progress_total) "
+    "SELECT id, 0, CASE WHEN state = 'queued' THEN 'queued' ELSE 'done' END, 0, 0, 10 FROM jobs "
+    "WHERE purpose = 'benchmark' AND state IN ('queued', 'succeeded', 'failed') "
+    "ON CONFLICT DO NOTHING",
+)
+
+
+def dataset_id(ground: Ground, name: str) -> UUID:
+    with ground.engine.connect() as connection:
+        return UUID(str(one(connection, "SELECT id FROM datasets WHERE name = :name", name=name)))
+
+
+#: Of jobs that a small allowance holds some hundred tokens of.
+DEAR = {"temperature": 10.0, "clip": 1.0}
+
+
+def write_waiting(ground: Ground, many: int) -> None:
+    """Requests that wait, half of them beyond what is left by now; and offers that nobody answered."""
+    spec = registry.read_dataset({"name": TIGHT, "uri": "/tight.csv", "public_size": 1000})
+    found_right(ground.engine, registry.add_dataset(ground.engine, spec, ground.steward))
+    ledger.allow(ground.engine, TIGHT, Allowance("1", "0.000001", "benchmark"), ground.steward)
+    registry.set_policy(ground.engine, ground.datasets[2], Policy(), ground.steward)
+
+    def ask(dataset: str, tokens: int) -> UUID:
+        parameters = {"tokens_per_batch": tokens, **DEAR}
+        request = JobRequest(dataset, "private-prediction", ground.model, parameters, "for the autumn report")
+        return ledger.submit(ground.engine, request, ground.analyst, None)
+
+    raw = {"tokens_per_batch": 1, **DEAR}
+    whole = reports.quote_on(ground.engine, TIGHT, "private-prediction", raw, fit_field="tokens_per_batch")
+    most = int(whole["fit"]["value"])
+    for number in range(many - many // 2):
+        ask(TIGHT, max(1, most * (50 + number) // (50 + many)))
+        ask(ground.datasets[2], 1 + number)
+    offered = [ask(ground.datasets[2], 10 + number) for number in range(many)]
+    for job in offered:
+        offers.offer(ground.engine, job, {"tokens_per_batch": 2}, ground.steward, "smaller would do")
+    ledger.approve(ground.engine, ask(TIGHT, max(1, most * 8 // 10)), ground.steward, "first of these")
+
+
+def write_logs(ground: Ground, size: Size) -> None:
+    """Acts and sign-ins over the year; `steward` and `analyst` are among those who did."""
+    since = "now() - (:count - n) * (interval '1 year' / :count)"
+    activity = (
+        "INSERT INTO activity (at, actor_id, actor_name, action, object_kind, object_id, detail) "
+        f"SELECT {since}, :steward, CASE WHEN n % 5 = 0 THEN 'steward' ELSE 'somebody-' || n % 50 END, "
+        "(ARRAY['policy set', 'ledger exported', 'output downloaded', 'roles set'])[1 + n % 4], "
+        "(ARRAY['dataset', 'dataset', 'job', 'account'])[1 + n % 4], "
+        "(ARRAY['data-0', 'data-1', 'a job', 'analyst'])[1 + n % 4], '{\"form\": \"jsonl\"}' "
+        "FROM generate_series(1, :count) AS n"
+    )
+    sign_ins = (
+        "INSERT INTO sign_ins (at, name, user_id, method, address, user_agent, outcome) "
+        f"SELECT {since}, CASE WHEN n % 5 = 0 THEN 'analyst' ELSE 'somebody-' || n % 50 END, NULL, 'page', "
+        "'192.0.2.1', 'a browser', CASE WHEN n % 7 = 0 THEN 'wrong password' ELSE 'signed in' END "
+        "FROM generate_series(1, :count) AS n"
+    )
+    with create_engine(ground.owner_url).begin() as connection:
+        for statement in (activity, sign_ins):
+            connection.execute(text(statement), {"count": size.logged, "steward": ground.steward.id})
+
+
+# --- one of each, for addresses -----------------------------------------------------------------
+
+_ONE = {
+    "job": "SELECT j.id FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE d.name = 'data-0' AND "
+    "j.state = 'succeeded' AND j.analyst_id = :analyst ORDER BY j.created_at LIMIT 1",
+    "before": "SELECT to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"%2B00:00~\"') || id "
+    "FROM jobs WHERE state = 'succeeded' ORDER BY created_at OFFSET 40 LIMIT 1",
+    "moment": "SELECT to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"%2B00:00\"') "
+    "FROM jobs WHERE state = 'succeeded' ORDER BY created_at OFFSET 40 LIMIT 1",
+    "old": "SELECT to_char(min(created_at) + interval '5 days', 'YYYY-MM-DD') FROM jobs WHERE purpose = 'benchmark' "
+    "AND state = 'cancelled'",
+    "middle": "SELECT chain_seq / 2 FROM accounts a JOIN datasets d ON d.id = a.dataset_id WHERE d.name = 'data-0'",
+    "sha256": "SELECT a.sha256 FROM artifacts a JOIN jobs j ON j.id = a.job_id WHERE j.analyst_id = :analyst LIMIT 1",
+    "upload": "SELECT sha256 FROM uploads LIMIT 1",
+    "proposal": "SELECT id FROM proposals LIMIT 1",
+    "offer": "SELECT id FROM offers LIMIT 1",
+    "hook": "SELECT id FROM hooks LIMIT 1",
+    "reference": "SELECT d.name || ':' || c.seq || ':' || c.key_id FROM checkpoints c JOIN datasets d "
+    "ON d.id = c.dataset_id LIMIT 1",
+}
+
+
+def things(ground: Ground) -> dict[str, str]:
+    """One of each thing that addresses name; what its job published is a real file of 200 texts."""
+    with ground.engine.connect() as connection:
+        found = {
+            name: str(one(connection, statement, analyst=ground.analyst.id))
+            for name, statement in _ONE.items()
+        }
+    publish(ground, found["job"])
+    return {**found, "dataset": ground.datasets[0], "model": ground.model, "person": "analyst",
+            "rare": RARE, "early": "analyst-19"}  # fmt: skip
+
+
+def publish(ground: Ground, job: str) -> None:
+    """Put texts where the job's row says that they lie."""
+    lines = "".join(json.dumps({"text": f"text {number} " + 30 * "words "}) + "\n" for number in range(200))
+    file = ground.home / "texts.jsonl"
+    file.write_text(lines)
+    with create_engine(ground.owner_url).begin() as connection:
+        connection.execute(
+            text("UPDATE jobs SET output_uri = :uri, output_sha256 = :sha256 WHERE id = :id"),
+            {"uri": str(file), "sha256": hashlib.sha256(lines.encode()).hexdigest(), "id": job},
+        )
