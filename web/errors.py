@@ -82,12 +82,12 @@ CODES = {
 #: What a person does next, on a page.
 _NEXT = {
     400: "Go back, load the page again, and send the form once more. Nothing was changed.",
-    403: "Your account's page says which roles you have; an administrator can change them. Who may ask for jobs "
-    "is in the dataset's policy, which a steward can change.",
+    403: "Your account's page says which roles you have; an administrator can change them. Who may ask for "
+    "jobs is in the dataset's policy, which a steward can change.",
     404: "Look for it in a list. What you may not see looks as if it were not there.",
     409: "Go back and load the page again: it shows how things stand now. Then decide anew.",
     412: "Go back and load the page again: it shows how things stand now. Then decide anew.",
-    413: "Send less. A large file goes through Resources › Uploads, which states its limits; stewards may use it.",
+    413: "Send less. Stewards send large files at Resources › Uploads, which states its limits.",
     422: "Go back, change what is named above, and send it again. Nothing was changed.",
     429: "Wait a little, then load this page again. Nothing was changed.",
     500: "Load the page again. Where it fails again, tell whoever runs this service the reference.",

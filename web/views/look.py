@@ -92,7 +92,7 @@ def sentence(text: str) -> str:
 
 def words(name: str) -> str:
     """A field's name as words."""
-    return name.replace("_", " ")
+    return name.replace("ex_post", "ex-post").replace("_", " ")
 
 
 def state_look(state: str) -> dict[str, str]:
