@@ -206,8 +206,9 @@ def figures(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
     """What is left over time, and what it went on; amounts are decimals. Raises NotFound.
 
     `measures`: what is counted, each with unit, limit, used and left. `burn_down`: what is left of each after
-    each moment. `spending`: sums by month, analyst and mechanism; reservations of live jobs count. Where
-    `through` is less than `entries`, the newest entries are not counted yet.
+    each moment, and for whom entries are not shown, at the end of each day (UTC). `spending`: sums by month,
+    analyst and mechanism; reservations of live jobs count. Where `through` is less than `entries`, the newest
+    entries are not counted yet.
     """
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         found = _read(connection, name)
@@ -219,7 +220,8 @@ def figures(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
     names = [each["name"] for each in shown]
     points = _burn_down(found)
     if not overseer:
-        points = list({at[:10]: (at, left) for at, left in points}.values())
+        # The moment of an entry is when a job ended reading: a day is all that others are told.
+        points = list({at[:10]: (at[:10], left) for at, left in points}.values())
     units = {each["name"]: each["units"] for each in shown}
     return {
         "dataset": name,

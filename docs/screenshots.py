@@ -1,53 +1,182 @@
-"""Pictures of a running service for the documents, with Debian's chromium.
+"""Pictures of a running demo for the documents, with Debian's chromium.
 
-    python docs/screenshots.py http://127.0.0.1:8750 NAME PASSWORD
+    make demo
+    python docs/screenshots.py http://127.0.0.1:8750 ~/.local/share/exchequer/keys
 
-Takes the page of the dataset with the most entries and that of its newest job that succeeded (or of its
-newest job at all), as the steward NAME sees them, into docs/images.
+Signs in as the three people of the demo with the passwords in that folder, leaves one request in the inbox
+and one token, and takes the main pages into docs/images: on a desktop in light, some on a phone in dark.
+Colours are reduced to 256, which keeps every picture under 150 kB.
 """
 
+import io
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import httpx
-from playwright.sync_api import Page, sync_playwright
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+DESKTOP: Final = {"width": 1280, "height": 960}
+PHONE: Final = {"width": 390, "height": 844}
+MAX_BYTES: Final = 150_000
+REASON: Final = "half of it is enough for a pilot"
+Act = Callable[[Page], None]
 
 
-def addresses(url: str, name: str, password: str) -> dict[str, str]:
-    """Image name to page address."""
-    with httpx.Client(base_url=f"{url}/api/v1", trust_env=False) as client:
-        signed_in = client.post("/session", json={"name": name, "password": password})
+@dataclass(frozen=True)
+class Scene:
+    """What the demo left: a dataset, a job of it with a result, and the ledger entry of what that cost."""
+
+    dataset: str
+    job: str
+    entry: int
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One page as one person sees it, after what they do there."""
+
+    name: str
+    who: str
+    path: str
+    act: Act | None = None
+    phone: bool = False
+
+
+def prepared(url: str, password: str) -> Scene:
+    """Find the dataset with the most entries and its newest result; ask for another job unless one waits."""
+    with httpx.Client(base_url=f"{url}/api/v1", trust_env=False, timeout=30) as client:
+        signed_in = client.post("/session", json={"name": "analyst", "password": password})
         client.headers["Authorization"] = f"Bearer {signed_in.raise_for_status().json()['token']}"
         datasets = client.get("/datasets").json()["datasets"]
         dataset = max(datasets, key=lambda each: each["entries"])["name"]
         jobs = client.get("/jobs", params={"dataset": dataset}).json()["jobs"]
-    shown = next((job for job in jobs if job["state"] == "succeeded"), jobs[0])
-    return {"dataset": f"/datasets/{dataset}", "job": f"/jobs/{shown['id']}"}
+        done = next(job for job in jobs if job["state"] == "succeeded")
+        if all(job["state"] != "awaiting_approval" for job in jobs):
+            shown = client.get(f"/jobs/{done['id']}").json()
+            asked = {
+                "dataset": dataset,
+                "mechanism": shown["mechanism"],
+                "model": shown["model"],
+                "parameters": shown["parameters"] | {"tokens_per_batch": 48, "max_text_tokens": 48},
+                "purpose": "are complaints about waiting times the same for all six kinds of business?",
+            }
+            client.post("/jobs", json=asked).raise_for_status()
+        entries = client.get(f"/jobs/{done['id']}").json()["entries"]
+    return Scene(dataset, done["id"], entries[-1]["seq"])
 
 
-def take(page: Page, url: str, name: str, password: str) -> None:
-    """Sign in and photograph each page."""
-    page.goto(f"{url}/sign-in")
+# --- what is done on a page before its picture ----------------------------------------------------
+
+
+def priced(page: Page) -> None:
+    """A price that follows what is typed."""
+    page.fill("[name='parameters.max_text_tokens']", "24")
+    page.fill("[name='parameters.tokens_per_batch']", "24")
+    page.locator("#price").get_by_text("24 tokens of one batch").wait_for()
+    page.fill("[name=purpose]", "one more look at what customers write about")
+
+
+def offered(page: Page) -> None:
+    """A smaller job with its price, not offered yet."""
+    page.get_by_text("Offer a smaller one").first.click()
+    page.locator("[name='parameters.tokens_per_batch']").first.fill("24")
+    page.get_by_text("If the analyst accepts").first.wait_for()
+    page.locator("[name=reason]").first.fill(REASON)
+
+
+def allowed(page: Page) -> None:
+    """The wizard's step of the allowance, with the panel that says what it means."""
+    page.fill("#name", "letters")
+    page.fill("#uri", "letters.csv")
+    page.locator("button[value=next]").last.click()
+    for step in ("texts", "people"):
+        page.locator(f"input[name=step][value={step}]").wait_for(state="attached")
+        page.locator("button[value=next]").last.click()
+    page.fill("#epsilon", "3")
+    page.fill("#delta", "1e-6")
+    page.get_by_text("95.3 %").first.wait_for()
+
+
+def pictures(scene: Scene) -> list[Picture]:
+    """What the documents show."""
+    dataset = f"/datasets/{scene.dataset}"
+    return [
+        Picture("dataset", "steward", dataset),
+        Picture("inbox", "steward", "/inbox", offered),
+        Picture("wizard", "steward", "/add-dataset", allowed),
+        Picture("ask", "analyst", f"{dataset}/submit?like={scene.job}", priced),
+        Picture("job", "analyst", f"/jobs/{scene.job}"),
+        Picture("job-phone", "analyst", f"/jobs/{scene.job}", phone=True),
+        Picture("inbox-phone", "steward", "/inbox", phone=True),
+        Picture("entry", "auditor", f"/ledger/{scene.dataset}/{scene.entry}"),
+        Picture("report", "auditor", f"{dataset}/report"),
+        Picture("tokens", "analyst", "/account/tokens"),
+        Picture("api", "analyst", "/api/docs"),
+    ]
+
+
+# --- taking them ----------------------------------------------------------------------------------
+
+
+def opened(browser: Browser, url: str, name: str, password: str, phone: bool) -> Page:
+    """A signed-in page: a desktop in light, or a phone in dark."""
+    context = browser.new_context(
+        base_url=url,
+        viewport=PHONE if phone else DESKTOP,
+        color_scheme="dark" if phone else "light",
+        reduced_motion="reduce",
+    )
+    page = context.new_page()
+    page.goto("/sign-in")
     page.fill("#name", name)
     page.fill("#password", password)
-    page.click("main button")
+    page.locator("main form button").first.click()
+    page.wait_for_url(lambda address: "/sign-in" not in address)
+    return page
+
+
+def small(picture: bytes) -> bytes:
+    """The same PNG with a palette."""
+    reduced = Image.open(io.BytesIO(picture)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    file = io.BytesIO()
+    reduced.save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+def take(browser: Browser, url: str, passwords: dict[str, str]) -> None:
+    """Every picture, into IMAGES. Raises AssertionError for one that is too large."""
     IMAGES.mkdir(exist_ok=True)
-    for image, address in addresses(url, name, password).items():
-        page.goto(url + address)
-        page.screenshot(path=IMAGES / f"{image}.png")
+    pages: dict[tuple[str, bool], Page] = {}
+    for each in pictures(prepared(url, passwords["analyst"])):
+        kind = (each.who, each.phone)
+        page = pages.get(kind) or pages.setdefault(
+            kind, opened(browser, url, each.who, passwords[each.who], each.phone)
+        )
+        page.goto(each.path)
+        if each.act is not None:
+            each.act(page)
+        page.evaluate("document.activeElement.blur(); window.scrollTo(0, 0)")
+        taken = small(page.screenshot())
+        assert len(taken) < MAX_BYTES, f"{each.name} has {len(taken)} bytes"
+        (IMAGES / f"{each.name}.png").write_bytes(taken)
+        print(f"{each.name}.png: {len(taken):,} bytes")
 
 
 def main() -> None:
     """See the module."""
-    url, name, password = sys.argv[1:]
+    url, folder = sys.argv[1].rstrip("/"), Path(sys.argv[2])
+    people = ("steward", "analyst", "auditor")
+    passwords = {name: (folder / f"{name}-password").read_text().strip() for name in people}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 1120}, color_scheme="light")
-        take(page, url.rstrip("/"), name, password)
+        take(browser, url, passwords)
         browser.close()
 
 

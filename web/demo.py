@@ -7,6 +7,8 @@ used up the job is refused, and the steward raises the allowance, with a reason,
 import io
 import itertools
 import json
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from web.cli.data import data_refused, show_account, wait_for_dataset
 from web.cli.jobs import decided, explain_refusal, follow
 from web.cli.ledger import entry_table
 from web.cli.models import model_refused, wait_for_model
-from web.cli.output import Failed, facts, out, printable, save
+from web.cli.output import Failed, out, printable, save
 from web.cli.stack import sign_in_here, start
 from web.cli.verify import verified
 from web.client import Api, NotFound
@@ -283,7 +285,7 @@ def _audit(step: Steps, auditor: Api, configured: Settings) -> None:
     save(str(exported), lambda file: auditor.save_ledger(DATASET, "jsonl", file))
     found = verified(str(exported))
     live = summary(found.books, found.live)["live_reservations"]
-    tell(f"exchequer verify {_short(exported)}")
+    tell(f"{_command()} verify {_short(exported)}")
     out.print("verify: ok", style="bold green")
     tell(f"{found.entries} entries, {live} live reservations, head {found.head[:16]}…")
 
@@ -291,24 +293,38 @@ def _audit(step: Steps, auditor: Api, configured: Settings) -> None:
 def _say_where(step: Steps, configured: Settings, address: str, job: dict[str, Any]) -> None:
     step(
         "Your turn: a job of your own, in a browser",
-        "Two people are needed, so use two windows, one of them private: an analyst asks, a steward decides.",
+        "An analyst asks and a steward decides: two people, so use two windows, one of them private.",
     )
     turns = (
-        ("analyst", f"/datasets/{DATASET}/submit?like={job['id']}", "it is filled in and priced: submit it"),
-        ("steward", "/inbox", "read price and purpose, write a reason, approve"),
-        ("auditor", f"/datasets/{DATASET}", "the ledger, and its export for `exchequer verify`"),
+        (
+            "analyst",
+            f"/datasets/{DATASET}/submit?like={job['id']}",
+            "The form is filled in and priced. Say what the texts are for, and submit the job.",
+        ),
+        ("steward", "/inbox", "Read the purpose and the price, write a reason, approve."),
+        ("auditor", f"/datasets/{DATASET}", "See both in the ledger, and take it home as a file."),
     )
-    rows: list[tuple[str, object]] = []
-    for name, path, what in turns:
+    for number, (name, path, what) in enumerate(turns, start=1):
+        out.print()
+        tell(f"{number}. as the {name}: {what}")
+        # In one piece however long it is: a terminal opens it, and a person copies it whole.
+        out.print(Text(f"   {address}{path}"), soft_wrap=True)
         kept = bootstrap.password_file(configured, name)
-        known = f"cat {_short(kept)}" if kept.exists() else "your own password"
-        rows += [(f"   {name}", f"{address}{path}"), ("", what), ("   password", known), ("", "")]
-    out.print(facts(rows[:-1]))
+        password = f"the password {kept.read_text().strip()}" if kept.exists() else "your own password"
+        tell(f"sign in as {name} with {password}")
+    command = _command()
+    out.print()
     tell(
-        "The command line is signed in too: `exchequer jobs --state awaiting_approval`, then "
-        "`exchequer approve ID --reason ...`. Stop with `exchequer down`.",
+        f"The command line is signed in as the steward: `{command} inbox`, then `{command} approve ID "
+        f"--reason TEXT`. Stop with `{command} down`; `{command} up` goes on where it was.",
         "dim",
     )
+
+
+def _command() -> str:
+    """How this program is called here: by its name where the shell finds it."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "exchequer" and shutil.which("exchequer") is None else "exchequer"
 
 
 def _short(path: Path) -> str:

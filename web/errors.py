@@ -8,7 +8,8 @@ import secrets
 from http import HTTPStatus
 from typing import Any
 
-from flask import Flask, Response, current_app, jsonify, render_template, request
+from flask import Flask, Response, current_app, g, jsonify, render_template, request
+from flask_login import AnonymousUserMixin
 from flask_wtf.csrf import CSRFError
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
@@ -78,6 +79,22 @@ CODES = {
     503: "unavailable",
     507: "no-room",
 }
+#: What a person does next, on a page.
+_NEXT = {
+    400: "Go back, load the page again, and send the form once more. Nothing was changed.",
+    403: "Your account's page says which roles you have; an administrator can change them. Who may ask for "
+    "jobs is in the dataset's policy, which a steward can change.",
+    404: "Look for it in a list. What you may not see looks as if it were not there.",
+    409: "Go back and load the page again: it shows how things stand now. Then decide anew.",
+    412: "Go back and load the page again: it shows how things stand now. Then decide anew.",
+    413: "Send less. Stewards send large files at Resources › Uploads, which states its limits.",
+    422: "Go back, change what is named above, and send it again. Nothing was changed.",
+    429: "Wait a little, then load this page again. Nothing was changed.",
+    500: "Load the page again. Where it fails again, tell whoever runs this service the reference.",
+    503: "Load this page again in a moment. What was sent may be sent again.",
+    507: "Tell whoever runs this service. Nothing was kept.",
+}
+_OTHERWISE = "Go back to where you were, or begin with the datasets."
 
 
 #: Raised with a text of our own.
@@ -114,10 +131,10 @@ def answer(status: int, code: str, detail: str, problems: list[dict[str, Any]] |
         response = jsonify(told)
         response.mimetype = "application/problem+json"
     else:
-        page = render_template(
-            "error.html", title=told["title"], status=status, detail=detail, problems=problems
-        )
-        response = Response(page)
+        if status in (500, 503):  # the page is for nobody: who is signed in can't be asked for again
+            g._login_user = AnonymousUserMixin()
+        told["next"] = _NEXT.get(status, _OTHERWISE)
+        response = Response(render_template("error.html", **told))
     response.status_code = status
     if status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"

@@ -37,7 +37,7 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
     points = [each for each in figures["burn_down"] if any(name in each for name in names)]
     if not names or not points:
         return None
-    moments = [datetime.fromisoformat(each["at"]).timestamp() for each in points]
+    moments = [_moment(each["at"]).timestamp() for each in points]
     start, span = moments[0], (moments[-1] - moments[0]) or 1.0
     slices = {min(int(MOST_POINTS * (at - start) / span), MOST_POINTS): n for n, at in enumerate(moments)}
     kept = sorted({0, *slices.values()})
@@ -113,10 +113,18 @@ def spent_by(figures: Mapping[str, Any], key: str, measure: str | None = None) -
     return sorted(sums.values(), key=lambda row: (-row["share"], row["name"] or "~"))
 
 
+def _moment(text: str) -> datetime:
+    """A time, or the beginning of a day in UTC."""
+    then = datetime.fromisoformat(text)
+    return then.replace(tzinfo=UTC) if then.tzinfo is None else then.astimezone(UTC)
+
+
 def _ends(first: str, last: str) -> tuple[str, str]:
-    """The ends of the axis: days in UTC, and times where the day is the same."""
-    moments = [datetime.fromisoformat(each).astimezone(UTC) for each in (first, last)]
+    """The ends of the axis: days in UTC, and times where the day is the same and they are known."""
+    moments = [_moment(each) for each in (first, last)]
     if moments[0].date() == moments[1].date():
+        if len(first) == len("2026-01-31"):
+            return "", moments[1].strftime("%d %b %Y")
         return moments[0].strftime("%d %b %Y, %H:%M"), moments[1].strftime("%H:%M")
     return moments[0].strftime("%d %b %Y"), moments[1].strftime("%d %b %Y")
 

@@ -74,17 +74,25 @@ def unit(kind: str) -> str:
 
 
 def moment(value: str | None) -> Markup | str:
-    """A time in UTC."""
+    """A time in UTC, or a day."""
     if not value:
         return "—"
-    then = datetime.fromisoformat(value).astimezone(UTC)
+    then = datetime.fromisoformat(value)
+    if len(value) == len("2026-01-31"):
+        return Markup('<time datetime="{}">{}</time>').format(value, then.strftime("%d %b %Y"))
+    then = then.astimezone(UTC)
     exact, shown = then.isoformat(timespec="seconds"), then.strftime("%d %b %Y, %H:%M:%S UTC")
     return Markup('<time datetime="{}">{}</time>').format(exact, shown)
 
 
+def sentence(text: str) -> str:
+    """A clause as a sentence."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
+
+
 def words(name: str) -> str:
     """A field's name as words."""
-    return name.replace("_", " ")
+    return name.replace("ex_post", "ex-post").replace("_", " ")
 
 
 def state_look(state: str) -> dict[str, str]:
@@ -142,6 +150,7 @@ def init_app(app: Flask) -> None:
         units,
         unit,
         moment,
+        sentence,
         words,
         refusal_unit,
         bar,

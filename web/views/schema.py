@@ -131,7 +131,7 @@ def inputs(schema: Schema, prefix: str = PREFIX) -> tuple[Input, ...]:
 def _inputs(schema: Schema, definitions: Schema, prefix: str, label: str, default: Any) -> Iterator[Input]:
     for name, each in schema.get("properties", {}).items():
         field = _read(each, definitions)
-        shown = f"{label}{name.replace('_', ' ')}"
+        shown = f"{label}{name.replace('ex_post', 'ex-post').replace('_', ' ')}"
         own = default.get(name) if isinstance(default, Mapping) else each.get("default")
         if field.kind == "object":
             yield from _inputs(field.part, definitions, f"{prefix}{name}.", f"{shown}: ", own)
