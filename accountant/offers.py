@@ -159,8 +159,9 @@ def _costs(accounts: Accounts, job: Candidate) -> dict[str, float | None]:
 def accept(engine: Engine, offer_id: UUID, actor: Actor) -> UUID:
     """Consent: the offered job is made and decided on now; returns its id. Accepting again answers the same.
 
-    Raises NotFound for anybody but its analyst, and Conflict where it is not open any more, costs more now
-    than was offered, or its steward is none any more. A job that does not fit any more is made, and refused.
+    Raises NotFound for anybody but its analyst, NotPermitted where they may ask for no job any more, and
+    Conflict where it is not open any more, costs more now than was offered, or its steward is none any more.
+    A job that does not fit any more is made, and refused.
     """
     with engine.begin() as connection:
         locked, found = _locked(connection, offer_id)
@@ -169,6 +170,7 @@ def accept(engine: Engine, offer_id: UUID, actor: Actor) -> UUID:
             raise NotFound("offer", str(offer_id))
         if found.state == "accepted":
             return UUID(str(found.accepted_job_id))
+        actor.require("analyst", "steward")
         _require_open(connection, found)
         steward = _steward(connection, found, asked, actor)
         _require_price(connection, locked, asked, found)

@@ -4,6 +4,7 @@ import threading
 import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -107,6 +108,14 @@ def test_only_whom_it_is_offered_to_answers(desk):
     for act in (offers.accept, offers.decline):
         with pytest.raises(Conflict, match="declined"):
             act(desk.engine, found, desk.analyst)
+
+
+def test_who_may_ask_no_more_may_not_consent(desk):
+    _, found = offered(desk)
+    auditor = replace(desk.analyst, roles=frozenset({"auditor"}))
+    with pytest.raises(NotPermitted):
+        offers.accept(desk.engine, found, auditor)
+    assert offers.accept(desk.engine, found, desk.analyst)
 
 
 def test_nobody_approves_their_own_by_an_offer(engine):
