@@ -26,6 +26,7 @@ from sqlalchemy import (
     false,
     func,
     literal,
+    literal_column,
     null,
     or_,
     select,
@@ -220,9 +221,7 @@ def _proposals(settled: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
 
 def _activity(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
     table = tables.activity
-    of_dataset = case(
-        (table.c.object_kind == "dataset", table.c.object_id), else_=table.c.detail["dataset"].astext
-    )
+    of_dataset: Any = literal_column(tables.ACTIVITY_DATASET.text, Text)
     columns = _columns(
         table.c.at,
         func.lpad(cast(table.c.id, Text), 20, "0"),

@@ -17,7 +17,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, and_, func, or_, select, update
+from sqlalchemy import Connection, Engine, Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from accountant import tables
@@ -91,13 +91,8 @@ def _before(
     connection: Connection, wanted: set[UUID], upto: int
 ) -> tuple[dict[UUID, Mapping[str, Any]], dict[UUID, Sums]]:
     """The reservations of these jobs, and what each was charged after the entry `upto`."""
-    of_one_kind = [  # each has its index
-        and_(entries.c.job_id.in_(wanted), entries.c.kind == "RESERVE"),
-        and_(entries.c.job_id.in_(wanted), entries.c.kind.in_(("COMMIT", "VOID"))),
-        and_(entries.c.job_id.in_(wanted), entries.c.kind == "REVERSAL"),
-    ]
     query = select(entries.c.kind, entries.c.job_id, entries.c.document).where(
-        or_(*of_one_kind), entries.c.seq <= upto
+        entries.c.job_id.in_(wanted), entries.c.seq <= upto
     )
     reserved: dict[UUID, Mapping[str, Any]] = {}
     standing: dict[UUID, Sums] = {}

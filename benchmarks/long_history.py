@@ -19,7 +19,19 @@ from uuid import UUID
 
 from sqlalchemy import Engine, create_engine, text
 
-from accountant import corpora, exports, hooks, ledger, offers, people, proposals, registry, reports, spending, tables
+from accountant import (
+    corpora,
+    exports,
+    hooks,
+    ledger,
+    offers,
+    people,
+    proposals,
+    registry,
+    reports,
+    spending,
+    tables,
+)
 from accountant.core.admission import Policy
 from accountant.core.books import Reservation, commit_body, read_reservation
 from accountant.core.caps import counted
@@ -93,7 +105,10 @@ def person_named(engine: Engine, name: str, role: str = "analyst") -> Actor:
 
 RARE = "invisible-ink"
 KINDS = [
-    *(("private-prediction", {"tokens_per_batch": n, "temperature": 100.0, "clip": 0.1}) for n in range(1, 11)),
+    *(
+        ("private-prediction", {"tokens_per_batch": n, "temperature": 100.0, "clip": 0.1})
+        for n in range(1, 11)
+    ),
     ("noisy-count", {"epsilon": 0.001}),
     (RARE, {}),
 ]
@@ -130,6 +145,9 @@ def plan(count: int, shapes: list[Shape], analysts: list[Actor]) -> Iterator[tup
             yield shapes[number % 10 if number % 17 else 10], usual[number % len(usual)]
 
 
+_VERSION = "SELECT v.id FROM dataset_versions v JOIN datasets d ON d.id = v.dataset_id WHERE d.name = :name"
+
+
 def write_jobs(ground: Ground, name: str, entries: int, shapes: list[Shape], analysts: list[Actor]) -> None:
     """`entries` entries of half as many jobs, over a year that ends now."""
     jobs = entries // 2 + LIVE // 2
@@ -139,8 +157,7 @@ def write_jobs(ground: Ground, name: str, entries: int, shapes: list[Shape], ana
     used: dict[tuple[str, str], list[int]] = {}
     held: dict[UUID, Reservation] = {}
     with ground.engine.connect() as connection:
-        version = one(connection, "SELECT v.id FROM dataset_versions v JOIN datasets d ON d.id = v.dataset_id "
-                      "WHERE d.name = :name", name=name)  # fmt: skip
+        version = one(connection, _VERSION, name=name)
     lag = min(LIVE, jobs // 2)
     for first in range(0, jobs, BATCH // 2):
         with ground.engine.begin() as connection:
@@ -254,12 +271,13 @@ def write_refused(ground: Ground, name: str, count: int, model: UUID, analysts: 
         "decided_at": "CASE WHEN n % 2 = 0 THEN now() - (:count - n) * (interval '1 year' / :count) END",
         "decided_by": "CASE WHEN n % 2 = 0 THEN cast(:steward AS uuid) END",
         "decision_reason": "CASE WHEN n % 2 = 0 THEN 'not this quarter' END",
-        "refusal": "CASE WHEN n % 2 = 0 THEN j.refusal || '{\"cap\": \"steward\"}' ELSE j.refusal END",
+        "refusal": 'CASE WHEN n % 2 = 0 THEN j.refusal || \'{"cap": "steward"}\' ELSE j.refusal END',
     }
     taken = ", ".join(new.get(each, f"j.{each}") for each in columns)
     statement = text(
-        f"INSERT INTO jobs ({', '.join(columns)}) SELECT {taken} FROM jobs j, generate_series(1, :count) AS n, "
-        "datasets d JOIN dataset_versions v ON v.dataset_id = d.id WHERE j.id = :job AND d.name = :name"
+        f"INSERT INTO jobs ({', '.join(columns)}) SELECT {taken} FROM jobs j, "
+        "generate_series(1, :count) AS n, datasets d "
+        "JOIN dataset_versions v ON v.dataset_id = d.id WHERE j.id = :job AND d.name = :name"
     )
     values = {"count": count, "job": model, "name": name, "steward": ground.steward.id}
     with ground.engine.begin() as connection:
@@ -274,8 +292,8 @@ def one(connection: Any, statement: str, **values: Any) -> Any:
 
 
 def write_lists(ground: Ground, size: Size) -> None:
-    """`size.listed` of each: datasets, people, tokens, models, corpora, requests that wait, offers, proposals,
-    checkpoints, webhooks' messages, artifacts, uploads."""
+    """`size.listed` of each: datasets, people, tokens, models, corpora, requests that wait, offers,
+    proposals, checkpoints, webhooks' messages, artifacts, uploads."""
     engine, steward, many = ground.engine, ground.steward, size.listed
     second = person_named(engine, "second-steward", "steward")
     seed = Settings(home=ground.home / "web").secret("checkpoint")
@@ -309,11 +327,13 @@ SMALL = (
     "INSERT INTO uploads (sha256, address, format, bytes, uncompressed_bytes, columns, uploaded_by) "
     "SELECT repeat(md5(n::text), 2), '/nowhere', 'csv', 100, 100, '[\"text\"]', :steward "
     "FROM generate_series(1, :many) AS n",
-    "INSERT INTO hook_deliveries (id, hook_id, event, analyst_id, facts, state) SELECT gen_random_uuid(), :hook, "
-    "'job.failed', :analyst, '{}', 'failed' FROM generate_series(1, 100 * :many) AS n",
+    "INSERT INTO hook_deliveries (id, hook_id, event, analyst_id, facts, state) "
+    "SELECT gen_random_uuid(), :hook, 'job.failed', :analyst, '{}', 'failed' "
+    "FROM generate_series(1, 100 * :many) AS n",
     "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size, uri, created_at) SELECT j.id, "
-    "'votes.json', 'votes', 'application/json', md5(j.id::text) || md5(j.id::text), 100, '/nowhere', j.created_at "
-    "FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE j.state = 'succeeded' LIMIT 100 * :many",
+    "'votes.json', 'votes', 'application/json', md5(j.id::text) || md5(j.id::text), 100, '/nowhere', "
+    "j.created_at FROM jobs j JOIN datasets d ON d.id = j.dataset_id "
+    "WHERE j.state = 'succeeded' LIMIT 100 * :many",
     "INSERT INTO parts (job_id, number, state, attempt, progress_done, progress_total) "
     "SELECT id, 0, CASE WHEN state = 'queued' THEN 'queued' ELSE 'done' END, 0, 0, 10 FROM jobs "
     "WHERE purpose = 'benchmark' AND state IN ('queued', 'succeeded', 'failed') "
@@ -378,17 +398,19 @@ def write_logs(ground: Ground, size: Size) -> None:
 
 # --- one of each, for addresses -----------------------------------------------------------------
 
+_MOMENT = 'YYYY-MM-DD"T"HH24:MI:SS.US"%2B00:00"'
+_DEEP = "FROM jobs WHERE state = 'succeeded' ORDER BY created_at OFFSET 40 LIMIT 1"
 _ONE = {
     "job": "SELECT j.id FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE d.name = 'data-0' AND "
     "j.state = 'succeeded' AND j.analyst_id = :analyst ORDER BY j.created_at LIMIT 1",
-    "before": "SELECT to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"%2B00:00~\"') || id "
-    "FROM jobs WHERE state = 'succeeded' ORDER BY created_at OFFSET 40 LIMIT 1",
-    "moment": "SELECT to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"%2B00:00\"') "
-    "FROM jobs WHERE state = 'succeeded' ORDER BY created_at OFFSET 40 LIMIT 1",
-    "old": "SELECT to_char(min(created_at) + interval '5 days', 'YYYY-MM-DD') FROM jobs WHERE purpose = 'benchmark' "
-    "AND state = 'cancelled'",
-    "middle": "SELECT chain_seq / 2 FROM accounts a JOIN datasets d ON d.id = a.dataset_id WHERE d.name = 'data-0'",
-    "sha256": "SELECT a.sha256 FROM artifacts a JOIN jobs j ON j.id = a.job_id WHERE j.analyst_id = :analyst LIMIT 1",
+    "before": f"SELECT to_char(created_at AT TIME ZONE 'UTC', '{_MOMENT}\"~\"') || id {_DEEP}",
+    "moment": f"SELECT to_char(created_at AT TIME ZONE 'UTC', '{_MOMENT}') {_DEEP}",
+    "old": "SELECT to_char(min(created_at) + interval '5 days', 'YYYY-MM-DD') FROM jobs "
+    "WHERE purpose = 'benchmark' AND state = 'cancelled'",
+    "middle": "SELECT chain_seq / 2 FROM accounts a JOIN datasets d ON d.id = a.dataset_id "
+    "WHERE d.name = 'data-0'",
+    "sha256": "SELECT a.sha256 FROM artifacts a JOIN jobs j ON j.id = a.job_id "
+    "WHERE j.analyst_id = :analyst LIMIT 1",
     "upload": "SELECT sha256 FROM uploads LIMIT 1",
     "proposal": "SELECT id FROM proposals LIMIT 1",
     "offer": "SELECT id FROM offers LIMIT 1",

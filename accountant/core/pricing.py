@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -141,6 +142,11 @@ class Mechanism(Generic[P]):
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", tuple(self.parameters.model_fields))
 
+    @cached_property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of the parameters, made once: nobody may change it."""
+        return self.parameters.model_json_schema()
+
     def parse(self, raw: Mapping[str, Any], terms: Terms) -> P:
         """Validated, resolved parameters. Raises InvalidRequest naming each wrong field."""
         try:
@@ -151,7 +157,7 @@ class Mechanism(Generic[P]):
 
 
 def _problems(error: ValidationError, mechanism: "Mechanism[Any]") -> list[FieldProblem]:
-    schema = mechanism.parameters.model_json_schema()["properties"]
+    schema = mechanism.schema["properties"]
     problems = []
     for each in error.errors(include_url=False):
         name = ".".join(str(part) for part in each["loc"][:1]) or "parameters"
@@ -297,7 +303,7 @@ def _accepted(
 
 
 def _range(mechanism: Mechanism[Any], name: str) -> tuple[float, float, bool]:
-    schema = mechanism.parameters.model_json_schema()["properties"].get(name)
+    schema = mechanism.schema["properties"].get(name)
     if schema is None:
         raise invalid("fit", f"{name!r} is no parameter of {mechanism.id}", ", ".join(mechanism.fields))
     part = next(p for p in schema.get("anyOf", [schema]) if p.get("type") != "null")

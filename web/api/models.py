@@ -76,7 +76,7 @@ def mechanisms() -> Response:
                 "size_field": each.size_field,
                 "uses_model": each.uses_model,
                 "runnable": each.id in RUNNABLE,
-                "parameters": each.parameters.model_json_schema(),
+                "parameters": each.schema,
             }
             for each in MECHANISMS.values()
         ]

@@ -184,7 +184,7 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
         form = Form({**form.values, "mechanism": DEFAULT_MECHANISM}, (*form.problems, *error.problems))
         mechanism = _mechanism(form.values)
     offered = prefills.offered(actor, dataset, mechanism)
-    fields = offered.choices(schema.inputs(mechanism.parameters.model_json_schema()), form)
+    fields = offered.choices(schema.inputs(mechanism.schema), form)
     names = [each.name for each in fields]
     look = look or _look(name, form.values)
     size = fitted_field(mechanism, form.values)

@@ -5,6 +5,7 @@ its own (`confirm`), which changes nothing.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -92,11 +93,16 @@ def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) ->
     }
 
 
-def offer_inputs(job: Mapping[str, Any]) -> list[Input]:
+def offer_inputs(job: Mapping[str, Any]) -> tuple[Input, ...]:
     """The inputs of an offer, the size first; they hold what was asked for."""
-    mechanism = mechanisms.get(job["mechanism"])
-    found = [each for each in inputs(mechanism.parameters.model_json_schema()) if each.kind in _OFFERABLE]
-    return sorted(found, key=lambda each: each.name != PREFIX + mechanism.size_field)
+    return _offerable(job["mechanism"])
+
+
+@cache
+def _offerable(mechanism_id: str) -> tuple[Input, ...]:
+    mechanism = mechanisms.get(mechanism_id)
+    found = [each for each in inputs(mechanism.schema) if each.kind in _OFFERABLE]
+    return tuple(sorted(found, key=lambda each: each.name != PREFIX + mechanism.size_field))
 
 
 def _changes(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:

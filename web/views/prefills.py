@@ -80,7 +80,7 @@ def sized(
 
 
 def _of_job(mechanism: Mechanism[Any], job: Mapping[str, Any]) -> dict[str, str]:
-    texts = schema.typed(job["parameters"], mechanism.parameters.model_json_schema())
+    texts = schema.typed(job["parameters"], mechanism.schema)
     return {"mechanism": mechanism.id, "model": job["model"] or "", **texts}
 
 

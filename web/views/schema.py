@@ -199,7 +199,7 @@ def grouped(found: Sequence[Input], busy: frozenset[str]) -> list[Group]:
 
 def parameters(mechanism: Mechanism[Any], values: Mapping[str, str]) -> dict[str, Any]:
     """The parameters that a form states; fields that it does not hold are left to their defaults."""
-    return stated(mechanism.parameters.model_json_schema(), values)
+    return stated(mechanism.schema, values)
 
 
 def stated(schema: Schema, values: Mapping[str, str], prefix: str = PREFIX) -> dict[str, Any]:
