@@ -19,6 +19,7 @@ from accountant.core.currencies import Accounts, decide_job
 from accountant.core.errors import ExchequerError
 from accountant.effects import effect
 from accountant.ledger import Actor
+from accountant.listings import WantedJobs
 from accountant.posting import read_books
 from accountant.requests import Candidate, JobRequest
 
@@ -34,7 +35,9 @@ def waiting(
     before and after, the jobs of this shape left, and under `refusal` why approval would refuse it.
     """
     viewer.require("steward")
-    found = reports.jobs(engine, viewer, state=WAITING, after=after, limit=limit, oldest_first=True)
+    found = reports.jobs(
+        engine, viewer, WantedJobs(state=WAITING), after=after, limit=limit, oldest_first=True
+    )
     return [{**job, "effect": each} for job, each in zip(found, effects(engine, viewer, found), strict=True)]
 
 

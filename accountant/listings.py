@@ -33,6 +33,9 @@ class Wanted:
     open: bool = False
 
 
+EVERY_DATASET = Wanted()
+
+
 def catalogue(
     engine: Engine, viewer: Actor, wanted: Wanted, *, after: str | None = None, limit: int = 50
 ) -> list[dict[str, Any]]:
@@ -47,7 +50,7 @@ def catalogue(
     query = (
         select(datasets, *columns, states.label("states"))
         .join(tables.accounts, tables.accounts.c.dataset_id == datasets.c.id)
-        .where(*_conditions(wanted, viewer))
+        .where(*conditions(wanted, viewer))
         .order_by(datasets.c.name)
         .limit(limit)
     )
@@ -57,7 +60,8 @@ def catalogue(
         return [_dataset(row, viewer) for row in connection.execute(query)]
 
 
-def _conditions(wanted: Wanted, viewer: Actor) -> list[ColumnElement[bool]]:
+def conditions(wanted: Wanted, viewer: Actor) -> list[ColumnElement[bool]]:
+    """What a query of datasets with their accounts is narrowed by."""
     datasets = tables.datasets
     found: list[ColumnElement[bool]] = []
     for word in wanted.text.split():
@@ -120,41 +124,59 @@ class Place:
     job: UUID
 
 
+@dataclass(frozen=True)
+class WantedJobs:
+    """Which jobs; None: all. `since` is included, `until` is not."""
+
+    dataset: str | None = None
+    mechanism: str | None = None
+    state: str | None = None
+    analyst: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+EVERY_JOB = WantedJobs()
+
+
 def jobs(
     engine: Engine,
     viewer: Actor,
+    wanted: WantedJobs = EVERY_JOB,
     *,
-    dataset: str | None = None,
-    mechanism: str | None = None,
-    state: str | None = None,
-    analyst: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
     after: Place | None = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """Jobs that `viewer` may see, newest first, as rows of a list; `since` is included, `until` is not."""
+    """Jobs that `viewer` may see, newest first, as rows of a list."""
     table = tables.jobs
-    names = {"dataset_id": (tables.datasets, dataset), "analyst_id": (tables.users, analyst)}
-    query = _rows()
-    for column, (named, name) in names.items():
-        if name is not None:
-            wanted = select(named.c.id).where(named.c.name == name).scalar_subquery()
-            query = query.where(table.c[column] == wanted)
-    for column, value in {"mechanism": mechanism, "state": state}.items():
-        if value is not None:
-            query = query.where(table.c[column] == value)
-    if since is not None:
-        query = query.where(table.c.created_at >= since)
-    if until is not None:
-        query = query.where(table.c.created_at < until)
+    query = _rows().where(*job_conditions(wanted, viewer))
     if after is not None:
         query = query.where(tuple_(table.c.created_at, table.c.id) < tuple_(after.at, after.job))
-    if not viewer.roles & OVERSEERS:
-        query = query.where(table.c.analyst_id == viewer.id)
     query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit)
     with engine.connect() as connection:
         return [_job(row._mapping) for row in connection.execute(query)]
+
+
+def job_conditions(wanted: WantedJobs, viewer: Actor) -> list[ColumnElement[bool]]:
+    """What a query of jobs is narrowed by: those wanted, of those that `viewer` may see."""
+    table = tables.jobs
+    found: list[ColumnElement[bool]] = []
+    names = {"dataset_id": (tables.datasets, wanted.dataset), "analyst_id": (tables.users, wanted.analyst)}
+    for column, (named, name) in names.items():
+        if name is not None:
+            owner = select(named.c.id).where(named.c.name == name).scalar_subquery()
+            found.append(table.c[column] == owner)
+    if wanted.mechanism is not None:
+        found.append(table.c.mechanism == wanted.mechanism)
+    if wanted.state is not None:
+        found.append(table.c.state == wanted.state)
+    if wanted.since is not None:
+        found.append(table.c.created_at >= wanted.since)
+    if wanted.until is not None:
+        found.append(table.c.created_at < wanted.until)
+    if not viewer.roles & OVERSEERS:
+        found.append(table.c.analyst_id == viewer.id)
+    return found
 
 
 def _rows() -> Select[Any]:

@@ -40,6 +40,7 @@ from accountant.core.pricing import Fitted, Price, Terms, fit, quote
 from accountant.core.verification import Verified, Verifier, read_document, summary
 from accountant.effects import effect
 from accountant.ledger import Actor
+from accountant.listings import EVERY_DATASET, EVERY_JOB, Wanted, WantedJobs, conditions, job_conditions
 from accountant.posting import read_books
 from accountant.requests import terms_of
 
@@ -55,10 +56,16 @@ def _time(moment: datetime | None) -> str | None:
 
 
 def datasets(
-    engine: Engine, viewer: Actor, *, limit: int | None = None, after: After = None
+    engine: Engine,
+    viewer: Actor,
+    wanted: Wanted = EVERY_DATASET,
+    *,
+    limit: int | None = None,
+    after: After = None,
 ) -> list[dict[str, Any]]:
     """The catalogue, by name."""
-    query = paging.window(_dataset_query(), [tables.datasets.c.name], limit, after, descending=False)
+    narrowed = _dataset_query().where(*conditions(wanted, viewer))
+    query = paging.window(narrowed, [tables.datasets.c.name], limit, after, descending=False)
     with engine.connect() as connection:
         rows = connection.execute(query).all()
         states = _version_states(connection)
@@ -311,9 +318,8 @@ def _job_query(viewer: Actor) -> Select[Any]:
 def jobs(
     engine: Engine,
     viewer: Actor,
+    wanted: WantedJobs = EVERY_JOB,
     *,
-    dataset: str | None = None,
-    state: str | None = None,
     limit: int = 50,
     before: datetime | None = None,
     after: datetime | None = None,
@@ -323,13 +329,10 @@ def jobs(
     """Jobs that `viewer` may see, newest first (or oldest); `beyond` (created_at, id) continues a listing."""
     moment = tables.jobs.c.created_at
     key = [moment, tables.jobs.c.id]
-    query = paging.window(_job_query(viewer), key, limit, beyond, descending=not oldest_first)
+    narrowed = _job_query(viewer).where(*job_conditions(wanted, viewer))
+    query = paging.window(narrowed, key, limit, beyond, descending=not oldest_first)
     if after is not None:
         query = query.where(moment > after)
-    if dataset is not None:
-        query = query.where(tables.datasets.c.name == dataset)
-    if state is not None:
-        query = query.where(tables.jobs.c.state == state)
     if before is not None:
         query = query.where(tables.jobs.c.created_at < before)
     with engine.connect() as connection:

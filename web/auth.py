@@ -206,7 +206,7 @@ def authenticate_token() -> None:
         raise NotPermitted(
             f"this token's scopes are {', '.join(user.scopes)}; this needs {', '.join(needed)}"
         )
-    g.actor, g.scopes = registry.actor_of(user), tuple(user.scopes)
+    g.actor, g.scopes, g.token_id = registry.actor_of(user), tuple(user.scopes), user.token_id
 
 
 def current_actor() -> Actor:

@@ -14,8 +14,8 @@ MEANINGS = {
     "admin": "accounts: add, close, roles, passwords",
 }
 
-#: What belongs to no scope: any token may ask whose it is.
-_OPEN = frozenset({"api.me"})
+#: What belongs to no scope: any token may ask whose it is, and end itself.
+_OPEN = frozenset({"api.me", "api.sign_out"})
 _READING = frozenset({"api.quote", "api.quote_offer"})  # a price is no more than a reading
 _WRITING = {
     "jobs:submit": ("submit", "cancel", "accept_offer", "decline_offer"),
@@ -44,7 +44,7 @@ _SCOPE = {f"api.{name}": scope for scope, names in _WRITING.items() for name in 
 
 def stated(endpoint: str) -> bool:
     """Whether a route that writes is named above."""
-    return endpoint in _SCOPE or endpoint in _READING
+    return endpoint in _SCOPE or endpoint in _READING or endpoint in _OPEN
 
 
 def needed(endpoint: str, method: str) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from accountant.core.events import FREE, Exponential, SelfComposed, to_json
 from accountant.core.pricing import Terms
 from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance
+from accountant.listings import WantedJobs
 from tests.support import Bench, person
 
 SEED = b"s" * 32
@@ -213,7 +214,9 @@ def test_a_correction_is_published_without_its_people_and_figures(audited, tmp_p
     """A REVERSAL quotes whole entries: their private values are hidden too, and the chain still holds."""
     second = person(audited.engine, "steward", f"confirmer-{uuid.uuid4().hex[:6]}")
     raised = to_json(SelfComposed(Exponential(1.0), 60))
-    for job in reports.jobs(audited.engine, audited.steward, dataset=audited.dataset, state="succeeded"):
+    for job in reports.jobs(
+        audited.engine, audited.steward, WantedJobs(dataset=audited.dataset, state="succeeded")
+    ):
         # The median with what it really cost; the other job has no such cost.
         cap = "0.987654321" if job["parameters"]["aggregation"] == "median" else None
         proposed = proposals.correct(

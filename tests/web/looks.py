@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from sqlalchemy import Engine, event
 
-#: What differs between any two runs: ids, hashes, moments, tokens of forms.
+#: What differs between any two runs: ids, hashes, moments, tokens, secrets that are shown once.
 OWN: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{8,}|\d{4}-\d\d-\d\d[T ][0-9:.+Z]+|\d\d:\d\d(:\d\d)?"
-    r"|csrf_token\" value=\"[^\"]+|\.[A-Za-z0-9_-]{20,}"
+    r"|csrf_token\" value=\"[^\"]+|\.[A-Za-z0-9_-]{20,}|exq_[\w-]{20,}|whsec_[\w+/=-]{20,}"
 )
 #: Written at most once a minute, whatever was asked: when somebody's session or token was last used.
 BY_THE_CLOCK: Final = ("UPDATE sessions SET seen_at", "UPDATE api_tokens SET last_used_at")

@@ -426,7 +426,7 @@ PAGES: Final[dict[str, Route]] = {
 #: Signing in and out is tested where it is built: it is what makes the roles.
 ELSEWHERE: Final = frozenset(
     {
-        *("api.sign_in", "sign_in.submit", "sign_in.sign_out", "sign_in.provider_begin"),
+        *("api.sign_in", "api.sign_out", "sign_in.submit", "sign_in.sign_out", "sign_in.provider_begin"),
         *("sign_in.provider_return", "api.change_password", "account.change_password"),
         *("api.sign_out_everywhere", "account.sign_out_everywhere"),
     }

@@ -44,13 +44,14 @@ class Recorder:
         body: Any = None,
         headers: dict[str, str] | None = None,
         query: str = "",
+        data: bytes | None = None,
         **names: str,
     ) -> Any:
         """One request of the story, which must be answered with `status`."""
         template = f"/api/v1{path}"
         address = template.format(**names) + query
         response = api.client.open(
-            address, method=method, json=body, headers={**api.headers, **(headers or {})}
+            address, method=method, json=body, data=data, headers={**api.headers, **(headers or {})}
         )
         assert response.status_code == status, (method, address, response.text)
         wrong = list(self.description.problems(method, template, response))
@@ -75,7 +76,8 @@ class Recorder:
         uuids = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
         text = _renumbered(uuids, text, lambda n, _: f"6f1c0de0-0000-4000-8000-{n:012x}")
         text = _renumbered(re.compile(r"exq_[\w-]{20,}"), text, lambda n, _: f"exq_an-example-{n}")
-        cursors = re.compile(r'(?<="next": ")[\w-]+')
+        text = _renumbered(re.compile(r"whsec_[\w+/=-]{20,}"), text, lambda n, _: f"whsec_an-example-{n}")
+        cursors = re.compile(r'(?<="next": ")W[\w-]{11,}')
         text = _renumbered(cursors, text, lambda n, _: f"WyJhIGN1cnNvciIsI{n}Jd")
         text = _renumbered(
             re.compile(r"(?<![\w.-])(?=[0-9]*[a-f])[0-9a-f]{16,}(?![\w-])"), text, _hexadecimal
@@ -98,7 +100,8 @@ def _hexadecimal(number: int, like: str) -> str:
 def tell(site: Site, publish: Publish) -> Recorder:
     """The whole story; every answer on the way is held against the description."""
     recorder = Recorder(site)
-    for chapter in (people, declarations, jobs, results, ledgers, two_people, mistakes):
+    chapters = (people, oneself, declarations, files, jobs, results, offers, ledgers, two_people, audit)
+    for chapter in (*chapters, webhooks, mistakes):
         chapter(recorder, publish)
     return recorder
 
@@ -118,6 +121,29 @@ def people(r: Recorder, _: Publish) -> None:
     del r.kept["GET /api/v1/openapi.json"]  # it would contain itself
     kept = r.kept["GET /api/v1/mechanisms"]["responses"]["200"]  # one of them says enough
     kept["mechanisms"] = [each for each in kept["mechanisms"] if each["id"] == "noisy-count"]
+
+    someone = {"name": "robin"}
+    ask(admin, "GET", "/users/{name}", 200, **someone)
+    ask(admin, "GET", "/users/{name}/tokens", 200, **someone)
+    ask(admin, "PUT", "/users/{name}/roles", 200, {"roles": ["analyst", "auditor"]}, **someone)
+    for act in ("deactivate", "activate", "reset-password", "unlock", "sign-out", "revoke-tokens"):
+        ask(admin, "POST", f"/users/{{name}}/{act}", 200, **someone)
+    ask(admin, "GET", "/sign-ins", 200, query="?limit=2")
+
+
+def oneself(r: Recorder, _: Publish) -> None:
+    ask, actor = r.ask, r.site.actor("analyst-2")
+    r.names[actor.name] = "alex"
+    alex = r.site.api("analyst-2")
+    wanted = {"name": "a notebook", "scopes": ["read", "jobs:submit"], "days": 30}
+    token = ask(alex, "POST", "/me/tokens", 201, wanted).json["id"]
+    ask(alex, "GET", "/me/tokens", 200)
+    ask(alex, "POST", "/me/tokens/{token}/revoke", 200, token=token)
+    ask(alex, "POST", "/me/sign-out-everywhere", 200)
+    changed = {"current": PASSWORD, "new": "a longer horse battery"}
+    ask(alex, "POST", "/me/password", 200, changed)
+    ask(alex, "DELETE", "/session", 200)
+    ask(alex, "GET", "/me", 401)
 
 
 def declarations(r: Recorder, _: Publish) -> None:
@@ -157,6 +183,16 @@ def declarations(r: Recorder, _: Publish) -> None:
     ask(steward, "PUT", "/datasets/{name}/policy", 200, changed, headers=match, name=name)
     ask(steward, "PUT", "/datasets/{name}/policy", 412, changed, headers=match, name=name)
     ask(steward, "GET", "/datasets/{name}", 404, name="nothing")
+
+
+def files(r: Recorder, _: Publish) -> None:
+    ask, steward = r.ask, r.api("steward")
+    content = b"title,body\nA letter,Dear doctor\n"
+    kept = ask(steward, "POST", "/uploads", 201, data=content).json
+    r.names[kept["address"].rpartition("/")[0]] = "/var/lib/exchequer/uploads"
+    ask(steward, "GET", "/uploads", 200)
+    ask(steward, "GET", "/uploads/{sha256}", 200, sha256=kept["sha256"])
+    ask(steward, "DELETE", "/uploads/{sha256}", 200, sha256=kept["sha256"])
 
 
 def refuse_version(r: Recorder, name: str) -> None:
@@ -203,8 +239,28 @@ def results(r: Recorder, publish: Publish) -> None:
     ask(analyst, "GET", "/jobs/{job}/result", 404, job=r.job)
     publish(r.job, RESULT)
     ask(analyst, "GET", "/jobs/{job}/result", 200, job=r.job)
+    ask(analyst, "GET", "/jobs/{job}/card", 200, job=r.job)
     ask(analyst, "GET", "/artifacts", 200)
     ask(analyst, "GET", "/artifacts/{sha256}", 404, sha256="0" * 64)
+
+
+def offers(r: Recorder, _: Publish) -> None:
+    ask, analyst, steward = r.ask, r.api("analyst"), r.api("steward")
+    smaller = {"parameters": {"tokens_per_batch": 4}}
+    first, second, third = (r.site.submitted(tokens=tokens) for tokens in (11, 12, 13))
+    ask(steward, "GET", "/inbox", 200, query="?limit=1")
+    ask(steward, "POST", "/jobs/{job}/offer/quote", 200, smaller, job=first)
+    reasoned = smaller | {"reason": "this much fits the pilot"}
+    made = [
+        ask(steward, "POST", "/jobs/{job}/offer", 201, reasoned, job=job).json["id"]
+        for job in (first, second, third)
+    ]
+    ask(analyst, "GET", "/offers", 200, query="?limit=1")
+    ask(analyst, "GET", "/offers/{offer}", 200, offer=made[0])
+    ask(analyst, "POST", "/offers/{offer}/accept", 201, offer=made[0])
+    ask(analyst, "POST", "/offers/{offer}/decline", 409, {"reason": "late"}, offer=made[0])
+    ask(analyst, "POST", "/offers/{offer}/decline", 200, {"reason": "too few"}, offer=made[1])
+    ask(steward, "POST", "/offers/{offer}/withdraw", 200, {"reason": "a slip"}, offer=made[2])
 
 
 def ledgers(r: Recorder, _: Publish) -> None:
@@ -237,6 +293,37 @@ def two_people(r: Recorder, _: Publish) -> None:
     other = ask(steward, "POST", "/datasets/{name}/allowance", 202, wide, name=name).json["proposal"]["id"]
     withdrawn = {"reason": "not needed"}
     ask(second, "POST", "/proposals/{proposal}/withdraw", 200, withdrawn, proposal=other)
+
+
+def audit(r: Recorder, _: Publish) -> None:
+    ask, auditor, name = r.ask, r.api("auditor"), r.site.bench.dataset
+    ask(r.api("analyst"), "POST", "/jobs", 201, r.site.job(100_000))
+    ask(auditor, "GET", "/ledger", 200, query="?limit=1")
+    ask(auditor, "GET", "/datasets/{name}/ledger/{seq}", 200, name=name, seq="2")
+    ask(auditor, "GET", "/refusals", 200, query="?cap=renyi&limit=1")
+    ask(auditor, "GET", "/checkpoints", 200, query="?limit=1")
+    ask(auditor, "GET", "/activity", 200, query="?limit=2")
+    ask(auditor, "GET", "/datasets/{name}/report", 200, name=name)
+    ask(r.api("analyst"), "GET", "/datasets/{name}/spending", 200, name=name)
+    ask(r.api("analyst"), "GET", "/meaning", 200, query="?epsilon=8&delta=0.000001")
+    more = {"epsilon": "16", "delta": "0.0000029053", "reason": "what if"}
+    ask(r.api("steward"), "POST", "/datasets/{name}/allowance/preview", 200, more, name=name)
+
+
+def webhooks(r: Recorder, _: Publish) -> None:
+    ask, analyst = r.ask, r.api("analyst")
+    ask(analyst, "GET", "/webhooks/events", 200)
+    wanted = {"url": "https://ci.example.org/exchequer", "events": ["job.succeeded", "job.failed"]}
+    hook = {"id": ask(analyst, "POST", "/webhooks", 201, wanted).json["id"]}
+    ask(analyst, "GET", "/webhooks", 200)
+    ask(analyst, "GET", "/webhooks/{id}", 200, **hook)
+    ask(analyst, "POST", "/webhooks/{id}/secret", 201, **hook)
+    sent = ask(analyst, "POST", "/webhooks/{id}/test", 201, **hook).json["delivery"]
+    ask(analyst, "POST", "/webhooks/{id}/disable", 200, **hook)
+    ask(analyst, "POST", "/webhooks/{id}/enable", 200, **hook)
+    ask(analyst, "GET", "/webhooks/{id}/deliveries", 200, **hook)
+    ask(analyst, "POST", "/webhooks/{id}/deliveries/{delivery}/redeliver", 200, delivery=sent, **hook)
+    ask(analyst, "DELETE", "/webhooks/{id}", 200, **hook)
 
 
 def mistakes(r: Recorder, _: Publish) -> None:

@@ -72,7 +72,7 @@ def modes(operation) -> list[GenerationMode]:
 
 def test_no_request_makes_a_500_or_an_answer_beyond_the_description(app, askers, known):
     app.config["PROPAGATE_EXCEPTIONS"] = False
-    every = operations(app)
+    every = sorted(operations(app), key=lambda each: each.label == "DELETE /api/v1/session")  # it ends theirs
     counted = {each.label: 0 for each in every}
     hashes = ("/session", "/users", "/me/password", "/reset-password")
     hashing = {each.label for each in every if each.path.endswith(hashes)}

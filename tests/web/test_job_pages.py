@@ -110,7 +110,7 @@ def test_a_list_is_one_query_and_shows_ones_own_jobs_alone(site):
     statements: list[str] = []
     note = lambda *args: statements.append(args[2])  # noqa: E731
     event.listen(Engine, "before_cursor_execute", note)
-    found = listings.jobs(site.engine, actor, dataset=site.bench.dataset, limit=50)
+    found = listings.jobs(site.engine, actor, listings.WantedJobs(dataset=site.bench.dataset), limit=50)
     event.remove(Engine, "before_cursor_execute", note)
     assert len(statements) == 1
     assert mine in {each["id"] for each in found}

@@ -46,6 +46,8 @@ def test_the_roles_that_are_described_are_those_that_may(site, role):
     api, job = site.api(role), site.submitted()
     names = {"name": site.bench.dataset, "job": job, "proposal": job}
     for route in routes(site.app):
+        if route.endpoint == "api.sign_out":  # it would end the token that asks
+            continue
         path = re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], "x"), route.path)
         body = examples().get(route.label, {}).get("request")
         answer = api.client.open(path, method=route.method, json=body, headers=api.headers)

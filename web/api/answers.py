@@ -45,24 +45,6 @@ class Me(Answer):
     scopes: list[str]
 
 
-class User(Answer):
-    """An account."""
-
-    id: Id
-    name: str
-    roles: list[str]
-    active: bool
-    created_at: Time
-
-
-class NewAccount(Answer):
-    """An account that was just made."""
-
-    id: Id
-    name: str
-    roles: list[str]
-
-
 # --- what a job is asked with -------------------------------------------------------------------
 
 
@@ -284,6 +266,15 @@ class OtherStep(Answer):
     after: float | None
 
 
+class Room(Answer):
+    """The limit that stops the next job of a shape: `left` and `asked` are decimals in its unit."""
+
+    cap: str
+    jobs: int
+    left: str
+    asked: str
+
+
 class OnDataset(Answer):
     """What admission would say now."""
 
@@ -293,6 +284,7 @@ class OnDataset(Answer):
     filters: list[FilterStep]
     currencies: list[OtherStep]
     jobs_of_this_shape: int | None = Field(description="how many more would fit; null: it is free")
+    binding: Room | None = Field(description="what stops the next one; null: nothing, or it is not told")
 
 
 class Fit(Answer):
@@ -377,6 +369,29 @@ class Job(JobInList):
     entries: list[EntryOfJob]
 
 
+class Card(Answer):
+    """The data card of a published output."""
+
+    format: str
+    version: int
+    job: Id
+    dataset: Json
+    mechanism: Json
+    guarantee: str = Field(description="one true sentence")
+    reserved: Json = Field(description="what was set aside: epsilon alone at delta")
+    charged: Json
+    ex_post_cap: str | None
+    statement: Json = Field(description="what holds of everything that the dataset ever published")
+    parameters: Json
+    model: Json | None
+    lineage: Json
+    output: Json
+    artifacts: list[Json]
+    ledger: Json = Field(description="the entries, each with its hash")
+    cite: str
+    limits: list[str]
+
+
 class Artifact(Answer):
     """What a job released besides its texts."""
 
@@ -390,7 +405,7 @@ class Artifact(Answer):
     mechanism: str
     model: str | None
     entry: int
-    created_at: Time
+    created_at: Time | None = Field(description="null to an analyst where data was read for it")
 
 
 class Proposal(Answer):

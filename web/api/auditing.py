@@ -1,7 +1,6 @@
 """For auditors: entries over all datasets, one entry priced anew, refusals, checkpoints, who did what."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,11 +9,12 @@ from flask import Response, jsonify, request
 from accountant import audit_report, auditing, entry_page, journal
 from accountant.core import mechanisms
 from accountant.core.chain import EntryKind
-from accountant.core.errors import NotFound, invalid
+from accountant.core.errors import NotFound
 from web.api import api
-from web.api.bodies import read_choice, read_id, read_limit
-from web.api.datasets import PUBLIC
-from web.api.openapi import ID, LIMIT, TEXT, TIME, Operation, Schema, describe
+from web.api import overseer_answers as overseers
+from web.api.bodies import read_choice, read_id, read_limit, read_when
+from web.api.datasets import OVERSEERS, PUBLIC
+from web.api.openapi import ID, LIMIT, TEXT, WHEN, Operation, Schema, describe, listing
 from web.app import engine
 from web.auth import current_actor
 
@@ -25,17 +25,8 @@ def _choice(values: tuple[str, ...]) -> Schema:
     return {"type": "string", "enum": ["", *values]}
 
 
-def _page(name: str) -> Schema:
-    """One page of a list, and what to ask for `before` for the next one."""
-    rows = {"type": "array", "items": {"type": "object"}}
-    return {
-        "type": "object",
-        "required": [name, "next"],
-        "properties": {name: rows, "next": {"type": ["string", "null"]}},
-    }
-
-
-WHEN = {"since": TIME, "until": TIME}
+NEXT = {"type": ["string", "null"], "description": "`before` of the next page"}
+BETWEEN = {"since": WHEN, "until": WHEN}
 MECHANISM = _choice(tuple(mechanisms.MECHANISMS))
 PAGING = {"before": TEXT, "limit": LIMIT}
 
@@ -49,11 +40,12 @@ PAGING = {"before": TEXT, "limit": LIMIT}
             "actor": TEXT,
             "mechanism": MECHANISM,
             "job": ID,
-            **WHEN,
+            **BETWEEN,
             **PAGING,
         },
-        answer=_page("entries"),
+        answer=listing("entries", overseers.EntryInList, next=NEXT),
         refusals=(404,),
+        roles=OVERSEERS,
     )
 )
 def ledger_entries() -> Response:
@@ -77,21 +69,6 @@ def read_wanted() -> auditing.Wanted:
     )
 
 
-def read_when(name: str) -> datetime | None:
-    """A moment, or a day: `since` from its beginning, `until` to its end. A time without offset is UTC."""
-    text = request.args.get(name)
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or not 1970 <= moment.year <= 9000:
-        raise invalid(name, repr(text[:40]), "a day as 2026-01-31, or a time as 2026-01-31T12:00:00Z")
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return moment + timedelta(days=1) if name == "until" and len(text) == len("2026-01-31") else moment
-
-
 def _cut(rows: list[dict[str, Any]], limit: int, name: Callable[[dict[str, Any]], str]) -> Any:
     """A page of rows that were asked for with one more than `limit`, and the name of its last row."""
     following = name(rows[limit - 1]) if len(rows) > limit else None
@@ -106,7 +83,7 @@ def entries_page(wanted: auditing.Wanted, limit: int) -> tuple[list[dict[str, An
 
 
 @api.get("/datasets/<name>/ledger/<seq>")
-@describe(Operation())
+@describe(Operation(answer=overseers.EntryPage, roles=OVERSEERS))
 def ledger_entry(name: str, seq: str) -> Response:
     """One entry as it is hashed, priced anew, with the balances after it."""
     return jsonify(entry_named(name, seq))
@@ -130,8 +107,9 @@ def entry_named(name: str, seq: str) -> dict[str, Any]:
             "before": ID,
             "limit": LIMIT,
         },
-        answer=_page("refusals"),
+        answer=listing("refusals", overseers.RefusedJob, next=NEXT),
         refusals=(404,),
+        roles=OVERSEERS,
     )
 )
 def list_refusals() -> Response:
@@ -157,7 +135,14 @@ def refusals_page(limit: int) -> tuple[list[dict[str, Any]], str | None]:
 
 
 @api.get("/checkpoints")
-@describe(Operation(query={"dataset": TEXT, **PAGING}, answer=_page("checkpoints"), refusals=(404,)))
+@describe(
+    Operation(
+        query={"dataset": TEXT, **PAGING},
+        answer=listing("checkpoints", overseers.SignedCheckpoint, next=NEXT),
+        refusals=(404,),
+        roles=OVERSEERS,
+    )
+)
 def all_checkpoints() -> Response:
     """Signed checkpoints, newest first, each checked now: `problem` is null where one holds."""
     found, following = checkpoints_page(read_limit())
@@ -174,9 +159,10 @@ def checkpoints_page(limit: int) -> tuple[list[dict[str, Any]], str | None]:
 @api.get("/activity")
 @describe(
     Operation(
-        query={"what": _choice(journal.WHAT), "actor": TEXT, "dataset": TEXT, **WHEN, **PAGING},
-        answer=_page("activity"),
+        query={"what": _choice(journal.WHAT), "actor": TEXT, "dataset": TEXT, **BETWEEN, **PAGING},
+        answer=listing("activity", overseers.Act, next=NEXT),
         refusals=(404,),
+        roles=("steward", "auditor", "administrator"),
     )
 )
 def list_activity() -> Response:
@@ -200,7 +186,7 @@ def activity_page(limit: int) -> tuple[list[dict[str, Any]], str | None]:
 
 
 @api.get("/datasets/<name>/report")
-@describe(Operation(query={"public": PUBLIC}))
+@describe(Operation(query={"public": PUBLIC}, answer=overseers.Report, roles=OVERSEERS))
 def dataset_report(name: str) -> Response:
     """Everything that the printed report of a dataset says."""
     return jsonify(report_named(name))

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -172,6 +172,21 @@ def read_moment(name: str = "before", value: str | None = None) -> datetime | No
     if moment is None or moment.tzinfo is None or not 1970 <= moment.year <= 9000:
         raise invalid(name, repr(text[:40]), "a time with its offset, as 2026-01-31T12:00:00Z")
     return moment
+
+
+def read_when(name: str) -> datetime | None:
+    """A moment, or a day: `since` from its beginning, `until` to its end. A time without offset is UTC."""
+    text = request.args.get(name)
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or not 1970 <= moment.year <= 9000:
+        raise invalid(name, repr(text[:40]), "a day as 2026-01-31, or a time as 2026-01-31T12:00:00Z")
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return moment + timedelta(days=1) if name == "until" and len(text) == len("2026-01-31") else moment
 
 
 def read_choice(name: str, allowed: tuple[str, ...]) -> str | None:

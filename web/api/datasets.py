@@ -8,13 +8,14 @@ from uuid import UUID
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import ledger, proposals, registry, reports, spending
+from accountant import ledger, listings, proposals, registry, reports, spending
+from accountant.core import mechanisms
 from accountant.core.admission import Policy
 from accountant.core.allowances import SecretDeclaration
 from accountant.core.errors import InvalidRequest, invalid
-from web.api import answers, api
+from web.api import answers, api, overseer_answers
 from web.api.audits import seed
-from web.api.bodies import MAX_PAGE, Body, made, read, read_object, read_seq
+from web.api.bodies import MAX_PAGE, Body, made, read, read_choice, read_object, read_seq
 from web.api.conditional import matcher
 from web.api.once import read_once
 from web.api.openapi import TEXT, Operation, describe, listing
@@ -29,6 +30,8 @@ FORMATS = {
     "parquet": "application/vnd.apache.parquet",
 }
 FORMAT = {"type": "string", "enum": list(FORMATS), "default": "jsonl"}
+YES_NO = {"type": "string", "enum": ["true", "false"], "default": "false"}
+MECHANISM = {"type": "string", "enum": list(mechanisms.MECHANISMS)}
 PUBLIC = {"type": "string", "enum": ["true", "false"], "default": "false"}
 SEQ = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 
@@ -92,11 +95,25 @@ class QuoteRequest(Body):
 
 
 @api.get("/datasets")
-@describe(Operation(answer=listing("datasets", answers.DatasetInCatalogue, paged=True)))
+@describe(
+    Operation(
+        query={"q": TEXT, "mechanism": MECHANISM, "open": YES_NO},
+        answer=listing("datasets", answers.DatasetInCatalogue, paged=True),
+    )
+)
 def datasets() -> Response:
-    """The catalogue, by name."""
+    """The catalogue, by name.
+
+    `q`: every word of it stands in the name, the description or a label. `mechanism`: the policy admits it.
+    `open=true`: with an allowance and data that is ready, and whoever asks may ask for jobs.
+    """
     window = read_window(BY_NAME, default=MAX_PAGE)
-    return page("datasets", reports.datasets(engine(), current_actor(), **window.reads), window)
+    wanted = listings.Wanted(
+        request.args.get("q", "")[:200],
+        read_choice("mechanism", tuple(mechanisms.MECHANISMS)),
+        read_choice("open", ("true", "false")) == "true",
+    )
+    return page("datasets", reports.datasets(engine(), current_actor(), wanted, **window.reads), window)
 
 
 @api.post("/datasets")
@@ -264,7 +281,7 @@ def ex_post(name: str) -> Response:
 
 
 @api.get("/datasets/<name>/spending")
-@describe(Operation())
+@describe(Operation(answer=overseer_answers.Spending))
 def spending_of(name: str) -> Response:
     """What is left over time, and what it went on by person, mechanism and month, for every currency."""
     return jsonify(spending.figures(engine(), name, current_actor()))

@@ -8,6 +8,7 @@ from pydantic import Field
 from accountant import hooks
 from accountant.core import webhooks
 from accountant.core.webhooks import Network
+from web.api import account_answers as accounts
 from web.api import api
 from web.api.bodies import Body, read, read_id, read_limit
 from web.api.openapi import ID, LIMIT, Operation, describe, listing
@@ -40,7 +41,7 @@ def allowed() -> tuple[Network, ...]:
 
 
 @api.get("/webhooks/events")
-@describe(Operation(answer=listing("events")))
+@describe(Operation(answer=listing("events", accounts.Event)))
 def webhook_events() -> Response:
     """What a webhook may be told of, and who may see it."""
     return jsonify(
@@ -56,14 +57,14 @@ def webhook_events() -> Response:
 
 
 @api.get("/webhooks")
-@describe(Operation(answer=listing("webhooks")))
+@describe(Operation(answer=listing("webhooks", accounts.Webhook)))
 def list_webhooks() -> Response:
     """Your webhooks."""
     return jsonify(webhooks=hooks.listing(engine(), current_actor()))
 
 
 @api.post("/webhooks")
-@describe(Operation(body=NewWebhook, status=201))
+@describe(Operation(body=NewWebhook, status=201, answer=accounts.NewWebhook))
 def add_webhook() -> tuple[Response, int]:
     """Register a webhook. The answer has its secret, which is shown this once."""
     actor = current_actor()
@@ -73,14 +74,14 @@ def add_webhook() -> tuple[Response, int]:
 
 
 @api.get("/webhooks/<id>")
-@describe(Operation())
+@describe(Operation(answer=accounts.Webhook))
 def show_webhook(id: str) -> Response:
     """One of your webhooks."""
     return _shown(read_id(id, "webhook"))
 
 
 @api.delete("/webhooks/<id>")
-@describe(Operation())
+@describe(Operation(answer=accounts.Removed))
 def remove_webhook(id: str) -> Response:
     """Forget a webhook and its secret; what was not sent yet is not sent."""
     hook_id = read_id(id, "webhook")
@@ -89,7 +90,7 @@ def remove_webhook(id: str) -> Response:
 
 
 @api.post("/webhooks/<id>/enable")
-@describe(Operation())
+@describe(Operation(answer=accounts.Webhook))
 def enable_webhook(id: str) -> Response:
     """Tell a disabled webhook again, from now on."""
     hook_id = read_id(id, "webhook")
@@ -98,7 +99,7 @@ def enable_webhook(id: str) -> Response:
 
 
 @api.post("/webhooks/<id>/disable")
-@describe(Operation())
+@describe(Operation(answer=accounts.Webhook))
 def disable_webhook(id: str) -> Response:
     """Tell a webhook nothing until it is enabled."""
     hook_id = read_id(id, "webhook")
@@ -107,7 +108,7 @@ def disable_webhook(id: str) -> Response:
 
 
 @api.post("/webhooks/<id>/secret")
-@describe(Operation(status=201))
+@describe(Operation(status=201, answer=accounts.Secret))
 def renew_webhook_secret(id: str) -> tuple[Response, int]:
     """A new secret in place of the old one, at once; it is shown this once."""
     hook_id = read_id(id, "webhook")
@@ -116,7 +117,7 @@ def renew_webhook_secret(id: str) -> tuple[Response, int]:
 
 
 @api.post("/webhooks/<id>/test")
-@describe(Operation(status=201, refusals=(409,)))
+@describe(Operation(status=201, refusals=(409,), answer=accounts.Sent))
 def test_webhook(id: str) -> tuple[Response, int]:
     """Send a message that says nothing."""
     delivery = hooks.test(engine(), read_id(id, "webhook"), current_actor())
@@ -124,7 +125,7 @@ def test_webhook(id: str) -> tuple[Response, int]:
 
 
 @api.get("/webhooks/<id>/deliveries")
-@describe(Operation(query={"limit": LIMIT, "before": ID}, answer=listing("deliveries")))
+@describe(Operation(query={"limit": LIMIT, "before": ID}, answer=listing("deliveries", accounts.Delivery)))
 def webhook_deliveries(id: str) -> Response:
     """What was sent, newest first; `before` is the id of the last one already seen."""
     before = request.args.get("before")
@@ -134,7 +135,7 @@ def webhook_deliveries(id: str) -> Response:
 
 
 @api.post("/webhooks/<id>/deliveries/<delivery>/redeliver")
-@describe(Operation(refusals=(409,)))
+@describe(Operation(refusals=(409,), answer=accounts.Sent))
 def redeliver_webhook(id: str, delivery: str) -> Response:
     """Send a message again, under the same id."""
     delivery_id = read_id(delivery, "delivery")

@@ -7,14 +7,16 @@ from uuid import UUID
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import cards, ledger, reports
+from accountant import cards, ledger, listings, reports
+from accountant.core import mechanisms
 from accountant.core.cards import markdown
 from accountant.core.errors import invalid
 from accountant.core.states import JOB_STATES
 from web.api import answers, api, outputs
-from web.api.bodies import Body, made, read, read_choice, read_id, read_moment
+from web.api.bodies import Body, made, read, read_choice, read_id, read_moment, read_when
+from web.api.datasets import MECHANISM, YES_NO
 from web.api.once import read_key
-from web.api.openapi import TEXT, TIME, Operation, describe, listing
+from web.api.openapi import TEXT, TIME, WHEN, Operation, describe, listing
 from web.api.paging import page, read_window
 from web.app import engine
 from web.auth import current_actor
@@ -22,7 +24,6 @@ from web.auth import current_actor
 STATE = {"type": "string", "enum": list(JOB_STATES)}
 OUTPUT = {"type": "string", "enum": list(outputs.FORMATS), "default": "jsonl"}
 CARD = {"type": "string", "enum": ["json", "md"], "default": "json"}
-YES_NO = {"type": "string", "enum": ["true", "false"], "default": "false"}
 KEY = {"type": "string", "minLength": 1, "maxLength": 200}
 NEWEST_FIRST = (("created_at", datetime), ("id", UUID))
 
@@ -81,21 +82,32 @@ def submit_job(job: NewJob, key: str | None) -> UUID:
 @api.get("/jobs")
 @describe(
     Operation(
-        query={"dataset": TEXT, "state": STATE, "before": TIME},
+        query={
+            **{"dataset": TEXT, "state": STATE, "mechanism": MECHANISM, "analyst": TEXT},
+            **{"since": WHEN, "until": WHEN, "before": TIME},
+        },
         answer=listing("jobs", answers.JobInList, paged=True),
     )
 )
 def jobs() -> Response:
     """Jobs that the asker may see, newest first.
 
-    An analyst sees their own; stewards and auditors see all. `before` leaves out those from then on.
+    An analyst sees their own; stewards and auditors see all. `since` and `until` take a day, which counts
+    whole, or a time; `before` leaves out those from that time on.
     """
     window = read_window(NEWEST_FIRST)
+    wanted = listings.WantedJobs(
+        dataset=request.args.get("dataset") or None,
+        state=read_choice("state", JOB_STATES),
+        mechanism=read_choice("mechanism", tuple(mechanisms.MECHANISMS)),
+        analyst=request.args.get("analyst") or None,
+        since=read_when("since"),
+        until=read_when("until"),
+    )
     found = reports.jobs(
         engine(),
         current_actor(),
-        dataset=request.args.get("dataset") or None,
-        state=read_choice("state", JOB_STATES),
+        wanted,
         before=read_moment(),
         limit=window.limit + 1,
         beyond=window.after,
@@ -174,7 +186,12 @@ def output(job: str) -> Response:
 
 @api.get("/jobs/<job>/card")
 @describe(
-    Operation(query={"format": CARD}, refusals=(409,), media_types=("application/json", "text/markdown"))
+    Operation(
+        query={"format": CARD},
+        refusals=(409,),
+        answer=answers.Card,
+        media_types=("application/json", "text/markdown"),
+    )
 )
 def card(job: str) -> Response:
     """The data card of a published output: what it is, what holds of it, and where the ledger says so."""

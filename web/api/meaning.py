@@ -4,6 +4,7 @@ from flask import Response, jsonify, request
 
 from accountant import proposals, reports
 from web.api import api
+from web.api import overseer_answers as overseers
 from web.api.bodies import read
 from web.api.datasets import NewAllowance
 from web.api.openapi import TEXT, Operation, Schema, describe
@@ -15,7 +16,11 @@ RELATION: Schema = {"type": "string", "enum": list(NEIGHBOURS), "default": NEIGH
 
 
 @api.get("/meaning")
-@describe(Operation(query={"epsilon": TEXT, "delta": TEXT, "neighbours": RELATION, "unit": TEXT}))
+@describe(
+    Operation(
+        query={"epsilon": TEXT, "delta": TEXT, "neighbours": RELATION, "unit": TEXT}, answer=overseers.Meaning
+    )
+)
 def means() -> Response:
     """The bound on a guesser for an (epsilon, delta) in decimals."""
     given = {name: request.args.get(name, "") for name in ("epsilon", "delta", "neighbours", "unit")}
@@ -24,7 +29,7 @@ def means() -> Response:
 
 
 @api.post("/datasets/<name>/allowance/preview")
-@describe(Operation(body=NewAllowance))
+@describe(Operation(body=NewAllowance, answer=overseers.Preview, roles=("steward",)))
 def preview_allowance(name: str) -> Response:
     """What an allowance would change, for stewards: every limit before and after; nothing is written."""
     actor = current_actor()

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from accountant import inbox, offers, reports
 from accountant.core.errors import invalid
-from web.api import api
+from web.api import answers, api
+from web.api import overseer_answers as overseers
 from web.api.bodies import Body, read, read_choice, read_id, read_limit, read_moment
 from web.api.jobs import Reason
 from web.api.openapi import ID, LIMIT, TIME, Operation, Schema, describe, listing
@@ -49,7 +50,11 @@ def priceable() -> Iterator[None]:
 
 
 @api.get("/inbox")
-@describe(Operation(query={"limit": LIMIT, "after": TIME}, answer=listing("jobs")))
+@describe(
+    Operation(
+        query={"limit": LIMIT, "after": TIME}, answer=listing("jobs", overseers.Waiting), roles=("steward",)
+    )
+)
 def waiting() -> Response:
     """Requests that await approval, oldest first, with what approving each would do now; for stewards."""
     found = inbox.waiting(engine(), current_actor(), after=read_moment("after"), limit=read_limit())
@@ -57,7 +62,7 @@ def waiting() -> Response:
 
 
 @api.post("/jobs/<job>/offer/quote")
-@describe(Operation(body=OfferedParameters))
+@describe(Operation(body=OfferedParameters, answer=overseers.OfferQuote, roles=("steward",)))
 def quote_offer(job: str) -> Response:
     """What a request with these changed parameters would cost and do now, before it is offered."""
     actor, job_id = current_actor(), read_id(job)
@@ -68,7 +73,7 @@ def quote_offer(job: str) -> Response:
 
 
 @api.post("/jobs/<job>/offer")
-@describe(Operation(body=NewOffer, status=201))
+@describe(Operation(body=NewOffer, status=201, answer=overseers.Offer, roles=("steward",)))
 def offer(job: str) -> tuple[Response, int]:
     """Refuse a request and offer a smaller one in its place; its analyst accepts or declines."""
     actor, job_id = current_actor(), read_id(job)
@@ -80,7 +85,9 @@ def offer(job: str) -> tuple[Response, int]:
 
 
 @api.get("/offers")
-@describe(Operation(query={"state": STATE, "job": ID, "limit": LIMIT}, answer=listing("offers")))
+@describe(
+    Operation(query={"state": STATE, "job": ID, "limit": LIMIT}, answer=listing("offers", overseers.Offer))
+)
 def list_offers() -> Response:
     """Open offers, or those of a state or a job, newest first: to an analyst, their own."""
     job = request.args.get("job")
@@ -91,7 +98,7 @@ def list_offers() -> Response:
 
 
 @api.get("/offers/<offer>")
-@describe(Operation())
+@describe(Operation(answer=overseers.OfferWithEffect))
 def show_offer(offer: str) -> Response:
     """One offer, with what accepting it would do now."""
     actor = current_actor()
@@ -100,7 +107,7 @@ def show_offer(offer: str) -> Response:
 
 
 @api.post("/offers/<offer>/accept")
-@describe(Operation(refusals=(409, 422), status=201))
+@describe(Operation(refusals=(409, 422), status=201, answer=answers.Job))
 def accept_offer(offer: str) -> tuple[Response, int]:
     """Consent, as the analyst: the offered job is made and decided on now, as approved. Answers the job."""
     actor = current_actor()
@@ -109,7 +116,7 @@ def accept_offer(offer: str) -> tuple[Response, int]:
 
 
 @api.post("/offers/<offer>/decline")
-@describe(Operation(body=Answer))
+@describe(Operation(body=Answer, answer=overseers.Offer))
 def decline_offer(offer: str) -> Response:
     """Say no, as the analyst; nothing is charged."""
     actor, offer_id = current_actor(), read_id(offer, "offer")
@@ -118,7 +125,7 @@ def decline_offer(offer: str) -> Response:
 
 
 @api.post("/offers/<offer>/withdraw")
-@describe(Operation(body=Reason))
+@describe(Operation(body=Reason, answer=overseers.Offer, roles=("steward",)))
 def withdraw_offer(offer: str) -> Response:
     """Take an offer back, as a steward; the request that it answered stays refused."""
     actor, offer_id = current_actor(), read_id(offer, "offer")

@@ -39,6 +39,10 @@ KEY: Schema = {
     "description": "the same key with the same request acts once, whatever is lost on the way",
 }
 TIME: Schema = {"type": "string", "format": "date-time"}
+WHEN: Schema = {
+    "type": "string",
+    "description": "a day as 2026-01-31, or a time as 2026-01-31T12:00:00Z",
+}
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "minLength": 1}
 ID: Schema = {"type": "string", "format": "uuid"}

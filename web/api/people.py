@@ -7,9 +7,10 @@ from pydantic import Field
 
 from accountant import people, registry, sign_ins
 from accountant.core.errors import NotPermitted, invalid
+from web.api import account_answers as accounts
 from web.api import answers, api
 from web.api.bodies import Body, read, read_choice, read_count, read_id, read_limit
-from web.api.openapi import LIMIT, OBJECT, Operation, describe, listing
+from web.api.openapi import LIMIT, Operation, describe, listing
 from web.app import engine
 from web.auth import current_actor, user_of_password
 from web.passwords import MIN_PASSWORD, hash_password, new_password
@@ -78,6 +79,14 @@ def sign_in() -> tuple[Response, int]:
     return jsonify(answer), 201
 
 
+@api.delete("/session")
+@describe(Operation(answer=accounts.Ended))
+def sign_out() -> Response:
+    """End the token that asks, whatever its scopes. Others of the same person go on working."""
+    people.revoke_token(engine(), current_actor(), g.token_id)
+    return jsonify(id=str(g.token_id))
+
+
 @api.get("/me")
 @describe(Operation(answer=answers.Me))
 def me() -> Response:
@@ -87,7 +96,7 @@ def me() -> Response:
 
 
 @api.post("/me/password")
-@describe(Operation(body=NewPassword, refusals=(429,)))
+@describe(Operation(body=NewPassword, refusals=(429,), answer=accounts.Named))
 def change_password() -> Response:
     """Another password. Every session ends, and every token that a sign-in made, this one included."""
     actor, body = current_actor(), read(NewPassword)
@@ -99,7 +108,7 @@ def change_password() -> Response:
 
 
 @api.post("/me/sign-out-everywhere")
-@describe(Operation())
+@describe(Operation(answer=accounts.Named))
 def sign_out_everywhere() -> Response:
     """End every session of one's own, and every token that a sign-in made."""
     people.end_sessions(engine(), current_actor(), current_actor().name)
@@ -107,14 +116,14 @@ def sign_out_everywhere() -> Response:
 
 
 @api.get("/me/tokens")
-@describe(Operation(answer=listing("tokens")))
+@describe(Operation(answer=listing("tokens", accounts.Token)))
 def tokens() -> Response:
     """One's own tokens that work, newest first."""
     return jsonify(tokens=people.tokens(engine(), current_actor().id))
 
 
 @api.post("/me/tokens")
-@describe(Operation(body=NewToken, status=201))
+@describe(Operation(body=NewToken, status=201, answer=accounts.NewToken))
 def make_token() -> tuple[Response, int]:
     """A new token of one's own with some scopes; it is shown once."""
     body = read(NewToken)
@@ -122,7 +131,7 @@ def make_token() -> tuple[Response, int]:
 
 
 @api.post("/me/tokens/<token>/revoke")
-@describe(Operation())
+@describe(Operation(answer=accounts.Ended))
 def revoke_token(token: str) -> Response:
     """End a token of one's own, or anybody's by an administrator."""
     people.revoke_token(engine(), current_actor(), read_id(token, "token"))
@@ -139,7 +148,7 @@ def revoke_token(token: str) -> Response:
             "before": {"type": "integer", "minimum": 1},
             "limit": LIMIT,
         },
-        answer=listing("sign_ins", next={"type": ["integer", "null"]}),
+        answer=listing("sign_ins", accounts.SignIn, next={"type": ["integer", "null"]}),
     )
 )
 def sign_in_log() -> Response:
@@ -170,7 +179,8 @@ def sign_in_log() -> Response:
             "after": {"type": "string", "description": "the name where the last page ended"},
             "limit": {**LIMIT, "default": 200},
         },
-        answer=listing("users", next=NEXT),
+        answer=listing("users", accounts.User, next=NEXT),
+        roles=("administrator",),
     )
 )
 def users() -> Response:
@@ -189,7 +199,7 @@ def users() -> Response:
 
 
 @api.post("/users")
-@describe(Operation(body=NewUser, status=201))
+@describe(Operation(body=NewUser, status=201, answer=accounts.NewAccount, roles=("administrator",)))
 def add_user() -> tuple[Response, int]:
     """A new account, by an administrator; a one-time password that was made is shown once."""
     actor = current_actor()
@@ -206,14 +216,14 @@ def add_user() -> tuple[Response, int]:
 
 
 @api.get("/users/<name>")
-@describe(Operation())
+@describe(Operation(answer=accounts.User, roles=("administrator",)))
 def user(name: str) -> Response:
     """One account, with its lock, for administrators."""
     return jsonify(people.show(engine(), current_actor(), name))
 
 
 @api.get("/users/<name>/tokens")
-@describe(Operation(answer=listing("tokens")))
+@describe(Operation(answer=listing("tokens", accounts.Token), roles=("administrator",)))
 def tokens_of_user(name: str) -> Response:
     """The tokens of an account that work, for administrators; never the tokens themselves."""
     found = people.show(engine(), current_actor(), name)
@@ -221,7 +231,7 @@ def tokens_of_user(name: str) -> Response:
 
 
 @api.put("/users/<name>/roles")
-@describe(Operation(body=Roles))
+@describe(Operation(body=Roles, answer=accounts.RolesOf, roles=("administrator",)))
 def set_roles(name: str) -> Response:
     """Other roles for an account; its sessions end."""
     actor = current_actor()
@@ -231,7 +241,7 @@ def set_roles(name: str) -> Response:
 
 
 @api.post("/users/<name>/deactivate")
-@describe(Operation(refusals=(409,)))
+@describe(Operation(refusals=(409,), answer=accounts.Activity, roles=("administrator",)))
 def deactivate_user(name: str) -> Response:
     """Close an account: its sessions and tokens end at once. The last administrator stays."""
     people.deactivate(engine(), current_actor(), name)
@@ -239,7 +249,7 @@ def deactivate_user(name: str) -> Response:
 
 
 @api.post("/users/<name>/activate")
-@describe(Operation())
+@describe(Operation(answer=accounts.Activity, roles=("administrator",)))
 def activate_user(name: str) -> Response:
     """Open a closed account again."""
     people.activate(engine(), current_actor(), name)
@@ -247,7 +257,7 @@ def activate_user(name: str) -> Response:
 
 
 @api.post("/users/<name>/reset-password")
-@describe(Operation(refusals=(409,), answer=OBJECT))
+@describe(Operation(refusals=(409,), answer=accounts.OneTime, roles=("administrator",)))
 def reset_password(name: str) -> Response:
     """A one-time password instead of an account's own; it is shown once. The account is unlocked."""
     made = new_password()
@@ -256,7 +266,7 @@ def reset_password(name: str) -> Response:
 
 
 @api.post("/users/<name>/unlock")
-@describe(Operation())
+@describe(Operation(answer=accounts.Named, roles=("administrator",)))
 def unlock_user(name: str) -> Response:
     """Forget the failures to sign in to an account."""
     people.unlock(engine(), current_actor(), name)
@@ -264,7 +274,7 @@ def unlock_user(name: str) -> Response:
 
 
 @api.post("/users/<name>/sign-out")
-@describe(Operation())
+@describe(Operation(answer=accounts.Named, roles=("administrator",)))
 def sign_out_user(name: str) -> Response:
     """End every session of an account, and every token that a sign-in made."""
     people.end_sessions(engine(), current_actor(), name)
@@ -272,7 +282,7 @@ def sign_out_user(name: str) -> Response:
 
 
 @api.post("/users/<name>/revoke-tokens")
-@describe(Operation())
+@describe(Operation(answer=accounts.Revoked, roles=("administrator",)))
 def revoke_tokens_of_user(name: str) -> Response:
     """End every token of an account."""
     return jsonify(name=name, revoked=people.revoke_tokens(engine(), current_actor(), name))

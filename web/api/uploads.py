@@ -4,16 +4,19 @@ from flask import Response, jsonify, request
 
 from accountant import uploads
 from accountant.core.errors import ExchequerError, TooLarge, invalid
+from web.api import account_answers as accounts
 from web.api import api
 from web.api.bodies import read_limit
-from web.api.openapi import LIMIT, OBJECT, Operation, describe, listing
+from web.api.openapi import LIMIT, Operation, describe, listing
 from web.app import engine
 from web.auth import current_actor
 from web.uploading import blocks, drain, store
 
 
 @api.post("/uploads")
-@describe(Operation(file=True, status=201, answer=OBJECT, refusals=(413, 422, 507)))
+@describe(
+    Operation(file=True, status=201, answer=accounts.Upload, refusals=(413, 422, 507), roles=("steward",))
+)
 def upload() -> tuple[Response, int]:
     """Keep the file that is the body: CSV or JSON Lines in UTF-8, plain or in gzip, or Parquet.
 
@@ -36,21 +39,21 @@ def upload() -> tuple[Response, int]:
 
 
 @api.get("/uploads")
-@describe(Operation(query={"limit": LIMIT}, answer=listing("uploads")))
+@describe(Operation(query={"limit": LIMIT}, answer=listing("uploads", accounts.Upload), roles=("steward",)))
 def list_uploads() -> Response:
     """Files that are kept, with their columns and what names them, for stewards."""
     return jsonify(uploads=uploads.listing(engine(), store(), current_actor(), read_limit()))
 
 
 @api.get("/uploads/<sha256>")
-@describe(Operation())
+@describe(Operation(answer=accounts.Upload, roles=("steward",)))
 def show_upload(sha256: str) -> Response:
     """One file that is kept."""
     return jsonify(uploads.show(engine(), store(), sha256, current_actor()))
 
 
 @api.delete("/uploads/<sha256>")
-@describe(Operation(refusals=(409,)))
+@describe(Operation(refusals=(409,), answer=accounts.Discarded, roles=("steward",)))
 def discard_upload(sha256: str) -> Response:
     """Destroy a file that no dataset and no corpus was registered with."""
     uploads.discard(engine(), sha256, current_actor())

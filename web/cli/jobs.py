@@ -164,22 +164,25 @@ def explain_refusal(job: Job, file: str | None = None) -> None:
 def list_jobs(
     dataset: DatasetOption = None,
     state: Annotated[str | None, typer.Option(help="Such as running.")] = None,
+    mechanism: Annotated[str | None, typer.Option(help="By its id.")] = None,
+    analyst: Annotated[str | None, typer.Option(help="Of one person.")] = None,
+    since: Annotated[str | None, typer.Option(help="A day, or a time with its offset.")] = None,
+    until: Annotated[str | None, typer.Option(help="A day, which counts whole, or a time.")] = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every one, not the newest page only.")] = False,
     as_json: Json = False,
 ) -> None:
     """List the jobs that you may see, newest first."""
-    wanted = state and state.replace(" ", "_")
+    wanted = {
+        **{"dataset": dataset, "state": state and state.replace(" ", "_"), "mechanism": mechanism},
+        **{"analyst": analyst, "since": since, "until": until},
+    }
     with connect() as client:
-        if everything:
-            found = list(client.all_jobs(dataset=dataset, state=wanted))
-        else:
-            found = client.jobs(dataset=dataset, state=wanted, limit=limit)
+        found = list(client.all_jobs(**wanted)) if everything else client.jobs(limit=limit, **wanted)
     if as_json:
         print_json(found)
     elif not found:
-        asked = dataset or state
-        say("no such job" if asked else "no job yet. Submit one: exchequer submit FILE.json")
+        say("no such job" if any(wanted.values()) else "no job yet. Submit one: exchequer submit FILE.json")
     else:
         rows = [
             (each["id"], each["dataset"], state_text(each), alone_text(each), each["analyst"])

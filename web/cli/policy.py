@@ -117,10 +117,9 @@ def policy(
         if name in changes and changes[name] in (0, ""):
             changes[name] = None
     with connect() as client:
-        current = client.dataset(dataset)["policy"]
+        current, seen = client.tagged_policy(dataset)
         if changes:
-            client.set_policy(dataset, current | changes)
-            current = client.dataset(dataset)["policy"]
+            current = client.set_policy(dataset, current | changes, seen=seen)["policy"]
     if as_json:
         print_json(current)
     else:

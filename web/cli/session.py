@@ -13,8 +13,8 @@ from web.cli.output import Failed, note, out, print_json, say, table
 from web.cli.profile import Selected, connect, selected
 from web.client import profiles
 from web.client.api import Api
+from web.client.errors import ApiProblem, NotSignedIn, Unreachable, Unreadable
 from web.client.errors import Json as Document
-from web.client.errors import NotSignedIn
 from web.client.profiles import Profile
 from web.client.transport import is_loopback
 
@@ -101,7 +101,7 @@ def logout(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Forget a profile and its token: the one in use, or the one that is named."""
+    """End a profile's token and forget it: the one in use, or the one that is named."""
     name = profiles.name_in_use(profile or Selected.name)
     if name is None:
         raise Failed("you are signed in nowhere. `exchequer profiles` lists what is kept.")
@@ -109,14 +109,27 @@ def logout(
     if everywhere:
         with Api(kept.url, kept.token) as api:
             api.sign_out_everywhere()
+    ended = everywhere or _ended(kept)
     profiles.forget(name)
     if as_json:
-        print_json({"profile": name, "ended_everywhere": everywhere})
-    elif everywhere:
-        say(f"signed out of {name}, everywhere")
+        print_json({"profile": name, "token_ended": ended, "ended_everywhere": everywhere})
+    elif ended:
+        say(f"signed out of {name}{', everywhere' if everywhere else ''}")
     else:
         ends = f" on {kept.expires_at[:10]}" if kept.expires_at else " by itself"
-        say(f"forgot {name}; its token ends{ends}, or now with `exchequer logout --everywhere`")
+        say(f"forgot {name}; its server does not answer, so its token ends{ends}")
+
+
+def _ended(kept: Profile) -> bool:
+    """Whether the token of a profile is worth nothing any more; without its server nobody can end it."""
+    try:
+        with Api(kept.url, kept.token, timeout_seconds=10.0, attempts=1) as api:
+            api.sign_out()
+    except NotSignedIn:
+        return True  # it had ended before
+    except (Unreachable, Unreadable, ApiProblem):
+        return False
+    return True
 
 
 def whoami(as_json: Json = False) -> None:

@@ -45,9 +45,9 @@ class Client:
 
     # --- data -----------------------------------------------------------------------------------------
 
-    def datasets(self) -> list[Dataset]:
-        """The catalogue."""
-        return [Dataset(self.api, each) for each in self.api.datasets()]
+    def datasets(self, **wanted: Any) -> list[Dataset]:
+        """The catalogue. wanted: q (words in name, description or labels), mechanism, open."""
+        return [Dataset(self.api, each) for each in self.api.datasets(**wanted)]
 
     def dataset(self, name: str) -> Dataset:
         """One dataset. Raises NotFound, with the names that are close."""
@@ -79,9 +79,12 @@ class Client:
         """One job by its id."""
         return Job(self.api, self.api.job(job_id))
 
-    def jobs(self, *, dataset: str | None = None, state: str | None = None) -> Iterator[Job]:
-        """Jobs that you may see, newest first, read a page at a time."""
-        return (Job(self.api, each) for each in self.api.all_jobs(dataset=dataset, state=state))
+    def jobs(self, **wanted: str | None) -> Iterator[Job]:
+        """Jobs that you may see, newest first, read a page at a time.
+
+        wanted: dataset, state, mechanism, analyst, since, until (a day, or a time with its offset).
+        """
+        return (Job(self.api, each) for each in self.api.all_jobs(**wanted))
 
     def artifacts(self, *, job: str | None = None, dataset: str | None = None) -> list[Artifact]:
         """What jobs released besides texts, newest first."""

@@ -83,9 +83,12 @@ class Dataset:
         request |= {} if project is None else {"project": project}
         return Job(self._api, self._api.submit(request, key=key))._checked()
 
-    def jobs(self, *, state: str | None = None) -> Iterator[Job]:
-        """Its jobs that you may see, newest first, read a page at a time."""
-        return (Job(self._api, each) for each in self._api.all_jobs(dataset=self.name, state=state))
+    def jobs(self, **wanted: str | None) -> Iterator[Job]:
+        """Its jobs that you may see, newest first, read a page at a time.
+
+        wanted: state, mechanism, analyst, since, until (a day, or a time with its offset).
+        """
+        return (Job(self._api, each) for each in self._api.all_jobs(dataset=self.name, **wanted))
 
     # --- the budget -----------------------------------------------------------------------------------
 
@@ -118,8 +121,12 @@ class Dataset:
         return proposal
 
     def set_policy(self, **changes: Any) -> dict[str, Any]:
-        """Change what is named of the policy; the rest stays. Returns the policy."""
-        self._api.set_policy(self.name, {**self.refresh().facts.policy, **changes})
+        """Change what is named of the policy; the rest stays. Returns the policy.
+
+        Raises ApiProblem with the code `changed` where somebody else changed it in between.
+        """
+        policy, seen = self._api.tagged_policy(self.name)
+        self._api.set_policy(self.name, {**policy, **changes}, seen=seen)
         return self.refresh().facts.policy
 
     def ledger(self) -> Iterator[Entry]:

@@ -81,7 +81,7 @@ class Transport:
 
     def _list(self, path: str, name: str, **options: Any) -> list[Json]:
         """A list, bare or as the member `name` of an object."""
-        found = _document(self._send("GET", path, **options))
+        found = document(self._send("GET", path, **options))
         return list(found[name] if isinstance(found, dict) else found)
 
     def _pages(
@@ -94,7 +94,7 @@ class Transport:
         """
         asked = {"limit": PAGE, **given(query)}
         while True:
-            found = _document(self._send("GET", path, params=asked))
+            found = document(self._send("GET", path, params=asked))
             rows = found[name]
             yield from rows
             if "next" in found:
@@ -107,7 +107,7 @@ class Transport:
 
     def _json(self, method: str, path: str, *, repeat: bool | None = None, **options: Any) -> Json:
         response = self._send(method, path, repeat=repeat, **options)
-        return dict(_document(response)) if response.content else {}
+        return dict(document(response)) if response.content else {}
 
     def _save(self, path: str, query: Mapping[str, str], file: Writable) -> None:
         with self._translated():
@@ -186,7 +186,8 @@ def _raise_last(state: RetryCallState) -> None:
     state.outcome.result()
 
 
-def _document(response: httpx.Response) -> Any:
+def document(response: httpx.Response) -> Any:
+    """The JSON of an answer. Raises Unreadable."""
     try:
         return response.json()
     except ValueError:

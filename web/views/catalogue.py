@@ -7,7 +7,7 @@ from flask import render_template, request, url_for
 from accountant import listings, reports
 from accountant.artifacts import OVERSEERS
 from accountant.core import mechanisms
-from accountant.listings import Wanted
+from accountant.listings import Wanted, WantedJobs
 from accountant.requests import Actor
 from web.api.bodies import read_choice
 from web.app import engine
@@ -50,7 +50,9 @@ def next_steps(actor: Actor, datasets: list[dict[str, Any]]) -> list[dict[str, s
     if "steward" in actor.roles:
         steps += _steward_steps(actor, datasets, ready, allowed)
     open_ones = [each for each in allowed if each["may_ask"]]
-    if "analyst" in actor.roles and not listings.jobs(engine(), actor, analyst=actor.name, limit=1):
+    if "analyst" in actor.roles and not listings.jobs(
+        engine(), actor, WantedJobs(analyst=actor.name), limit=1
+    ):
         steps.append(_first_job(open_ones))
     if actor.roles & OVERSEERS and not actor.roles & {"steward", "analyst"} and allowed:
         link = url_for("datasets.show", name=allowed[0]["name"], _anchor="ledger")
@@ -87,7 +89,7 @@ def _steward_steps(
         link = url_for("datasets.show", name=without["name"], _anchor="stewardship")
         why = "Until then every job that would spend is refused."
         steps.append({"title": f"Allow a budget on {without['name']}", "why": why, "link": link})
-    waiting = listings.jobs(engine(), actor, state="awaiting_approval", limit=1)
+    waiting = listings.jobs(engine(), actor, WantedJobs(state="awaiting_approval"), limit=1)
     if waiting:
         why = "The inbox shows the price, what is left before and after, and asks for your reason."
         steps.append({"title": "Decide on requests", "why": why, "link": url_for("inbox.listing")})

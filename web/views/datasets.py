@@ -6,6 +6,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant import artifacts, registry, reports, spending
 from accountant.core.errors import Conflict, InvalidRequest
+from accountant.listings import WantedJobs
 from web.api.bodies import read, read_seq
 from web.api.datasets import Correction, NewVersion, export_response
 from web.app import engine
@@ -51,7 +52,7 @@ def _page(name: str, **forms: Form) -> str:
         "dataset.html",
         dataset=dataset,
         figures=spending.figures(engine(), name, actor),
-        jobs=reports.jobs(engine(), actor, dataset=name, limit=RECENT_JOBS),
+        jobs=reports.jobs(engine(), actor, WantedJobs(dataset=name), limit=RECENT_JOBS),
         overseer=overseer,
         entries=entries,
         ex_post=reports.ex_post(engine(), name, actor) if overseer else [],

@@ -15,6 +15,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant import inbox, ledger, offers, proposals, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotPermitted, invalid
+from accountant.listings import WantedJobs
 from web.api.bodies import read, read_id, read_moment
 from web.api.jobs import Reason
 from web.api.offers import priceable
@@ -55,7 +56,7 @@ def changes() -> str:
     jobs = reports.jobs(
         engine(),
         current_actor(),
-        state=inbox.WAITING,
+        WantedJobs(state=inbox.WAITING),
         after=read_moment("after"),
         limit=PAGE + 1,
         oldest_first=True,

@@ -39,18 +39,15 @@ def listing() -> str:
     filters["state"] = read_choice("state", JOB_STATES) or ""
     filters["mechanism"] = read_choice("mechanism", tuple(mechanisms.MECHANISMS)) or ""
     until = _day("until")
-    found = listings.jobs(
-        engine(),
-        actor,
+    wanted = listings.WantedJobs(
         dataset=filters["dataset"] or None,
         mechanism=filters["mechanism"] or None,
         state=filters["state"] or None,
         analyst=filters["analyst"] or None,
         since=_day("since"),
         until=None if until is None else until + timedelta(days=1),
-        after=_place(),
-        limit=PAGE + 1,
     )
+    found = listings.jobs(engine(), actor, wanted, after=_place(), limit=PAGE + 1)
     kept: dict[str, Any] = {name: value for name, value in filters.items() if value}
     last = found[PAGE - 1] if len(found) > PAGE else None
     return render_template(

@@ -14,6 +14,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import NotFound
 from accountant.core.pricing import Mechanism
 from accountant.ledger import Actor
+from accountant.listings import WantedJobs
 from web.api.bodies import read_id
 from web.app import engine
 from web.views import schema
@@ -206,7 +207,9 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
         options[PREFIX + "from_job"] = _sources(actor, dataset["name"], mechanism)
     if "label" in mechanism.fields:
         options[PREFIX + "label"] = [(label, label) for label in dataset["labels"]]
-    earlier = listings.jobs(engine(), actor, dataset=dataset["name"], analyst=actor.name, limit=EARLIER)
+    earlier = listings.jobs(
+        engine(), actor, WantedJobs(dataset=dataset["name"], analyst=actor.name), limit=EARLIER
+    )
     return Offered(_models(actor, policy), earlier, options)
 
 
@@ -219,7 +222,9 @@ def resource_kinds(mechanism: Mechanism[Any]) -> dict[str, str]:
 def _sources(actor: Actor, dataset: str, mechanism: Mechanism[Any]) -> list[schema.Option]:
     """Jobs whose published texts, or whose artifacts, the mechanism reads."""
     if mechanism.reads_output:
-        found = listings.jobs(engine(), actor, dataset=dataset, state="succeeded", limit=MOST_CHOICES)
+        found = listings.jobs(
+            engine(), actor, WantedJobs(dataset=dataset, state="succeeded"), limit=MOST_CHOICES
+        )
         return [
             (each["id"], f"{each['id'][:8]} {each['mechanism']}: {each['purpose'][:60]}")
             for each in found

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from web.client.errors import Json
-from web.client.transport import PAGE, Transport, given, part
+from web.client.transport import PAGE, Transport, document, given, part
 
 _BLOCK_BYTES = 2**16
 
@@ -12,9 +12,12 @@ _BLOCK_BYTES = 2**16
 class DataRoutes(Transport):
     """What a steward registers, and what can be asked for."""
 
-    def datasets(self) -> list[Json]:
-        """The catalogue."""
-        return list(self._pages("/datasets", "datasets", {}))
+    def datasets(
+        self, *, q: str | None = None, mechanism: str | None = None, open: bool | None = None
+    ) -> list[Json]:
+        """The catalogue: with all words of `q`, that admit `mechanism`, that are `open` to you now."""
+        wanted = {"q": q, "mechanism": mechanism, "open": "true" if open else None}
+        return list(self._pages("/datasets", "datasets", wanted))
 
     def dataset(self, name: str) -> Json:
         """One dataset with its account."""
@@ -46,9 +49,19 @@ class DataRoutes(Transport):
         """A dataset's policy alone."""
         return self._json("GET", f"/datasets/{part(name)}/policy")
 
-    def set_policy(self, name: str, policy: Mapping[str, Any]) -> Json:
-        """Replace a dataset's policy."""
-        return self._json("PUT", f"/datasets/{part(name)}/policy", json=dict(policy))
+    def set_policy(self, name: str, policy: Mapping[str, Any], *, seen: str | None = None) -> Json:
+        """Replace a dataset's policy.
+
+        `seen`: the ETag of the policy that was read (`tagged_policy`); ApiProblem with the code
+        `changed` where it is another by now. Without it the last one wins.
+        """
+        headers = given({"If-Match": seen})
+        return self._json("PUT", f"/datasets/{part(name)}/policy", json=dict(policy), headers=headers)
+
+    def tagged_policy(self, name: str) -> tuple[Json, str]:
+        """A dataset's policy, and its ETag."""
+        response = self._send("GET", f"/datasets/{part(name)}/policy")
+        return dict(document(response)), response.headers.get("ETag", "*")
 
     def spending(self, name: str) -> Json:
         """What is left over time, and what it went on, for every currency."""

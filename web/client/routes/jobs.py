@@ -25,22 +25,16 @@ class JobRoutes(Transport):
             error.key = chosen
             raise
 
-    def jobs(
-        self,
-        *,
-        dataset: str | None = None,
-        state: str | None = None,
-        limit: int | None = None,
-        before: str | None = None,
-    ) -> list[Json]:
-        """Jobs that you may see, newest first."""
-        named = {"dataset": dataset, "state": state, "limit": limit, "before": before}
-        return self._list("/jobs", "jobs", params=given(named))
+    def jobs(self, *, limit: int | None = None, **wanted: str | None) -> list[Json]:
+        """A page of the jobs that you may see, newest first; `wanted` as of all_jobs."""
+        return self._list("/jobs", "jobs", params=given({**wanted, "limit": limit}))
 
-    def all_jobs(self, *, dataset: str | None = None, state: str | None = None) -> Iterator[Json]:
-        """Every job that you may see, newest first, read a page at a time."""
-        wanted = {"dataset": dataset, "state": state}
-        return self._pages("/jobs", "jobs", wanted, key=lambda last: {"before": last["created_at"]})
+    def all_jobs(self, **wanted: str | None) -> Iterator[Json]:
+        """Every job that you may see, newest first, read a page at a time.
+
+        `wanted`: dataset, state, mechanism, analyst, since, until.
+        """
+        return self._pages("/jobs", "jobs", wanted)
 
     def job(self, job_id: str) -> Json:
         """One job."""

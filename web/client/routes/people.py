@@ -14,6 +14,10 @@ class PeopleRoutes(Transport):
         """A token for `name`: {token, expires_at, name, roles}."""
         return self._json("POST", "/session", json={"name": name, "password": password})
 
+    def sign_out(self) -> Json:
+        """End the token that this client uses."""
+        return self._json("DELETE", "/session")
+
     def me(self) -> Json:
         """Whose token this is."""
         return self._json("GET", "/me")
