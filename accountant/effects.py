@@ -3,7 +3,8 @@
 Pure: whoever shows it has read the accounts. Each filter and each currency stands for itself.
 """
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from accountant.core.admission import Account, Policy
@@ -13,6 +14,32 @@ from accountant.core.currencies import NOTHING, Accounts, Demand, Settlement
 from accountant.core.events import releases
 from accountant.core.room import binding
 from accountant.core.secrets import SecretKind
+
+#: In place of a figure that follows from realized costs.
+NOT_SHOWN = "not shown"
+
+
+def refusal_shown(
+    refusal: Mapping[str, Any] | None, settlement: str, realized_shown: bool
+) -> dict[str, Any] | None:
+    """A refusal as its reader may see it.
+
+    Where realized ex-post costs are settled, what is left of their caps depends on the data: whoever may not
+    see those costs is told what binds and what was asked, and neither what is left nor what would fit.
+    """
+    if refusal is None:
+        return None
+    if realized_shown or settlement != Settlement.REALIZED or refusal.get("cap") != "ex-post":
+        return dict(refusal)
+    why = "its cap is more than what is left, which depends on the data and is for stewards and auditors"
+    return {**refusal, "left": NOT_SHOWN, "why": why, "size_field": None, "largest": None}
+
+
+def accounts_shown(accounts: Accounts, realized_shown: bool) -> Accounts:
+    """The accounts that a figure may be searched on: without realized costs where these are not shown."""
+    if realized_shown or accounts.ex_post.settlement is not Settlement.REALIZED:
+        return accounts
+    return replace(accounts, ex_post=replace(accounts.ex_post, spent=0, reserved=0))
 
 
 def effect(

@@ -76,6 +76,7 @@ def renew_secret(engine: Engine, hook_id: UUID, actor: Actor, key: bytes) -> str
     with engine.begin() as connection:
         _mine(connection, hook_id, actor)
         _set(connection, hook_id, secret=_seal(key, hook_id, secret))
+        activity.record(connection, actor, "webhook secret renewed", "webhook", str(hook_id))
     return webhooks.show_secret(secret)
 
 
@@ -84,6 +85,7 @@ def enable(engine: Engine, hook_id: UUID, actor: Actor) -> None:
     with engine.begin() as connection:
         _mine(connection, hook_id, actor)
         _set(connection, hook_id, active=True, disabled_at=None, disabled_reason=None)
+        activity.record(connection, actor, "webhook enabled", "webhook", str(hook_id))
 
 
 def disable(engine: Engine, hook_id: UUID, actor: Actor) -> None:
@@ -91,6 +93,7 @@ def disable(engine: Engine, hook_id: UUID, actor: Actor) -> None:
     with engine.begin() as connection:
         if _mine(connection, hook_id, actor).active:
             _disable(connection, hook_id, "by its owner")
+            activity.record(connection, actor, "webhook disabled", "webhook", str(hook_id))
 
 
 def remove(engine: Engine, hook_id: UUID, actor: Actor) -> None:

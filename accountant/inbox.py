@@ -17,7 +17,7 @@ from accountant.core.admission import Policy, Refused
 from accountant.core.caps import ANALYST, PROJECT, Usage, limits
 from accountant.core.currencies import Accounts, decide_job
 from accountant.core.errors import ExchequerError
-from accountant.effects import effect
+from accountant.effects import effect, refusal_shown
 from accountant.ledger import Actor
 from accountant.listings import WantedJobs
 from accountant.posting import read_books
@@ -132,8 +132,9 @@ def _effect(
             usage.get((row.id, ANALYST, item["analyst"]), 0),
             usage.get((row.id, PROJECT, item["project"] or ""), 0),
         )
-        told = _refusal(candidate, accounts, policy, used)
         shown = bool(viewer.roles & OVERSEERS)
+        told = _refusal(candidate, accounts, policy, used)
+        told = refusal_shown(told, accounts.ex_post.settlement, shown)
         found = effect(accounts, candidate.asked, candidate.epsilon_alone, policy, used, realized_shown=shown)
     except (ExchequerError, ArithmeticError, ValueError):
         return None

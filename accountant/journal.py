@@ -1,8 +1,8 @@
 """Who did what: one list over every table that holds who and when. Reads only.
 
     jobs ─ submitted, approved or refused      entries ─ allowances, corrections, voids
-    proposals ─ made, confirmed, withdrawn     activity ─ everything that no other table tells
-    sign_ins ─ tries to sign in
+    proposals ─ made, confirmed, withdrawn     offers ─ made, accepted, declined, withdrawn
+    activity ─ everything that no other table tells             sign_ins ─ tries to sign in
 
 Nothing is written twice for this list. Each source is read from its own index, newest first, up to one
 page; the pages are then merged, so a page costs the same however long the sources are.
@@ -219,6 +219,34 @@ def _proposals(settled: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
     return source
 
 
+def _offers(settled: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
+    """Offers made by stewards, and what became of them; nobody is who lets one expire."""
+
+    def source(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+        table = tables.offers
+        person = table.c.decided_by if settled else table.c.offered_by
+        columns = _columns(
+            table.c.decided_at if settled else table.c.created_at,
+            table.c.id,
+            _users.c.name,
+            func.concat("offer ", table.c.state) if settled else "offer made",
+            "offer",
+            table.c.id,
+            _datasets.c.name,
+            table.c.decision_reason if settled else table.c.reason,
+            detail=func.jsonb_build_object("job", table.c.job_id, "accepted_job", table.c.accepted_job_id)
+            if settled
+            else func.jsonb_build_object("job", table.c.job_id),
+        )
+        query = select(*columns).join(_jobs, _jobs.c.id == table.c.job_id)
+        query = query.join(_users, _users.c.id == person)
+        query = query.join(_datasets, _datasets.c.id == _jobs.c.dataset_id)
+        query = query if ids.dataset is None else query.where(_jobs.c.dataset_id == ids.dataset)
+        return _by(query, person, wanted, ids)
+
+    return source
+
+
 def _activity(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
     table = tables.activity
     of_dataset: Any = literal_column(tables.ACTIVITY_DATASET.text, Text)
@@ -272,6 +300,8 @@ SOURCES = (
     _Source("ledger", LEDGER_READERS, _entries("VOID", "reservation voided")),
     _Source("proposals", LEDGER_READERS, _proposals(False)),
     _Source("proposals", LEDGER_READERS, _proposals(True)),
+    _Source("offers", LEDGER_READERS, _offers(False)),
+    _Source("offers", LEDGER_READERS, _offers(True)),
     _Source("other acts", LEDGER_READERS | ACCOUNT_READERS, _activity),
     _Source("sign-ins", ACCOUNT_READERS, _sign_ins),
 )

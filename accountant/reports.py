@@ -38,7 +38,7 @@ from accountant.core.events import releases
 from accountant.core.filters import Kind
 from accountant.core.pricing import Fitted, Price, Terms, fit, quote
 from accountant.core.verification import Verified, Verifier, read_document, summary
-from accountant.effects import effect
+from accountant.effects import accounts_shown, effect, refusal_shown
 from accountant.ledger import Actor
 from accountant.listings import EVERY_DATASET, EVERY_JOB, Wanted, WantedJobs, conditions, job_conditions
 from accountant.posting import read_books
@@ -237,10 +237,12 @@ def quote_on(
     accounts = read_books(row).accounts
     terms = terms_of(row, accounts)
     mechanism = mechanisms.get(mechanism_id)
+    overseer = viewer is None or bool(viewer.roles & OVERSEERS)
     if fit_field is None:
         parameters = mechanism.parse(raw, terms)
     else:
-        found = fitted(mechanism, raw, terms, fit_field, epsilon, accounts)
+        fitting = accounts_shown(accounts, overseer)
+        found = fitted(mechanism, raw, terms, fit_field, epsilon, fitting)
         parameters = found.parameters
     answer = quote(mechanism, parameters, terms)
     if fit_field is not None:
@@ -255,9 +257,8 @@ def quote_on(
     if isinstance(decision, Refused):
         if decision.cap not in ("policy", "allowance", "overdrawn"):  # no size would help there
             decision = with_largest(decision, mechanism, raw, terms, accounts, policy, used)
-        refusal = decision.to_json()
+        refusal = refusal_shown(decision.to_json(), accounts.ex_post.settlement, overseer) or {}
     answer["dataset"] = {"name": name, "decision": type(decision).__name__, "refusal": refusal}
-    overseer = viewer is None or bool(viewer.roles & OVERSEERS)
     answer["dataset"] |= effect(accounts, demand(price), alone, policy, used, realized_shown=overseer)
     return answer
 
@@ -307,8 +308,9 @@ _JOB_COLUMNS = (
 def _job_query(viewer: Actor) -> Select[Any]:
     jobs = tables.jobs
     query = (
-        select(*_JOB_COLUMNS)
+        select(*_JOB_COLUMNS, tables.accounts.c.ex_post_settlement)
         .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
+        .join(tables.accounts, tables.accounts.c.dataset_id == jobs.c.dataset_id)
         .outerjoin(tables.models, tables.models.c.id == jobs.c.model_id)
         .join(tables.users, tables.users.c.id == jobs.c.analyst_id)
     )
@@ -428,7 +430,7 @@ def _job(row: Row[Any], viewer: Actor) -> dict[str, Any]:
         "delta": row.terms["delta"],
         "breakdown": row.breakdown,
         "state": row.state,
-        "refusal": row.refusal,
+        "refusal": refusal_shown(row.refusal, row.ex_post_settlement, bool(viewer.roles & OVERSEERS)),
         "decision_reason": row.decision_reason,
         "attempt": row.attempt,
         "cancel_requested": row.cancel_requested,

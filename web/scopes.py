@@ -16,7 +16,7 @@ MEANINGS = {
 
 #: What belongs to no scope: any token may ask whose it is, and end itself.
 _OPEN = frozenset({"api.me", "api.sign_out"})
-_READING = frozenset({"api.quote", "api.quote_offer"})  # a price is no more than a reading
+_READING = frozenset({"api.quote", "api.quote_offer", "api.preview_allowance"})  # they change nothing
 _WRITING = {
     "jobs:submit": ("submit", "cancel", "accept_offer", "decline_offer"),
     "budget:approve": (

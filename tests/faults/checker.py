@@ -213,6 +213,8 @@ def check_budget(found: Findings, account: Row, chain: list[Row]) -> None:
     name, tally = account["name"], Tally()
     live: dict[str, Row] = {}
     spent: dict[str, Row] = {}
+    void: dict[str, Row] = {}
+    overdrawn = False  # a correction may pass the limits; nothing is admitted until a filter holds again
     for entry in chain:
         document = json.loads(entry["document"])
         body, job = document["body"], document["job"]
@@ -222,12 +224,20 @@ def check_budget(found: Findings, account: Row, chain: list[Row]) -> None:
             live[job] = body
             tally.add(body, 1)
         elif entry["kind"] == "VOID":
-            tally.add(live.pop(job), -1)
+            void[job] = live.pop(job)
+            tally.add(void[job], -1)
         elif entry["kind"] == "COMMIT":  # charged as reserved, so the tally stays
             check_settlement(found, job, live.pop(job, None), body, spent)
+        elif entry["kind"] == "REVERSAL" and job in void:  # two stewards charge it for what was reserved
+            spent[job] = void.pop(job)
+            tally.add(spent[job], 1)
+            overdrawn = overdrawn or not tally.holds()
+            if (body["event"], body["costs"]) != (spent[job]["event"], spent[job]["costs"]):
+                found.broken["overspends"].append(f"job {job}: corrected to another charge than was reserved")
         else:
             found.notes["entries that the checker does not know"].append(f"{name}: {entry['kind']}")
-        if tally.limits and not tally.holds():
+        overdrawn = overdrawn and not tally.holds()
+        if tally.limits and not tally.holds() and (not overdrawn or entry["kind"] == "RESERVE"):
             found.broken["overspends"].append(f"{name}: no filter holds after entry {entry['seq']}")
     for kind in FILTERS:
         for part, bodies in (("reserved", live), ("spent", spent)):

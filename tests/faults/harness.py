@@ -142,6 +142,7 @@ class Harness:
             names,
             [self._token(actor) for actor in analysts],
             self._token(steward),
+            self._token(self._person("steward")),
             self.seed,
         )
 

@@ -1,4 +1,4 @@
-"""People at work while faults fall: analysts who ask, repeat and change their minds, and a steward.
+"""People at work while faults fall: analysts who ask, repeat and change their minds, and two stewards.
 
 Everything goes through HTTP with bearer tokens. Whoever gets no answer asks again with the same key, as
 the client of the service does, and every final answer is written down for the checker.
@@ -43,6 +43,7 @@ class Desk:
     datasets: list[str]
     analysts: list[str]
     steward: str
+    second: str  # who confirms what the first proposes
     seed: int
     stop: threading.Event = field(default_factory=threading.Event)
     pause: threading.Event = field(default_factory=threading.Event)
@@ -56,7 +57,9 @@ class Desk:
             for number, token in enumerate(self.analysts)
         ]
         targets.append(
-            threading.Thread(target=Steward(self, self.steward, random.Random(f"{self.seed} s")).work)
+            threading.Thread(
+                target=Steward(self, self.steward, random.Random(f"{self.seed} s"), self.second).work
+            )
         )
         for thread in targets:
             thread.daemon = True
@@ -100,6 +103,15 @@ class Analyst(Person):
                 time.sleep(0.2)
                 continue
             self.submit()
+            if self.chance.random() < 0.3:
+                self.answer_offers()
+
+    def answer_offers(self) -> None:
+        """Accept most of what is offered; asked again after a lost answer, it is the same job."""
+        offered = self.ask("GET", "/offers")
+        for offer in [] if offered is None else offered.json().get("offers", []):
+            verb, body = ("accept", None) if self.chance.random() < 0.8 else ("decline", {"reason": "no"})
+            self.ask("POST", f"/offers/{offer['id']}/{verb}", json=body)
 
     def submit(self) -> None:
         dataset, key = (
@@ -136,7 +148,11 @@ class Analyst(Person):
 
 
 class Steward(Person):
-    """Decides what waits, and raises allowances that are used up, a little at a time."""
+    """Decides what waits, offers less, raises allowances little by little, corrects with a colleague."""
+
+    def __init__(self, desk: Desk, token: str, chance: random.Random, second: str) -> None:
+        super().__init__(desk, token, chance)
+        self.colleague = Person(desk, second, chance)
 
     def work(self) -> None:
         raised = time.monotonic()
@@ -145,12 +161,28 @@ class Steward(Person):
             if time.monotonic() - raised > 1.5 and not self.desk.pause.is_set():
                 raised = time.monotonic()
                 self.allow(self.chance.choice(self.desk.datasets))
+                self.correct()
 
     def decide(self) -> None:
         waiting = self.ask("GET", "/jobs", params={"state": "awaiting_approval", "limit": 20})
         for job in [] if waiting is None else waiting.json().get("jobs", []):
-            verb = "approve" if self.chance.random() < 0.8 else "refuse"
-            self.ask("POST", f"/jobs/{job['id']}/{verb}", json={"reason": "a fault run"})
+            drawn = self.chance.random()
+            body: dict[str, Any] = {"reason": "a fault run"}
+            verb = "approve" if drawn < 0.7 else "refuse" if drawn < 0.85 else "offer"
+            if verb == "offer":
+                body |= {"parameters": {"epsilon": 0.05}}
+            self.ask("POST", f"/jobs/{job['id']}/{verb}", json=body)
+
+    def correct(self) -> None:
+        """Charge a void job for all that was reserved: one steward proposes, the other confirms."""
+        found = self.ask("GET", "/jobs", params={"state": "cancelled", "limit": 20})
+        jobs = [] if found is None else found.json().get("jobs", [])
+        if jobs:
+            path = f"/jobs/{self.chance.choice(jobs)['id']}/correct"
+            proposed = self.ask("POST", path, json={"reason": "it was read after all"})
+            if proposed is not None and proposed.status_code == 202:
+                proposal = proposed.json()["proposal"]["id"]
+                self.colleague.ask("POST", f"/proposals/{proposal}/confirm", json={"reason": "so it was"})
 
     def allow(self, dataset: str) -> None:
         found = self.ask("GET", f"/datasets/{dataset}")

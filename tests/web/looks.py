@@ -1,10 +1,13 @@
 """What one request shows to whoever sent it: status, headers, body, and the statements that it cost."""
 
+import io
 import re
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow.parquet as pq
 from sqlalchemy import Engine, event
 
 #: What differs between any two runs: ids, hashes, moments, tokens, secrets that are shown once.
@@ -48,4 +51,21 @@ def look(ask: Callable[[], Any], mask: re.Pattern[str] = OWN) -> Look:
         for name, value in answer.headers
         if name not in ("Set-Cookie", "Content-Length")
     }
-    return Look(answer.status_code, headers, mask.sub("*", answer.text), tuple(statements))
+    return Look(answer.status_code, headers, mask.sub("*", shown(answer)), tuple(statements))
+
+
+def shown(answer: Any) -> str:
+    """The body as text; of a zip what is in it, with the times that it states."""
+    if answer.mimetype != "application/zip":
+        return _text(bytes(answer.data))
+    with zipfile.ZipFile(io.BytesIO(answer.data)) as archive:
+        files = [(each.filename, each.date_time, archive.read(each)) for each in archive.infolist()]
+    return "\n".join(f"{name} {moment} {_text(content)}" for name, moment, content in files)
+
+
+def _text(content: bytes) -> str:
+    """Bytes as text; of Parquet its rows and what it states beside them, as ids lie encoded in its bytes."""
+    if not content.startswith(b"PAR1"):
+        return content.decode(errors="replace")
+    file = pq.ParquetFile(io.BytesIO(content))
+    return f"{file.schema_arrow} {file.metadata.num_row_groups} {file.read().to_pylist()}"

@@ -42,6 +42,7 @@ class World:
     artifact: str = ""  # the hash of what that job released besides its texts
     names: dict[str, int] = field(default_factory=dict)
     raised: int = 0
+    settled: str = ""  # an ex-post job of `analyst`, where there is one
 
     @property
     def dataset(self) -> str:

@@ -402,6 +402,10 @@ def test_who_did_what_holds_every_act(site, corrected):
     refused = site.submitted(tokens=5)
     site.api("steward").post(f"/jobs/{refused}/refuse", {"reason": "not a part of this study"})
     too_much = site.api("analyst").post("/jobs", site.job(5_000)).json["id"]
+    offered = site.submitted(tokens=6)
+    smaller = {"parameters": {"tokens_per_batch": 2}, "reason": "so much"}
+    offer = site.api("steward").post(f"/jobs/{offered}/offer", smaller).json["id"]
+    accepted = site.api("analyst").post(f"/offers/{offer}/accept").json["id"]
     registry.set_policy(site.engine, name, Policy(solo=True), bench.steward)
     site.pages("auditor").get(f"/datasets/{name}/ledger.jsonl?public=true")
     site.api("auditor").post(f"{site.dataset}/checkpoints")
@@ -419,6 +423,8 @@ def test_who_did_what_holds_every_act(site, corrected):
         ("the account", "job refused", too_much),
         (steward, "allowance set", None),
         (steward, "correction proposed", None),
+        (steward, "offer made", None),
+        (analyst, "offer accepted", None),
         (steward, "policy set", None),
         (steward, "dataset registered", None),
         (auditor, "ledger exported", None),
@@ -428,6 +434,8 @@ def test_who_did_what_holds_every_act(site, corrected):
     assert {each["action"] for each in found if each["job"] == corrected} >= {"charge corrected"}
     assert [each["at"] for each in found] == sorted((each["at"] for each in found), reverse=True)
     assert len({each["cursor"] for each in found}) == len(found)
+    answered = next(each for each in found if each["action"] == "offer accepted")
+    assert answered["detail"] == {"job": offered, "accepted_job": accepted}
     reasons = {each["job"]: each["reason"] for each in found if each["action"] == "job refused"}
     assert reasons[refused] == "not a part of this study"
     exported = next(each for each in found if each["action"] == "ledger exported")

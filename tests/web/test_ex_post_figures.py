@@ -1,5 +1,7 @@
 """Realized ex-post costs depend on the data: stewards and auditors see them, nothing of an analyst's does."""
 
+from functools import partial
+
 import pytest
 
 from accountant import leases, ledger, reports
@@ -94,6 +96,37 @@ def test_the_comparison_would_notice_a_figure(sites):
     assert seen_by[0] != seen_by[1]
 
 
+def test_a_refusal_under_realized_settlement_tells_an_analyst_no_figure_that_follows_from_costs(sites):
+    """The decision depends on the data there, and is said to; what is left is for those who see it anyway."""
+    figures = (1, 2_000_000_000)
+    for site, figure in zip(sites, figures, strict=True):
+        ended(site, figure, "realized")
+    whole = {**PARAMETERS, "ex_post_cap": 10.0}
+    quote = {"mechanism": "private-prediction", "parameters": whole}
+    uncapped = {name: value for name, value in PARAMETERS.items() if name != "ex_post_cap"}
+    fit = {"mechanism": "private-prediction", "parameters": uncapped, "fit": "ex_post_cap"}
+    found, lefts = [], []
+    for site in sites:
+        api, pages = site.api("analyst"), site.pages("analyst")
+        made = api.post("/jobs", site.job(parameters=whole))
+        job_id = made.json["id"]
+        assert made.json["refusal"]["cap"] == "ex-post"
+        asked = [
+            partial(api.get, f"/jobs/{job_id}"),
+            partial(api.get, f"/jobs?dataset={site.bench.dataset}&state=refused"),
+            partial(api.post, f"{site.dataset}/quote", quote),
+            partial(api.post, f"{site.dataset}/quote", fit),
+            partial(api.get, f"{site.dataset}/spending"),
+            partial(pages.get, f"/jobs/{job_id}"),
+        ]
+        found.append([look(ask, ALSO_NAMES) for ask in asked])
+        lefts.append(site.api("steward").get(f"/jobs/{job_id}").json["refusal"]["left"])
+    assert lefts == ["9.999999999", "8"]
+    for first, second in zip(*found, strict=True):
+        assert first.status == 200, first.body
+        assert (first.status, first.body) == (second.status, second.body)
+
+
 def test_stewards_and_auditors_see_cap_and_figure_with_what_they_mean(sites):
     site = sites[0]
     job_id = ended(site, 3_000_000_001)
@@ -106,14 +139,14 @@ def test_stewards_and_auditors_see_cap_and_figure_with_what_they_mean(sites):
         assert "neither bound nor mean" in answer["note"]
         page = site.pages(who).get(site.dataset).text
         assert "3.000000001" in page
-        assert page.count("<polyline") == 4
+        assert page.count('<polyline class="plot-line') == 4
         assert "over 3 batches" in page
         assert "approvals given after seeing these figures leak them" in page
         assert "later decisions depend on the data" not in page
     assert site.api("analyst").get(f"{site.dataset}/ex-post").status_code == 403
     hidden = site.pages("analyst").get(site.dataset).text
     assert "3.000000001" not in hidden
-    assert "polyline" not in hidden
+    assert 'polyline class="plot-line' not in hidden
     with pytest.raises(NotPermitted):
         reports.ex_post(site.engine, site.bench.dataset, site.bench.analyst)
 

@@ -15,7 +15,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from accountant import identity, leases, ledger, registry
+from accountant import hooks, identity, leases, ledger, registry
+from accountant.core import webhooks
 from accountant.core.cost_curves import CostCurve
 from accountant.core.errors import DataError
 from accountant.core.events import FREE
@@ -26,8 +27,8 @@ from tests import tallies
 from tests.conftest import as_application, fresh_database
 from tests.support import Bench
 from tests.web.browsers import Site
-from tests.web.looks import Look, look
-from tests.web.routes import API, PAGES, Request, World
+from tests.web.looks import OWN, Look, look
+from tests.web.routes import API, PAGES, Request, World, filled
 from tests.web.test_roles import Sender, make_world
 from web.app import create_app
 from workers import fingerprints
@@ -64,7 +65,7 @@ def checked(engine: Engine, version: UUID, path: Path) -> None:
         registry.dataset_refused(engine, version, str(problem))
 
 
-def settled(site: Site, figure: int) -> None:
+def settled(site: Site, figure: int) -> str:
     """A median job that cost `figure` units."""
     bench = site.bench
     allowed = Allowance(None, None, "a study", ex_post="10")
@@ -78,6 +79,7 @@ def settled(site: Site, figure: int) -> None:
     output = ledger.Output("x", "0" * 64)
     leases.finish(bench.engine, claim, FREE, output, figure, curve)
     ledger.publish(bench.engine, claim, FREE, output, "worker", ex_post=figure, curve=curve)
+    return str(job_id)
 
 
 def make_twin(engine: Engine, app, password_hash: str, folder: Path, facts) -> World:
@@ -92,8 +94,13 @@ def make_twin(engine: Engine, app, password_hash: str, folder: Path, facts) -> W
         checked(engine, version, path)
     bench.allow()
     bench.warm()
-    settled(site, figure)
-    return make_world(site, folder / "out")
+    events = [each for each in webhooks.EVENTS if each not in webhooks.OVERSEERS_EVENTS]
+    told = {"url": "https://receiver.example/twin", "events": events}
+    assert site.api("analyst").post("/webhooks", told).status_code == 201
+    ex_post_job = settled(site, figure)
+    world = make_world(site, folder / "out")
+    world.settled = ex_post_job
+    return world
 
 
 @pytest.fixture
@@ -123,6 +130,10 @@ def seen(world: World) -> dict[str, Look]:
             for name, route in routes.items():
                 request = route.request(world)
                 found[f"{who} {name}"] = look(partial(sender.send, request, api=api))
+        for api, paths in ((True, MORE), (False, MORE_PAGES)):
+            for path in paths:
+                request = Request("GET", filled(path, world))
+                found[f"{who} {path} {api}"] = look(partial(sender.send, request, api=api))
         for number, body in enumerate(REFUSED):
             job = {**body, "purpose": "x", "dataset": world.dataset, "model": world.site.bench.model}
             for path, given in (("/jobs", job), (f"/datasets/{world.dataset}/quote", body)):
@@ -130,6 +141,21 @@ def seen(world: World) -> dict[str, Look]:
                 found[f"{who} refused {number} {path}"] = look(partial(sender.send, request, api=True))
     return found
 
+
+#: Views of the same things that the table of routes has once: other formats, filters, the ex-post job.
+MORE = (
+    *(f"/jobs/{{published}}/output?format={form}&card=true" for form in ("jsonl", "csv", "parquet")),
+    *("/jobs/{published}/output?format=parquet", "/jobs/{published}/card?format=md"),
+    *("/jobs/{settled}", "/jobs/{settled}/card", "/jobs/{settled}/card?format=md"),
+    *("/datasets?q=good", "/datasets?open=true", "/datasets?mechanism=private-prediction"),
+    *("/jobs?mechanism=private-prediction", "/jobs?since=2020-01-01&until=2100-01-01"),
+    *("/offers?state=open", "/offers?job={job}", "/artifacts?job={settled}"),
+)
+MORE_PAGES = (
+    *("/?q=good", "/?open=1", "/?mechanism=private-prediction", "/jobs?state=succeeded"),
+    *("/jobs/{settled}", "/jobs/{settled}/live", "/jobs/{settled}/card.md", "/datasets/{dataset}/spending"),
+    *(f"/jobs/{{published}}/output.{form}?card=true" for form in ("jsonl", "csv", "parquet")),
+)
 
 #: Requests that don't fit, with words that say what is left.
 REFUSED = (
@@ -145,6 +171,18 @@ def test_no_route_shows_an_analyst_a_private_fact(twins):
     differing = [name for name in first if first[name] != second[name]]
     assert not differing, [(name, first[name], second[name]) for name in differing][:1]
     assert sum(each.status < 400 for each in first.values()) > 60
+
+
+def test_no_message_of_ones_own_webhook_tells_a_private_fact(twins):
+    said = []
+    for world in twins:
+        key = world.site.app.extensions["exchequer"]["settings"].secret("webhooks")
+        bodies: list[str] = []
+        while taken := hooks.take(world.site.engine, key, 100):  # a few at a time
+            bodies += [each.content.decode() for each in taken]
+        said.append(sorted(OWN.sub("*", body) for body in bodies))
+    assert said[0] == said[1]
+    assert any("job.succeeded" in body for body in said[0])
 
 
 def test_the_comparison_has_power(twins):

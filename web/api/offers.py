@@ -65,8 +65,9 @@ def waiting() -> Response:
 @describe(Operation(body=OfferedParameters, answer=overseers.OfferQuote, roles=("steward",)))
 def quote_offer(job: str) -> Response:
     """What a request with these changed parameters would cost and do now, before it is offered."""
-    actor, job_id = current_actor(), read_id(job)
+    actor = current_actor()
     actor.require("steward")
+    job_id = read_id(job)
     changes = read(OfferedParameters).parameters
     with priceable():
         return jsonify(inbox.price_offer(engine(), actor, reports.job(engine(), job_id, actor), changes))
@@ -76,8 +77,9 @@ def quote_offer(job: str) -> Response:
 @describe(Operation(body=NewOffer, status=201, answer=overseers.Offer, roles=("steward",)))
 def offer(job: str) -> tuple[Response, int]:
     """Refuse a request and offer a smaller one in its place; its analyst accepts or declines."""
-    actor, job_id = current_actor(), read_id(job)
+    actor = current_actor()
     actor.require("steward")
+    job_id = read_id(job)
     body = read(NewOffer)
     with priceable():
         found = offers.offer(engine(), job_id, body.parameters, actor, body.reason)
@@ -86,7 +88,11 @@ def offer(job: str) -> tuple[Response, int]:
 
 @api.get("/offers")
 @describe(
-    Operation(query={"state": STATE, "job": ID, "limit": LIMIT}, answer=listing("offers", overseers.Offer))
+    Operation(
+        query={"state": STATE, "job": ID, "limit": LIMIT},
+        refusals=(404,),
+        answer=listing("offers", overseers.Offer),
+    )
 )
 def list_offers() -> Response:
     """Open offers, or those of a state or a job, newest first: to an analyst, their own."""
@@ -128,7 +134,8 @@ def decline_offer(offer: str) -> Response:
 @describe(Operation(body=Reason, answer=overseers.Offer, roles=("steward",)))
 def withdraw_offer(offer: str) -> Response:
     """Take an offer back, as a steward; the request that it answered stays refused."""
-    actor, offer_id = current_actor(), read_id(offer, "offer")
+    actor = current_actor()
     actor.require("steward")
+    offer_id = read_id(offer, "offer")
     offers.withdraw(engine(), offer_id, actor, read(Reason).reason)
     return jsonify(offers.show(engine(), offer_id, actor))
