@@ -13,7 +13,7 @@ from werkzeug.serving import make_server
 
 from tests import tallies
 from tests.web.browsers import PASSWORD
-from tests.web.routes import PAGES, Route, World
+from tests.web.routes import PAGES, World
 from tests.web.test_roles import make_world
 
 CHROMIUM = shutil.which("chromium")
@@ -78,10 +78,6 @@ def paths(world: World, who: str) -> dict[str, str]:
     ]
     # Once more, for those alone: what is made for another route may have replaced what a page is about.
     return {name: PAGES[name].request(world).path for name in read}
-
-
-def reads(route: Route, world: World) -> bool:
-    return route.request(world).method == "GET"
 
 
 def opened(browser, world: World, address: str, who: str, viewport, scheme: str):
