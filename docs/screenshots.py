@@ -47,6 +47,7 @@ class Picture:
     path: str
     act: Act | None = None
     phone: bool = False
+    height: int = 960
 
 
 def prepared(url: str, password: str) -> Scene:
@@ -108,8 +109,8 @@ def pictures(scene: Scene) -> list[Picture]:
     """What the documents show."""
     dataset = f"/datasets/{scene.dataset}"
     return [
-        Picture("dataset", "steward", dataset),
-        Picture("inbox", "steward", "/inbox", offered),
+        Picture("dataset", "steward", dataset, height=1260),
+        Picture("inbox", "steward", "/inbox", offered, height=1560),
         Picture("wizard", "steward", "/add-dataset", allowed),
         Picture("ask", "analyst", f"{dataset}/submit?like={scene.job}", priced),
         Picture("job", "analyst", f"/jobs/{scene.job}"),
@@ -159,6 +160,8 @@ def take(browser: Browser, url: str, passwords: dict[str, str]) -> None:
         page = pages.get(kind) or pages.setdefault(
             kind, opened(browser, url, each.who, passwords[each.who], each.phone)
         )
+        if not each.phone:
+            page.set_viewport_size(DESKTOP | {"height": each.height})
         page.goto(each.path)
         if each.act is not None:
             each.act(page)

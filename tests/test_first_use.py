@@ -1,4 +1,4 @@
-"""First use, as somebody who knows nothing: `exchequer demo`, then only what it prints and what the pages say.
+"""First use, by somebody who knows nothing: `exchequer demo`, then only what it prints and what pages say.
 
 A real stack of its own and a real browser. The demo's job is made short; all else is what `make demo` does.
 """

@@ -232,4 +232,4 @@ def test_refused_data_can_be_declared_again(site):
 def test_a_page_that_is_not_there_is_readable(site):
     answer = site.pages("analyst").get("/nothing/here")
     assert answer.status_code == 404
-    assert "Back to the datasets" in answer.text
+    assert "What next" in answer.text
