@@ -176,7 +176,8 @@ def privacy(made: Sequence[Made]) -> str:
     parts = []
     spent = [each["ex_post_epsilon"] for each in made if each["ex_post_epsilon"] is not None]
     if spent:
-        parts.append(f"{min(spent):.2f} to {max(spent):.2f} ex post")
+        ends = dict.fromkeys(f"{each:.2f}" for each in (min(spent), max(spent)))
+        parts.append(f"{' to '.join(ends)} ex post")
     if made[0]["epsilon"] is not None and (made[0]["epsilon"] or not spent):
         parts.append(f"{made[0]['epsilon']:.2f}")
     return " + ".join(parts)
