@@ -192,7 +192,7 @@ def test_no_part_reaches_a_report(shared):
     claim = held(shared, job_id, 0)
     finish(shared, claim, 3)
     changed = {name for name, value in job(shared, job_id).items() if value != before[name]}
-    assert changed == {"state", "started_at"}
+    assert changed == {"state"}  # when it started depends on the data, and is for stewards and auditors
 
 
 def test_attempts_of_one_part_are_capped_and_then_the_job_fails(shared):

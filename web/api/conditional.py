@@ -10,7 +10,6 @@ from collections.abc import Callable
 from flask import Response, request
 from werkzeug.exceptions import PreconditionFailed
 
-_JSON = "application/json"
 
 
 def etag(body: bytes) -> str:
@@ -19,13 +18,13 @@ def etag(body: bytes) -> str:
 
 
 def add_etag(response: Response) -> Response:
-    """After a GET: the ETag of a JSON answer, or 304 where the asker has these very bytes."""
+    """After a GET: the ETag of an answer that is not streamed, or 304 where the asker has these very bytes."""
     if request.method not in ("GET", "HEAD") or response.status_code != 200:
         return response
     # What one person may see another may not: no cache gives it on, and none keeps it unasked.
     response.headers["Cache-Control"] = "private, no-cache"
     response.vary.add("Authorization")
-    if response.mimetype == _JSON and not response.is_streamed:
+    if response.get_etag()[0] is None and not response.is_streamed:
         response.set_etag(etag(response.get_data()))
     if response.get_etag()[0] is not None:
         response.make_conditional(request)

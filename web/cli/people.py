@@ -184,12 +184,15 @@ def create_user(
 
 
 @admin.command("unlock")
-def unlock(name: str) -> None:
+def unlock(name: str, as_json: Json = False) -> None:
     """Forget the failures to sign in to an account, where no administrator can do it on the page."""
     from accountant import people
 
     people.unlock(bootstrap.engine(bootstrap.settings()), None, name)
-    say(f"{name} can sign in again")
+    if as_json:
+        print_json({"name": name})
+    else:
+        say(f"{name} can sign in again")
 
 
 @admin.command("rotate-key")
