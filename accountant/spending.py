@@ -44,7 +44,7 @@ WORTH_KEEPING = 200
 AT_ONCE = 2_000
 TRANSACTIONS = 10
 #: A read goes through no more new entries than this; where there are more it says up to where it got.
-MOST_READ = 2_000
+MOST_READ = 500
 
 entries, jobs, spending, marks = tables.entries, tables.jobs, tables.spending, tables.spending_marks
 

@@ -14,6 +14,7 @@ asked before with 5 rows in every list, and must cost as many statements.
 """
 
 import argparse
+import gc
 import os
 import shutil
 import statistics
@@ -287,7 +288,8 @@ def asked(ground: Ground, only: list[str]) -> Iterator[tuple[str, str, Callable[
     """(address, role, request) of everything that is read, as each role that may."""
     app = create_app(Settings(home=ground.home / "web", DATABASE_URL=ground.url))
     require_all(app)
-    app.config["TESTING"] = True
+    gc.collect()
+    gc.freeze()  # as web.serve does
     people = {role: Asker(app, ground.engine, role) for role in ROLES}
     named, routes = things(ground), PAGES | API
     for endpoint, addresses in ADDRESSES.items():
