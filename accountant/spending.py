@@ -24,7 +24,7 @@ from accountant import tables
 from accountant.artifacts import OVERSEERS
 from accountant.core.admission import UNIT_NAMES
 from accountant.core.books import read_reservation
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
+from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, round_allowance, to_decimal
 from accountant.core.corrections import Charge, charge_of
 from accountant.core.currencies import Settlement
 from accountant.core.errors import NotFound
@@ -320,7 +320,7 @@ def _allowed(body: Mapping[str, Any], limits: Sums) -> Sums:
         if each["kind"] == Kind.BASIC:
             after["basic_delta"] = int(each["limit"]["delta"])
     if "ex_post" in body:
-        after["ex_post"] = int(body["ex_post"]["limit"])
+        after["ex_post"] = round_allowance(body["ex_post"]["limit"], EPSILON_UNITS)
     if "secret" in body:
         after["secret"] = int(body["secret"]["limit"])
     return after

@@ -219,9 +219,10 @@ def test_an_impossible_allowance_is_not_sent(exchequer: Run, server: StandIn, ep
 
 def test_a_policy_keeps_what_is_not_named(exchequer: Run, server: StandIn) -> None:
     before = {"auto_approve_epsilon": "0", "solo": True, "models": ["small"]}
-    server.answers += [(200, {"policy": before}), (200, {}), (200, {"policy": before})]
+    server.answers += [(200, before, {"ETag": '"read"'}), (200, {"policy": before})]
     assert exchequer("policy", "reviews", "--auto-approve", "1").exit_code == 0
     assert json.loads(server.requests[1][3]) == before | {"auto_approve_epsilon": "1"}
+    assert server.requests[1][2]["If-Match"] == '"read"'
 
 
 def test_a_file_appears_only_when_it_is_whole(exchequer: Run, server: StandIn, tmp_path: Path) -> None:

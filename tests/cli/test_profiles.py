@@ -70,21 +70,36 @@ def test_the_python_client_is_whom_login_left(server: StandIn, monkeypatch: pyte
         connect("wrok")
 
 
-def test_logout_forgets_one_and_ends_all_where_asked(exchequer: Run, server: StandIn) -> None:
+def test_logout_ends_a_token_and_forgets_it(exchequer: Run, server: StandIn) -> None:
     profiles.keep(Profile(server.url, "ada", "one"), "work")
     profiles.keep(Profile(server.url, "bob", "two"), "home")
+    server.answers.append((200, {"id": "0"}))
     assert exchequer("logout", "--profile", "work").exit_code == 0
-    assert server.requests == []
+    assert server.requests[-1][:2] == ("DELETE", "/api/v1/session")
+    assert sent(server) == "Bearer one"
     assert list(profiles.read().known) == ["home"]
     server.answers.append((500, {}))  # it is not ended, so it is not forgotten either
     assert exchequer("logout", "--everywhere").exit_code == 1
     assert list(profiles.read().known) == ["home"]
     server.answers.append((200, {"name": "bob"}))
     found = exchequer("logout", "--everywhere", "--json")
-    assert json.loads(found.stdout) == {"profile": "home", "ended_everywhere": True}
+    assert json.loads(found.stdout) == {"profile": "home", "token_ended": True, "ended_everywhere": True}
     assert server.requests[-1][:2] == ("POST", "/api/v1/me/sign-out-everywhere")
     assert sent(server) == "Bearer two"
     assert exchequer("logout").exit_code == 1
+
+
+@pytest.mark.parametrize(("answer", "ended"), [(401, True), (503, False)])
+def test_logout_says_whether_the_token_is_worth_nothing(
+    exchequer: Run, server: StandIn, answer: int, ended: bool
+) -> None:
+    """A server that is away keeps nobody from forgetting; what it did not end is said to live on."""
+    profiles.keep(Profile(server.url, "ada", "one", "2030-01-31T00:00:00+00:00"), "work")
+    server.answers.append((answer, {}))
+    found = exchequer("logout")
+    assert found.exit_code == 0
+    assert ("2030-01-31" in found.stdout) == (not ended)
+    assert list(profiles.read().known) == []
 
 
 def test_a_token_from_standard_input(exchequer: Run, server: StandIn) -> None:

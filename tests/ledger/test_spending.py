@@ -104,6 +104,17 @@ def test_an_analyst_sees_their_own_and_the_sum_of_others(busy):
     assert days == sorted(set(days))
 
 
+@pytest.mark.parametrize("limit", ["5", "0.000000001", "7.5"])
+def test_the_last_point_of_the_burn_down_is_what_is_left(engine, limit):
+    """Limits stand in entries as they were stated: those of ex-post caps in decimals."""
+    bench = Bench(engine)
+    ledger.allow(engine, bench.dataset, Allowance("10", "1e-6", "a test", ex_post=limit), bench.steward)
+    found = spending.figures(engine, bench.dataset, bench.auditor)
+    for each in found["measures"]:
+        assert found["burn_down"][-1][each["name"]] == each["left"], each["name"]
+    assert found["burn_down"][-1]["ex_post"] == limit
+
+
 def test_realized_ex_post_costs_are_for_overseers_for_good(engine):
     bench = Bench(engine)
     for settlement in ("realized", "planned"):

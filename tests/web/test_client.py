@@ -126,6 +126,12 @@ def test_jobs_are_read_page_after_page(
     monkeypatch.setattr(web.client.transport, "PAGE", 3)
     found = [each.id for each in client.jobs(dataset=open_bench.dataset, state="queued")]
     assert found == made[::-1]
+    for wanted in ({"mechanism": "noisy-count"}, {"until": "2020-01-01"}, {"analyst": "nobody"}):
+        assert list(client.jobs(dataset=open_bench.dataset, **wanted)) == []
+    wanted = {"state": "queued", "since": "2020-01-01", "analyst": open_bench.analyst.name}
+    assert len(list(client.jobs(dataset=open_bench.dataset, **wanted))) == len(made)
+    assert open_bench.dataset in [each.name for each in client.datasets(q=open_bench.dataset, open=True)]
+    assert client.datasets(q="no such words") == []
     entries = [each.seq for each in as_person(open_bench.auditor).dataset(open_bench.dataset).ledger()]
     assert entries == list(range(entries[0], 0, -1))
     assert len(entries) > 7
@@ -244,6 +250,13 @@ def test_a_steward_sets_allowance_and_policy(bench: Bench, as_person: Callable[[
     dataset = as_person(bench.steward).dataset(bench.dataset)
     assert dataset.set_policy(auto_approve_epsilon="1")["auto_approve_epsilon"] == "1"
     assert dataset.set_policy(two_people=True)["auto_approve_epsilon"] == "1"
+    policy, seen = dataset._api.tagged_policy(bench.dataset)
+    assert policy["two_people"]
+    as_person(bench.steward).dataset(bench.dataset).set_policy(solo=True)
+    with pytest.raises(exchequer.ApiProblem) as found:  # what somebody else changed is not undone unseen
+        dataset._api.set_policy(bench.dataset, policy, seen=seen)
+    assert (found.value.status, found.value.code) == (412, "changed")
+    assert dataset.refresh().facts.policy["solo"]
     proposal = dataset.allow("12", "0.0000029053", "more")
     assert proposal is not None
     assert dataset.budget().epsilon == Decimal(10)

@@ -166,3 +166,16 @@ def test_the_description_says_which_scope_each_route_needs(site):
     assert found["paths"]["/api/v1/jobs"]["get"]["security"] == [{"token": ["read"]}]
     assert found["paths"]["/api/v1/session"]["post"]["security"] == []
     assert "`budget:approve`" in found["components"]["securitySchemes"]["token"]["description"]
+
+
+@pytest.mark.parametrize("scopes", [["read"], list(registry.SCOPES)])
+def test_a_token_ends_itself_and_no_other(site, scopes):
+    engine, actor = site.engine, site.actor("analyst")
+    ended, other = (
+        Api(site.app, people.make_token(engine, actor, "a test", scopes, 1)["token"]) for _ in "ab"
+    )
+    answer = ended.client.delete("/api/v1/session", headers=ended.headers)
+    assert answer.status_code == 200
+    assert ended.get("/me").status_code == 401
+    assert ended.client.delete("/api/v1/session", headers=ended.headers).status_code == 401
+    assert other.get("/me").status_code == 200
