@@ -11,14 +11,13 @@ from flask import Response, request
 from werkzeug.exceptions import PreconditionFailed
 
 
-
 def etag(body: bytes) -> str:
     """The strong ETag of a body, without its quotes."""
     return hashlib.sha256(body).hexdigest()[:40]
 
 
 def add_etag(response: Response) -> Response:
-    """After a GET: the ETag of an answer that is not streamed, or 304 where the asker has these very bytes."""
+    """After a GET: the ETag of what is not streamed, or 304 where the asker has these very bytes."""
     if request.method not in ("GET", "HEAD") or response.status_code != 200:
         return response
     # What one person may see another may not: no cache gives it on, and none keeps it unasked.
