@@ -322,6 +322,18 @@ def test_everybody_else_is_stopped_at_a_mib(server, engine, token):
     assert server.kept() == before
 
 
+def test_a_page_takes_a_large_form_from_stewards_alone(site):
+    """The form is read for its token before the view asks who sends it: a stranger's is not read at all."""
+    large = rows(30_000)
+
+    def sent(client) -> int:
+        return client.post("/uploads", data={"file": (io.BytesIO(large), "x.csv")}).status_code
+
+    assert sent(site.app.test_client()) == 413
+    assert sent(site.pages("analyst").client) == 413
+    assert sent(site.pages("steward").client) != 413
+
+
 # --- what breaks --------------------------------------------------------------------------------
 
 
