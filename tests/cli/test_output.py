@@ -264,7 +264,7 @@ def test_tables_fit_80_columns(exchequer: Run, server: StandIn) -> None:
 # --- imports --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", ["exchequer", "web.client", "web.cli"])
+@pytest.mark.parametrize("module", ["web.client", "web.cli"])
 def test_an_import_brings_nothing_heavy(module: str) -> None:
     heavy = "torch sqlalchemy flask pyarrow celery transformers scipy numpy pandas matplotlib IPython"
     code = f"import sys, {module}; print([name for name in {heavy.split()!r} if name in sys.modules])"

@@ -184,12 +184,12 @@ def create_user(
 
 
 @admin.command("unlock")
-def unlock(name: str) -> None:
+def unlock(name: str, as_json: Json = False) -> None:
     """Forget the failures to sign in to an account, where no administrator can do it on the page."""
     from accountant import people
 
     people.unlock(bootstrap.engine(bootstrap.settings()), None, name)
-    say(f"{name} can sign in again")
+    print_json({"name": name, "unlocked": True}) if as_json else say(f"{name} can sign in again")
 
 
 @admin.command("rotate-key")
