@@ -18,7 +18,13 @@ RELATION: Schema = {"type": "string", "enum": list(NEIGHBOURS), "default": NEIGH
 @api.get("/meaning")
 @describe(
     Operation(
-        query={"epsilon": TEXT, "delta": TEXT, "neighbours": RELATION, "unit": TEXT}, answer=overseers.Meaning
+        query={
+            "epsilon": {**TEXT, "examples": ["1"]},
+            "delta": {**TEXT, "examples": ["0.000001"]},
+            "neighbours": RELATION,
+            "unit": TEXT,
+        },
+        answer=overseers.Meaning,
     )
 )
 def means() -> Response:

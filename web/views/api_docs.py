@@ -102,7 +102,12 @@ def _answer(told: Mapping[str, Any], status: str, answer: Mapping[str, Any]) -> 
 def _curl(path: str, method: str, operation: Mapping[str, Any], body: Mapping[str, Any] | None) -> str:
     """A command that asks for it; names in braces are for the reader to fill in."""
     lines = ["curl" if method == "get" else f"curl -X {method.upper()}"]
-    lines[0] += f' "$URL{quote(path, safe="/{}")}"'
+    asked = "&".join(
+        f"{each['name']}={each['schema']['examples'][0]}"
+        for each in operation["parameters"]
+        if each["in"] == "query" and "examples" in each.get("schema", {})
+    )
+    lines[0] += f' "$URL{quote(path, safe="/{}")}{"?" if asked else ""}{asked}"'
     if operation.get("security") != []:
         lines.append('-H "Authorization: Bearer $TOKEN"')
     if any(each["name"] == "Idempotency-Key" for each in operation["parameters"]):

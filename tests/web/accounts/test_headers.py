@@ -24,7 +24,8 @@ INLINE = re.compile(r"<script(?![^>]*\ssrc=)|\sstyle=|<style|\son[a-z]+=|javascr
 
 def address(rule, names: dict[str, str]) -> str:
     """An address that a rule matches: of something that is there, where a name for it is known."""
-    return re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", lambda found: names.get(found[1], "x"), rule.rule)
+    path = re.sub(r"<any\((\w+)[^<>]*>", r"\1", rule.rule)
+    return re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", lambda found: names.get(found[1], "x"), path)
 
 
 def pages(app: Flask, method: str):
