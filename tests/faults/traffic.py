@@ -170,7 +170,7 @@ class Steward(Person):
             body: dict[str, Any] = {"reason": "a fault run"}
             verb = "approve" if drawn < 0.7 else "refuse" if drawn < 0.85 else "offer"
             if verb == "offer":
-                body |= {"parameters": {"epsilon": 0.05}}
+                body |= {"parameters": {"epsilon": 0.05, "noise_multiplier": None}}
             self.ask("POST", f"/jobs/{job['id']}/{verb}", json=body)
 
     def correct(self) -> None:

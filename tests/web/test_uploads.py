@@ -261,9 +261,9 @@ def test_a_parquet_bomb_ends_in_its_own_process(server, token):
 
 
 def test_the_process_that_reads_parquet_is_held_to_its_memory(tmp_path):
-    """A batch of two GiB where one and a half may be had. (With room for it, it would tell the columns.)"""
+    """A batch of 1.75 GiB where one and a half may be had. (With room for it, it would tell the columns.)"""
     file = tmp_path / "file"
-    file.write_bytes(repeated(16 * MIB, 128))
+    file.write_bytes(repeated(16 * MIB, 112))
     limits = {"memory": 3 * 2**29, "seconds": 60, "bytes": 10**15, "columns": 10}
     check = Path(uploads.__file__).with_name("core") / "parquet_check.py"
     with file.open("rb") as source:
