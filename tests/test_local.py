@@ -148,6 +148,7 @@ KEPT = ([("row",)], [b"first", b"second"])
 # --- the two servers alone ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_servers_are_durable_private_and_deterministic(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with local.Servers(home) as servers:
@@ -355,6 +356,7 @@ def port_free(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
+@pytest.mark.slow
 def test_the_environment_replaces_servers(settings: Settings, tmp_path: Path) -> None:
     with local.Servers(tmp_path / "elsewhere") as other:
         theirs = make_settings(settings.home, DATABASE_URL=other.database_url, BROKER_URL=other.broker_url)

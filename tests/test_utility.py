@@ -82,6 +82,7 @@ TERMS = Terms(delta=1e-3, labels=("a", "b"), public_size=100)
 RAW = {"batch_size": 16, "clip": 6.0, "temperature": 1.0, "batches_per_label": 3, "max_text_tokens": 4}
 
 
+@pytest.mark.slow
 @given(st.floats(1.0, 20.0))
 def test_the_mean_gets_the_most_tokens_that_its_epsilon_allows(epsilon):
     mechanism = mechanisms.get("private-prediction")

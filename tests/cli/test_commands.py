@@ -54,6 +54,7 @@ def test_importing_the_command_line_is_cheap(module: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_verify_and_price_work_without_server_packages(tmp_path: Path) -> None:
     """As in an installation of the client alone: importing any of them would fail."""
     block = "import sys\nfor name in ('torch', 'sqlalchemy', 'flask', 'pyarrow', 'celery', 'psycopg'):\n"
@@ -249,6 +250,7 @@ def test_status_of_a_stack_that_is_not_running(exchequer: Run) -> None:
     assert json.loads(exchequer("status", "--json").stdout)["running"] is False
 
 
+@pytest.mark.slow
 def test_a_database_that_is_away(exchequer: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql+psycopg://nobody@127.0.0.1:9/none")
     code = "from web.cli import main; main()"

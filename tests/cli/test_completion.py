@@ -12,7 +12,7 @@ from stand_ins import StandIn
 from web.client import Profile, profiles
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")]
 
 
 @pytest.fixture

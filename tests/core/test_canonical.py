@@ -19,6 +19,7 @@ documents = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(documents)
 def test_every_document_is_encoded_as_by_the_reference(document):
     assert canonical(document) == rfc8785.dumps(document)

@@ -176,6 +176,7 @@ def check_against_adversary(case, depth: int) -> None:
     assert worst_delta(of, epsilon, menu, depth) <= delta * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(menus(most=2))
 def test_no_adaptive_strategy_passes_the_allowance(case):

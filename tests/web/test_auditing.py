@@ -19,6 +19,8 @@ from accountant.posting import LockedAccount
 from tests.support import person
 from tests.web.browsers import Site
 
+pytestmark = pytest.mark.slow
+
 PAGES = (
     "/ledger",
     "/ledger/refusals",

@@ -196,6 +196,7 @@ def walk(api: Api, path: str, name: str, limit: int) -> list:
         assert linked.json[name] == api.get(f"{path}{joint}limit={limit}&cursor={cursor}").json[name]
 
 
+@pytest.mark.slow
 def test_every_list_comes_in_pages_that_miss_and_repeat_nothing(site, publish):
     steward = site.api("steward")
     for name in ("paged-a", "paged-b", "paged-c"):

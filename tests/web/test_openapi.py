@@ -19,6 +19,7 @@ def test_every_route_is_described(app):
             assert {(method, path) for method in methods} <= described
 
 
+@pytest.mark.slow
 def test_it_is_served_to_everybody_and_refers_to_what_is_in_it(app):
     answer = app.test_client().get("/api/v1/openapi.json")
     assert answer.status_code == 200

@@ -90,6 +90,7 @@ def test_two_clicks_are_one_job(site):
     assert len(site.api("analyst").get("/jobs").json["jobs"]) == 2  # the other one warmed the probe
 
 
+@pytest.mark.slow
 def test_the_submit_form_prices_fits_and_names_errors(site):
     browser = site.pages("analyst")
     page = f"{site.dataset}/submit"

@@ -101,6 +101,7 @@ def closed(answer) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", [True, False], ids=["api", "pages"])
 def test_every_role_reaches_what_it_should_and_nothing_else(world, api):
     routes: dict[str, Route] = API if api else PAGES

@@ -34,6 +34,8 @@ from web.app import create_app
 from workers import fingerprints
 from workers.records import Layout
 
+pytestmark = pytest.mark.slow
+
 LABELS = ("good", "bad")
 LAYOUT = Layout("{text}", label_column="label", labels=LABELS)
 MEDIAN = {"aggregation": "median", "ex_post_cap": 2.5, "tokens_per_batch": 5}

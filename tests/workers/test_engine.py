@@ -8,6 +8,8 @@ from workers.engine import HEAD, Batch, Decoder, Shape, Sizes, StructureError, h
 from workers.engine import decoder as decoding
 from workers.engine.sizing import pass_rows
 
+pytestmark = pytest.mark.slow
+
 SHAPE = Shape(prefix=5, rest=20, text=8)
 LENGTHS = (1, 7, 20, 12, 20, 3, 9)
 PREFIX = [11, 12, 13, 14]

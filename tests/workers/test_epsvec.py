@@ -27,6 +27,8 @@ from workers.records import Record, Records
 from workers.sample import MODEL_DIR
 from workers.writing import Pen, Written, generator
 
+pytestmark = pytest.mark.slow
+
 PRICE = mechanisms.get("epsvec")
 LABELS = ("hotel positive", "hotel negative")
 ADD, REPLACE = Neighbours

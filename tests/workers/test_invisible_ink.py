@@ -313,6 +313,7 @@ def test_the_sampled_distribution_is_that_of_a_direct_computation(model, monkeyp
 # --- batches ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_batches_side_by_side_write_what_they_write_one_after_another(model, monkeypatch):
     monkeypatch.setattr("workers.meter.draw", lambda scores, _scale: int(np.argmax(scores)))
     terms = Terms(labels=("negative", "positive"))

@@ -128,6 +128,7 @@ def test_noise_has_the_scale_that_is_priced():
     assert PRICE.price(PRICE.parse({"epsilon": 1.0}, terms), terms).dp == Laplace(1.0)
 
 
+@pytest.mark.slow
 def test_a_worker_that_only_counts_never_loads_torch():
     code = (
         "import sys, workers.tasks; from workers.mechanisms import runner; runner('noisy-count'); "

@@ -31,6 +31,8 @@ from tests.support import Bench, found_right, person
 from workers import hooks as sending
 from workers.hooks import Sender, post
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 LOOPBACK = "127.0.0.0/8|::1/128"
 KEY = bytes(range(32))

@@ -7,6 +7,8 @@ from flask import Flask
 
 from tests.web.browsers import Pages
 
+pytestmark = pytest.mark.slow
+
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

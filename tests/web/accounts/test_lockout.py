@@ -12,6 +12,8 @@ from accountant.database import connect
 from accountant.sessions import Origin
 from tests.web.browsers import PASSWORD, Pages
 
+pytestmark = pytest.mark.slow
+
 WRONG = "certainly not the password"
 
 

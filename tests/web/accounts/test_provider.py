@@ -15,6 +15,8 @@ from tests.web.accounts.oidc_provider import CLIENT_ID, CLIENT_SECRET
 from tests.web.browsers import Api, Pages
 from web.app import create_app
 
+pytestmark = pytest.mark.slow
+
 ROLES = {"privacy-team": "steward", "data-people": "analyst", "ops": "administrator"}
 
 
