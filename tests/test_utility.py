@@ -155,7 +155,7 @@ def test_tables_are_filled_in_pieces_on_the_bundled_model(tmp_path):
     sizes = Sizes(
         seeds=1,
         records=24,
-        texts=4,
+        texts=12,
         tokens=6,
         batch=4,
         clip=1.0,

@@ -49,6 +49,7 @@ def test_a_dataset_an_offer_and_an_approval(browser, address, world, viewport, s
     steward.fill("#reason", "a pilot")
     look(steward, "allowance with its panel")
     steward.locator("button[value=next]").last.click()
+    steward.locator("input[name=step][value=policy]").wait_for(state="attached")
     look(steward, "policy")
     steward.locator("button[value=next]").last.click()
     steward.locator("button[value=create]").last.wait_for()
@@ -68,8 +69,10 @@ def test_a_dataset_an_offer_and_an_approval(browser, address, world, viewport, s
     assert "smaller job" in steward.locator("#confirm-title").inner_text()
     look(steward, "the dialog")
     steward.keyboard.press("Escape")  # leaves everything as it is
+    steward.locator("#confirm").wait_for(state="hidden")
     assert request.count() == 1
     request.locator("button[value=offer]").click()
+    steward.locator("#confirm").wait_for()
     steward.locator("#confirm-yes").click()
     steward.get_by_text("a smaller one is offered").wait_for()
 
