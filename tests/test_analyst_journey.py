@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import expect, sync_playwright
 
 from accountant import ledger, registry, reports
 from accountant.ledger import Allowance
@@ -83,8 +84,6 @@ def desk(engine, service):
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import sync_playwright
-
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
@@ -137,14 +136,13 @@ def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, eng
     price = page.locator("#price")
     page.fill("[name='parameters.tokens_per_batch']", "5000000")
     price.get_by_text("It would be refused now.").wait_for()
-    assert price.get_by_text("largest that fits").count() == 1
+    expect(price.get_by_text("largest that fits")).to_have_count(1)
     page.keyboard.press("Enter")
-    page.wait_for_load_state()
-    assert page.url.endswith("/submit")
+    expect(page).to_have_url(re.compile("/submit$"))
     page.get_by_role("button", name="Fit tokens per batch to what is left").click()
     page.get_by_text("the most that what is left allows").wait_for()
     assert int(page.input_value("[name='parameters.tokens_per_batch']")) > 0
-    assert price.get_by_text("It would be refused now.").count() == 0
+    expect(price.get_by_text("It would be refused now.")).to_have_count(0)
 
     for field, value in SMALL.items():
         page.fill(f"[name='parameters.{field}']", value)
@@ -157,8 +155,8 @@ def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, eng
 
     approve(engine, address, people["steward"], job_id)
     page.get_by_role("heading", name="Result").wait_for(timeout=150_000)  # by itself, without a reload
-    assert page.locator(".texts li").count() > 0
-    assert page.get_by_text("time not told").count() == 2
+    expect(page.locator(".texts li")).not_to_have_count(0)
+    expect(page.get_by_text("time not told")).to_have_count(2)
     assert fits_its_window(page)
 
     lines = downloaded(page, "JSON Lines")
@@ -171,7 +169,7 @@ def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, eng
     assert downloaded(page, "Parquet").startswith(b"PAR1")
 
     page.get_by_role("link", name="Ask for another like this").click()
-    assert page.input_value("[name='parameters.tokens_per_batch']") == "6"
+    expect(page.locator("[name='parameters.tokens_per_batch']")).to_have_value("6")
     assert page.console_errors == []
 
 
@@ -186,16 +184,18 @@ def test_the_form_works_without_scripts(browser, address, desk, scheme):
     page.fill("#name", people["analyst"].name)
     page.fill("#password", PASSWORD)
     page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(lambda url: "/sign-in" not in url)
     page.goto(f"/datasets/{dataset}/submit")
     page.select_option("#mechanism", "noisy-count")
     page.get_by_role("button", name="Show its fields").click()
     page.fill("[name='parameters.epsilon']", "0.25")
     page.get_by_role("button", name="Price again").click()
-    assert "0.25" in page.locator("#price .headline").inner_text()
+    expect(page.locator("#price .headline")).to_contain_text("0.25")
     page.get_by_role("button", name="Fit epsilon to what is left").click()
+    expect(page.locator("[name='parameters.epsilon']")).not_to_have_value("0.25")
     assert float(page.input_value("[name='parameters.epsilon']")) > 0.25
     page.fill("[name='parameters.epsilon']", "0.01")
     page.fill("[name=purpose]", "without scripts")
     page.get_by_role("button", name="Submit the job").click()
-    assert re.search(r"/jobs/[0-9a-f-]{36}$", page.url)
-    assert page.get_by_text("without scripts").count() == 1
+    page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}$"))
+    expect(page.get_by_text("without scripts")).to_have_count(1)

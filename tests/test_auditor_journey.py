@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pypdf
 import pytest
+from playwright.sync_api import expect, sync_playwright
 from werkzeug.serving import make_server
 
 from accountant import ledger, registry
@@ -58,8 +59,6 @@ def address(database_url, tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import sync_playwright
-
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield started
@@ -80,6 +79,7 @@ def signed_in(browser, address, name, width=1280, scheme="light", scripts=True):
     page.fill("#name", name)
     page.fill("#password", PASSWORD)
     page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(lambda url: "/sign-in" not in url)
     return page
 
 
@@ -103,14 +103,14 @@ def test_from_the_list_to_a_file_that_is_checked_at_home(browser, address, desk,
     page.get_by_label("Dataset").select_option(desk.dataset)
     page.get_by_label("Kind").select_option("RESERVE")
     page.get_by_role("button", name="Show").click()
-    assert f"dataset={desk.dataset}" in page.url
-    assert page.locator("table.entries tbody tr").count() == 3
-    assert set(page.locator(".kind").all_inner_texts()) == {"RESERVE"}
+    page.wait_for_url(re.compile(f"dataset={desk.dataset}&kind=RESERVE"))
+    expect(page.locator("table.entries tbody tr")).to_have_count(3)
+    expect(page.locator(".kind")).to_have_text(["RESERVE"] * 3)
 
     page.locator("table.entries tbody th a").first.click()
-    assert page.get_by_text("Equal: it comes out as it was charged.").is_visible()
-    assert page.get_by_text("Its content gives its hash").is_visible()
-    assert desk.analyst.name in page.locator("aside").inner_text()
+    expect(page.get_by_text("Equal: it comes out as it was charged.")).to_be_visible()
+    expect(page.get_by_text("Its content gives its hash")).to_be_visible()
+    expect(page.locator("aside")).to_contain_text(desk.analyst.name)
 
     page.get_by_role("link", name="Checkpoints").click()
     page.locator("form[method=post] select[name=dataset]").last.select_option(desk.dataset)
@@ -121,6 +121,7 @@ def test_from_the_list_to_a_file_that_is_checked_at_home(browser, address, desk,
     page.get_by_role("link", name="Exports").click()
     page.get_by_label("Dataset").select_option(desk.dataset)
     page.get_by_role("button", name="Show").click()
+    page.wait_for_url(re.compile(f"dataset={desk.dataset}"))
     told = page.locator("pre").first.inner_text()
     file = downloaded(page, page.get_by_role("link", name=f"{desk.dataset}-ledger.jsonl"), tmp_path)
     assert f"exchequer verify {file.name} --public-key {keys.name}" in told

@@ -85,7 +85,7 @@ def begun(browser, turn: Turn):
 
 
 def test_from_the_demo_to_an_approved_job_by_what_the_screen_says(printed):
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
     people = turns(printed)
     assert set(people) == {"analyst", "steward", "auditor"}, printed
@@ -102,7 +102,7 @@ def test_from_the_demo_to_an_approved_job_by_what_the_screen_says(printed):
         # "Read the purpose and the price, write a reason, approve."
         steward = begun(browser, people["steward"])
         request = steward.get_by_role("article").filter(has_text="a first job of my own")
-        assert request.get_by_text("by itself").first.is_visible()
+        expect(request.get_by_text("by itself").first).to_be_visible()
         request.get_by_label("Reason").fill("made-up reviews")
         request.get_by_role("button", name="Approve").click()
         steward.get_by_role("dialog").get_by_role("button", name="Approve").click()
@@ -115,7 +115,7 @@ def test_from_the_demo_to_an_approved_job_by_what_the_screen_says(printed):
 
         # "See both in the ledger, and take it home as a file."
         auditor = begun(browser, people["auditor"])
-        assert auditor.get_by_text("COMMIT", exact=True).count() == 2
+        expect(auditor.get_by_text("COMMIT", exact=True)).to_have_count(2)
         with auditor.expect_download() as download:
             auditor.get_by_role("link", name="JSON Lines").click()
         assert '"RESERVE"' in Path(download.value.path()).read_text()

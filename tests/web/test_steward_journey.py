@@ -6,6 +6,7 @@ The same without scripts at the end: nothing needs them but what follows by itse
 import re
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.web.browsers import PASSWORD
 from tests.web.test_accessibility import CHROMIUM, DESKTOP, PHONE, address, browser, opened, world
@@ -66,11 +67,11 @@ def test_a_dataset_an_offer_and_an_approval(browser, address, world, viewport, s
     look(steward, "inbox with an offer's price")
     request.locator("[name=reason]").fill("two will do")
     request.locator("button[value=offer]").click()
-    assert "smaller job" in steward.locator("#confirm-title").inner_text()
+    expect(steward.locator("#confirm-title")).to_contain_text("smaller job")
     look(steward, "the dialog")
     steward.keyboard.press("Escape")  # leaves everything as it is
     steward.locator("#confirm").wait_for(state="hidden")
-    assert request.count() == 1
+    expect(request).to_have_count(1)
     request.locator("button[value=offer]").click()
     steward.locator("#confirm").wait_for()
     steward.locator("#confirm-yes").click()
@@ -104,19 +105,20 @@ def test_without_scripts_everything_is_there(browser, address, world):
     page.fill("#name", world.site.actor("steward").name)
     page.fill("#password", PASSWORD)
     page.locator("main form button").first.click()
+    page.wait_for_url(lambda url: "/sign-in" not in url)
     approved = world.job()
     page.goto("/inbox")
     request = page.locator(f"#job-{approved}")
     request.locator("[name=reason]").fill("it fits")
     request.locator("button[value=approve]").click()
-    assert page.locator("h1").inner_text() == "Approve this job?"
+    expect(page.locator("h1")).to_have_text("Approve this job?")
     page.get_by_role("button", name="Approve").click()
-    assert "is now queued" in page.locator("main").inner_text()
+    expect(page.locator("main")).to_contain_text("is now queued")
     page.goto(f"/datasets/{world.dataset}/policy")
     page.fill("#epsilon", "12")
     page.fill("#reason", "more")
     page.get_by_role("button", name="Change the allowance").click()
-    assert "Nothing is changed yet" in page.locator("main").inner_text()
+    expect(page.locator("main")).to_contain_text("Nothing is changed yet")
     page.get_by_role("button", name="Change the allowance").click()
-    assert "is now ε 12" in page.locator("main").inner_text()
+    expect(page.locator("main")).to_contain_text("is now ε 12")
     context.close()
