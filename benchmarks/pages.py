@@ -384,6 +384,8 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a folder where the filled service stays for the next run")
     parser.add_argument("--check", nargs="*", default=[], help="datasets whose ledger is verified first")
     given = parser.parse_args()
+    if given.rounds < 2:
+        parser.error("--rounds: at least 2, to tell a slow one from the others")
     with ground_of(SMALL, None) as ground:
         before = {(address, role): counted(ask)[1] for address, role, ask in asked(ground, given.only)}
     with ground_of(Size(entries=given.entries), given.keep) as ground:

@@ -11,6 +11,7 @@
 | cluster-count | 001, Table 5 | number of clusters, without privacy |
 | coefficient | 000, Table 5 | how strongly to steer this model, on public texts |
 | epsvec | 000, Tables 1 and 2 | zero-shot, fixed shots, EPSVec, with and without histogram |
+| vectors, histogram, median-cost | – | why an effect does not show (utility_reasons.py) |
 
 MODEL is a folder of benchmarks.base_model or benchmarks.related_model. Mechanisms are run by their own
 runners under a meter that reserves the real price; noise has no seed, so repeats are repeats, and seeds drive
@@ -25,7 +26,7 @@ import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks import utility_tables
+from benchmarks import utility_reasons, utility_tables
 from benchmarks.utility_bench import Bench, Sizes
 from benchmarks.utility_cells import Store, Table
 
@@ -37,6 +38,9 @@ TABLES: Mapping[str, Callable[[Bench], Table]] = {
     "cluster-count": utility_tables.cluster_count,
     "coefficient": utility_tables.coefficient,
     "epsvec": utility_tables.epsvec,
+    "vectors": utility_reasons.vectors,
+    "histogram": utility_reasons.histogram,
+    "median-cost": utility_reasons.median_cost,
 }
 
 WITHOUT_PRIVATE = ("context", "coefficient")
