@@ -274,8 +274,8 @@ def epsvec(bench: Bench) -> Table:
         "fixed shots, no histogram": bench.way("epsvec", {**plain, **unpicked}),
         "fixed shots": bench.way("epsvec", plain),
         "EPSVec, no shots, 3": steered(3.0, shots=0),
-        "EPSVec, no histogram, 3": steered(3.0, **unpicked),
-        **{f"EPSVec, {epsilon:g}": steered(epsilon) for epsilon in (1.0, 3.0, 5.0)},
+        **{f"EPSVec, no histogram, {e:g}": steered(e, **unpicked) for e in (1.0, 3.0, 5.0)},
+        **{f"EPSVec, {e:g}": steered(e) for e in (1.0, 3.0, 5.0)},
     }
     raw = raw_epsvec(bench)
     keys = ("layers", "clip", "coefficient", "temperature", "samples_per_label", "candidates", "template")
