@@ -1,4 +1,4 @@
-"""The migrations make the schema that tables.py states, and carry an older ledger over."""
+"""The migrations make the schema that accountant.tables states, and carry an older ledger over."""
 
 import json
 import uuid

@@ -1,0 +1,153 @@
+"""People, their tokens, sessions and sign-ins, and what they did."""
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Identity,
+    Index,
+    LargeBinary,
+    Table,
+    Text,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from accountant.tables.columns import count, key, metadata, moment
+
+users = Table(
+    "users",
+    metadata,
+    key(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("password_hash", Text),
+    Column("roles", ARRAY(Text), nullable=False),
+    Column("active", Boolean, nullable=False, server_default=text("true")),
+    moment("created_at", default=True),
+    moment("password_expires"),  # of a one-time password: it opens nothing but the page that replaces it
+    CheckConstraint("roles <@ ARRAY['steward','analyst','auditor','administrator']", name="known_roles"),
+)
+
+api_tokens = Table(
+    "api_tokens",
+    metadata,
+    key(),
+    Column("user_id", ForeignKey("users.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("token_sha256", LargeBinary, nullable=False, unique=True),
+    moment("created_at", default=True),
+    moment("expires_at"),
+    moment("revoked_at"),
+    Column("scopes", ARRAY(Text), nullable=False),
+    Column("by_sign_in", Boolean, nullable=False, server_default=text("false")),  # ends with the sessions
+    moment("last_used_at"),
+    Index("ix_api_tokens_user_id", "user_id", "created_at"),
+    CheckConstraint(
+        "scopes <@ ARRAY['read','jobs:submit','budget:approve','data:manage','admin'] "
+        "AND cardinality(scopes) > 0",
+        name="known_scopes",
+    ),
+)
+
+# Who signs in through a provider: named by issuer and subject alone.
+external_accounts = Table(
+    "external_accounts",
+    metadata,
+    Column("issuer", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("user_id", ForeignKey("users.id"), nullable=False, unique=True),
+    moment("created_at", default=True),
+)
+
+# Sessions of browsers. `seen_at` is moved at most once a minute.
+sessions = Table(
+    "sessions",
+    metadata,
+    key(),
+    Column("token_sha256", LargeBinary, nullable=False, unique=True),
+    Column("user_id", ForeignKey("users.id"), nullable=False),
+    Column("method", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("user_agent", Text, nullable=False),
+    moment("created_at", default=True),
+    moment("seen_at", default=True),
+    moment("ended_at"),
+    Index("ix_sessions_open", "user_id", postgresql_where=text("ended_at IS NULL")),
+)
+
+# Failures to sign in, by the name that was tried and by address: whether the name is known plays no part.
+sign_in_limits = Table(
+    "sign_in_limits",
+    metadata,
+    Column("key", Text, primary_key=True),
+    count("failures"),
+    moment("last_at", required=True),
+    moment("locked_until"),
+    Column("refusal_logged", Boolean, nullable=False, server_default=text("false")),
+    Index("ix_sign_in_limits_last_at", "last_at"),
+    CheckConstraint("failures >= 0", name="failures"),
+)
+
+# Every try to sign in. Append-only.
+sign_ins = Table(
+    "sign_ins",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    moment("at", default=True),
+    Column("name", Text),  # as it was tried, where it could be an account's; people type passwords here
+    Column("user_id", ForeignKey("users.id")),
+    Column("method", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("user_agent", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Index("ix_sign_ins_at", "at", "id"),
+    Index("ix_sign_ins_name_id", "name", "id"),
+    Index("ix_sign_ins_outcome_id", "outcome", "id"),
+    CheckConstraint("method IN ('page','api','provider')", name="method"),
+    CheckConstraint(
+        "outcome IN ('signed in','wrong password','unknown name','password expired',"
+        "'password to be changed','password confirmed','too many failures',"
+        "'no role','account closed','provider refused')",
+        name="outcome",
+    ),
+)
+
+#: The dataset that an act was on: as the database prints its index, line for line, or Alembic finds another.
+ACTIVITY_DATASET = text(
+    "(\nCASE\nWHEN object_kind = 'dataset' THEN object_id\nELSE detail ->> 'dataset'\nEND)"
+)
+
+# Who did what, beside what the ledger's entries and the jobs tell. Append-only.
+activity = Table(
+    "activity",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    moment("at", default=True),
+    Column("actor_id", ForeignKey("users.id")),  # NULL: nobody who was signed in
+    Column("actor_name", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("object_kind", Text, nullable=False),
+    Column("object_id", Text, nullable=False),
+    Column("detail", JSONB, nullable=False),  # public facts
+    Index("ix_activity_at", "at", "id"),
+    Index("ix_activity_actor_name_id", "actor_name", "id"),
+    Index("ix_activity_action_id", "action", "id"),
+    Index("ix_activity_object", "object_kind", "object_id", "id"),
+    Index("ix_activity_dataset", ACTIVITY_DATASET, "at", "id"),
+)
+
+# What was made under an idempotency key; written with it, in one transaction (idempotency.py).
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("person_id", ForeignKey("users.id"), primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("request_sha256", Text, nullable=False),
+    Column("made", Uuid, nullable=False),
+    moment("created_at", default=True),
+    CheckConstraint("length(key) BETWEEN 1 AND 200", name="length"),
+)

@@ -1,0 +1,216 @@
+"""Jobs, what they made, what was offered or proposed about them, and messages to workers."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from accountant.core.states import JOB_STATES
+from accountant.tables.columns import Units, key, metadata, moment
+
+jobs = Table(
+    "jobs",
+    metadata,
+    key(),
+    Column("dataset_id", ForeignKey("datasets.id"), nullable=False),
+    Column("version_id", ForeignKey("dataset_versions.id"), nullable=False),
+    Column("model_id", ForeignKey("models.id")),  # NULL: the mechanism uses none
+    Column("analyst_id", ForeignKey("users.id"), nullable=False),
+    Column("mechanism", Text, nullable=False),
+    Column("parameters", JSONB, nullable=False),
+    Column("terms", JSONB, nullable=False),
+    Column("resources", JSONB, nullable=False, server_default=text("'{}'")),  # public things, with hashes
+    Column("event", JSONB(none_as_null=True)),  # NULL: the price has no (epsilon, delta) part
+    Column("epsilon_alone", Double),
+    Column("breakdown", JSONB, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("project", Text),  # a public name; caps may count by it
+    Column("idempotency_key", Text),
+    Column("request_sha256", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("refusal", JSONB(none_as_null=True)),
+    Column("decided_by", ForeignKey("users.id")),
+    Column("decision_reason", Text),
+    moment("created_at", default=True),
+    moment("approval_expires"),
+    moment("decided_at"),
+    moment("queued_at"),
+    moment("started_at"),
+    moment("finished_at"),
+    Column("attempt", Integer, nullable=False, server_default="0"),  # the most that any part has had
+    moment("reading_began_at"),
+    Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
+    Column("output_uri", Text),
+    Column("output_sha256", Text),
+    Column("failure", Text),
+    Column("source_job_id", ForeignKey("jobs.id")),  # the job whose artifacts it reads instead of records
+    UniqueConstraint("analyst_id", "idempotency_key"),
+    Index(None, "dataset_id", "created_at"),
+    Index(None, "analyst_id", "created_at"),
+    Index("ix_jobs_state", "state", "created_at"),
+    Index("ix_jobs_mechanism", "mechanism", "created_at"),
+    Index("ix_jobs_created_at", "created_at", "id"),
+    Index(
+        "ix_jobs_decided_at",
+        "decided_at",
+        "id",
+        "dataset_id",
+        postgresql_where=text("decided_by IS NOT NULL"),
+    ),
+    Index("ix_jobs_decided_by", "decided_by", "decided_at", postgresql_where=text("decided_by IS NOT NULL")),
+    Index(
+        "ix_jobs_refused",
+        *("finished_at", "id", "dataset_id", "analyst_id"),
+        postgresql_where=text("state = 'refused'"),
+    ),
+    Index("ix_jobs_live", "state", postgresql_where=text("state IN ('queued','running','settling')")),
+    Index(
+        "ix_jobs_approval_expires",
+        "approval_expires",
+        postgresql_where=text("state = 'awaiting_approval'"),
+    ),
+    CheckConstraint("state IN (" + ",".join(f"'{s}'" for s in JOB_STATES) + ")", name="state"),
+    CheckConstraint("(event IS NULL) = (epsilon_alone IS NULL)", name="event"),
+    CheckConstraint("(state = 'refused') = (refusal IS NOT NULL)", name="refusal"),
+    CheckConstraint("(state = 'succeeded') = (output_uri IS NOT NULL)", name="output"),
+    CheckConstraint("source_job_id IS NULL OR reading_began_at IS NULL", name="reads_no_records"),
+)
+
+# The work of a job: one or more parts, each of them claimed, run and lost on its own. How many is public.
+parts = Table(
+    "parts",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("state", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("lease_token", Uuid),
+    moment("lease_expires"),
+    Column("worker", Text),
+    Column("progress_done", BigInteger, nullable=False, server_default="0"),
+    Column("progress_total", BigInteger, nullable=False, server_default="0"),  # of the whole job
+    # What a part that is done leaves for the settlement. The figures may depend on the data, so they are
+    # shown to nobody and taken away when the job ends.
+    Column("staged_uri", Text),
+    Column("staged_sha256", Text),
+    Column("realized", JSONB(none_as_null=True)),
+    Column("realized_ex_post", Units),
+    Column("ex_post_curve", JSONB(none_as_null=True)),
+    Index("ix_parts_live", "state", postgresql_where=text("state IN ('queued','running')")),
+    CheckConstraint("number >= 0", name="number"),
+    CheckConstraint("state IN ('queued','running','done','stopped')", name="state"),
+    CheckConstraint("(state = 'running') = (lease_token IS NOT NULL)", name="lease"),
+    CheckConstraint("(lease_token IS NULL) = (lease_expires IS NULL)", name="expiry"),
+)
+
+# What ex-post jobs really cost: it depends on the data. Stewards and auditors read it (reports.ex_post);
+# nothing that an analyst can reach may.
+realized_ex_post = Table(
+    "realized_ex_post",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("amount", Units, nullable=False),
+    Column("curve", JSONB(none_as_null=True)),  # core.cost_curves
+    CheckConstraint("amount >= 0", name="not_negative"),
+)
+
+# What jobs released besides their texts; written with their one COMMIT, which names the hashes.
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("media_type", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),  # bytes
+    Column("uri", Text, nullable=False),
+    moment("created_at", default=True),
+    Index("ix_artifacts_sha256", "sha256"),
+    CheckConstraint("size >= 0", name="size"),
+    CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256"),
+    CheckConstraint(
+        "media_type IN ('application/json','application/x-safetensors','text/html')", name="media_type"
+    ),
+)
+
+# What one steward proposes and another confirms; `basis_seq` is the entry that it would replace.
+proposals = Table(
+    "proposals",
+    metadata,
+    key(),
+    Column("dataset_id", ForeignKey("datasets.id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("job_id", ForeignKey("jobs.id")),
+    Column("asked", JSONB, nullable=False),
+    Column("basis_seq", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("state", Text, nullable=False, server_default="open"),
+    Column("proposed_by", ForeignKey("users.id"), nullable=False),
+    moment("created_at", default=True),
+    moment("expires_at", required=True),
+    Column("decided_by", ForeignKey("users.id")),
+    moment("decided_at"),
+    Column("decision_reason", Text),
+    Column("entry_seq", BigInteger),
+    Index("ix_proposals_open", "expires_at", postgresql_where=text("state = 'open'")),
+    CheckConstraint("kind IN ('allowance','correction')", name="kind"),
+    CheckConstraint("(kind = 'correction') = (job_id IS NOT NULL)", name="job"),
+    CheckConstraint("state IN ('open','confirmed','withdrawn','expired')", name="state"),
+    CheckConstraint("(state = 'confirmed') = (entry_seq IS NOT NULL)", name="entry"),
+    CheckConstraint("state <> 'confirmed' OR decided_by <> proposed_by", name="two_people"),
+)
+
+# A smaller job that a steward offers in place of one that awaited approval: that one is refused, and the
+# analyst's consent makes another. Under `terms` the parameters had the price that the steward saw.
+offers = Table(
+    "offers",
+    metadata,
+    key(),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False, unique=True),
+    Column("parameters", JSONB, nullable=False),
+    Column("terms", JSONB, nullable=False),
+    Column("epsilon_alone", Double),
+    Column("breakdown", JSONB, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("state", Text, nullable=False, server_default="open"),
+    Column("offered_by", ForeignKey("users.id"), nullable=False),
+    moment("created_at", default=True),
+    moment("expires_at", required=True),
+    Column("decided_by", ForeignKey("users.id")),
+    moment("decided_at"),
+    Column("decision_reason", Text),
+    Column("accepted_job_id", ForeignKey("jobs.id")),
+    Index("ix_offers_open", "expires_at", postgresql_where=text("state = 'open'")),
+    CheckConstraint("state IN ('open','accepted','declined','withdrawn','expired')", name="state"),
+    CheckConstraint("(state = 'accepted') = (accepted_job_id IS NOT NULL)", name="job"),
+)
+
+# Messages written in the transaction that makes them true; the relay sends them.
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", BigInteger, Identity(), primary_key=True),
+    Column("task", Text, nullable=False),
+    Column("subject", Uuid, nullable=False),
+    Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("part", Integer, nullable=False, server_default="0"),
+    moment("created_at", default=True),
+    moment("sent_at"),
+    Index("ix_outbox_unsent", "id", postgresql_where=text("sent_at IS NULL")),
+    Index("ix_outbox_subject", "subject", "id"),
+    CheckConstraint("task IN ('generate','probe','check_dataset','check_model','check_corpus')", name="task"),
+)
