@@ -206,6 +206,9 @@ class Reservation:
     secret_cost: int = 0
 
 
+#: Outcomes of a COMMIT that leave the whole reservation charged.
+UNFINISHED = ("failed", "cancelled")
+
 #: Shapes of jobs whose events, costs and prices are kept, so that a ledger of a million jobs of few
 #: shapes computes few prices and shares what its live reservations hold.
 SHAPES = 4096
@@ -361,6 +364,8 @@ class Books:
         event = read_event(body["event"])
         if event != held.event and releases(event) - releases(held.event):
             raise VerificationFailed("it realizes more than was reserved")
+        if body.get("outcome") in UNFINISHED and releases(event) != releases(held.event):
+            raise VerificationFailed("a job that did not succeed is charged less than was reserved")
         if account is not None and held.costs:
             costs = settled(held.costs, _check_costs(account, event, body))
             account = move(account, held.costs, reserved=-1, keep_closed=True)
@@ -381,11 +386,13 @@ class Books:
         ex_post = replace(
             ex_post, reserved=ex_post.reserved - held.others.ex_post, spent=ex_post.spent + charged
         )
-        secret = self.secret
+        secret, cost = self.secret, held.secret_cost
         if secret is not None and held.secret_cost:
             cost = settled_secret(secret, held.others, held.secret_cost, realized, body)
             secret = replace(secret, reserved=secret.reserved - held.secret_cost, spent=secret.spent + cost)
-        failed = body.get("outcome") in ("failed", "cancelled")
+        failed = body.get("outcome") in UNFINISHED
+        if failed and (charged < held.others.ex_post or cost < held.secret_cost):
+            raise VerificationFailed("a job that did not succeed is charged less than was reserved")
         history = replace(self.history, failures=self.history.failures + failed)
         return replace(self, ex_post=ex_post, secret=secret, history=history)
 
@@ -541,9 +548,18 @@ def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
     return Account(epsilon, delta, moved)
 
 
+_RENYI = (Kind.RENYI, Kind.RENYI_TWICE)
+
+
 def _read_filter(value: Mapping[str, Any]) -> Filter:
+    """A filter of an ALLOW. What it allows follows from these, so each must be what its kind may have."""
+    kind, share = Kind(value["kind"]), Fraction(value["share"])
     order = None if value["order"] is None else Fraction(value["order"])
     step = int(value.get("step_delta", 0))
+    if share < 0:
+        raise VerificationFailed("a share of delta is negative")
+    if (order is not None) != (kind in _RENYI) or (order is not None and order <= 1):
+        raise VerificationFailed(f"the {kind} filter has the order {order}")
     if step < 0:
         raise VerificationFailed("a step of delta is negative")
-    return Filter(Kind(value["kind"]), Fraction(value["share"]), order, step)
+    return Filter(kind, share, order, step)

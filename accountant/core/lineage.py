@@ -8,9 +8,10 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from accountant.core.books import read_event
 from accountant.core.chain import Entry, EntryKind
 from accountant.core.errors import VerificationFailed
-from accountant.core.events import from_json, releases
+from accountant.core.events import releases
 
 
 def of_version(number: int) -> dict[str, Any]:
@@ -30,6 +31,10 @@ def of_output(job: str, sha256: str) -> dict[str, Any]:
 
 def _output(job: str, sha256: str) -> bytes:
     return hashlib.sha256(f"{job} {sha256}".encode()).digest()[:16]
+
+
+def _is_free(body: Mapping[str, Any]) -> bool:
+    return "ex_post" not in body and "secret" not in body and not releases(read_event(body["event"]))
 
 
 class Lineage:
@@ -55,11 +60,13 @@ class Lineage:
         if "ex_post" in body:
             self._ex_post.add(job)
         source = body.get("source", {})
+        if _is_free(body) and "output" not in source and "artifacts" not in source:
+            raise VerificationFailed("it is charged nothing, and does not read what was released before")
         if "output" in source:
             self._reads_output(source, body)
         if "artifacts" not in source:
             return
-        if releases(from_json(body["event"])) or "ex_post" in body or "secret" in body:
+        if not _is_free(body):
             raise VerificationFailed("it reads artifacts only, and is charged")
         released = self._released.get(source["job"], {})
         if not source["artifacts"] or not source["artifacts"].items() <= released.items():
@@ -67,7 +74,7 @@ class Lineage:
 
     def _reads_output(self, source: Mapping[str, Any], body: Mapping[str, Any]) -> None:
         """An output was published whole, so what is made of it is free, also of an ex-post one."""
-        if releases(from_json(body["event"])) or "ex_post" in body or "secret" in body:
+        if not _is_free(body):
             raise VerificationFailed("it reads a published output only, and is charged")
         if _output(source["job"], source["output"]) not in self._outputs:
             raise VerificationFailed("it reads an output that no job before it published")

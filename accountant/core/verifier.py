@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from accountant.core import mechanisms
-from accountant.core.books import SHAPES, Books, as_text
+from accountant.core.books import SHAPES, Books, as_text, failing
 from accountant.core.chain import GENESIS, Entry, EntryKind, digest, read_entry
 from accountant.core.checkpoints import Checkpoint
 from accountant.core.commitments import hidden_count, is_hidden
@@ -88,6 +88,7 @@ class Verifier:
         self._corrections: dict[str, int] = {}  # job: number of its newest REVERSAL
         self.hidden = 0
         self._version = 1
+        self._neighbours: str | None = None
         self._checkpoints = tuple(sorted(checkpoints, key=lambda each: each.seq))
         self._met = 0
         self._meet()
@@ -109,7 +110,9 @@ class Verifier:
                 raise VerificationFailed("its content does not match its hash")
             if entry.kind is EntryKind.RESERVE:
                 _check_price(entry.body)
-            self.lineage.add(entry)
+            with failing():
+                self._check_neighbours(entry)
+                self.lineage.add(entry)
             if entry.kind is EntryKind.REVERSAL:
                 self._check_quotations(entry)
             self.replay.apply(entry.kind, entry.job, entry.body)
@@ -121,6 +124,17 @@ class Verifier:
             self.hidden += hidden_count(document)
         self._meet()
         return entry
+
+    def _check_neighbours(self, entry: Entry) -> None:
+        """A dataset's neighbouring relation never changes, and every price and statement rests on it."""
+        stated = None
+        if entry.kind is EntryKind.RESERVE:
+            stated = entry.body["terms"]["neighbours"]
+        elif entry.kind is EntryKind.ALLOW and "secret" in entry.body:
+            stated = entry.body["secret"]["neighbours"]
+        if stated is not None and stated != (self._neighbours or stated):
+            raise VerificationFailed(f"its neighbours are {stated!r}, those before it {self._neighbours!r}")
+        self._neighbours = self._neighbours or stated
 
     def _check_quotations(self, entry: Entry) -> None:
         """A REVERSAL quotes two entries of this chain, the second the newest of its job, and two people."""
