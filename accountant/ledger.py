@@ -22,6 +22,8 @@ from accountant.core.chain import EntryKind
 from accountant.core.cost_curves import CostCurve
 from accountant.core.errors import (
     Conflict,
+    ExchequerError,
+    InvalidRequest,
     LeaseLost,
     NotFound,
     NotPermitted,
@@ -76,8 +78,8 @@ def allow(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> i
     """
     actor.require("steward")
     with engine.begin() as connection:
-        found = _dataset(connection, dataset)
-        locked = LockedAccount(connection, found.id)
+        locked = LockedAccount(connection, _dataset(connection, dataset).id)
+        found = _dataset(connection, dataset)  # again: its policy may have changed while the row was awaited
         body = allowance_body(allowance, locked.books, found.neighbours)
         if policy_of(found).two_people and raises(locked.books, body):
             raise NotPermitted("raising the allowance needs two people: one proposes it, another confirms")
@@ -102,9 +104,26 @@ def _consider(
     connection = locked.connection
     model = _model_of(connection, job)
     analyst = Asker(job.analyst_id, _user_name(connection, job.analyst_id), job.project)
+    excluded = _excluded(job, model, analyst, policy)
+    if excluded is not None:
+        if approval is not None:
+            raise Conflict(f"the policy is not the one that it was asked under: {excluded}")
+        _record(locked, job, refused(locked, Refused("policy", "-", "-", str(excluded)), "policy", None))
+        return None
     candidate = requests.candidate_of(job)
     source = _source(connection, job)
     return _record(locked, job, consider(locked, job.id, analyst, candidate, model, source, policy, approval))
+
+
+def _excluded(job: Row[Any], model: Row[Any] | None, asker: Asker, policy: Policy) -> ExchequerError | None:
+    """Why a policy that was set after a job was asked for does not admit it."""
+    named = None if model is None else model.name
+    try:
+        requests.check_policy(policy, JobRequest("", job.mechanism, named, {}, "", job.project), asker.name)
+        resources.check_policy(policy, job.resources)
+    except (NotPermitted, InvalidRequest) as error:
+        return error
+    return None
 
 
 def _record(locked: LockedAccount, job: Row[Any], verdict: Verdict) -> Untold | None:
@@ -161,7 +180,7 @@ def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
     """A steward says yes: reserve and queue, or refuse where it no longer fits.
 
     Raises NotPermitted for one's own job unless the dataset's policy is `solo`, Conflict where the job
-    is not awaiting approval any more, InvalidRequest without a reason.
+    is not awaiting approval any more or the policy by now excludes it, InvalidRequest without a reason.
     """
     with engine.begin() as connection:
         locked, job, policy = judged(connection, job_id, actor, reason)

@@ -44,8 +44,8 @@ def allow_or_propose(
     actor.require("steward")
     made = uuid4()
     with engine.begin() as connection:
-        found = _dataset(connection, dataset)
-        locked = LockedAccount(connection, found.id)
+        locked = LockedAccount(connection, _dataset(connection, dataset).id)
+        found = _dataset(connection, dataset)  # again: its policy may have changed while the row was awaited
         earlier = claim(connection, once, made)
         if earlier != made:  # what it made then: a proposal, or an entry
             return connection.execute(select(proposals.c.id).where(proposals.c.id == earlier)).scalar()

@@ -29,8 +29,7 @@ def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str,
     mechanism = mechanisms.get(job.mechanism)
     for field, kind in mechanism.resources(job.resolved).items():
         name = str(getattr(job.resolved, field))
-        if kind != "corpus" and policy.models and name not in policy.models:
-            raise NotPermitted(f"the dataset's policy does not allow the model {name!r}")
+        check_policy(policy, {field: {"kind": kind, "name": name}})
         row = _row(connection, kind, name)
         if row is None or row.state != "ready":
             problem = f"there is no {_WORDS[kind]} {name!r}" if row is None else f"{name!r} is {row.state}"
@@ -41,6 +40,13 @@ def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str,
     if unfit is not None:
         raise invalid(f"parameters.{unfit.field}", unfit.problem, unfit.allowed)
     return found
+
+
+def check_policy(policy: Policy, found: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise NotPermitted where the policy excludes a model among what `resolve` found."""
+    for each in found.values():
+        if each["kind"] != "corpus" and policy.models and each["name"] not in policy.models:
+            raise NotPermitted(f"the dataset's policy does not allow the model {each['name']!r}")
 
 
 def rows(engine: Engine, job: Row[Any]) -> dict[str, tuple[Row[Any], str]]:

@@ -1,0 +1,112 @@
+"""A policy that is set while something waits: a probe, a steward, the account's row."""
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from accountant import ledger, proposals, registry, reports
+from accountant.core.admission import Policy
+from accountant.core.errors import Conflict, NotPermitted
+from accountant.ledger import Allowance
+from accountant.posting import LockedAccount
+from tests.support import Bench
+
+EXCLUDES = [
+    ({"mechanisms": ("noisy-count",)}, "private-prediction"),
+    ({"analysts": ("somebody-else",)}, "analyst"),
+    ({"models": ("another-model",)}, "model"),
+    ({"project_epsilon": "100"}, "project"),
+]
+
+
+def policy(bench: Bench, **values: object) -> None:
+    registry.set_policy(bench.engine, bench.dataset, Policy(**values), bench.steward)
+
+
+def job(bench: Bench, job_id) -> dict:
+    return reports.job(bench.engine, job_id, bench.steward)
+
+
+def kinds(bench: Bench) -> list[str]:
+    return [each["kind"] for each in reports.entries(bench.engine, bench.dataset, bench.auditor)]
+
+
+@pytest.mark.parametrize(("values", "named"), EXCLUDES)
+def test_a_job_that_waits_for_its_probe_is_decided_under_the_policy_of_then(bench, values, named):
+    policy(bench, auto_approve_epsilon="100")
+    waiting = bench.submit(10)
+    assert job(bench, waiting)["state"] == "submitted"
+    policy(bench, auto_approve_epsilon="100", **values)
+    bench.probe(waiting)
+    found = job(bench, waiting)
+    assert (found["state"], found["refusal"]["cap"]) == ("refused", "policy")
+    assert named in found["refusal"]["why"]
+    assert kinds(bench) == ["ALLOW"]
+
+
+@pytest.mark.parametrize(("values", "named"), EXCLUDES)
+def test_nobody_approves_what_the_policy_excludes_by_now(bench, values, named):
+    bench.warm()
+    waiting = bench.submit(10)
+    policy(bench, **values)
+    with pytest.raises(Conflict, match=named):
+        ledger.approve(bench.engine, waiting, bench.steward, "fine")
+    assert job(bench, waiting)["state"] == "awaiting_approval"
+    assert kinds(bench) == ["ALLOW"]
+    policy(bench)
+    ledger.approve(bench.engine, waiting, bench.steward, "allowed again")
+    assert job(bench, waiting)["state"] == "queued"
+
+
+def test_a_job_of_no_project_does_not_slip_under_a_cap_on_projects(bench):
+    """Its project would be nobody's, with nothing used."""
+    bench.warm()
+    waiting = [bench.submit(10), ledger.submit(bench.engine, _named(bench), bench.analyst)]
+    policy(bench, project_epsilon="100")
+    with pytest.raises(Conflict, match="project"):
+        ledger.approve(bench.engine, waiting[0], bench.steward, "fine")
+    ledger.approve(bench.engine, waiting[1], bench.steward, "fine")
+    assert job(bench, waiting[1])["state"] == "queued"
+
+
+def _named(bench: Bench) -> ledger.JobRequest:
+    return replace(bench.request(10), project="atlas")
+
+
+@pytest.mark.parametrize("way", ["alone", "by the pages"])
+def test_a_raise_that_waited_for_the_row_is_judged_by_the_policy_of_then(bench, way):
+    """Two people were asked for, and committed, before the entry could be written."""
+    raised, told = Allowance("20", "0.0000029053", "more"), []
+
+    def act() -> None:
+        try:
+            if way == "alone":
+                told.append(ledger.allow(bench.engine, bench.dataset, raised, bench.steward))
+            else:
+                told.append(proposals.allow_or_propose(bench.engine, bench.dataset, raised, bench.steward))
+        except NotPermitted as error:
+            told.append(error)
+
+    with bench.engine.begin() as connection:
+        LockedAccount(connection, bench.dataset)
+        thread = threading.Thread(target=act)
+        thread.start()
+        _until_somebody_waits(bench)
+        policy(bench, two_people=True)
+    thread.join(30)
+    assert kinds(bench) == ["ALLOW"]
+    (answer,) = told
+    assert isinstance(answer, NotPermitted) if way == "alone" else answer is not None
+
+
+def _until_somebody_waits(bench: Bench) -> None:
+    query = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    for _ in range(500):
+        with bench.engine.connect() as connection:
+            if connection.execute(query).scalar_one():
+                return
+        time.sleep(0.02)
+    raise AssertionError("nobody waits for the row")
