@@ -80,7 +80,7 @@ def allow(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> i
     with engine.begin() as connection:
         locked = LockedAccount(connection, _dataset(connection, dataset).id)
         found = _dataset(connection, dataset)  # again: its policy may have changed while the row was awaited
-        body = allowance_body(allowance, locked.books, found.neighbours)
+        body = allowance_body(allowance, locked.books, found.neighbours, found.unit_column)
         if policy_of(found).two_people and raises(locked.books, body):
             raise NotPermitted("raising the allowance needs two people: one proposes it, another confirms")
         return append_allowance(locked, body, actor)

@@ -49,7 +49,7 @@ def allow_or_propose(
         earlier = claim(connection, once, made)
         if earlier != made:  # what it made then: a proposal, or an entry
             return connection.execute(select(proposals.c.id).where(proposals.c.id == earlier)).scalar()
-        body = allowance_body(allowance, locked.books, found.neighbours)
+        body = allowance_body(allowance, locked.books, found.neighbours, found.unit_column)
         if policy_of(found).two_people and raises(locked.books, body):
             basis = _newest(connection, entries.c.dataset_id == found.id, ("ALLOW",))
             return _propose(connection, made, found.id, None, {"body": body}, basis, allowance.reason, actor)
@@ -69,7 +69,7 @@ def preview(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) ->
         accounts = tables.accounts
         row = connection.execute(select(accounts).where(accounts.c.dataset_id == found.id)).one()
     books = read_books(row)
-    body = allowance_body(allowance, books, found.neighbours)
+    body = allowance_body(allowance, books, found.neighbours, found.unit_column)
     try:
         after = books.apply(EntryKind.ALLOW, None, body, None)
     except VerificationFailed:

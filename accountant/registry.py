@@ -15,8 +15,10 @@ from sqlalchemy.exc import IntegrityError
 
 from accountant import activity, idempotency, sessions, tables
 from accountant.core.admission import Policy
+from accountant.core.allowances import check_removal
 from accountant.core.chain import GENESIS
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound, invalid
+from accountant.core.secrets import SecretTerms
 from accountant.core.template import slots
 from accountant.idempotency import Once
 from accountant.ledger import Actor
@@ -302,6 +304,7 @@ def correct_dataset(
     _known(changes, CORRECTABLE, "can't be corrected")
     version_id = uuid4()
     with engine.begin() as connection:
+        stated = _stated_secrets(connection, name)
         dataset, versions = _locked_dataset(connection, name)
         earlier = idempotency.claim(connection, once, version_id)
         if earlier != version_id:
@@ -309,10 +312,22 @@ def correct_dataset(
         if any(version.state != "invalid" for version in versions):
             raise Conflict("the dataset's data is in use or still being checked")
         spec = _declared(dataset, versions[-1], changes)
+        if stated is not None:
+            check_removal(stated, spec.unit_column)
         values = spec.model_dump(mode="json", include={"unit_column", "labels", "max_records_per_unit"})
         connection.execute(update(tables.datasets).where(tables.datasets.c.id == dataset.id).values(**values))
         activity.record(connection, actor, "data corrected", "dataset", name, fields=sorted(changes))
         return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
+
+
+def _stated_secrets(connection: Connection, name: str) -> SecretTerms | None:
+    """What is stated about a dataset's secrets; its account is held, as whoever allows something holds it."""
+    accounts, datasets = tables.accounts, tables.datasets
+    query = select(accounts.c.secret).join(datasets, datasets.c.id == accounts.c.dataset_id)
+    found = connection.execute(
+        query.where(datasets.c.name == name).with_for_update(of=accounts)
+    ).scalar_one_or_none()
+    return None if found is None else SecretTerms.from_json(found["terms"])
 
 
 def add_version(

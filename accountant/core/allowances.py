@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from accountant.core.blowup import Without
 from accountant.core.books import Books, allow_body
 from accountant.core.budget import exact
 from accountant.core.currencies import (
@@ -67,15 +68,21 @@ class Allowance:
     secret: SecretDeclaration | None = None
 
 
-def allowance_body(allowance: Allowance, books: Books, neighbours: str) -> dict[str, Any]:
+def allowance_body(
+    allowance: Allowance, books: Books, neighbours: str, unit_column: str | None = None
+) -> dict[str, Any]:
     """The body of the ALLOW that `allowance` asks for on a dataset with these books.
 
+    `unit_column`: the column of the privacy unit; None: a record is one.
     Raises InvalidRequest naming a wrong field, and Conflict where a job that ran stands in the way.
     """
     if not allowance.reason.strip():
         raise invalid("reason", "empty", "why the allowance is set or changed")
     ex_post = _ex_post(allowance, books)
-    secret = None if allowance.secret is None else _secret(allowance.secret, books, neighbours)
+    secret = None
+    if allowance.secret is not None:
+        check_removal(allowance.secret.terms, unit_column)
+        secret = _secret(allowance.secret, books, neighbours)
     if allowance.epsilon is None:
         if ex_post is None and secret is None:
             raise invalid("epsilon", "nothing is allowed", "a number, or an ex-post or secret allowance")
@@ -108,6 +115,17 @@ def raises(books: Books, body: Mapping[str, Any]) -> bool:
         bound = SecretTerms.from_json(body["secret"]["terms"]).bound
         return books.secret is None or bound > books.secret.terms.bound
     return False
+
+
+def check_removal(terms: SecretTerms, unit_column: str | None) -> None:
+    """Raise InvalidRequest where removing a record is no single neighbouring step.
+
+    A record that goes leaves a unit by column behind, changed: by its other records, or by one that the bound
+    on a unit's records kept out before. That is the step of a redacted record, and twice as far.
+    """
+    if unit_column is not None and terms.without is Without.REMOVED:
+        problem = f"removal of a record leaves its {unit_column} behind, changed"
+        raise invalid("neighbour", problem, "redacted, where the privacy unit is a column")
 
 
 def _shares(given: Mapping[str, object]) -> dict[Kind, Fraction]:

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import leases, ledger, proposals, reports
+from accountant import leases, ledger, proposals, registry, reports
 from accountant.core import mechanisms
 from accountant.core.blowup import Without
 from accountant.core.currencies import Settlement
@@ -232,6 +232,33 @@ def test_a_dp_job_pays_on_the_secret_account_and_half_a_pin_passes_once(engine):
     for fact in ("0.0001", "0.02", "at most 1 record", "removed"):
         assert fact in says(bench)["secret"]
     sound(bench)
+
+
+def test_no_removal_of_records_is_stated_where_the_unit_is_a_column(engine):
+    """A unit that loses a record stays, changed: two steps, and removal is priced as one."""
+    removed = SecretDeclaration(PIN, SecretKind.MANY, 16)
+    redacted = replace(removed, terms=replace(PIN, without=Without.REDACTED))
+    bench = Bench(engine, unit_column="patient_id", max_records_per_unit=1)
+    for declare in (ledger.allow, proposals.allow_or_propose, proposals.preview):
+        with pytest.raises(InvalidRequest, match="patient_id"):
+            declare(engine, bench.dataset, Allowance("10", DELTA, "test", secret=removed), bench.steward)
+    allow(bench, Allowance("10", DELTA, "test", secret=redacted))
+    account = facts(bench)["secret"]
+    assert (account["neighbour"], account["records_per_secret"]) == ("redacted", PIN.records)
+    sound(bench)
+
+
+def test_nor_does_a_correction_make_the_unit_a_column_after_that(engine):
+    bench = with_pin(engine)
+    with engine.begin() as connection:
+        wrong = text(
+            "UPDATE dataset_versions SET state = 'invalid' WHERE dataset_id = "
+            "(SELECT id FROM datasets WHERE name = :name)"
+        )
+        connection.execute(wrong, {"name": bench.dataset})
+    with pytest.raises(InvalidRequest, match="patient_id"):
+        registry.correct_dataset(engine, bench.dataset, {"unit_column": "patient_id"}, bench.steward)
+    assert registry.correct_dataset(engine, bench.dataset, {"uri": "/elsewhere.csv"}, bench.steward)
 
 
 def test_one_exact_job_that_reveals_half_a_pin_and_never_a_second(engine, all_run):

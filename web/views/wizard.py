@@ -233,7 +233,8 @@ def _allowance_body(values: Mapping[str, str]) -> dict[str, Any] | None:
     allowance = _allowance(values)
     if allowance is None:
         return None
-    return allowance_body(allowance, Books(), values.get("neighbours") or "add-remove")
+    unit = values.get("unit_column", "").strip() or None
+    return allowance_body(allowance, Books(), values.get("neighbours") or "add-remove", unit)
 
 
 def _problems(values: Mapping[str, str]) -> list[FieldProblem]:
