@@ -4,13 +4,13 @@ Pure: whoever shows it has read the accounts. Each filter and each currency stan
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from accountant.core.admission import Account, Policy
 from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.caps import Usage
-from accountant.core.currencies import NOTHING, Accounts, Demand, Settlement
+from accountant.core.currencies import NOTHING, Accounts, Demand, Settlement, without_realized
 from accountant.core.events import releases
 from accountant.core.room import binding
 from accountant.core.secrets import SecretKind
@@ -37,9 +37,7 @@ def refusal_shown(
 
 def accounts_shown(accounts: Accounts, realized_shown: bool) -> Accounts:
     """The accounts that a figure may be searched on: without realized costs where these are not shown."""
-    if realized_shown or accounts.ex_post.settlement is not Settlement.REALIZED:
-        return accounts
-    return replace(accounts, ex_post=replace(accounts.ex_post, spent=0, reserved=0))
+    return accounts if realized_shown else without_realized(accounts)
 
 
 def effect(

@@ -209,6 +209,13 @@ class Accounts:
         return not releases(asked.dp) or (self.dp is not None and self.dp.fits(asked.dp))
 
 
+def without_realized(accounts: Accounts) -> Accounts:
+    """The accounts as far as they follow from public figures: realized ex-post costs count for nothing."""
+    if accounts.ex_post.settlement is not Settlement.REALIZED:
+        return accounts
+    return replace(accounts, ex_post=replace(accounts.ex_post, spent=0, reserved=0))
+
+
 def decide_job(
     accounts: Accounts,
     asked: Demand,
@@ -219,9 +226,11 @@ def decide_job(
 ) -> Decision:
     """Decide on a job over all currencies and caps. `usage`: what its analyst and project use already.
 
-    A job with an ex-post or secret part is never automatic. The accounts speak before the caps.
+    A job with an ex-post or secret part is never automatic. The accounts speak before the caps. What realized
+    ex-post costs left decides once a steward has said yes, and not before: whoever asks, or asks for a quote,
+    as often as they like would find the figure to its last digit.
     """
-    refused = beyond_dp(accounts, asked, policy.secret_jobs)
+    refused = beyond_dp(accounts if approved else without_realized(accounts), asked, policy.secret_jobs)
     if refused is not None:
         return refused
     decision = decide(accounts.dp, asked.dp, epsilon_alone, policy, approved)

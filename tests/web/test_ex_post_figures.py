@@ -89,10 +89,14 @@ def test_nothing_that_an_analyst_can_reach_depends_on_what_a_job_really_cost(sit
 
 
 def test_the_comparison_would_notice_a_figure(sites):
-    """Under `realized` the same two figures lead to different answers: the test above has power."""
-    seen_by = [
-        seen(site, ended(site, figure, "realized")) for site, figure in zip(sites, FIGURES, strict=True)
-    ]
+    """Under `realized` the same two figures lead a steward's approval to two ends: the test above has power."""
+    seen_by = []
+    for site, figure in zip(sites, FIGURES, strict=True):
+        ended(site, figure, "realized")
+        more = site.job(parameters={**PARAMETERS, "ex_post_cap": 7.6})
+        job_id = site.api("analyst").post("/jobs", more).json["id"]
+        site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits the study"})
+        seen_by.append(seen(site, job_id))
     assert seen_by[0] != seen_by[1]
 
 
@@ -108,9 +112,9 @@ def test_a_refusal_under_realized_settlement_tells_an_analyst_no_figure_that_fol
     found, lefts = [], []
     for site in sites:
         api, pages = site.api("analyst"), site.pages("analyst")
-        made = api.post("/jobs", site.job(parameters=whole))
-        job_id = made.json["id"]
-        assert made.json["refusal"]["cap"] == "ex-post"
+        job_id = api.post("/jobs", site.job(parameters=whole)).json["id"]
+        refused = site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "let us see"})
+        assert refused.json["refusal"]["cap"] == "ex-post"
         asked = [
             partial(api.get, f"/jobs/{job_id}"),
             partial(api.get, f"/jobs?dataset={site.bench.dataset}&state=refused"),
@@ -125,6 +129,22 @@ def test_a_refusal_under_realized_settlement_tells_an_analyst_no_figure_that_fol
     for first, second in zip(*found, strict=True):
         assert first.status == 200, first.body
         assert (first.status, first.body) == (second.status, second.body)
+
+
+def test_no_cap_that_an_analyst_tries_tells_what_realized_costs_left(sites):
+    """Without a steward's yes the answers are the same, whatever was spent: no search finds the figure."""
+    for site, figure in zip(sites, (1, 9_000_000_000), strict=True):
+        ended(site, figure, "realized")
+    for cap in (0.5, 1.000000001, 9.999999999, 10.0, 10.000000001):
+        answers = []
+        for site in sites:
+            api, tried = site.api("analyst"), {**PARAMETERS, "ex_post_cap": cap}
+            quote = {"mechanism": "private-prediction", "parameters": tried}
+            quoted = api.post(f"{site.dataset}/quote", quote).json["dataset"]
+            asked = api.post("/jobs", site.job(parameters=tried)).json
+            answers.append((quoted["decision"], quoted["refusal"], asked["state"], asked["refusal"]))
+        assert answers[0] == answers[1]
+        assert answers[0][0] == ("Refused" if cap > 10 else "NeedsApproval")
 
 
 def test_stewards_and_auditors_see_cap_and_figure_with_what_they_mean(sites):
