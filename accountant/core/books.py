@@ -305,6 +305,8 @@ class Books:
 
     def _allow(self, body: Mapping[str, Any]) -> "Books":
         account, history, before = self.account, self.history, self.accounts
+        if body.get("proposed_by") is not None and body["proposed_by"] == body.get("confirmed_by"):
+            raise VerificationFailed("one person proposed and confirmed it")
         if "epsilon" in body:
             account = allow(self.account, body)
         ex_post = allow_ex_post(self.ex_post, body["ex_post"]) if "ex_post" in body else self.ex_post

@@ -128,6 +128,13 @@ def test_no_share_of_delta_is_negative():
         Forger(body)
 
 
+def test_a_raise_by_two_people_names_two():
+    raised = allowance() | {"epsilon": "10", "proposed_by": "ana", "confirmation": "seen"}
+    with pytest.raises(VerificationFailed, match="one person"):
+        Forger(raised | {"confirmed_by": "ana"})
+    Forger(raised | {"confirmed_by": "ben"})
+
+
 # --- what a job may be charged ------------------------------------------------------------------
 
 
