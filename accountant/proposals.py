@@ -196,7 +196,7 @@ def confirm(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> int
     """Write the entry that a proposal asks for; returns its number. Confirming again answers the same.
 
     Raises NotPermitted for one's own proposal, whatever the policy, and Conflict where it is not open any
-    more or can't stand any more, with the reason.
+    more, can't stand any more, or who proposed it is no steward any more, with the reason.
     """
     with engine.begin() as connection:
         locked, found = _locked(connection, proposal_id, actor, reason)
@@ -207,7 +207,7 @@ def confirm(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> int
             raise Conflict("the proposal is expired")  # undone with this transaction; the sweep keeps it
         if found.proposed_by == actor.id:
             raise NotPermitted("nobody confirms a proposal of their own: it takes two people")
-        people = TwoPeople(_name(connection, found.proposed_by), found.reason, actor.name, reason)
+        people = TwoPeople(_proposer(connection, found), found.reason, actor.name, reason)
         try:
             seq = _write(locked, found, people)
         except VerificationFailed as error:
@@ -385,6 +385,10 @@ def _job(connection: Connection, job_id: UUID) -> Row[Any]:
     return row
 
 
-def _name(connection: Connection, user_id: UUID) -> str:
-    query = select(tables.users.c.name).where(tables.users.c.id == user_id)
-    return str(connection.execute(query).scalar_one())
+def _proposer(connection: Connection, found: Row[Any]) -> str:
+    """The name of who proposed it: two stewards write the entry, so both are stewards when it is written."""
+    users = tables.users
+    row = connection.execute(select(users).where(users.c.id == found.proposed_by)).one()
+    if not row.active or "steward" not in row.roles:
+        raise Conflict("who proposed it is no steward any more: propose it anew")
+    return str(row.name)

@@ -89,7 +89,7 @@ def test_nothing_that_an_analyst_can_reach_depends_on_what_a_job_really_cost(sit
 
 
 def test_the_comparison_would_notice_a_figure(sites):
-    """Under `realized` the same two figures lead a steward's approval to two ends: the test above has power."""
+    """Under `realized` the same two figures lead a steward's approval to two ends: so it has power."""
     seen_by = []
     for site, figure in zip(sites, FIGURES, strict=True):
         ended(site, figure, "realized")
