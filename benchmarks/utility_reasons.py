@@ -79,8 +79,8 @@ class Job:
 
 def larger(bench: Bench) -> list[Bench]:
     """The bench with its records, and with TIMES as many or all that there are."""
-    more = replace(bench, sizes=replace(bench.sizes, records=TIMES * bench.sizes.records))
-    return [bench, more]
+    whole = len(utility_data.load(bench.dataset, TIMES * bench.sizes.records).private.texts)
+    return [bench, replace(bench, sizes=replace(bench.sizes, records=whole))]
 
 
 def repeated(bench: Bench, kind: str, settings: Made, make: Any) -> list[Made]:
