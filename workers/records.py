@@ -269,7 +269,10 @@ def records(address: str, layout: Layout) -> Iterator[Record | Broken]:
 def record(row: Mapping[str, Any], layout: Layout, position: int) -> Record | Broken:
     """The record in a row, or why there is none."""
     values = {name: text_of(row.get(name)) for name in layout.columns()}
-    if any("\udc80" <= character <= "\udcff" for value in values.values() for character in value):
+    try:
+        "".join(values.values()).encode()
+    except UnicodeEncodeError:
+        # Bytes that are none, or half a character as JSON can write it: no tokenizer takes either.
         return Broken(position, "it is not UTF-8")
     label = None if layout.label_column is None else values[layout.label_column]
     if label is not None and label not in layout.labels:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from accountant.core.errors import DataError
+from workers import models, sample
 from workers.fingerprints import fingerprints
 from workers.records import Broken, Layout, Record, Records, check_address, read, records
 
@@ -55,6 +56,11 @@ BROKEN = {
     "unknown label": ("csv", b"title,body,who,label\na,b,c,sideways\n", "row 1: its label"),
     "empty unit": ("csv", b"title,body,who,label\na,b,,up\n", "row 1: its who is empty"),
     "no JSON": ("jsonl", b"{}{\n", "row 1: it is no JSON"),
+    "half a character": (
+        "jsonl",
+        b'{"title": "a\\ud800", "body": "b", "who": "c", "label": "up"}\n',
+        "row 1: it is not UTF-8",
+    ),
     "missing key": ("jsonl", b'{"title": 1}\n', "row 1: it has no body"),
     "missing column": ("csv", b"title,body,who\n", "there is no column label"),
     "empty": ("csv", b"title,body,who,label\n", "there is no record"),
@@ -82,6 +88,17 @@ def test_in_a_job_a_broken_row_contributes_nothing_and_stops_nothing(tmp_path):
     found = read(str(path), LAYOUT, b"k" * 32)
     assert [record.unit for record in found.records] == ["f", "o"]
     assert sum(isinstance(each, Broken) for each in records(str(path), LAYOUT)) == 3
+
+
+def test_what_no_tokenizer_takes_is_a_broken_row_in_a_job(tmp_path):
+    """JSON can hold half a character, which tokenizers refuse: one such record would fail the whole job."""
+    path = tmp_path / "data.jsonl"
+    rows = [{**row, "body": body} for row, body in zip(ROWS * 2, ["a\ud800b", "c", "\udfff", "\U0001f600"])]
+    path.write_text("".join(json.dumps({**row, "who": n}) + "\n" for n, row in enumerate(rows)))
+    found = read(str(path), LAYOUT, b"k" * 32)
+    assert [record.unit for record in found.records] == ["1", "3"]
+    prompt = models.Prompt(models.tokenizer(sample.MODEL_DIR), "{record}", None)
+    assert all(prompt.tokens(record.text, 8) for record in found.records)
 
 
 def test_only_addresses_under_a_root_are_read(tmp_path):
