@@ -168,9 +168,12 @@ def tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        found = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # any library error here means: no tokenizer that can be used
         raise ModelError(f"path: its tokenizer can't be loaded ({type(error).__name__})") from None
+    # Else the first text that is longer than the model's context is told to the log, with its length.
+    found.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
+    return found
 
 
 def template_tokens(folder: Path, template: str, labels: Iterable[str]) -> int:

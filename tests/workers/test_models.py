@@ -1,10 +1,13 @@
 """What is found about a model before anything is reserved, and what is refused when it is loaded."""
 
+import io
 import json
+import logging
 import shutil
 from pathlib import Path
 
 import pytest
+import transformers
 
 import workers
 from workers import models
@@ -47,6 +50,20 @@ def test_a_model_without_an_end_token_says_so(folder):
 def test_every_stated_end_token_counts(folder):
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 7, 9]}))
     assert models.inspect(folder)["end_tokens"] == [2, 7, 9]
+
+
+def test_a_long_record_leaves_no_line_in_a_log():
+    """transformers warns of more tokens than a model takes, with their number: that of a private record."""
+    models.tokenizer.cache_clear()
+    tokenizer = models.tokenizer(SAMPLE)
+    kept = io.StringIO()
+    handler = logging.StreamHandler(kept)
+    transformers.logging.add_handler(handler)
+    try:
+        models.Prompt(tokenizer, "{record}", None).tokens("a long private record " * 400, 256)
+    finally:
+        transformers.logging.remove_handler(handler)
+    assert not kept.getvalue()
 
 
 @pytest.mark.parametrize("field", ["num_hidden_layers", "hidden_size"])
