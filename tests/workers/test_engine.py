@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.workers.families import FAMILIES, LAYERS, VOCABULARY, WIDTH, family
+from tests.workers.families import COMMON, FAMILIES, LAYERS, VOCABULARY, WIDTH, family
 from workers.engine import HEAD, Batch, Decoder, Shape, Sizes, StructureError, hidden_states, prepare, sizes
 from workers.engine import decoder as decoding
-from workers.engine.sizing import pass_rows
+from workers.engine.sizing import TILE, WORKING_SHARE, pass_rows, reading_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -140,6 +143,38 @@ def test_a_context_in_another_place_of_a_pass_has_the_same_logits():
     everyone = steps_of(model, [Batch(own, PREFIX)], chosen, 0)
     without = steps_of(model, [Batch(own[1:], PREFIX)], chosen, 0)
     assert torch.equal(everyone[:, 1:], without)
+
+
+@pytest.mark.parametrize("room", [2, 3, 5, 10])
+def test_a_record_that_goes_moves_no_bit_of_the_others_however_little_memory_there_is(room):
+    """Prompts are read in passes of their own size. One record less moves those behind it to another place in
+    a pass, and must not move them into a pass of another shape or into half a tile. (Models as narrow as
+    FAMILIES don't show it.) `room`: prompts whose reading fits into the memory.
+    """
+    torch.manual_seed(7)
+    wide = {**COMMON, "hidden_size": 192, "intermediate_size": 520}
+    network = transformers.LlamaForCausalLM(transformers.LlamaConfig(**wide)).eval()
+    model, shape = prepare(network.requires_grad_(False)), Shape(prefix=4, rest=41, text=4)
+    memory = WORKING_SHARE * (room * reading_bytes(network, shape) + 1)
+    chosen = sizes(network, shape, contexts=24, batches=2, memory=memory)
+    others, mine = contexts((7, 41, 3, 20) * 3, 1), contexts((9, 41, 1, 16) * 4, 2)
+
+    def logits(private: list[list[int]]) -> torch.Tensor:
+        decoder = Decoder(model, [Batch(private, PREFIX), Batch(mine, PREFIX)], shape, chosen)
+        return torch.stack([gathered(decoder.read())[1], gathered(decoder.step({0: 5, 1: 5}))[1]])
+
+    assert torch.equal(logits(others), logits(others[1:])), chosen
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 400), st.integers(1, 300), st.integers(0, 2**32))
+def test_passes_are_of_one_shape_whatever_the_memory(prefix, rest, many, memory):
+    """Whole tiles, or single rows: then no number of records leaves a shorter pass at the end."""
+    model, _ = family("llama")
+    chosen = sizes(model.network, Shape(prefix, rest, 8), contexts=many, batches=4, memory=memory)
+    assert chosen.rows % TILE == 0
+    assert chosen.rows % chosen.reading == 0
+    assert chosen.reading == 1 or chosen.reading % TILE == 0
 
 
 def test_a_context_too_long_is_cut_and_an_empty_one_is_nan():

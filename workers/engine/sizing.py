@@ -74,9 +74,19 @@ def sizes(network: Any, shape: Shape, contexts: int, batches: int, memory: int) 
     most = MOST_ROWS[network.device.type if network.device.type in MOST_ROWS else "cuda"]
     rows = pass_rows(together * contexts, most)
     while rows > TILE and 2 * rows * logits > working:
-        rows //= 2
-    reading = max(1, min(rows, working // reading_bytes(network, shape)))
-    return Sizes(rows, reading, together)
+        rows = max(TILE, rows // 2 // TILE * TILE)
+    reading = min(rows, working // reading_bytes(network, shape))
+    return Sizes(rows, reading_rows(rows, reading), together)
+
+
+def reading_rows(rows: int, most: int) -> int:
+    """Whole tiles, at most `most` rows, that divide a pass of `rows`; or single rows.
+
+    A record that comes or goes moves the prompts behind it to other places of these passes. Were the last pass
+    of a run shorter than the others, or a tile cut, the last bits of other records' logits would follow.
+    """
+    fitting = (reading for reading in range(rows, 0, -TILE) if reading <= most and rows % reading == 0)
+    return next(fitting, 1)
 
 
 def pass_rows(contexts: int, most: int) -> int:
