@@ -29,8 +29,13 @@ from accountant.core.calibration import (
     resolved,
     with_multiplier,
 )
+from accountant.core.errors import invalid
 from accountant.core.events import Event, Gaussian, Laplace
 from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+
+
+#: Scale or sigma, at most: nothing would be told beyond, and the sampler draws none beyond 2^40.
+MOST_NOISE = 2**39
 
 
 class NoisyCount(Parameters):
@@ -105,14 +110,20 @@ def price(parameters: NoisyCount, terms: Terms) -> Price:
 
 
 def resolve(parameters: NoisyCount, terms: Terms) -> NoisyCount:
-    """Fill in the multiplier."""
+    """Fill in the multiplier; refuse noise that nobody can draw."""
 
     def calibrate(epsilon: float) -> float:
         if parameters.noise == "laplace":
             return laplace_multiplier(epsilon)
         return gaussian_multiplier(epsilon, terms.delta)
 
-    return with_multiplier(parameters, calibrate)
+    parameters = with_multiplier(parameters, calibrate)
+    multiplier = resolved(parameters.noise_multiplier, "noise_multiplier")
+    most = MOST_NOISE / sensitivity(parameters, terms)
+    if multiplier > most:
+        why = f"a noise multiplier of {multiplier:.6g} leaves nothing but noise"
+        raise invalid("noise_multiplier", why, f"a multiplier of at most {most:.6g}")
+    return parameters
 
 
 MECHANISM = Mechanism(
