@@ -6,7 +6,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.workers.families import COMMON, FAMILIES, LAYERS, VOCABULARY, WIDTH, family
+from tests.workers.families import COMMON, CONTEXT, FAMILIES, LAYERS, VOCABULARY, WIDTH, family
 from workers.engine import HEAD, Batch, Decoder, Shape, Sizes, StructureError, hidden_states, prepare, sizes
 from workers.engine import decoder as decoding
 from workers.engine.sizing import TILE, WORKING_SHARE, pass_rows, reading_bytes
@@ -395,3 +395,43 @@ def test_a_model_whose_head_does_more_is_refused():
     network.forward = scaled
     with pytest.raises(StructureError, match="more than its output embedding"):
         prepare(network)
+
+
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "rope_theta": 1e4}
+
+
+def changing(kind: str) -> torch.nn.Module:
+    """A model that turns all rows of a pass by other angles once one of them is longer than 20 tokens."""
+    if kind == "Phimoe":
+        own = {"long_mscale": 2.0, "short_mscale": 1.0, "original_max_position_embeddings": 20}
+        values = {**COMMON, "rope_parameters": {**LONGROPE, **own}, "num_local_experts": 2}
+    else:
+        own = {"original_max_position_embeddings": 20}
+        values = {**COMMON, "rope_parameters": {**LONGROPE, **own}, **own}
+    tokens = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
+    torch.manual_seed(7)
+    return getattr(transformers, f"{kind}ForCausalLM")(
+        getattr(transformers, f"{kind}Config")(**values, **tokens)
+    ).eval()
+
+
+@pytest.mark.parametrize("kind", ["Phi3", "Phimoe"])
+def test_a_model_in_which_the_longest_record_moves_all_others_is_refused(kind):
+    """One long record would change every logit of every record in its pass, of other batches too."""
+    with pytest.raises(StructureError, match="the longest context"):
+        prepare(changing(kind))
+
+
+def test_positions_that_change_only_beyond_the_models_context_are_its_own_affair():
+    """Dynamic scaling begins where no job's contexts reach."""
+    torch.manual_seed(7)
+    rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10_000.0}
+    network = transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**COMMON, "rope_parameters": rope}))
+    model = prepare(network.eval())
+    long, short = contexts((CONTEXT - 10, 9)), contexts((9, 12), 1)
+    shape, chosen = Shape(0, CONTEXT - 8, 8), Sizes(16, 16, 2)
+
+    def logits(private: list[list[int]]) -> torch.Tensor:
+        return gathered(Decoder(model, [Batch(private), Batch(short)], shape, chosen).read())[1]
+
+    assert torch.equal(logits(long), logits(long[1:]))

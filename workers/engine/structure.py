@@ -2,8 +2,8 @@
 
 Blocks: the list of as many modules as the configuration has layers. Embedding and head: what the model names
 as its input and output embeddings. `prepare` runs one short public text through the model and sees that
-the blocks follow one another, that their outputs are the residual stream, and that the head on the last
-hidden state gives the model's own logits.
+the blocks follow one another, that their outputs are the residual stream, that the head on the last
+hidden state gives the model's own logits, and that a context's length is nothing to other contexts.
 """
 
 import contextlib
@@ -172,4 +172,37 @@ def prepare(network: Any) -> Structure:
     most = near * plain.abs().max().item()
     if not torch.allclose(found.logits(hidden).to(plain.dtype), plain, rtol=near, atol=most):
         raise StructureError("the model's head is more than its output embedding and a soft cap")
+    _check_positions(found, ids, near)
     return found
+
+
+def _check_positions(found: Structure, ids: torch.Tensor, near: float) -> None:
+    """Refuse a model that treats all rows of a pass by the position of the longest, as longrope does.
+
+    One long record would move the logits of every other in its pass, by any amount. Looked for with
+    positions at the end of the model's context, beyond which no job reaches: in the logits of a row that does
+    not change, and in what the model keeps, because short rows show little of other angles.
+    """
+    last = getattr(found.network.config.get_text_config(), "max_position_embeddings", 0)
+    short = torch.arange(ids.shape[1], device=found.device)
+    seen = []
+    for first in (0, max(0, last - ids.shape[1])):
+        positions = torch.stack([short, short + first])
+        masks = attention.Masks(positions, positions, None)
+        hidden = found.base(
+            input_ids=ids.expand(2, -1),
+            attention_mask=masks.of(None),
+            position_ids=positions,
+            use_cache=False,
+            masks=masks,
+        ).last_hidden_state
+        kept = {name: buffer.clone() for name, buffer in found.base.named_buffers()}
+        seen.append((found.logits(hidden[:1]), kept))
+    (logits, before), (other, after) = seen
+    most = near * logits.abs().max().item()
+    same = torch.allclose(logits, other, rtol=near, atol=most) and before.keys() == after.keys()
+    if not (same and all(torch.equal(before[name], after[name]) for name in before)):
+        raise StructureError(
+            "the model turns all contexts by angles that follow from the longest context of a pass (longrope, "
+            "say), so one record would move the logits of others"
+        )
