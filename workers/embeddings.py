@@ -167,6 +167,7 @@ def _transformer(folder: Path) -> Layout:
         raise ModelError("path: no .safetensors file is in the folder; other formats are not loaded")
     if "auto_map" in config:
         raise ModelError("path: the model brings its own code (auto_map), which is never run")
+    models.check_not_quantised(config)
     if config.get("is_encoder_decoder"):
         raise ModelError("path: a model of encoder and decoder gives no single embedding")
     width = config.get("hidden_size") or config.get("n_embd") or config.get("dim")

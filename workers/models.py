@@ -69,6 +69,7 @@ def resolve(path: str, roots: list[str], hub: bool) -> Path:
 def inspect(folder: Path) -> dict[str, Any]:
     """Public facts of a model, from its files alone. Raises ModelError naming what is missing."""
     config = _json(folder / "config.json")
+    check_not_quantised(config)
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
         raise ModelError("path: no .safetensors file is in the folder; other formats are not loaded")
@@ -95,6 +96,13 @@ def inspect(folder: Path) -> dict[str, Any]:
         "dtype": _saved_type(config),
         "end_tokens": end_tokens(folder),
     }
+
+
+def check_not_quantised(config: dict[str, Any]) -> None:
+    """Refuse weights whose kernels may round a context by what else is in its pass."""
+    if config.get("quantization_config"):
+        why = "a record's logits may then depend on the other records of its pass"
+        raise ModelError(f"path: the model is quantised (quantization_config): {why}")
 
 
 def end_tokens(folder: Path) -> list[int]:
@@ -269,7 +277,9 @@ def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | Non
         raise ModelError("the model's files are not those that were registered")
     set_threads()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    saved = _saved_type(_json(folder / "config.json"))
+    config = _json(folder / "config.json")
+    check_not_quantised(config)
+    saved = _saved_type(config)
     coarse = dtype == "bfloat16" or (dtype == "auto" and device.type == "cuda" and saved == "bfloat16")
     network = AutoModelForCausalLM.from_pretrained(
         folder,

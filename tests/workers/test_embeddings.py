@@ -234,6 +234,9 @@ def test_what_can_not_be_read_is_refused(bert, tmp_path):
     write(folder / "config.json", {**config, "auto_map": {"AutoModel": "mine.Model"}})
     with pytest.raises(ModelError, match="its own code"):
         inspect(folder)
+    write(folder / "config.json", {**config, "quantization_config": {"quant_method": "bitsandbytes"}})
+    with pytest.raises(ModelError, match="quantised"):
+        inspect(folder)
     write(folder / "config.json", config)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match=r"no \.safetensors file"):

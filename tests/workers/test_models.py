@@ -66,6 +66,15 @@ def test_a_long_record_leaves_no_line_in_a_log():
     assert not kept.getvalue()
 
 
+def test_quantised_models_are_refused_when_registered_and_when_loaded(folder):
+    """bitsandbytes, say, picks columns by the largest value in a whole pass: other people's records."""
+    change(folder, "config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True})
+    with pytest.raises(models.ModelError, match="quantised"):
+        models.inspect(folder)
+    with pytest.raises(models.ModelError, match="quantised"):
+        models.load(folder, models.digest(folder))
+
+
 @pytest.mark.parametrize("field", ["num_hidden_layers", "hidden_size"])
 def test_a_configuration_that_states_no_layers_is_refused(folder, field):
     change(folder, "config.json", **{field: None})

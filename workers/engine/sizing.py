@@ -82,8 +82,8 @@ def sizes(network: Any, shape: Shape, contexts: int, batches: int, memory: int) 
 def reading_rows(rows: int, most: int) -> int:
     """Whole tiles, at most `most` rows, that divide a pass of `rows`; or single rows.
 
-    A record that comes or goes moves the prompts behind it to other places of these passes. Were the last pass
-    of a run shorter than the others, or a tile cut, the last bits of other records' logits would follow.
+    A record that comes or goes moves the prompts behind it to other places of these passes. Were the last
+    one shorter than the others, or a tile cut, the last bits of other records' logits would follow.
     """
     fitting = (reading for reading in range(rows, 0, -TILE) if reading <= most and rows % reading == 0)
     return next(fitting, 1)

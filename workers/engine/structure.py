@@ -203,6 +203,6 @@ def _check_positions(found: Structure, ids: torch.Tensor, near: float) -> None:
     same = torch.allclose(logits, other, rtol=near, atol=most) and before.keys() == after.keys()
     if not (same and all(torch.equal(before[name], after[name]) for name in before)):
         raise StructureError(
-            "the model turns all contexts by angles that follow from the longest context of a pass (longrope, "
-            "say), so one record would move the logits of others"
+            "the model turns all contexts by angles that follow from the longest context of a pass "
+            "(longrope, say), so one record would move the logits of others"
         )

@@ -33,7 +33,6 @@ from accountant.core.errors import invalid
 from accountant.core.events import Event, Gaussian, Laplace
 from accountant.core.pricing import Mechanism, Parameters, Price, Terms
 
-
 #: Scale or sigma, at most: nothing would be told beyond, and the sampler draws none beyond 2^40.
 MOST_NOISE = 2**39
 
