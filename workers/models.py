@@ -270,7 +270,7 @@ def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | Non
     import torch
     from transformers import AutoModelForCausalLM
 
-    from workers.engine import StructureError, prepare
+    from workers.engine import StructureError, prepare, rehearse
     from workers.engine.sizing import default_memory
 
     if digest(folder) != sha256:
@@ -291,6 +291,7 @@ def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | Non
     network.requires_grad_(False).eval().to(device)
     try:
         structure = prepare(network)
+        rehearse(structure)
     except StructureError as error:
         raise ModelError(f"path: {error}") from None
     return LocalModel(

@@ -7,7 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.workers.families import COMMON, CONTEXT, FAMILIES, LAYERS, VOCABULARY, WIDTH, family
-from workers.engine import HEAD, Batch, Decoder, Shape, Sizes, StructureError, hidden_states, prepare, sizes
+from workers.engine import (
+    HEAD,
+    Batch,
+    Decoder,
+    Shape,
+    Sizes,
+    StructureError,
+    hidden_states,
+    prepare,
+    rehearse,
+    sizes,
+)
 from workers.engine import decoder as decoding
 from workers.engine.sizing import TILE, WORKING_SHARE, pass_rows, reading_bytes
 
@@ -420,6 +431,20 @@ def test_a_model_in_which_the_longest_record_moves_all_others_is_refused(kind):
     """One long record would change every logit of every record in its pass, of other batches too."""
     with pytest.raises(StructureError, match="the longest context"):
         prepare(changing(kind))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_passes_its_rehearsal(name):
+    rehearse(family(name)[0])
+    rehearse(family(name, torch.bfloat16)[0])
+
+
+def test_a_model_that_decodes_otherwise_than_it_reads_fails_its_rehearsal(monkeypatch):
+    model, _ = family("llama")
+    append = Decoder._append
+    monkeypatch.setattr(Decoder, "_append", lambda self, rows: append(self, rows) + 1)
+    with pytest.raises(StructureError, match="come out different"):
+        rehearse(model)
 
 
 def test_positions_that_change_only_beyond_the_models_context_are_its_own_affair():

@@ -66,6 +66,24 @@ def test_a_long_record_leaves_no_line_in_a_log():
     assert not kept.getvalue()
 
 
+def test_a_model_that_can_not_be_decoded_is_refused_before_any_record_is_read(folder):
+    """One with states besides keys and values: else its job would fail, and be charged, in its first pass."""
+    values = {
+        "vocab_size": 97,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "layer_types": ["conv", "full_attention"],
+        "max_position_embeddings": 128,
+    }
+    network = transformers.Lfm2ForCausalLM(transformers.Lfm2Config(**values))
+    network.save_pretrained(folder)
+    with pytest.raises(models.ModelError, match="can't be decoded"):
+        models.load(folder, models.digest(folder))
+
+
 def test_quantised_models_are_refused_when_registered_and_when_loaded(folder):
     """bitsandbytes, say, picks columns by the largest value in a whole pass: other people's records."""
     change(folder, "config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True})

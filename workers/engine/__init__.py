@@ -4,7 +4,7 @@ structure finds blocks, embedding and head; attention serves the preallocated ca
 shapes; decoder reads prompts once and appends one token to all rows; hidden hands out hidden states.
 """
 
-from workers.engine.decoder import Batch, Context, Decoder
+from workers.engine.decoder import Batch, Context, Decoder, rehearse
 from workers.engine.hidden import hidden_states
 from workers.engine.sizing import Shape, Sizes, sizes
 from workers.engine.structure import HEAD, Structure, StructureError, prepare, structure_of
@@ -20,6 +20,7 @@ __all__ = [
     "StructureError",
     "hidden_states",
     "prepare",
+    "rehearse",
     "sizes",
     "structure_of",
 ]

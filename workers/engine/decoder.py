@@ -16,7 +16,7 @@ import torch
 from workers.engine.attention import Masks
 from workers.engine.cache import Store
 from workers.engine.sizing import Shape, Sizes
-from workers.engine.structure import Structure
+from workers.engine.structure import Structure, StructureError
 
 #: A context after its prefix: token ids, or embeddings (tokens, hidden) of a soft prompt.
 Context = Sequence[int] | torch.Tensor
@@ -270,6 +270,29 @@ class Decoder:
         self.tokens[state.rows] = tokens
         self._extent = begin + longest + 1
         return torch.cat([values for _, values in self._passes(self._append, self.most_rows, {0})])
+
+
+@torch.inference_mode()
+def rehearse(model: Structure) -> None:
+    """Decode a short public text in two passes and compare it with the model's own answer.
+
+    Raises StructureError, before anything private is read, where the model can't be decoded in step: one
+    with states besides keys and values, say.
+    """
+    ids = [number % model.vocabulary for number in (1, 2, 3, 4)]
+    plain = model.network(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0, -1]
+    try:
+        batch = Batch([ids[1:3], ids[2:3]], ids[:1])
+        decoder = Decoder(model, [batch], Shape(1, 2, 1), Sizes(1, 1, 1))
+        for _ in decoder.read():
+            pass
+        (_, values), *_ = decoder.step({0: ids[3]})
+    except Exception as error:  # whatever its own code raises
+        why = type(error).__name__
+        raise StructureError(f"the model can't be decoded token by token with this cache ({why})") from None
+    near = 1e-3 if plain.dtype in (torch.float32, torch.float64) else 0.1
+    if not torch.allclose(values[0].to(plain.dtype), plain, rtol=near, atol=near * plain.abs().max().item()):
+        raise StructureError("the model can't be decoded token by token: its logits come out different")
 
 
 def _overlap(one: slice, other: slice) -> slice | None:
