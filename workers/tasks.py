@@ -77,12 +77,15 @@ def run(engine: Engine, claim: ledger.Claim, configured: settings.Settings) -> N
     with Heartbeat(engine, claim, configured.lease_seconds, limit, progress) as heartbeat:
         progress.check = heartbeat.check
         attempt = _Attempt(engine, claim, work, configured, heartbeat, progress)
+        failed: Exception | None = None
         try:
             attempt.execute()
         except LeaseLost:
             log.warning("lease lost", job=str(claim.job_id), attempt=claim.attempt, part=claim.part)
         except Exception as error:
-            attempt.end(error)
+            failed = error
+        if failed is not None:  # out of the handler: whatever is raised now would carry it into a log
+            attempt.end(failed)
     try:
         staging.destroy_leftovers(engine, configured.results, claim.job_id)
     except (OperationalError, InterfaceError, OSError) as error:  # the relay's look finds them

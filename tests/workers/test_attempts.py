@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -152,6 +153,24 @@ def test_what_the_done_parts_staged_is_destroyed_when_another_fails(bench, confi
     assert reports.ex_post(bench.engine, bench.dataset, bench.auditor) == []
     assert reports.dataset(bench.engine, bench.dataset, bench.steward)["ex_post"]["spent"] == "2.5"
     sound(bench)
+
+
+def test_what_goes_wrong_afterwards_does_not_tell_a_log_what_went_wrong_before(
+    bench, configured, runner, monkeypatch
+):
+    """Celery logs what a task raises, with every error that was being handled when it was raised."""
+
+    def fails(index: int) -> None:
+        raise ValueError("the words of a record")
+
+    def breaks(*_: object) -> None:
+        raise RuntimeError("the ledger could not be written")
+
+    runner.at_batch = fails
+    monkeypatch.setattr(ledger, "fail", breaks)
+    with pytest.raises(RuntimeError, match="could not be written") as caught:
+        attempt(bench, queued(bench), 0, configured)
+    assert "the words of a record" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_an_attempt_that_lost_its_lease_destroys_its_output_and_nobody_elses(bench, configured, runner):
