@@ -3,7 +3,7 @@
 Of a unit named by a column: a keyed hash of its value. Of a record: a keyed hash of the columns that its
 text is made of. Both are normalised first, so that spelling alone makes nobody a second person:
 
-- a value of the unit column: Unicode NFKC, case folded, outer white space taken off;
+- a value of the unit column: Unicode NFKC, case folded, outer white space taken off (records.record);
 - a record: each column of the template by its name, NFKC, case folded, and nothing but letters and digits
   (all of it, white space collapsed, where there are none). The template's own words and order don't matter.
 
@@ -12,14 +12,13 @@ Keys come from the secret `identity`. Nothing is kept but 16 bytes of HMAC-SHA-2
 
 import hmac
 import re
-import unicodedata
 from collections.abc import Iterator
 
 from accountant.core.errors import DataError
 from accountant.core.template import slots
 from accountant.identity import Fingerprint
 from workers import records
-from workers.records import Broken, Layout
+from workers.records import Broken, Layout, folded
 
 _NOT_WORDS = re.compile(r"[\W_]+")
 
@@ -49,7 +48,7 @@ def _fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerpr
             assert isinstance(found, Broken)
             raise DataError(f"row {found.position}: {found.why}")
         if not by_record:
-            yield Fingerprint(_keyed(key, b"unit\0", folded(found.unit).strip()), True)
+            yield Fingerprint(_keyed(key, b"unit\0", found.unit), True)
         content = "\0".join(normalised(records.text_of(row.get(name))) for name in columns)
         yield Fingerprint(_keyed(key, b"record\0", content), by_record)
     if not position:
@@ -63,11 +62,6 @@ def proof(key: bytes) -> bytes:
 
 def _keyed(key: bytes, domain: bytes, value: str) -> bytes:
     return hmac.digest(key, domain + value.encode("utf-8", "surrogatepass"), "sha256")[:16]
-
-
-def folded(value: str) -> str:
-    """Compatible forms and cases as one."""
-    return unicodedata.normalize("NFKC", value).casefold()
 
 
 def normalised(value: str) -> str:

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import io
 import json
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -280,9 +281,16 @@ def record(row: Mapping[str, Any], layout: Layout, position: int) -> Record | Br
     text = fill(layout.text_template, values)
     if layout.unit_column is None:
         return Record(f"{label}\0{text}", label, text)
-    if not values[layout.unit_column]:
+    # As its account knows it (fingerprints): otherwise spelling would make two units of one person.
+    unit = folded(values[layout.unit_column]).strip()
+    if not unit:
         return Broken(position, f"its {layout.unit_column} is empty")
-    return Record(values[layout.unit_column], label, text)
+    return Record(unit, label, text)
+
+
+def folded(value: str) -> str:
+    """Compatible forms and cases as one."""
+    return unicodedata.normalize("NFKC", value).casefold()
 
 
 def text_of(value: Any) -> str:

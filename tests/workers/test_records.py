@@ -11,6 +11,7 @@ from pyarrow import parquet
 
 from accountant.core.errors import DataError
 from workers import models, sample
+from workers.fingerprints import _keyed as fingerprint
 from workers.fingerprints import fingerprints
 from workers.records import Broken, Layout, Record, Records, check_address, read, records
 
@@ -99,6 +100,21 @@ def test_what_no_tokenizer_takes_is_a_broken_row_in_a_job(tmp_path):
     assert [record.unit for record in found.records] == ["1", "3"]
     prompt = models.Prompt(models.tokenizer(sample.MODEL_DIR), "{record}", None)
     assert all(prompt.tokens(record.text, 8) for record in found.records)
+
+
+def test_spelling_makes_nobody_a_second_unit(tmp_path):
+    """A unit is one where its account is kept (fingerprints), so its records are bounded together."""
+    path = tmp_path / "data.jsonl"
+    names = ["P1", "p1 ", "\uff301", " \t", "p2"]  # the third in full width, the fourth nobody's
+    path.write_text(
+        "".join(json.dumps({**ROWS[0], "body": f"b{n}", "who": w}) + "\n" for n, w in enumerate(names))
+    )
+    assert [record.unit for record in read(str(path), LAYOUT, b"k" * 32).records] == ["p1", "p2"]
+    with pytest.raises(DataError, match="row 4: its who is empty"):
+        list(fingerprints(str(path), LAYOUT, b"k"))
+    path.write_text("".join(json.dumps({**ROWS[0], "who": who}) + "\n" for who in names[:3]))
+    found = {each.value for each in fingerprints(str(path), LAYOUT, b"k") if each.is_unit}
+    assert found == {fingerprint(b"k", b"unit\0", "p1")}
 
 
 def test_only_addresses_under_a_root_are_read(tmp_path):
