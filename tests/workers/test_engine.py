@@ -433,6 +433,21 @@ def test_a_model_in_which_the_longest_record_moves_all_others_is_refused(kind):
         prepare(changing(kind))
 
 
+def test_a_model_that_computes_its_attention_itself_is_refused():
+    """Contexts of one pass that begin at different columns would see each other's padding."""
+    settings = transformers.GPTNeoConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=2,
+        attention_types=[[["global", "local"], 1]],
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    with pytest.raises(StructureError, match="attention itself"):
+        prepare(transformers.GPTNeoForCausalLM(settings).eval())
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_passes_its_rehearsal(name):
     rehearse(family(name)[0])

@@ -149,6 +149,8 @@ def prepare(network: Any) -> Structure:
     ids = torch.arange(1, 5, device=found.device).unsqueeze(0) % found.vocabulary
     plain = network(input_ids=ids, use_cache=False).logits
     network.set_attn_implementation(attention.NAME)
+    if network.config.get_text_config()._attn_implementation != attention.NAME:
+        raise StructureError("the model computes its attention itself")
     order: list[int] = []
 
     def note(layer: int) -> Callable[[torch.Tensor], None]:
