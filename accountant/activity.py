@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, insert, select
 
+from accountant import paging
 from accountant.requests import Actor
 from accountant.tables import activity
 
@@ -48,18 +49,16 @@ def listing(
     action: str | None = None,
     kind: str | None = None,
     object_id: str | None = None,
-    before: int | None = None,
+    after: paging.After = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """What was done, newest first, for auditors and administrators; `before`: the id where a page ended."""
+    """What was done, newest first, for auditors and administrators; `after` (id,) continues a listing."""
     viewer.require(*READERS)
-    query = select(activity).order_by(activity.c.id.desc()).limit(limit)
+    query = paging.window(select(activity), [activity.c.id], limit, after)
     wanted = {"actor_name": actor, "action": action, "object_kind": kind, "object_id": object_id}
     for column, value in wanted.items():
         if value is not None:
             query = query.where(activity.c[column] == value)
-    if before is not None:
-        query = query.where(activity.c.id < before)
     with engine.connect() as connection:
         rows = connection.execute(query).all()
     return [

@@ -177,7 +177,7 @@ def listing(
     job: UUID | None = None,
     dataset: str | None = None,
     limit: int = 50,
-    after: Sequence[Any] | None = None,
+    after: paging.After = None,
 ) -> list[dict[str, Any]]:
     """Artifacts that `viewer` may see, newest first."""
     query = _query(viewer)

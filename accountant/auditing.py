@@ -1,7 +1,7 @@
 """What an auditor reads: entries over all datasets, refusals, checkpoints. Reads only.
 
-Lists are paged by key: a page is asked for by the last row of the one before, named as people name it
-(`notes:812`), so a page costs the same however far down it lies, and its address means the same for ever.
+Entries and checkpoints are continued by what people name them by (`notes`, 812). Neither ever goes, so the
+place behind one means the same for ever.
 """
 
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, Select, func, select, tuple_
+from sqlalchemy import Connection, Engine, Row, Select, func, select
 
-from accountant import tables
+from accountant import paging, tables
 from accountant.artifacts import OVERSEERS
 from accountant.core.chain import opened
 from accountant.core.checkpoints import Key, key_id, read_checkpoint, read_keys
@@ -70,20 +70,20 @@ class Wanted:
 
 
 def entries(
-    engine: Engine, viewer: Actor, wanted: Wanted, *, before: str | None = None, limit: int = 50
+    engine: Engine, viewer: Actor, wanted: Wanted, *, after: paging.After = None, limit: int = 50
 ) -> list[dict[str, Any]]:
     """Entries in plain values, newest first, each with its hash and its job's mechanism.
 
-    `before`: the last entry of the page above, as `dataset:number`. Raises InvalidRequest where it names
-    no entry, NotFound for a dataset that there is not, NotPermitted for anybody but stewards and auditors.
+    `after` (dataset, number) continues a listing. Raises InvalidRequest where that names no entry, NotFound
+    for a dataset that there is not, NotPermitted for anybody but stewards and auditors.
     """
     require_overseer(viewer)
     with engine.connect() as connection:
-        rows = connection.execute(_page_of_entries(connection, wanted, before, limit)).all()
+        rows = connection.execute(_page_of_entries(connection, wanted, after, limit)).all()
     return [_entry(row) for row in rows]
 
 
-def _page_of_entries(connection: Connection, wanted: Wanted, before: str | None, limit: int) -> Select[Any]:
+def _page_of_entries(connection: Connection, wanted: Wanted, after: paging.After, limit: int) -> Select[Any]:
     table, jobs, datasets = tables.entries, tables.jobs, tables.datasets
     query = (
         select(table, datasets.c.name.label("dataset"), jobs.c.mechanism)
@@ -102,16 +102,14 @@ def _page_of_entries(connection: Connection, wanted: Wanted, before: str | None,
     if wanted.dataset is not None:
         query = query.where(table.c.dataset_id == dataset_id(connection, wanted.dataset))
     key = ("seq",) if _by_number(wanted) else ("at", "dataset_id", "seq")
-    if before is not None:
-        last = _named_entry(connection, before)
-        place = tuple_(*(getattr(last, name) for name in key))
-        query = query.where(tuple_(*(table.c[name] for name in key)) < place)
     columns: Any = table.c
     if wanted.mechanism is not None and _few_jobs(connection, wanted.mechanism):
         # Its entries first, then their order: in the order of all entries a few old ones come very late.
         found = query.offset(0).subquery()
         query, columns = select(found), found.c
-    return query.order_by(*(columns[name].desc() for name in key)).limit(limit)
+    last = None if after is None else _place_of_entry(connection, *after)
+    place = None if last is None else [getattr(last, name) for name in key]
+    return paging.window(query, [columns[name] for name in key], limit, place)
 
 
 #: Entries of so many jobs are fetched and sorted in the time that a page may take.
@@ -134,19 +132,16 @@ def _by_number(wanted: Wanted) -> bool:
     return wanted.dataset is not None and not timed and not few
 
 
-def _named_entry(connection: Connection, reference: str) -> Any:
-    """Where the entry `dataset:number` stands in the order of all entries."""
-    name, _, number = reference.rpartition(":")
-    table = tables.entries
-    found: Any = None
-    if number.isascii() and number.isdigit() and len(number) < 19:
-        query = select(table.c.at, table.c.dataset_id, table.c.seq).join(
-            tables.datasets, tables.datasets.c.id == table.c.dataset_id
-        )
-        named = query.where(tables.datasets.c.name == name, table.c.seq == int(number))
-        found = connection.execute(named).one_or_none()
+def _place_of_entry(connection: Connection, dataset: str, seq: int) -> Any:
+    """Where an entry stands in the order of all entries."""
+    table, datasets = tables.entries, tables.datasets
+    query = select(table.c.at, table.c.dataset_id, table.c.seq).join(
+        datasets, datasets.c.id == table.c.dataset_id
+    )
+    named = query.where(datasets.c.name == dataset, table.c.seq == seq)
+    found = connection.execute(named).one_or_none()
     if found is None:
-        raise invalid("before", f"{reference[:80]!r} names no entry", "dataset:number, as notes:812")
+        raise invalid("cursor", "names no entry", "`next` of an earlier answer of this listing")
     return found
 
 
@@ -174,16 +169,16 @@ def refusals(
     cap: str | None = None,
     analyst: str | None = None,
     mechanism: str | None = None,
-    before: UUID | None = None,
+    after: paging.After = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
     """Refused requests, newest first: who asked for what, what was binding, asked and left.
 
-    `before`: the last job of the page above. Raises NotFound and NotPermitted.
+    `after` (refused_at, job) continues a listing. Raises NotFound and NotPermitted.
     """
     require_overseer(viewer)
     jobs, users = tables.jobs, tables.users
-    query = (
+    every = (
         select(
             jobs.c.id,
             jobs.c.mechanism,
@@ -199,9 +194,8 @@ def refusals(
         .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
         .join(users, users.c.id == jobs.c.analyst_id)
         .where(jobs.c.state == "refused")
-        .order_by(jobs.c.finished_at.desc(), jobs.c.id.desc())
-        .limit(limit)
     )
+    query = paging.window(every, [jobs.c.finished_at, jobs.c.id], limit, after)
     equal = ((jobs.c.refusal["cap"].astext, cap), (users.c.name, analyst), (jobs.c.mechanism, mechanism))
     for column, value in equal:
         if value is not None:
@@ -209,12 +203,6 @@ def refusals(
     with engine.connect() as connection:
         if dataset is not None:
             query = query.where(jobs.c.dataset_id == dataset_id(connection, dataset))
-        if before is not None:
-            last = select(jobs.c.finished_at).where(jobs.c.id == before, jobs.c.state == "refused")
-            at = connection.execute(last).scalar_one_or_none()
-            if at is None:
-                raise invalid("before", f"{before} is no refused job", "the last job of the page above")
-            query = query.where(tuple_(jobs.c.finished_at, jobs.c.id) < tuple_(at, before))
         return [_refusal(row) for row in connection.execute(query)]
 
 
@@ -241,10 +229,10 @@ def checkpoints(
     viewer: Actor,
     *,
     dataset: str | None = None,
-    before: str | None = None,
+    after: paging.After = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """Signed checkpoints, newest first, each checked now.
+    """Signed checkpoints, newest first, each checked now; `after` (dataset, number, key) continues a listing.
 
     `problem` is None where its signature holds and the entry that it names has the hash that was signed.
     The balances that it states are compared by a whole replay only (reports.check, `exchequer verify`).
@@ -255,42 +243,37 @@ def checkpoints(
         select(table, tables.datasets.c.name.label("dataset"), entry.c.hash)
         .join(tables.datasets, tables.datasets.c.id == table.c.dataset_id)
         .outerjoin(entry, (entry.c.dataset_id == table.c.dataset_id) & (entry.c.seq == table.c.seq))
-        .order_by(table.c.at.desc(), table.c.dataset_id.desc(), table.c.seq.desc(), table.c.key_id.desc())
-        .limit(limit)
     )
-    key = tuple_(table.c.at, table.c.dataset_id, table.c.seq, table.c.key_id)
+    key = [table.c.at, table.c.dataset_id, table.c.seq, table.c.key_id]
     with engine.connect() as connection:
         if dataset is not None:
             query = query.where(table.c.dataset_id == dataset_id(connection, dataset))
-        if before is not None:
-            last = _named_checkpoint(connection, before)
-            query = query.where(key < tuple_(last.at, last.dataset_id, last.seq, last.key_id))
-        return [_checkpoint(row) for row in connection.execute(query)]
+        last = None if after is None else _named_checkpoint(connection, *after)
+        if after is not None and last is None:
+            raise invalid("cursor", "names no checkpoint", "`next` of an earlier answer of this listing")
+        place = None if last is None else [last.at, last.dataset_id, last.seq, last.key_id]
+        rows = connection.execute(paging.window(query, key, limit, place))
+        return [_checkpoint(row) for row in rows]
 
 
-def _named_checkpoint(connection: Connection, reference: str) -> Row[Any]:
-    """The checkpoint `dataset:number:key`."""
-    name, number, own = (*reference.rsplit(":", 2), "", "")[:3]
+def _named_checkpoint(connection: Connection, dataset: str, seq: int, key: str) -> Row[Any] | None:
     table = tables.checkpoints
-    found = None
-    if number.isascii() and number.isdigit() and len(number) < 19:
-        query = select(table).join(tables.datasets, tables.datasets.c.id == table.c.dataset_id)
-        named = query.where(tables.datasets.c.name == name, table.c.seq == int(number), table.c.key_id == own)
-        found = connection.execute(named).one_or_none()
-    if found is None:
-        raise invalid("before", f"{reference[:80]!r} names no checkpoint", "dataset:number:key")
-    return found
+    query = select(table).join(tables.datasets, tables.datasets.c.id == table.c.dataset_id)
+    named = query.where(tables.datasets.c.name == dataset, table.c.seq == seq, table.c.key_id == key)
+    return connection.execute(named).one_or_none()
 
 
 def checkpoint_file(engine: Engine, viewer: Actor, reference: str) -> str:
     """The file of one checkpoint, `dataset:number:key`, as it was handed out. Raises NotFound."""
     require_overseer(viewer)
-    with engine.connect() as connection:
-        try:
-            document: str = _named_checkpoint(connection, reference).document
-        except Exception as error:
-            raise NotFound("checkpoint", reference[:80]) from error
-    return document
+    name, number, key = (*reference.rsplit(":", 2), "", "")[:3]
+    found = None
+    if number.isascii() and number.isdigit() and len(number) < 19:
+        with engine.connect() as connection:
+            found = _named_checkpoint(connection, name, int(number), key)
+    if found is None:
+        raise NotFound("checkpoint", reference[:80])
+    return str(found.document)
 
 
 def _checkpoint(row: Row[Any]) -> dict[str, Any]:

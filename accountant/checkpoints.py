@@ -6,7 +6,7 @@ table when it first signs; every later one is introduced by the key before it.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -61,7 +61,7 @@ def make(
 
 
 def listed(
-    connection: Connection, dataset_id: UUID, limit: int | None, after: Sequence[Any] | None = None
+    connection: Connection, dataset_id: UUID, limit: int | None, after: paging.After = None
 ) -> list[dict[str, Any]]:
     """Checkpoint files of a dataset, newest first."""
     table = tables.checkpoints

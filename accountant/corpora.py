@@ -6,7 +6,7 @@ a job that read it, so that the declaration can be held against the very bytes.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
@@ -95,7 +95,7 @@ def checked(engine: Engine, corpus_id: UUID, facts: Mapping[str, Any] | None, er
 
 
 def listing(
-    engine: Engine, viewer: Actor, *, limit: int | None = None, after: Sequence[Any] | None = None
+    engine: Engine, viewer: Actor, *, limit: int | None = None, after: paging.After = None
 ) -> list[dict[str, Any]]:
     """Corpora by name, with their public facts; address and error for stewards only."""
     table = tables.corpora

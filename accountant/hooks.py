@@ -16,9 +16,9 @@ from uuid import UUID, uuid4
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select, true, tuple_, update
+from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select, true, update
 
-from accountant import activity, tables
+from accountant import activity, paging, tables
 from accountant.artifacts import OVERSEERS
 from accountant.core import webhooks
 from accountant.core.errors import Conflict, NotFound, invalid
@@ -202,19 +202,18 @@ def log(
     hook_id: UUID,
     viewer: Actor,
     *,
-    before: UUID | None = None,
+    after: paging.After = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """What was sent to one of the asker's webhooks, newest first; `before`: the last one already seen."""
+    """What was sent to one of the asker's webhooks, newest first.
+
+    `after` (occurred_at, id) continues a listing.
+    """
     show(engine, hook_id, viewer)
-    order = (deliveries.c.occurred_at, deliveries.c.id)
     query = select(deliveries).where(deliveries.c.hook_id == hook_id)
-    if before is not None:
-        place = select(*order).where(deliveries.c.id == before, deliveries.c.hook_id == hook_id).subquery()
-        query = query.join(place, true()).where(tuple_(*order) < tuple_(*place.c))
+    query = paging.window(query, [deliveries.c.occurred_at, deliveries.c.id], limit, after)
     with engine.connect() as connection:
-        rows = connection.execute(query.order_by(*(each.desc() for each in order)).limit(limit))
-        return [_delivery_view(row) for row in rows]
+        return [_delivery_view(row) for row in connection.execute(query)]
 
 
 def _moment(value: datetime | None) -> str | None:

@@ -4,14 +4,13 @@ A page of them takes a fixed number of statements, however many it shows.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, func, select
 
-from accountant import offers, reports, requests, tables
+from accountant import offers, paging, reports, requests, tables
 from accountant.artifacts import OVERSEERS
 from accountant.core.admission import Policy, Refused
 from accountant.core.caps import ANALYST, PROJECT, Usage, limits
@@ -27,12 +26,13 @@ WAITING = "awaiting_approval"
 
 
 def waiting(
-    engine: Engine, viewer: Actor, *, after: datetime | None = None, limit: int = 50
+    engine: Engine, viewer: Actor, *, after: paging.After = None, limit: int = 50
 ) -> list[dict[str, Any]]:
-    """Jobs that await approval, oldest first, each with its `effect`; `after` continues a listing.
+    """Jobs that await approval, oldest first, each with its `effect`.
 
     An `effect` of None: the request can't be priced any more. It names what each filter, currency and cap has
-    before and after, the jobs of this shape left, and under `refusal` why approval would refuse it.
+    before and after, the jobs of this shape left, and under `refusal` why approval would refuse it. `after`
+    (created_at, id) continues a listing.
     """
     viewer.require("steward")
     found = reports.jobs(

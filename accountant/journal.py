@@ -30,14 +30,13 @@ from sqlalchemy import (
     null,
     or_,
     select,
-    tuple_,
     union_all,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from accountant import tables
+from accountant import paging, tables
 from accountant.core.chain import opened
-from accountant.core.errors import NotFound, NotPermitted, invalid
+from accountant.core.errors import NotFound, NotPermitted
 from accountant.core.verification import read_document
 from accountant.requests import Actor
 
@@ -312,20 +311,19 @@ WHAT = tuple(dict.fromkeys(each.what for each in SOURCES))
 
 
 def listing(
-    engine: Engine, viewer: Actor, wanted: Wanted, *, before: str | None = None, limit: int = 50
+    engine: Engine, viewer: Actor, wanted: Wanted, *, after: paging.After = None, limit: int = 50
 ) -> list[dict[str, Any]]:
     """Acts, newest first. Stewards see none of people's accounts, administrators nothing else.
 
-    `before`: `cursor` of the last act of the page above. Raises NotPermitted, InvalidRequest for a cursor
-    that is none, NotFound for a dataset that there is not.
+    `after` (at, source, key) continues a listing. Raises NotPermitted, and NotFound for a dataset that there
+    is not.
     """
     if not viewer.roles & (LEDGER_READERS | ACCOUNT_READERS):
         raise NotPermitted("who did what is for auditors; stewards and administrators see their part of it")
-    cursor = None if before is None else _read_cursor(before)
     with engine.connect() as connection:
         ids = _ids(connection, wanted)
         pages = [
-            _page(number, source.query(wanted, ids, viewer), wanted, cursor, limit)
+            _page(number, source.query(wanted, ids, viewer), wanted, after, limit)
             for number, source in enumerate(SOURCES)
             if viewer.roles & source.readers and wanted.what in (None, source.what)
         ]
@@ -349,10 +347,8 @@ def _ids(connection: Connection, wanted: Wanted) -> _Ids:
     return _Ids(dataset, found(_users, wanted.actor))
 
 
-def _page(
-    number: int, query: Select[Any], wanted: Wanted, cursor: tuple[datetime, int, str] | None, limit: int
-) -> Select[Any]:
-    """One page of one source: what comes after the cursor, newest first."""
+def _page(number: int, query: Select[Any], wanted: Wanted, after: paging.After, limit: int) -> Select[Any]:
+    """One page of one source, newest first."""
     rows = query.add_columns(literal(number).label("source"))
     at, key = (rows.selected_columns[name] for name in ("at", "key"))
     at, key = (each.element if hasattr(each, "element") else each for each in (at, key))
@@ -360,28 +356,7 @@ def _page(
         rows = rows.where(at >= wanted.since)
     if wanted.until is not None:
         rows = rows.where(at < wanted.until)
-    if cursor is not None:
-        then, source, last = cursor
-        if number < source:
-            rows = rows.where(at <= then)
-        elif number > source:
-            rows = rows.where(at < then)
-        else:
-            rows = rows.where(at <= then, tuple_(at, key) < tuple_(then, last))
-    inner = rows.order_by(at.desc(), key.desc()).limit(limit).subquery()
-    return select(inner)
-
-
-def _read_cursor(text: str) -> tuple[datetime, int, str]:
-    at, _, rest = text.partition("~")
-    number, _, key = rest.partition("~")
-    try:
-        moment = datetime.fromisoformat(at)
-        if moment.tzinfo is None or not number.isascii() or int(number) not in range(len(SOURCES)):
-            raise ValueError
-    except ValueError:
-        raise invalid("before", repr(text[:80]), "the cursor of the last act of the page above") from None
-    return moment, int(number), key
+    return select(paging.window(rows, [at, literal(number), key], limit, after).subquery())
 
 
 def _act(row: Row[Any]) -> dict[str, Any]:
@@ -401,7 +376,8 @@ def _act(row: Row[Any]) -> dict[str, Any]:
         "job": job,
         "reason": reason,
         "detail": detail,
-        "cursor": f"{row.at.isoformat()}~{row.source}~{row.key}",
+        "source": row.source,
+        "key": row.key,
     }
 
 

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
-from sqlalchemy import ColumnElement, Engine, Row, Select, Text, cast, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Engine, Row, Select, Text, cast, func, or_, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
-from accountant import tables
+from accountant import paging, tables
 from accountant.artifacts import OVERSEERS
 from accountant.balances import account_view
 from accountant.core.admission import Policy
@@ -37,9 +36,9 @@ EVERY_DATASET = Wanted()
 
 
 def catalogue(
-    engine: Engine, viewer: Actor, wanted: Wanted, *, after: str | None = None, limit: int = 50
+    engine: Engine, viewer: Actor, wanted: Wanted, *, after: paging.After = None, limit: int = 50
 ) -> list[dict[str, Any]]:
-    """Datasets by name, with public facts and what is left; `after` continues behind a name."""
+    """Datasets by name, with public facts and what is left; `after` (name,) continues a listing."""
     datasets, versions = tables.datasets, tables.dataset_versions
     states = (
         select(func.array_agg(aggregate_order_by(versions.c.state, versions.c.number)))
@@ -51,11 +50,8 @@ def catalogue(
         select(datasets, *columns, states.label("states"))
         .join(tables.accounts, tables.accounts.c.dataset_id == datasets.c.id)
         .where(*conditions(wanted, viewer))
-        .order_by(datasets.c.name)
-        .limit(limit)
     )
-    if after is not None:
-        query = query.where(datasets.c.name > after)
+    query = paging.window(query, [datasets.c.name], limit, after, descending=False)
     with engine.connect() as connection:
         return [_dataset(row, viewer) for row in connection.execute(query)]
 
@@ -117,14 +113,6 @@ def _dataset(row: Row[Any], viewer: Actor) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a page of jobs ends: behind the job of this moment and id."""
-
-    at: datetime
-    job: UUID
-
-
-@dataclass(frozen=True)
 class WantedJobs:
     """Which jobs; None: all. `since` is included, `until` is not."""
 
@@ -144,15 +132,16 @@ def jobs(
     viewer: Actor,
     wanted: WantedJobs = EVERY_JOB,
     *,
-    after: Place | None = None,
+    after: paging.After = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """Jobs that `viewer` may see, newest first, as rows of a list."""
+    """Jobs that `viewer` may see, newest first, as rows of a list.
+
+    `after` (created_at, id) continues a listing.
+    """
     table = tables.jobs
-    query = _rows().where(*job_conditions(wanted, viewer))
-    if after is not None:
-        query = query.where(tuple_(table.c.created_at, table.c.id) < tuple_(after.at, after.job))
-    query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit)
+    narrowed = _rows().where(*job_conditions(wanted, viewer))
+    query = paging.window(narrowed, [table.c.created_at, table.c.id], limit, after)
     with engine.connect() as connection:
         return [_job(row._mapping) for row in connection.execute(query)]
 

@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import requests, tables, usage
+from accountant import paging, requests, tables, usage
 from accountant.admitting import admit_approved
 from accountant.artifacts import OVERSEERS
 from accountant.core import mechanisms
@@ -258,11 +258,16 @@ def listing(
     state: str | None = "open",
     job: UUID | None = None,
     offer: UUID | None = None,
+    mine: bool = False,
     limit: int = 50,
+    after: paging.After = None,
 ) -> list[dict[str, Any]]:
-    """Offers that `viewer` may see, newest first: overseers all, others their own."""
-    query = _query().order_by(offers.c.created_at.desc()).limit(limit)
-    if not viewer.roles & OVERSEERS:
+    """Offers that `viewer` may see, newest first: overseers all (unless only `mine`), others their own.
+
+    `after` (created_at, id) continues a listing.
+    """
+    query = paging.window(_query(), [offers.c.created_at, offers.c.id], limit, after)
+    if mine or not viewer.roles & OVERSEERS:
         query = query.where(jobs.c.analyst_id == viewer.id)
     for wanted, column in ((state, offers.c.state), (job, offers.c.job_id), (offer, offers.c.id)):
         if wanted is not None:

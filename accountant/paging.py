@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Column, Select, literal, tuple_
+from sqlalchemy import ColumnElement, Select, literal, tuple_
+
+#: The key of the last row of the page before; None: the first page.
+After = Sequence[Any] | None
 
 
 def window(
     query: Select[Any],
-    key: Sequence[Column[Any]],
+    key: Sequence[ColumnElement[Any]],
     limit: int | None,
-    after: Sequence[Any] | None,
+    after: After,
     *,
     descending: bool = True,
 ) -> Select[Any]:

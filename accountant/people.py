@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, Row, any_, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accountant import activity, registry, sessions, sign_ins
+from accountant import activity, paging, registry, sessions, sign_ins
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound
 from accountant.requests import Actor
 from accountant.tables import api_tokens, external_accounts, users
@@ -32,20 +32,18 @@ def listing(
     name: str = "",
     role: str | None = None,
     active: bool | None = None,
-    after: str | None = None,
+    after: paging.After = None,
     limit: int = 200,
 ) -> list[dict[str, Any]]:
-    """Accounts by name, for administrators. `name`: how it begins. `after`: where the last page ended."""
+    """Accounts by name, for administrators. `name`: how it begins. `after` (name,) continues a listing."""
     viewer.require(_ADMINISTRATOR)
-    query = _people().order_by(users.c.name).limit(limit)
+    query = paging.window(_people(), [users.c.name], limit, after, descending=False)
     if name:
         query = query.where(users.c.name.startswith(name, autoescape=True))
     if role is not None:
-        query = query.where(role == any_(users.c.roles))
+        query = query.where(any_(users.c.roles) == role)
     if active is not None:
         query = query.where(users.c.active == active)
-    if after is not None:
-        query = query.where(users.c.name > after)
     with engine.connect() as connection:
         return _shown(connection, connection.execute(query).all())
 

@@ -8,7 +8,6 @@ bear it any more, it is refused at confirmation with the reason. The account's r
 the proposal's, so of two people who confirm at once one writes the entry and the other is told.
 """
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -276,7 +275,7 @@ def listing(
     *,
     state: str | None = "open",
     limit: int = 50,
-    after: Sequence[Any] | None = None,
+    after: paging.After = None,
 ) -> list[dict[str, Any]]:
     """Proposals, newest first, for stewards and auditors; `state` None: whatever became of them."""
     viewer.require("steward", "auditor")

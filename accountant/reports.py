@@ -5,7 +5,7 @@ job parameters), and their own jobs. Stewards and auditors see all jobs and the 
 and what was wrong with it is for stewards.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -45,7 +45,6 @@ from accountant.posting import read_books
 from accountant.requests import terms_of
 
 #: The key of the last row that was shown: a listing continues after it.
-After = Sequence[Any] | None
 
 
 def _time(moment: datetime | None) -> str | None:
@@ -61,7 +60,7 @@ def datasets(
     wanted: Wanted = EVERY_DATASET,
     *,
     limit: int | None = None,
-    after: After = None,
+    after: paging.After = None,
 ) -> list[dict[str, Any]]:
     """The catalogue, by name."""
     narrowed = _dataset_query().where(*conditions(wanted, viewer))
@@ -324,17 +323,13 @@ def jobs(
     *,
     limit: int = 50,
     before: datetime | None = None,
-    after: datetime | None = None,
     oldest_first: bool = False,
-    beyond: After = None,
+    after: paging.After = None,
 ) -> list[dict[str, Any]]:
-    """Jobs that `viewer` may see, newest first (or oldest); `beyond` (created_at, id) continues a listing."""
-    moment = tables.jobs.c.created_at
-    key = [moment, tables.jobs.c.id]
+    """Jobs that `viewer` may see, newest first (or oldest); `after` (created_at, id) continues a listing."""
+    key = [tables.jobs.c.created_at, tables.jobs.c.id]
     narrowed = _job_query(viewer).where(*job_conditions(wanted, viewer))
-    query = paging.window(narrowed, key, limit, beyond, descending=not oldest_first)
-    if after is not None:
-        query = query.where(moment > after)
+    query = paging.window(narrowed, key, limit, after, descending=not oldest_first)
     if before is not None:
         query = query.where(tables.jobs.c.created_at < before)
     with engine.connect() as connection:
@@ -366,7 +361,7 @@ EX_POST_NOTE = (
 
 
 def ex_post(
-    engine: Engine, name: str, viewer: Actor, *, limit: int | None = None, after: After = None
+    engine: Engine, name: str, viewer: Actor, *, limit: int | None = None, after: paging.After = None
 ) -> list[dict[str, Any]]:
     """What the ex-post jobs of a dataset really cost beside their caps, newest first.
 
@@ -470,7 +465,7 @@ def output_uri(engine: Engine, job_id: UUID, viewer: Actor) -> str:
 
 
 def models(
-    engine: Engine, viewer: Actor, *, limit: int | None = None, after: After = None
+    engine: Engine, viewer: Actor, *, limit: int | None = None, after: paging.After = None
 ) -> list[dict[str, Any]]:
     """Registered models by name, with the public facts that a worker found."""
     query = paging.window(select(tables.models), [tables.models.c.name], limit, after, descending=False)
@@ -517,7 +512,7 @@ def entries(
     *,
     before: int | None = None,
     limit: int = 50,
-    after: After = None,
+    after: paging.After = None,
 ) -> list[dict[str, Any]]:
     """Ledger entries in plain values, newest first, with their hashes; `after` (seq,) continues a listing.
 
@@ -561,7 +556,7 @@ def checkpoint(engine: Engine, name: str, viewer: Actor, seed: bytes) -> dict[st
 
 
 def checkpoints(
-    engine: Engine, name: str, viewer: Actor, limit: int = 50, after: After = None
+    engine: Engine, name: str, viewer: Actor, limit: int = 50, after: paging.After = None
 ) -> list[dict[str, Any]]:
     """Checkpoints that were handed out, newest first."""
     _require_overseer(viewer)

@@ -17,6 +17,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from accountant import paging
 from accountant.activity import READERS
 from accountant.requests import Actor
 from accountant.sessions import Origin
@@ -220,21 +221,19 @@ def listing(
     name: str | None = None,
     outcome: str | None = None,
     method: str | None = None,
-    before: int | None = None,
+    after: paging.After = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
     """Tries, newest first, for auditors and administrators; others see those under their own name.
 
-    `before`: the id where a page ended.
+    `after` (id,) continues a listing.
     """
     if not viewer.roles & set(READERS):
         name = viewer.name
-    query = select(sign_ins).order_by(sign_ins.c.id.desc()).limit(limit)
+    query = paging.window(select(sign_ins), [sign_ins.c.id], limit, after)
     for column, value in {"name": name, "outcome": outcome, "method": method}.items():
         if value is not None:
             query = query.where(sign_ins.c[column] == value)
-    if before is not None:
-        query = query.where(sign_ins.c.id < before)
     with engine.connect() as connection:
         rows = connection.execute(query).all()
     shown = ("id", "name", "method", "address", "user_agent", "outcome")

@@ -27,7 +27,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from accountant import activity, tables
+from accountant import activity, paging, tables
 from accountant.core.errors import Conflict, NoRoom, NotFound, TooLarge
 from accountant.core.filetypes import Found, Limits, Scanner, check_columns, refused
 from accountant.requests import Actor
@@ -205,10 +205,12 @@ def _lock(connection: Connection) -> None:
 # --- reading ------------------------------------------------------------------------------------
 
 
-def listing(engine: Engine, store: Store, viewer: Actor, limit: int = 50) -> list[Kept]:
-    """Uploads that are kept, newest first, for stewards."""
+def listing(
+    engine: Engine, store: Store, viewer: Actor, *, limit: int = 50, after: paging.After = None
+) -> list[Kept]:
+    """Uploads that are kept, newest first, for stewards; `after` (uploaded_at, sha256) continues the list."""
     viewer.require("steward")
-    query = _query().order_by(uploads.c.uploaded_at.desc(), uploads.c.sha256).limit(limit)
+    query = paging.window(_query(), [uploads.c.uploaded_at, uploads.c.sha256], limit, after)
     with engine.connect() as connection:
         return [_view(store, row) for row in connection.execute(query)]
 

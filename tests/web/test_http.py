@@ -1,6 +1,5 @@
-"""What holds of every route of the API: methods, media types, ETags, pages, keys and limits."""
+"""What holds of every route of the API: methods, media types, ETags, keys and limits."""
 
-import base64
 import json
 import re
 import threading
@@ -14,7 +13,7 @@ from sqlalchemy import text
 from accountant.settings import Settings
 from tests.web.browsers import Api
 from tests.web.conformance import PROBLEM
-from web.api.openapi import Listing, routes
+from web.api.openapi import routes
 from web.app import create_app
 from web.errors import CODES
 
@@ -172,140 +171,6 @@ def test_of_two_who_change_one_policy_at_once_the_second_is_told(site):
     is_problem(answers[0], 412)
     now = api.get(path).json
     assert (now["approval_days"], now["solo"]) == (9, False)
-
-
-# --- pages --------------------------------------------------------------------------------------
-
-
-def walk(api: Api, path: str, name: str, limit: int) -> list:
-    """Every row, page by page, by `next` and by `Link` alike."""
-    rows, cursor = [], ""
-    while True:
-        joint = "&" if "?" in path else "?"
-        answer = api.get(f"{path}{joint}limit={limit}" + (f"&cursor={cursor}" if cursor else ""))
-        assert answer.status_code == 200, answer.text
-        assert len(answer.json[name]) <= limit
-        rows += answer.json[name]
-        cursor = answer.json["next"]
-        if cursor is None:
-            assert "Link" not in answer.headers
-            return rows
-        target = re.fullmatch(r'<([^>]+)>; rel="next"', answer.headers["Link"])
-        assert target
-        linked = api.client.get(target[1], headers=api.headers)
-        assert linked.json[name] == api.get(f"{path}{joint}limit={limit}&cursor={cursor}").json[name]
-
-
-@pytest.mark.slow
-def test_every_list_comes_in_pages_that_miss_and_repeat_nothing(site, publish):
-    steward = site.api("steward")
-    for name in ("paged-a", "paged-b", "paged-c"):
-        steward.post("/models", {"name": name, "path": "/m", "trained_on": "public"})
-        steward.post("/corpora", {"name": name, "uri": "/c.csv", "statement": "public"})
-        steward.post("/datasets", {"name": name, "uri": "/d.csv"})
-    for tokens in range(3):
-        job = site.submitted(tokens=10 + tokens)
-        steward.post(f"/jobs/{job}/approve", {"reason": "fine"})
-        steward.post(f"{site.dataset}/checkpoints")
-    lists = {route.path for route in routes(site.app) if getattr(route.operation.answer, "paged", False)}
-    tried = {
-        "/models": "models", "/corpora": "corpora", "/datasets": "datasets", "/jobs": "jobs",
-        f"/jobs?dataset={site.bench.dataset}": "jobs", f"{site.dataset}/ledger": "entries",
-        f"{site.dataset}/checkpoints": "checkpoints", "/artifacts": "artifacts",
-        "/proposals": "proposals", f"{site.dataset}/ex-post": "jobs",
-    }  # fmt: skip
-    for path, name in tried.items():
-        whole = steward.get(f"{path}{'&' if '?' in path else '?'}limit=200").json[name]
-        for limit in (1, 2):
-            assert walk(steward, path, name, limit) == whole, path
-    plain = {path.partition("?")[0].replace(site.bench.dataset, "{name}") for path in tried}
-    assert {path.removeprefix("/api/v1") for path in lists} == plain, "each paged list is tried here"
-
-
-#: Lists that continue by their own key, `before` or `after`, as `next` says it.
-BY_KEY = {
-    "GET /api/v1/activity",
-    "GET /api/v1/checkpoints",
-    "GET /api/v1/inbox",
-    "GET /api/v1/ledger",
-    "GET /api/v1/refusals",
-    "GET /api/v1/sign-ins",
-    "GET /api/v1/users",
-    "GET /api/v1/webhooks/{id}/deliveries",
-}
-#: Lists in one piece: one person's things, each of a bounded number.
-WHOLE = {
-    "GET /api/v1/keys",
-    "GET /api/v1/mechanisms",
-    "GET /api/v1/me/tokens",
-    "GET /api/v1/offers",
-    "GET /api/v1/uploads",
-    "GET /api/v1/users/{name}/tokens",
-    "GET /api/v1/webhooks",
-    "GET /api/v1/webhooks/events",
-}
-
-
-def test_lists_without_pages_are_those_that_use_does_not_lengthen(app):
-    whole = {
-        route.label
-        for route in routes(app)
-        if isinstance(route.operation.answer, Listing) and not route.operation.answer.paged
-    }
-    assert whole == BY_KEY | WHOLE
-
-
-def test_a_row_that_comes_meanwhile_moves_no_page(site):
-    api = site.api("analyst")
-    for tokens in (1, 2, 3, 4):
-        site.submitted(tokens=tokens)
-    first = api.get("/jobs?limit=2").json
-    site.submitted(tokens=9)
-    second = api.get(f"/jobs?limit=2&cursor={first['next']}").json
-    asked = [job["parameters"]["tokens_per_batch"] for job in first["jobs"] + second["jobs"]]
-    assert asked == [4, 3, 2, 1]
-
-
-def encoded(value: object) -> str:
-    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
-
-
-@pytest.mark.parametrize(
-    "cursor",
-    [
-        "x",
-        "%00",
-        "é",
-        "A" * 5000,
-        encoded([]),
-        encoded({}),
-        encoded(["a", "b"]),
-        encoded(["2026-01-01T00:00:00+00:00"]),
-        encoded(["2026-01-01T00:00:00", "6f1c0de0-0000-4000-8000-000000000001"]),
-        encoded(["0001-01-01T00:00:00+14:00", "6f1c0de0-0000-4000-8000-000000000001"]),
-        encoded([1, 2]),
-        encoded([None, None]),
-        base64.urlsafe_b64encode(b"[" * 20_000).decode(),
-    ],
-)
-def test_a_cursor_that_is_none_names_its_field(site, cursor):
-    answer = site.api("analyst").client.get(
-        "/api/v1/jobs", query_string={"cursor": cursor}, headers=site.api("analyst").headers
-    )
-    is_problem(answer, 422)
-    assert answer.json["problems"][0]["field"] == "cursor"
-
-
-def test_cursors_of_numbers_and_names_are_checked_too(site):
-    api = site.api("steward")
-    for path, value in (
-        (f"{site.dataset}/ledger", [2**70]),
-        (f"{site.dataset}/ledger", [-1]),
-        (f"{site.dataset}/ledger", [True]),
-        ("/datasets", ["a\0b"]),
-        ("/datasets", ["\ud800"]),
-    ):
-        is_problem(api.get(f"{path}?cursor={encoded(value)}"), 422)
 
 
 # --- idempotency keys ---------------------------------------------------------------------------

@@ -165,7 +165,7 @@ def test_pages_of_the_inbox_take_as_many_queries_however_many_wait(site, engine)
         seen.append(statements)
     assert seen[0] == seen[1]
     assert page.count('id="job-') == 20
-    later = re.search(r'href="(/inbox\?after=[^"]+)">Later requests', page)
+    later = re.search(r'href="(/inbox\?cursor=[^"]+)" rel="next">Later requests', page)
     assert later is not None
     assert browser.get(html.unescape(later[1])).text.count('id="job-') == 10
 

@@ -100,8 +100,8 @@ def test_filters_stand_in_the_address(site):
     overseer = site.pages("auditor")
     assert job_id in rows_of(overseer.get(f"/jobs?analyst={site.bench.analyst.name}").text)
     assert job_id not in rows_of(overseer.get("/jobs?analyst=nobody").text)
-    for query in ("state=x", "since=x", "until=2026-13-01", "before=x~y", "before=2026-01-01T00:00:00Z~y"):
-        assert browser.get(f"/jobs?{query}").status_code in (404, 422), query
+    for query in ("state=x", "since=x", "until=2026-13-01", "cursor=x", "offers=x"):
+        assert browser.get(f"/jobs?{query}").status_code == 422, query
 
 
 def test_a_list_is_one_query_and_shows_ones_own_jobs_alone(site):

@@ -67,10 +67,10 @@ def checked(engine: Engine, version: UUID, path: Path) -> None:
         registry.dataset_refused(engine, version, str(problem))
 
 
-def settled(site: Site, figure: int) -> str:
+def settled(site: Site, figure: int, cap: str = "10") -> str:
     """A median job that cost `figure` units."""
     bench = site.bench
-    allowed = Allowance(None, None, "a study", ex_post="10")
+    allowed = Allowance(None, None, "a study", ex_post=cap)
     ledger.allow(bench.engine, bench.dataset, allowed, bench.steward)
     job_id = site.api("analyst").post("/jobs", site.job(parameters=MEDIAN)).json["id"]
     site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits the study"})

@@ -415,7 +415,7 @@ def test_what_nothing_names_is_destroyed_in_time_and_what_a_dataset_names_stays(
     assert uploads.sweep(engine, store) == 1
     left = {Path(each["address"]) for each in (named, young)}
     assert set(store.folder.iterdir()) == left
-    told = {each["sha256"]: each for each in uploads.listing(engine, store, steward, 200)}
+    told = {each["sha256"]: each for each in uploads.listing(engine, store, steward, limit=200)}
     assert told[named["sha256"]]["datasets"] == [spec["name"]]
     assert told[named["sha256"]]["expires_at"] is None
     assert unnamed["sha256"] not in told

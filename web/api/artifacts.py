@@ -14,12 +14,12 @@ from web.api import answers, api
 from web.api.bodies import read_id
 from web.api.openapi import ID, TEXT, Operation, describe, listing
 from web.api.outputs import blocks
-from web.api.paging import page, read_window
+from web.api.paging import Order, page, read_window
 from web.app import engine
 from web.auth import current_actor
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-NEWEST_FIRST = (("created_at", datetime), ("job", UUID), ("name", str))
+ORDER = Order("artifacts", (("created_at", datetime), ("job", UUID), ("name", str)))
 _SUFFIXES = {"application/json": "json", "application/x-safetensors": "safetensors", "text/html": "html"}
 
 
@@ -27,13 +27,13 @@ _SUFFIXES = {"application/json": "json", "application/x-safetensors": "safetenso
 @describe(
     Operation(
         query={"job": ID, "dataset": TEXT},
-        answer=listing("artifacts", answers.Artifact, paged=True),
+        answer=listing("artifacts", answers.Artifact, paged=ORDER),
         refusals=(404,),
     )
 )
 def list_artifacts() -> Response:
     """Artifacts that the asker may see, newest first."""
-    named, window = request.args.get("job"), read_window(NEWEST_FIRST)
+    named, window = request.args.get("job"), read_window(ORDER)
     found = artifacts.listing(
         engine(),
         current_actor(),

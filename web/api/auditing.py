@@ -1,6 +1,6 @@
 """For auditors: entries over all datasets, one entry priced anew, refusals, checkpoints, who did what."""
 
-from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,9 +12,10 @@ from accountant.core.chain import EntryKind
 from accountant.core.errors import NotFound
 from web.api import api
 from web.api import overseer_answers as overseers
-from web.api.bodies import read_choice, read_id, read_limit, read_when
+from web.api.bodies import read_choice, read_id, read_when
 from web.api.datasets import OVERSEERS, PUBLIC
-from web.api.openapi import ID, LIMIT, TEXT, WHEN, Operation, Schema, describe, listing
+from web.api.openapi import ID, TEXT, WHEN, Operation, Schema, describe, listing
+from web.api.paging import Order, Window, page, read_window
 from web.app import engine
 from web.auth import current_actor
 
@@ -25,10 +26,12 @@ def _choice(values: tuple[str, ...]) -> Schema:
     return {"type": "string", "enum": ["", *values]}
 
 
-NEXT = {"type": ["string", "null"], "description": "`before` of the next page"}
 BETWEEN = {"since": WHEN, "until": WHEN}
 MECHANISM = _choice(tuple(mechanisms.MECHANISMS))
-PAGING = {"before": TEXT, "limit": LIMIT}
+ENTRIES = Order("entries", (("dataset", str), ("seq", int)))
+REFUSALS = Order("refusals", (("refused_at", datetime), ("job", UUID)))
+CHECKPOINTS = Order("checkpoints", (("dataset", str), ("seq", int), ("key", str)))
+ACTIVITY = Order("activity", (("at", datetime), ("source", int), ("key", str)))
 
 
 @api.get("/ledger")
@@ -41,24 +44,22 @@ PAGING = {"before": TEXT, "limit": LIMIT}
             "mechanism": MECHANISM,
             "job": ID,
             **BETWEEN,
-            **PAGING,
         },
-        answer=listing("entries", overseers.EntryInList, next=NEXT),
+        answer=listing("entries", overseers.EntryInList, paged=ENTRIES),
         refusals=(404,),
         roles=OVERSEERS,
     )
 )
 def ledger_entries() -> Response:
-    """Entries over all datasets or one, newest first; `next` goes into `before`."""
-    limit = read_limit()
-    found, following = entries_page(read_wanted(), limit)
-    return jsonify(entries=found, next=following)
+    """Entries over all datasets or one, newest first."""
+    window = read_window(ENTRIES)
+    return page("entries", found_entries(window), window)
 
 
-def read_wanted() -> auditing.Wanted:
-    """The filters of a list of entries, out of the address."""
+def found_entries(window: Window) -> list[dict[str, Any]]:
+    """Entries with the filters of the address."""
     job = request.args.get("job")
-    return auditing.Wanted(
+    wanted = auditing.Wanted(
         dataset=request.args.get("dataset") or None,
         kind=read_choice("kind", KINDS),
         actor=request.args.get("actor") or None,
@@ -67,19 +68,7 @@ def read_wanted() -> auditing.Wanted:
         since=read_when("since"),
         until=read_when("until"),
     )
-
-
-def _cut(rows: list[dict[str, Any]], limit: int, name: Callable[[dict[str, Any]], str]) -> Any:
-    """A page of rows that were asked for with one more than `limit`, and the name of its last row."""
-    following = name(rows[limit - 1]) if len(rows) > limit else None
-    return rows[:limit], following
-
-
-def entries_page(wanted: auditing.Wanted, limit: int) -> tuple[list[dict[str, Any]], str | None]:
-    """A page of entries, and the cursor of the next one."""
-    before = request.args.get("before") or None
-    rows = auditing.entries(engine(), current_actor(), wanted, before=before, limit=limit + 1)
-    return _cut(rows, limit, lambda row: f"{row['dataset']}:{row['seq']}")
+    return auditing.entries(engine(), current_actor(), wanted, **window.reads)
 
 
 @api.get("/datasets/<name>/ledger/<seq>")
@@ -104,75 +93,69 @@ def entry_named(name: str, seq: str) -> dict[str, Any]:
             "cap": _choice(auditing.CAPS),
             "analyst": TEXT,
             "mechanism": MECHANISM,
-            "before": ID,
-            "limit": LIMIT,
         },
-        answer=listing("refusals", overseers.RefusedJob, next=NEXT),
+        answer=listing("refusals", overseers.RefusedJob, paged=REFUSALS),
         refusals=(404,),
         roles=OVERSEERS,
     )
 )
 def list_refusals() -> Response:
     """Refused requests, newest first: what was binding, what was asked and what was left."""
-    found, following = refusals_page(read_limit())
-    return jsonify(refusals=found, next=following)
+    window = read_window(REFUSALS)
+    return page("refusals", found_refusals(window), window)
 
 
-def refusals_page(limit: int) -> tuple[list[dict[str, Any]], str | None]:
-    """A page of refusals with the filters of the address, and the cursor of the next one."""
-    before = request.args.get("before")
-    rows = auditing.refusals(
+def found_refusals(window: Window) -> list[dict[str, Any]]:
+    """Refusals with the filters of the address."""
+    return auditing.refusals(
         engine(),
         current_actor(),
         dataset=request.args.get("dataset") or None,
         cap=read_choice("cap", auditing.CAPS),
         analyst=request.args.get("analyst") or None,
         mechanism=read_choice("mechanism", tuple(mechanisms.MECHANISMS)),
-        before=UUID(str(read_id(before))) if before else None,
-        limit=limit + 1,
+        **window.reads,
     )
-    return _cut(rows, limit, lambda row: row["job"])
 
 
 @api.get("/checkpoints")
 @describe(
     Operation(
-        query={"dataset": TEXT, **PAGING},
-        answer=listing("checkpoints", overseers.SignedCheckpoint, next=NEXT),
+        query={"dataset": TEXT},
+        answer=listing("checkpoints", overseers.SignedCheckpoint, paged=CHECKPOINTS),
         refusals=(404,),
         roles=OVERSEERS,
     )
 )
 def all_checkpoints() -> Response:
     """Signed checkpoints, newest first, each checked now: `problem` is null where one holds."""
-    found, following = checkpoints_page(read_limit())
-    return jsonify(checkpoints=found, next=following)
+    window = read_window(CHECKPOINTS)
+    return page("checkpoints", found_checkpoints(window), window)
 
 
-def checkpoints_page(limit: int) -> tuple[list[dict[str, Any]], str | None]:
-    """A page of checkpoints with the filters of the address, and the cursor of the next one."""
-    named = {name: request.args.get(name) or None for name in ("dataset", "before")}
-    rows = auditing.checkpoints(engine(), current_actor(), **named, limit=limit + 1)
-    return _cut(rows, limit, lambda row: row["reference"])
+def found_checkpoints(window: Window) -> list[dict[str, Any]]:
+    """Checkpoints with the filters of the address."""
+    dataset = request.args.get("dataset") or None
+    return auditing.checkpoints(engine(), current_actor(), dataset=dataset, **window.reads)
 
 
 @api.get("/activity")
 @describe(
     Operation(
-        query={"what": _choice(journal.WHAT), "actor": TEXT, "dataset": TEXT, **BETWEEN, **PAGING},
-        answer=listing("activity", overseers.Act, next=NEXT),
+        query={"what": _choice(journal.WHAT), "actor": TEXT, "dataset": TEXT, **BETWEEN},
+        answer=listing("activity", overseers.Act, paged=ACTIVITY),
         refusals=(404,),
         roles=("steward", "auditor", "administrator"),
     )
 )
 def list_activity() -> Response:
     """Who did what, newest first, out of every table that tells."""
-    found, following = activity_page(read_limit())
-    return jsonify(activity=found, next=following)
+    window = read_window(ACTIVITY)
+    return page("activity", found_acts(window), window)
 
 
-def activity_page(limit: int) -> tuple[list[dict[str, Any]], str | None]:
-    """A page of acts with the filters of the address, and the cursor of the next one."""
+def found_acts(window: Window) -> list[dict[str, Any]]:
+    """Acts with the filters of the address."""
     wanted = journal.Wanted(
         what=read_choice("what", journal.WHAT),
         actor=request.args.get("actor") or None,
@@ -180,9 +163,7 @@ def activity_page(limit: int) -> tuple[list[dict[str, Any]], str | None]:
         since=read_when("since"),
         until=read_when("until"),
     )
-    before = request.args.get("before") or None
-    rows = journal.listing(engine(), current_actor(), wanted, before=before, limit=limit + 1)
-    return _cut(rows, limit, lambda row: row["cursor"])
+    return journal.listing(engine(), current_actor(), wanted, **window.reads)
 
 
 @api.get("/datasets/<name>/report")

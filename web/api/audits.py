@@ -7,12 +7,16 @@ from flask import Response, jsonify
 from accountant import checkpoints, reports
 from web.api import answers, api
 from web.api.openapi import Operation, describe, listing
-from web.api.paging import page, read_window
+from web.api.paging import Order, page, read_window
 from web.app import engine, settings
 from web.auth import current_actor
 
 SIGNING = "checkpoint"
 OVERSEERS = ("steward", "auditor")
+ORDER = Order(
+    "checkpoints of a dataset",
+    (("checkpoint.seq", int), ("checkpoint.at", datetime), ("checkpoint.key", str)),
+)
 
 
 def seed() -> bytes:
@@ -31,11 +35,10 @@ def keys() -> Response:
 
 
 @api.get("/datasets/<name>/checkpoints")
-@describe(Operation(answer=listing("checkpoints", answers.Checkpoint, paged=True), roles=OVERSEERS))
+@describe(Operation(answer=listing("checkpoints", answers.Checkpoint, paged=ORDER), roles=OVERSEERS))
 def list_checkpoints(name: str) -> Response:
     """Checkpoints that were handed out, newest first."""
-    order = (("checkpoint.seq", int), ("checkpoint.at", datetime), ("checkpoint.key", str))
-    window = read_window(order)
+    window = read_window(ORDER)
     found = reports.checkpoints(engine(), name, current_actor(), **window.reads)
     return page("checkpoints", found, window)
 

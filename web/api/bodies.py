@@ -160,9 +160,9 @@ def read_seq() -> int | None:
     return read_count("before", None, low=1, high=_LARGEST_SEQ)
 
 
-def read_moment(name: str = "before", value: str | None = None) -> datetime | None:
-    """A moment from the query (or `value`), with its offset from UTC."""
-    text = request.args.get(name) if value is None else value
+def read_moment(name: str) -> datetime | None:
+    """A moment from the query, with its offset from UTC."""
+    text = request.args.get(name)
     if not text:
         return None
     try:

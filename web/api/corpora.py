@@ -8,12 +8,13 @@ from pydantic import Field
 from accountant import corpora
 from web.api import answers, api
 from web.api.bodies import MAX_PAGE, Body, made, read
-from web.api.datasets import BY_NAME
 from web.api.once import read_once
 from web.api.openapi import Operation, describe, listing
-from web.api.paging import page, read_window
+from web.api.paging import BY_NAME, Order, page, read_window
 from web.app import engine
 from web.auth import current_actor
+
+ORDER = Order("corpora", BY_NAME, MAX_PAGE)
 
 
 class NewCorpus(Body):
@@ -31,10 +32,10 @@ class NewCorpus(Body):
 
 
 @api.get("/corpora")
-@describe(Operation(answer=listing("corpora", answers.Corpus, paged=True)))
+@describe(Operation(answer=listing("corpora", answers.Corpus, paged=ORDER)))
 def list_corpora() -> Response:
     """Registered corpora with their public facts, by name."""
-    window = read_window(BY_NAME, default=MAX_PAGE)
+    window = read_window(ORDER)
     return page("corpora", corpora.listing(engine(), current_actor(), **window.reads), window)
 
 

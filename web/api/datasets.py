@@ -19,7 +19,7 @@ from web.api.bodies import MAX_PAGE, Body, made, read, read_choice, read_object,
 from web.api.conditional import matcher
 from web.api.once import read_once
 from web.api.openapi import TEXT, Operation, describe, listing
-from web.api.paging import page, read_window
+from web.api.paging import BY_NAME, Order, page, read_window
 from web.app import engine
 from web.auth import current_actor
 from web.errors import with_prefix
@@ -35,7 +35,9 @@ MECHANISM = {"type": "string", "enum": list(mechanisms.MECHANISMS)}
 PUBLIC = {"type": "string", "enum": ["true", "false"], "default": "false"}
 SEQ = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 
-BY_NAME = (("name", str),)
+ORDER = Order("datasets", BY_NAME, MAX_PAGE)
+ENTRIES = Order("entries of a dataset", (("seq", int),))
+EX_POST = Order("ex-post costs", (("finished_at", datetime), ("job", UUID)))
 OVERSEERS = ("steward", "auditor")
 
 Figure = Annotated[str | int | float, Field(union_mode="left_to_right")]
@@ -98,7 +100,7 @@ class QuoteRequest(Body):
 @describe(
     Operation(
         query={"q": TEXT, "mechanism": MECHANISM, "open": YES_NO},
-        answer=listing("datasets", answers.DatasetInCatalogue, paged=True),
+        answer=listing("datasets", answers.DatasetInCatalogue, paged=ORDER),
     )
 )
 def datasets() -> Response:
@@ -107,7 +109,7 @@ def datasets() -> Response:
     `q`: every word of it stands in the name, the description or a label. `mechanism`: the policy admits it.
     `open=true`: with an allowance and data that is ready, and whoever asks may ask for jobs.
     """
-    window = read_window(BY_NAME, default=MAX_PAGE)
+    window = read_window(ORDER)
     wanted = listings.Wanted(
         request.args.get("q", "")[:200],
         read_choice("mechanism", tuple(mechanisms.MECHANISMS)),
@@ -256,26 +258,26 @@ def quote_for(name: str, body: QuoteRequest) -> dict[str, Any]:
 
 @api.get("/datasets/<name>/ledger")
 @describe(
-    Operation(query={"before": SEQ}, answer=listing("entries", answers.Entry, paged=True), roles=OVERSEERS)
+    Operation(query={"before": SEQ}, answer=listing("entries", answers.Entry, paged=ENTRIES), roles=OVERSEERS)
 )
 def entries(name: str) -> Response:
     """Entries of the ledger, newest first.
 
     `before` leaves out entries from that number on.
     """
-    window = read_window((("seq", int),))
+    window = read_window(ENTRIES)
     found = reports.entries(engine(), name, current_actor(), before=read_seq(), **window.reads)
     return page("entries", found, window)
 
 
 @api.get("/datasets/<name>/ex-post")
-@describe(Operation(answer=listing("jobs", answers.ExPostCost, paged=True, note=TEXT), roles=OVERSEERS))
+@describe(Operation(answer=listing("jobs", answers.ExPostCost, paged=EX_POST, note=TEXT), roles=OVERSEERS))
 def ex_post(name: str) -> Response:
     """What ex-post jobs really cost beside their caps, newest first.
 
     The figures depend on the data: approvals given after seeing them leak them.
     """
-    window = read_window((("finished_at", datetime), ("job", UUID)))
+    window = read_window(EX_POST)
     found = reports.ex_post(engine(), name, current_actor(), **window.reads)
     return page("jobs", found, window, note=reports.EX_POST_NOTE)
 

@@ -1,8 +1,9 @@
 """Webhooks: addresses that are told when something changes. Everybody has their own and sees no other's."""
 
+from datetime import datetime
 from uuid import UUID
 
-from flask import Response, jsonify, request
+from flask import Response, jsonify
 from pydantic import Field
 
 from accountant import hooks
@@ -10,10 +11,13 @@ from accountant.core import webhooks
 from accountant.core.webhooks import Network
 from web.api import account_answers as accounts
 from web.api import api
-from web.api.bodies import Body, read, read_id, read_limit
-from web.api.openapi import ID, LIMIT, Operation, describe, listing
+from web.api.bodies import Body, read, read_id
+from web.api.openapi import Operation, describe, listing
+from web.api.paging import Order, page, read_window
 from web.app import engine, settings
 from web.auth import current_actor
+
+DELIVERIES = Order("deliveries", (("occurred_at", datetime), ("id", UUID)))
 
 
 class NewWebhook(Body):
@@ -125,13 +129,12 @@ def test_webhook(id: str) -> tuple[Response, int]:
 
 
 @api.get("/webhooks/<id>/deliveries")
-@describe(Operation(query={"limit": LIMIT, "before": ID}, answer=listing("deliveries", accounts.Delivery)))
+@describe(Operation(answer=listing("deliveries", accounts.Delivery, paged=DELIVERIES)))
 def webhook_deliveries(id: str) -> Response:
-    """What was sent, newest first; `before` is the id of the last one already seen."""
-    before = request.args.get("before")
-    last = None if not before else read_id(before, "delivery")
-    found = hooks.log(engine(), read_id(id, "webhook"), current_actor(), before=last, limit=read_limit())
-    return jsonify(deliveries=found)
+    """What was sent, newest first."""
+    window = read_window(DELIVERIES)
+    found = hooks.log(engine(), read_id(id, "webhook"), current_actor(), **window.reads)
+    return page("deliveries", found, window)
 
 
 @api.post("/webhooks/<id>/deliveries/<delivery>/redeliver")

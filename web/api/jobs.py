@@ -1,6 +1,5 @@
 """Jobs: asking, listing, deciding, results."""
 
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +16,7 @@ from web.api.bodies import Body, made, read, read_choice, read_id, read_moment, 
 from web.api.datasets import MECHANISM, YES_NO
 from web.api.once import read_key
 from web.api.openapi import TEXT, TIME, WHEN, Operation, describe, listing
-from web.api.paging import page, read_window
+from web.api.paging import BY_TIME, Order, page, read_window
 from web.app import engine
 from web.auth import current_actor
 
@@ -25,7 +24,7 @@ STATE = {"type": "string", "enum": list(JOB_STATES)}
 OUTPUT = {"type": "string", "enum": list(outputs.FORMATS), "default": "jsonl"}
 CARD = {"type": "string", "enum": ["json", "md"], "default": "json"}
 KEY = {"type": "string", "minLength": 1, "maxLength": 200}
-NEWEST_FIRST = (("created_at", datetime), ("id", UUID))
+ORDER = Order("jobs", BY_TIME)
 
 
 class NewJob(Body):
@@ -86,7 +85,7 @@ def submit_job(job: NewJob, key: str | None) -> UUID:
             **{"dataset": TEXT, "state": STATE, "mechanism": MECHANISM, "analyst": TEXT},
             **{"since": WHEN, "until": WHEN, "before": TIME},
         },
-        answer=listing("jobs", answers.JobInList, paged=True),
+        answer=listing("jobs", answers.JobInList, paged=ORDER),
     )
 )
 def jobs() -> Response:
@@ -95,7 +94,7 @@ def jobs() -> Response:
     An analyst sees their own; stewards and auditors see all. `since` and `until` take a day, which counts
     whole, or a time; `before` leaves out those from that time on.
     """
-    window = read_window(NEWEST_FIRST)
+    window = read_window(ORDER)
     wanted = listings.WantedJobs(
         dataset=request.args.get("dataset") or None,
         state=read_choice("state", JOB_STATES),
@@ -108,9 +107,8 @@ def jobs() -> Response:
         engine(),
         current_actor(),
         wanted,
-        before=read_moment(),
-        limit=window.limit + 1,
-        beyond=window.after,
+        before=read_moment("before"),
+        **window.reads,
     )
     return page("jobs", found, window)
 

@@ -9,12 +9,13 @@ from accountant import registry, reports
 from accountant.core.mechanisms import MECHANISMS, RUNNABLE
 from web.api import answers, api
 from web.api.bodies import MAX_PAGE, Body, made, read
-from web.api.datasets import BY_NAME
 from web.api.once import read_once
 from web.api.openapi import Operation, describe, listing
-from web.api.paging import page, read_window
+from web.api.paging import BY_NAME, Order, page, read_window
 from web.app import engine
 from web.auth import current_actor
+
+ORDER = Order("models", BY_NAME, MAX_PAGE)
 
 
 class NewModel(Body):
@@ -27,10 +28,10 @@ class NewModel(Body):
 
 
 @api.get("/models")
-@describe(Operation(answer=listing("models", answers.Model, paged=True)))
+@describe(Operation(answer=listing("models", answers.Model, paged=ORDER)))
 def models() -> Response:
     """Registered models, by name."""
-    window = read_window(BY_NAME, default=MAX_PAGE)
+    window = read_window(ORDER)
     return page("models", reports.models(engine(), current_actor(), **window.reads), window)
 
 

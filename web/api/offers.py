@@ -11,14 +11,17 @@ from accountant import inbox, offers, reports
 from accountant.core.errors import invalid
 from web.api import answers, api
 from web.api import overseer_answers as overseers
-from web.api.bodies import Body, read, read_choice, read_id, read_limit, read_moment
+from web.api.bodies import Body, read, read_choice, read_id
 from web.api.jobs import Reason
-from web.api.openapi import ID, LIMIT, TIME, Operation, Schema, describe, listing
+from web.api.openapi import ID, Operation, Schema, describe, listing
+from web.api.paging import BY_TIME, Order, page, read_window
 from web.app import engine
 from web.auth import current_actor
 
 STATES = ("open", "accepted", "declined", "withdrawn", "expired")
 STATE: Schema = {"type": "string", "enum": ["", *STATES]}
+ORDER = Order("offers", BY_TIME)
+WAITING = Order("inbox", BY_TIME)
 
 
 class NewOffer(Body):
@@ -50,15 +53,11 @@ def priceable() -> Iterator[None]:
 
 
 @api.get("/inbox")
-@describe(
-    Operation(
-        query={"limit": LIMIT, "after": TIME}, answer=listing("jobs", overseers.Waiting), roles=("steward",)
-    )
-)
+@describe(Operation(answer=listing("jobs", overseers.Waiting, paged=WAITING), roles=("steward",)))
 def waiting() -> Response:
     """Requests that await approval, oldest first, with what approving each would do now; for stewards."""
-    found = inbox.waiting(engine(), current_actor(), after=read_moment("after"), limit=read_limit())
-    return jsonify(jobs=found)
+    window = read_window(WAITING)
+    return page("jobs", inbox.waiting(engine(), current_actor(), **window.reads), window)
 
 
 @api.post("/jobs/<job>/offer/quote")
@@ -89,9 +88,9 @@ def offer(job: str) -> tuple[Response, int]:
 @api.get("/offers")
 @describe(
     Operation(
-        query={"state": STATE, "job": ID, "limit": LIMIT},
+        query={"state": STATE, "job": ID},
         refusals=(404,),
-        answer=listing("offers", overseers.Offer),
+        answer=listing("offers", overseers.Offer, paged=ORDER),
     )
 )
 def list_offers() -> Response:
@@ -99,8 +98,9 @@ def list_offers() -> Response:
     job = request.args.get("job")
     job_id = None if not job else read_id(job)
     state = read_choice("state", STATES) or (None if job_id else "open")
-    found = offers.listing(engine(), current_actor(), state=state, job=job_id, limit=read_limit())
-    return jsonify(offers=found)
+    window = read_window(ORDER)
+    found = offers.listing(engine(), current_actor(), state=state, job=job_id, **window.reads)
+    return page("offers", found, window)
 
 
 @api.get("/offers/<offer>")

@@ -20,6 +20,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from web.api import api
+from web.api.bodies import MAX_PAGE
+from web.api.paging import Order
 from web.scopes import MEANINGS, needed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,7 +31,7 @@ REFERENCE = "#/components/schemas/{model}"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _JSON = "application/json"
 _PROBLEM = "application/problem+json"
-LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": 200, "default": 50}
+LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}
 CURSOR: Schema = {"type": "string", "description": "`next` of the page before"}
 KEY: Schema = {
     "type": "string",
@@ -72,16 +74,16 @@ OBJECT: Schema = {"type": "object"}
 
 @dataclass(frozen=True)
 class Listing:
-    """An object with one list, `name`, of `item`s; one of pages says where the next begins."""
+    """An object with one list, `name`, of `item`s; one of pages, in an order, says where the next begins."""
 
     name: str
     item: type[BaseModel] | None = None
-    paged: bool = False
+    paged: Order | None = None
     others: Mapping[str, Schema] = field(default_factory=dict)
 
 
 def listing(
-    name: str, item: type[BaseModel] | None = None, *, paged: bool = False, **others: Schema
+    name: str, item: type[BaseModel] | None = None, *, paged: Order | None = None, **others: Schema
 ) -> Listing:
     """An answer {name: [item, ...]}, with `next` and `Link` where it is `paged` (web.api.paging)."""
     return Listing(name, item, paged, others)
@@ -314,7 +316,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     operation = route.operation
     query, headers = dict(operation.query), dict(operation.headers)
     if isinstance(operation.answer, Listing) and operation.answer.paged:
-        query |= {"limit": LIMIT, "cursor": CURSOR}
+        query |= {"limit": {**LIMIT, "default": operation.answer.paged.rows}, "cursor": CURSOR}
     if operation.keyed:
         headers["Idempotency-Key"] = KEY
     if operation.if_match:

@@ -274,7 +274,8 @@ class Act(Answer):
     job: Id | None
     reason: str | None
     detail: Json
-    cursor: str
+    source: int = Field(description="tells acts of one moment apart, with `key`")
+    key: str
 
 
 class Report(Answer):

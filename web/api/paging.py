@@ -1,7 +1,8 @@
 """Pages of a listing: `limit` rows after `cursor`, and where the next page begins.
 
 A cursor is the key of the last row that was shown, so a page costs the same however far in it is, and rows
-that come or go meanwhile neither hide nor repeat others. To its reader it is an opaque text.
+that come or go meanwhile neither hide nor repeat others. It holds members of that row, which its reader has
+seen, and the name of its listing: no other takes it. To its reader it is an opaque text. Pages take them too.
 """
 
 import base64
@@ -20,9 +21,6 @@ from accountant.core.errors import invalid
 from web.api.bodies import read_limit
 from web.errors import refuse_unstorable
 
-#: What a listing is ordered by: a member of its rows, as a dotted path, and what its value stands for.
-Order = Sequence[tuple[str, type]]
-
 _READERS: dict[type, Callable[[Any], Any]] = {
     str: str,
     int: int,
@@ -30,6 +28,22 @@ _READERS: dict[type, Callable[[Any], Any]] = {
     datetime: datetime.fromisoformat,
 }
 _LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a listing is ordered by, and the rows of a page where nobody says how many.
+
+    `key`: members of its rows that tell them apart, as dotted paths, and what their values stand for.
+    """
+
+    listing: str
+    key: tuple[tuple[str, type], ...]
+    rows: int = 50
+
+
+BY_NAME = (("name", str),)
+BY_TIME = (("created_at", datetime), ("id", UUID))
 
 
 @dataclass(frozen=True)
@@ -46,44 +60,50 @@ class Window:
         return {"limit": self.limit + 1, "after": self.after}
 
 
-def read_window(order: Order, default: int = 50) -> Window:
-    """`limit` and `cursor` of the request. Raises InvalidRequest."""
-    text = request.args.get("cursor")
-    return Window(read_limit(default), _decoded(text, order) if text else None, order)
+def read_window(order: Order, limit: int | None = None, *, parameter: str = "cursor") -> Window:
+    """`limit` of the request, where it is not given, and the cursor in `parameter`. Raises InvalidRequest."""
+    text = request.args.get(parameter)
+    after = _decoded(text, order, parameter) if text else None
+    return Window(read_limit(order.rows) if limit is None else limit, after, order)
 
 
-def _decoded(text: str, order: Order) -> tuple[Any, ...]:
+def _decoded(text: str, order: Order, parameter: str) -> tuple[Any, ...]:
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         found = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        if not isinstance(found, list) or [type(each) for each in found] != [
-            int if kind is int else str for _, kind in order
-        ]:
+        if not isinstance(found, list) or found[:1] != [order.listing]:
             raise ValueError("another listing's")
-        values = tuple(_READERS[kind](each) for each, (_, kind) in zip(found, order, strict=True))
+        if [type(each) for each in found[1:]] != [int if kind is int else str for _, kind in order.key]:
+            raise ValueError("no key")
+        values = tuple(_READERS[kind](each) for each, (_, kind) in zip(found[1:], order.key, strict=True))
         for value in values:
-            _check(value)
+            _check(value, parameter)
     except (ValueError, binascii.Error, RecursionError, OverflowError):
-        raise invalid("cursor", repr(text[:40]), "`next` of an earlier answer of this listing") from None
+        raise invalid(parameter, repr(text[:40]), "`next` of an earlier answer of this listing") from None
     return values
 
 
-def _check(value: Any) -> None:
+def _check(value: Any, parameter: str) -> None:
     match value:
         case str():
-            refuse_unstorable(value, "cursor")
+            refuse_unstorable(value, parameter)
         case int() if not 0 <= value <= _LARGEST:
             raise ValueError("beyond every row")
         case datetime() if value.tzinfo is None or not 1970 <= value.year <= 9000:
             raise ValueError("no moment")
 
 
+def cut(rows: list[dict[str, Any]], window: Window) -> tuple[list[dict[str, Any]], str | None]:
+    """The rows of a page, and the cursor of the next one."""
+    shown = rows[: window.limit]
+    if len(rows) == len(shown):
+        return shown, None
+    return shown, encoded(window.order, [_member(shown[-1], path) for path, _ in window.order.key])
+
+
 def page(name: str, rows: list[dict[str, Any]], window: Window, **others: Any) -> Response:
     """{name: rows, next: cursor or null}; the address of the next page stands in `Link` too."""
-    shown = rows[: window.limit]
-    cursor = None
-    if len(rows) > len(shown):
-        cursor = _encoded([_member(shown[-1], field) for field, _ in window.order])
+    shown, cursor = cut(rows, window)
     response = jsonify({name: shown, "next": cursor, **others})
     if cursor is not None:
         query = [(key, value) for key, value in request.args.items(multi=True) if key != "cursor"]
@@ -97,5 +117,7 @@ def _member(row: Any, path: str) -> Any:
     return row
 
 
-def _encoded(key: list[Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(key, separators=(",", ":")).encode()).rstrip(b"=").decode()
+def encoded(order: Order, key: Sequence[Any]) -> str:
+    """The cursor behind the row with this key, in plain values."""
+    text = json.dumps([order.listing, *key], separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()

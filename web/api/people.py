@@ -9,15 +9,16 @@ from accountant import people, registry, sign_ins
 from accountant.core.errors import NotPermitted, invalid
 from web.api import account_answers as accounts
 from web.api import answers, api
-from web.api.bodies import Body, read, read_choice, read_count, read_id, read_limit
-from web.api.openapi import LIMIT, Operation, describe, listing
+from web.api.bodies import MAX_PAGE, Body, read, read_choice, read_id
+from web.api.openapi import Operation, describe, listing
+from web.api.paging import BY_NAME, Order, page, read_window
 from web.app import engine
 from web.auth import current_actor, user_of_password
 from web.passwords import MIN_PASSWORD, hash_password, new_password
 
 TOKEN_DAYS = 30
-_LARGEST = 2**63 - 1
-NEXT = {"type": ["string", "null"]}
+SIGN_INS = Order("sign-ins", (("id", int),))
+USERS = Order("users", BY_NAME, MAX_PAGE)
 _NAME = {"type": "string", "description": "how the name begins"}
 _PASSWORD = f"at least {MIN_PASSWORD} characters of any kind"
 
@@ -145,25 +146,22 @@ def revoke_token(token: str) -> Response:
             "name": {"type": "string"},
             "outcome": {"type": "string", "enum": list(sign_ins.OUTCOMES)},
             "method": {"type": "string", "enum": list(sign_ins.METHODS)},
-            "before": {"type": "integer", "minimum": 1},
-            "limit": LIMIT,
         },
-        answer=listing("sign_ins", accounts.SignIn, next={"type": ["integer", "null"]}),
+        answer=listing("sign_ins", accounts.SignIn, paged=SIGN_INS),
     )
 )
 def sign_in_log() -> Response:
     """Tries to sign in, newest first: all for auditors and administrators, else under one's own name."""
-    limit = read_limit()
+    window = read_window(SIGN_INS)
     found = sign_ins.listing(
         engine(),
         current_actor(),
         name=request.args.get("name") or None,
         outcome=read_choice("outcome", sign_ins.OUTCOMES),
         method=read_choice("method", sign_ins.METHODS),
-        before=read_count("before", None, high=_LARGEST),
-        limit=limit,
+        **window.reads,
     )
-    return jsonify(sign_ins=found, next=found[-1]["id"] if len(found) == limit else None)
+    return page("sign_ins", found, window)
 
 
 # --- everybody ----------------------------------------------------------------------------------
@@ -176,26 +174,23 @@ def sign_in_log() -> Response:
             "name": _NAME,
             "role": {"type": "string", "enum": list(registry.ROLES)},
             "state": {"type": "string", "enum": ["open", "closed"]},
-            "after": {"type": "string", "description": "the name where the last page ended"},
-            "limit": {**LIMIT, "default": 200},
         },
-        answer=listing("users", accounts.User, next=NEXT),
+        answer=listing("users", accounts.User, paged=USERS),
         roles=("administrator",),
     )
 )
 def users() -> Response:
     """Accounts by name, for administrators."""
-    state, limit = read_choice("state", ("open", "closed")), read_limit(200)
+    state, window = read_choice("state", ("open", "closed")), read_window(USERS)
     found = people.listing(
         engine(),
         current_actor(),
         name=request.args.get("name", ""),
         role=read_choice("role", registry.ROLES),
         active=None if state is None else state == "open",
-        after=request.args.get("after") or None,
-        limit=limit,
+        **window.reads,
     )
-    return jsonify(users=found, next=found[-1]["name"] if len(found) == limit else None)
+    return page("users", found, window)
 
 
 @api.post("/users")

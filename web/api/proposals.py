@@ -9,13 +9,14 @@ from accountant import proposals
 from web.api import answers, api
 from web.api.bodies import Body, read, read_choice, read_id
 from web.api.datasets import OVERSEERS, Figure
-from web.api.jobs import NEWEST_FIRST, Reason
+from web.api.jobs import Reason
 from web.api.once import read_once
 from web.api.openapi import Operation, Schema, describe, listing
-from web.api.paging import page, read_window
+from web.api.paging import BY_TIME, Order, page, read_window
 from web.app import engine
 from web.auth import current_actor
 
+ORDER = Order("proposals", BY_TIME)
 STATES = ("open", "confirmed", "withdrawn", "expired")
 STATE: Schema = {"type": "string", "enum": ["", *STATES]}
 
@@ -32,13 +33,13 @@ class ChargeCorrection(Body):
 @api.get("/proposals")
 @describe(
     Operation(
-        query={"state": STATE}, answer=listing("proposals", answers.Proposal, paged=True), roles=OVERSEERS
+        query={"state": STATE}, answer=listing("proposals", answers.Proposal, paged=ORDER), roles=OVERSEERS
     )
 )
 def list_proposals() -> Response:
     """Open proposals, or those of a state, newest first."""
     state = read_choice("state", STATES) or "open"
-    window = read_window(NEWEST_FIRST)
+    window = read_window(ORDER)
     found = proposals.listing(engine(), current_actor(), state=state, **window.reads)
     return page("proposals", found, window)
 

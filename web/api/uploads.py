@@ -1,16 +1,20 @@
 """Uploads: a steward's file becomes an address that a dataset or a corpus may be registered with."""
 
+from datetime import datetime
+
 from flask import Response, jsonify, request
 
 from accountant import uploads
 from accountant.core.errors import ExchequerError, TooLarge, invalid
 from web.api import account_answers as accounts
 from web.api import api
-from web.api.bodies import read_limit
-from web.api.openapi import LIMIT, Operation, describe, listing
+from web.api.openapi import Operation, describe, listing
+from web.api.paging import Order, page, read_window
 from web.app import engine
 from web.auth import current_actor
 from web.uploading import blocks, drain, store
+
+ORDER = Order("uploads", (("uploaded_at", datetime), ("sha256", str)))
 
 
 @api.post("/uploads")
@@ -39,10 +43,11 @@ def upload() -> tuple[Response, int]:
 
 
 @api.get("/uploads")
-@describe(Operation(query={"limit": LIMIT}, answer=listing("uploads", accounts.Upload), roles=("steward",)))
+@describe(Operation(answer=listing("uploads", accounts.Upload, paged=ORDER), roles=("steward",)))
 def list_uploads() -> Response:
-    """Files that are kept, with their columns and what names them, for stewards."""
-    return jsonify(uploads=uploads.listing(engine(), store(), current_actor(), read_limit()))
+    """Files that are kept, newest first, with their columns and what names them, for stewards."""
+    window = read_window(ORDER)
+    return page("uploads", uploads.listing(engine(), store(), current_actor(), **window.reads), window)
 
 
 @api.get("/uploads/<sha256>")

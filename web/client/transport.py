@@ -7,7 +7,7 @@ sent again. `Retry-After` is honoured; a server that asks for more than a minute
 
 import ipaddress
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -26,7 +26,6 @@ _backoff = wait_random_exponential(multiplier=0.2, max=_LONGEST_PAUSE_SECONDS)
 
 
 PAGE = 200  # rows of a page: the most that the service answers with
-Key = Callable[[Json], Json]  # the parameters that continue a listing after a row
 
 
 class Writable(Protocol):
@@ -84,26 +83,19 @@ class Transport:
         found = document(self._send("GET", path, **options))
         return list(found[name] if isinstance(found, dict) else found)
 
-    def _pages(
-        self, path: str, name: str, query: Mapping[str, Any], *, turn: str = "cursor", key: Key | None = None
-    ) -> Iterator[Json]:
-        """Every row of a listing, read a page at a time.
+    def _pages(self, path: str, name: str, query: Mapping[str, Any]) -> Iterator[Json]:
+        """Every row of a listing, read a page at a time."""
+        return (row for answer in self._answers(path, query) for row in answer[name])
 
-        `next` of an answer goes into the parameter `turn`; a listing without it continues by `key` of the
-        last row, until a page is not full.
-        """
+    def _answers(self, path: str, query: Mapping[str, Any]) -> Iterator[Json]:
+        """Every page of a listing, whole."""
         asked = {"limit": PAGE, **given(query)}
         while True:
             found = document(self._send("GET", path, params=asked))
-            rows = found[name]
-            yield from rows
-            if "next" in found:
-                following = found["next"] and {turn: found["next"]}
-            else:
-                following = key(rows[-1]) if key is not None and len(rows) == asked["limit"] else None
-            if not following:
+            yield found
+            if found["next"] is None:
                 return
-            asked = {**asked, **following}
+            asked["cursor"] = found["next"]
 
     def _json(self, method: str, path: str, *, repeat: bool | None = None, **options: Any) -> Json:
         response = self._send(method, path, repeat=repeat, **options)

@@ -12,16 +12,20 @@ from accountant.artifacts import OVERSEERS
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict
 from web.api.auditing import (
+    ACTIVITY,
+    CHECKPOINTS,
+    ENTRIES,
     KINDS,
-    activity_page,
-    checkpoints_page,
-    entries_page,
+    REFUSALS,
     entry_named,
-    read_wanted,
-    refusals_page,
+    found_acts,
+    found_checkpoints,
+    found_entries,
+    found_refusals,
     report_named,
 )
 from web.api.audits import seed
+from web.api.paging import cut, read_window
 from web.app import engine
 from web.auth import current_actor, needs_role
 
@@ -51,7 +55,8 @@ def _choices() -> dict[str, Any]:
 @overseers
 def listing() -> str:
     """Entries over all datasets or one, newest first; the filters stand in the address."""
-    found, following = entries_page(read_wanted(), PAGE)
+    window = read_window(ENTRIES, PAGE)
+    found, following = cut(found_entries(window), window)
     return render_template(
         "ledger.html", entries=found, following=following, asked=_asked(FILTERS), kinds=KINDS, **_choices()
     )
@@ -85,7 +90,8 @@ def _pretty(value: object) -> str:
 @overseers
 def refusals() -> str:
     """What was refused, why, and what was asked and left."""
-    found, following = refusals_page(PAGE)
+    window = read_window(REFUSALS, PAGE)
+    found, following = cut(found_refusals(window), window)
     return render_template(
         "refusals.html",
         refusals=found,
@@ -101,7 +107,8 @@ def refusals() -> str:
 @needs_role("auditor", "steward", "administrator")
 def activity() -> str:
     """Who did what, as far as the viewer's role goes."""
-    found, following = activity_page(PAGE)
+    window = read_window(ACTIVITY, PAGE)
+    found, following = cut(found_acts(window), window)
     overseer = bool(current_actor().roles & OVERSEERS)
     return render_template(
         "activity.html",
@@ -121,7 +128,8 @@ def activity() -> str:
 @overseers
 def signed() -> str:
     """Checkpoints that were signed, each checked now."""
-    found, following = checkpoints_page(PAGE)
+    window = read_window(CHECKPOINTS, PAGE)
+    found, following = cut(found_checkpoints(window), window)
     return render_template(
         "checkpoints.html", checkpoints=found, following=following, asked=_asked(("dataset",)), **_choices()
     )

@@ -10,6 +10,8 @@ from accountant.core import mechanisms
 from accountant.listings import Wanted, WantedJobs
 from accountant.requests import Actor
 from web.api.bodies import read_choice
+from web.api.datasets import ORDER
+from web.api.paging import cut, read_window
 from web.app import engine
 from web.auth import current_actor
 
@@ -26,19 +28,17 @@ def catalogue_page() -> str:
         "open": "1" if request.args.get("open") else "",
     }
     wanted = Wanted(filters["q"], filters["mechanism"] or None, bool(filters["open"]))
-    after = request.args.get("after") or None
-    found = listings.catalogue(engine(), actor, wanted, after=after, limit=PAGE + 1)
+    window = read_window(ORDER, PAGE)
+    found, following = cut(listings.catalogue(engine(), actor, wanted, **window.reads), window)
     kept: dict[str, Any] = {name: value for name, value in filters.items() if value}
-    more = url_for("datasets.catalogue", **kept, after=found[PAGE - 1]["name"]) if len(found) > PAGE else None
     return render_template(
         "datasets.html",
-        datasets=found[:PAGE],
+        datasets=found,
         filters=filters,
         kept=kept,
-        more=more,
-        first=url_for("datasets.catalogue", **kept) if after else None,
+        following=following,
         mechanisms=runnable,
-        steps=[] if kept or after else next_steps(actor, found),
+        steps=[] if kept or window.after else next_steps(actor, found),
     )
 
 

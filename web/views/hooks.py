@@ -9,7 +9,8 @@ from accountant.artifacts import OVERSEERS
 from accountant.core import webhooks
 from accountant.core.errors import Conflict, InvalidRequest
 from web.api.bodies import read, read_id
-from web.api.hooks import NewWebhook, allowed, key
+from web.api.hooks import DELIVERIES, NewWebhook, allowed, key
+from web.api.paging import cut, read_window
 from web.app import engine
 from web.auth import current_actor
 from web.views.forms import Form, rejected, sent
@@ -56,15 +57,13 @@ def show(id: str) -> str:
 
 def _one(id: str, secret: str | None = None) -> str:
     hook_id, actor = read_id(id, "webhook"), current_actor()
-    before = request.args.get("before") if request.method == "GET" else None
-    last = None if not before else read_id(before, "delivery")
-    found = hooks.log(engine(), hook_id, actor, before=last, limit=LOG_PAGE + 1)
+    window = read_window(DELIVERIES, LOG_PAGE)
+    found, following = cut(hooks.log(engine(), hook_id, actor, **window.reads), window)
     return render_template(
         "hook.html",
         hook=hooks.show(engine(), hook_id, actor),
-        deliveries=found[:LOG_PAGE],
-        older=found[LOG_PAGE - 1]["id"] if len(found) > LOG_PAGE else None,
-        before=before,
+        deliveries=found,
+        following=following,
         secret=secret,
     )
 

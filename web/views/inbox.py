@@ -17,13 +17,16 @@ from accountant import inbox, ledger, offers, proposals, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotPermitted, invalid
 from accountant.listings import WantedJobs
-from web.api.bodies import read, read_id, read_moment
+from web.api import proposals as proposals_api
+from web.api.bodies import read, read_id
 from web.api.jobs import Reason
-from web.api.offers import priceable
+from web.api.offers import WAITING, priceable
+from web.api.paging import cut, read_window
 from web.app import engine
 from web.auth import current_actor, needs_role
 from web.errors import status_of, without_prefix
 from web.views.forms import Form, sent
+from web.views.offers import open_offers
 from web.views.schema import PREFIX, Input, inputs, parameters
 
 pages = Blueprint("inbox", __name__)
@@ -58,8 +61,7 @@ def changes() -> str:
         engine(),
         current_actor(),
         WantedJobs(state=inbox.WAITING),
-        after=read_moment("after"),
-        limit=PAGE + 1,
+        **read_window(WAITING, PAGE).reads,
         oldest_first=True,
     )
     now = [job["id"] for job in jobs]
@@ -77,16 +79,17 @@ def _is_id(text: str) -> bool:
 
 def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) -> dict[str, Any]:
     """What the page needs; `form` is the one sent for `subject`, with what is wrong with it."""
-    actor, after = current_actor(), read_moment("after")
-    found = inbox.waiting(engine(), actor, after=after, limit=PAGE + 1)
-    items, rest = found[:PAGE], found[PAGE:]
+    actor, window = current_actor(), read_window(WAITING, PAGE)
+    items, following = cut(inbox.waiting(engine(), actor, **window.reads), window)
+    beside = read_window(proposals_api.ORDER, PAGE, parameter="proposals")
+    proposed, more_proposals = cut(proposals.listing(engine(), actor, **beside.reads), beside)
     return {
         "items": [{"job": job, "effect": job["effect"], "inputs": offer_inputs(job)} for job in items],
-        "offers": offers.listing(engine(), actor),
-        "proposals": proposals.listing(engine(), actor),
+        **open_offers(),
+        "proposals": proposed,
+        "more_proposals": more_proposals,
         "shown": ",".join(job["id"] for job in items),
-        "after": request.args.get("after"),
-        "more": items[-1]["created_at"] if rest else None,
+        "following": following,
         "forms": {} if subject is None or form is None else {str(subject): form},
         "prices": {},
         **more,

@@ -8,18 +8,19 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import artifacts, ledger, listings, offers, reports
+from accountant import artifacts, ledger, listings, reports
 from accountant.artifacts import OVERSEERS
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, invalid
 from accountant.core.states import ENDED, JOB_STATES, STATES
 from web.api import outputs
-from web.api.bodies import read_choice, read_id, read_moment
-from web.api.jobs import card_response
+from web.api.bodies import read_choice, read_id
+from web.api.jobs import ORDER, card_response
+from web.api.paging import cut, read_window
 from web.app import engine
 from web.auth import current_actor
 from web.views.forms import Form
-from web.views.offers import of_job
+from web.views.offers import of_job, open_offers
 
 pages = Blueprint("jobs", __name__)
 
@@ -47,19 +48,15 @@ def listing() -> str:
         since=_day("since"),
         until=None if until is None else until + timedelta(days=1),
     )
-    found = listings.jobs(engine(), actor, wanted, after=_place(), limit=PAGE + 1)
-    kept: dict[str, Any] = {name: value for name, value in filters.items() if value}
-    last = found[PAGE - 1] if len(found) > PAGE else None
+    window = read_window(ORDER, PAGE)
+    found, following = cut(listings.jobs(engine(), actor, wanted, **window.reads), window)
     return render_template(
         "jobs.html",
-        jobs=found[:PAGE],
-        offers=offers.listing(engine(), actor) if "analyst" in actor.roles else [],
+        jobs=found,
+        following=following,
+        **open_offers(mine=True),
         filters=filters,
-        kept=kept,
-        more=None
-        if last is None
-        else url_for("jobs.listing", **kept, before=f"{last['created_at']}~{last['id']}"),
-        newest=url_for("jobs.listing", **kept) if request.args.get("before") else None,
+        kept={name: value for name, value in filters.items() if value},
         states=JOB_STATES,
         mechanisms=[each for each in mechanisms.MECHANISMS.values() if each.id in mechanisms.RUNNABLE],
         overseer=bool(actor.roles & OVERSEERS),
@@ -78,15 +75,6 @@ def _day(name: str) -> datetime | None:
     if found is None or not 1970 <= found.year <= 9000:
         raise invalid(name, repr(text[:40]), "a day, as 2026-01-31")
     return found
-
-
-def _place() -> listings.Place | None:
-    """Where the page before ended: a moment and a job's id."""
-    moment, _, job = request.args.get("before", "").partition("~")
-    if not moment:
-        return None
-    at = read_moment("before", moment)
-    return None if at is None else listings.Place(at, read_id(job))
 
 
 @pages.get("/job-states")

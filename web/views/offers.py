@@ -10,12 +10,22 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant import inbox, offers, reports
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
 from web.api.bodies import read, read_id
-from web.api.offers import Answer
+from web.api.offers import ORDER, Answer
+from web.api.paging import cut, read_window
 from web.app import engine
 from web.auth import current_actor
 from web.views.forms import sent
 
 pages = Blueprint("offers", __name__)
+
+PAGE = 20
+
+
+def open_offers(*, mine: bool = False) -> dict[str, Any]:
+    """Open offers for a page that shows them beside another list: `offers` in its address continues them."""
+    window = read_window(ORDER, PAGE, parameter="offers")
+    found, following = cut(offers.listing(engine(), current_actor(), mine=mine, **window.reads), window)
+    return {"offers": found, "more_offers": following}
 
 
 def of_job(job: UUID) -> dict[str, Any] | None:

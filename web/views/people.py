@@ -11,7 +11,9 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant import activity, people, registry, sign_ins
 from accountant.core.errors import Conflict, InvalidRequest
-from web.api.bodies import read_choice, read_count, read_id
+from web.api.bodies import read_choice, read_id
+from web.api.paging import cut, read_window
+from web.api.people import SIGN_INS, USERS
 from web.app import engine
 from web.auth import current_actor, needs_role
 from web.passwords import hash_password, new_password
@@ -20,7 +22,6 @@ from web.views.forms import Form, rejected
 pages = Blueprint("people", __name__)
 
 PAGE = 50
-_LARGEST = 2**63 - 1
 #: role -> what it may do, beside the box that gives it
 ROLES = {
     "steward": "registers datasets, sets allowances and policies, decides on requests",
@@ -39,21 +40,21 @@ def listing() -> str:
 
 
 def _listing(form: Form, once: dict[str, Any] | None = None) -> str:
-    state = read_choice("state", ("open", "closed"))
-    found = people.listing(
+    state, window = read_choice("state", ("open", "closed")), read_window(USERS, PAGE)
+    rows = people.listing(
         engine(),
         current_actor(),
         name=request.args.get("name", "").strip().lower(),
         role=read_choice("role", registry.ROLES),
         active=None if state is None else state == "open",
-        after=request.args.get("after") or None,
-        limit=PAGE,
+        **window.reads,
     )
+    found, following = cut(rows, window)
     filters = {each: request.args[each] for each in ("name", "role", "state") if request.args.get(each)}
     return render_template(
         "people.html",
         people=found,
-        following=found[-1]["name"] if len(found) == PAGE else None,
+        following=following,
         filters=filters,
         form=form,
         once=once,
@@ -201,17 +202,17 @@ def reset_password(name: str) -> BaseResponse:
 @needs_role(*activity.READERS)
 def log() -> str:
     """Tries to sign in, newest first."""
-    found = sign_ins.listing(
+    window = read_window(SIGN_INS, PAGE)
+    rows = sign_ins.listing(
         engine(),
         current_actor(),
         name=request.args.get("name") or None,
         outcome=read_choice("outcome", sign_ins.OUTCOMES),
         method=read_choice("method", sign_ins.METHODS),
-        before=read_count("before", None, high=_LARGEST),
-        limit=PAGE,
+        **window.reads,
     )
+    found, following = cut(rows, window)
     filters = {each: request.args[each] for each in ("name", "outcome", "method") if request.args.get(each)}
-    following = found[-1]["id"] if len(found) == PAGE else None
     return render_template(
         "sign_ins.html",
         tries=found,

@@ -6,6 +6,8 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant import uploads
 from accountant.core.errors import InvalidRequest, NoRoom, TooLarge, invalid
+from web.api.paging import cut, read_window
+from web.api.uploads import ORDER
 from web.app import engine, settings
 from web.auth import current_actor, needs_role
 from web.errors import status_of
@@ -13,6 +15,8 @@ from web.uploading import blocks, store
 from web.views.forms import Form, rejected
 
 pages = Blueprint("uploads", __name__)
+
+PAGE = 50
 
 
 @pages.get("/uploads")
@@ -57,5 +61,8 @@ def discard(sha256: str) -> BaseResponse:
 
 
 def _page(form: Form) -> str:
-    found = uploads.listing(engine(), store(), current_actor())
-    return render_template("uploads.html", uploads=found, form=form, most=settings().upload_bytes)
+    window = read_window(ORDER, PAGE)
+    rows = uploads.listing(engine(), store(), current_actor(), **window.reads)
+    found, following = cut(rows, window)
+    most = settings().upload_bytes
+    return render_template("uploads.html", uploads=found, following=following, form=form, most=most)

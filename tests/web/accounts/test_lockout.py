@@ -229,7 +229,7 @@ def test_the_log_is_for_auditors_and_administrators_in_pages_by_key(site):
         by_api(site, name)
     auditor = site.api("auditor")
     first = auditor.get(f"/sign-ins?name={name}&limit=2").json
-    second = auditor.get(f"/sign-ins?name={name}&limit=2&before={first['next']}").json
+    second = auditor.get(f"/sign-ins?name={name}&limit=2&cursor={first['next']}").json
     ids = [each["id"] for each in first["sign_ins"] + second["sign_ins"]]
     assert ids == sorted(ids, reverse=True)
     assert len(set(ids)) == 3

@@ -133,7 +133,7 @@ def test_accounts_in_pages_by_key_with_filters_in_the_address(site):
     api = site.api("administrator")
     first = api.get(f"/users?name={prefix}&limit=2").json
     assert [each["name"] for each in first["users"]] == [f"{prefix}-0", f"{prefix}-1"]
-    second = api.get(f"/users?name={prefix}&limit=2&after={first['next']}").json
+    second = api.get(f"/users?name={prefix}&limit=2&cursor={first['next']}").json
     assert [each["name"] for each in second["users"]] == [f"{prefix}-2"]
     assert second["next"] is None
     assert api.get(f"/users?name={prefix}&role=steward").json["users"] == []
@@ -205,7 +205,7 @@ def test_registrations_and_policies_are_in_the_log_without_addresses(site):
 def test_the_log_comes_in_pages_by_key(site):
     auditor = site.actor("auditor")
     first = activity.listing(site.engine, auditor, limit=2)
-    second = activity.listing(site.engine, auditor, limit=2, before=first[-1]["id"])
+    second = activity.listing(site.engine, auditor, limit=2, after=[first[-1]["id"]])
     ids = [each["id"] for each in first + second]
     assert ids == sorted(set(ids), reverse=True)
     assert len(ids) == 4

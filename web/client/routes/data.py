@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from web.client.errors import Json
-from web.client.transport import PAGE, Transport, document, given, part
+from web.client.transport import Transport, document, given, part
 
 _BLOCK_BYTES = 2**16
 
@@ -129,7 +129,7 @@ class DataRoutes(Transport):
 
     def uploads(self) -> list[Json]:
         """Files that are kept, with what was registered with them (stewards)."""
-        return self._list("/uploads", "uploads", params={"limit": PAGE})
+        return list(self._pages("/uploads", "uploads", {}))
 
     def uploaded(self, sha256: str) -> Json:
         """One file that is kept."""

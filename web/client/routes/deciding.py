@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from web.client.errors import Json
-from web.client.transport import PAGE, Key, Transport, given, part
+from web.client.transport import Transport, part
 
 
 class DecidingRoutes(Transport):
@@ -16,7 +16,7 @@ class DecidingRoutes(Transport):
 
     def proposals(self, state: str = "open") -> list[Json]:
         """What waits for a second steward, or proposals of another state."""
-        return self._list("/proposals", "proposals", params={"state": state})
+        return list(self._pages("/proposals", "proposals", {"state": state}))
 
     def proposal(self, proposal_id: str) -> Json:
         """One proposal."""
@@ -34,12 +34,11 @@ class DecidingRoutes(Transport):
 
     def inbox(self) -> Iterator[Json]:
         """Requests that await approval, oldest first, each with its `effect` (stewards)."""
-        key: Key = lambda last: {"after": last["created_at"]}  # noqa: E731
-        return self._pages("/inbox", "jobs", {}, key=key)
+        return self._pages("/inbox", "jobs", {})
 
     def offers(self, *, state: str | None = None, job: str | None = None) -> list[Json]:
         """Open offers, or those of a state or a job, newest first: to an analyst, their own."""
-        return self._list("/offers", "offers", params=given({"state": state, "job": job, "limit": PAGE}))
+        return list(self._pages("/offers", "offers", {"state": state, "job": job}))
 
     def offer(self, offer_id: str) -> Json:
         """One offer, with what accepting it would do now."""

@@ -36,7 +36,7 @@ class HookRoutes(Transport):
     def deliveries(self, hook_id: str) -> Iterator[Json]:
         """What was sent, newest first."""
         path = f"/webhooks/{part(hook_id)}/deliveries"
-        return self._pages(path, "deliveries", {}, key=lambda last: {"before": last["id"]})
+        return self._pages(path, "deliveries", {})
 
     def redeliver(self, hook_id: str, delivery_id: str) -> Json:
         """Send a message again, under the same id."""

@@ -2,10 +2,11 @@
 
 import uuid
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from web.client.errors import Json, RateLimited, ServiceUnavailable, Unreachable
-from web.client.transport import Transport, Writable, given, part
+from web.client.transport import PAGE, Transport, Writable, given, part
 
 
 class JobRoutes(Transport):
@@ -72,9 +73,9 @@ class JobRoutes(Transport):
     def artifacts(
         self, *, job: str | None = None, dataset: str | None = None, limit: int | None = None
     ) -> list[Json]:
-        """What jobs released besides texts, as far as you may see it, newest first."""
-        named = {"job": job, "dataset": dataset, "limit": limit}
-        return self._list("/artifacts", "artifacts", params=given(named))
+        """What jobs released besides texts, as far as you may see it, newest first: all, or `limit`."""
+        wanted = {"job": job, "dataset": dataset, "limit": limit and min(limit, PAGE)}
+        return list(islice(self._pages("/artifacts", "artifacts", wanted), limit))
 
     def save_artifact(self, sha256: str, file: Writable) -> None:
         """Write the bytes of an artifact to `file`; compare their SHA-256 before you use them."""

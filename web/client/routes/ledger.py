@@ -18,7 +18,7 @@ class LedgerRoutes(Transport):
     def whole_ledger(self, dataset: str) -> Iterator[Json]:
         """Every entry, newest first, read a page at a time (stewards and auditors)."""
         path = f"/datasets/{part(dataset)}/ledger"
-        return self._pages(path, "entries", {}, key=lambda last: {"before": last["seq"]})
+        return self._pages(path, "entries", {})
 
     def entry(self, dataset: str, seq: int) -> Json:
         """One entry as it is hashed, priced anew, with the balances after it."""
@@ -29,15 +29,15 @@ class LedgerRoutes(Transport):
 
         `wanted`: dataset, kind, actor, mechanism, job, since, until.
         """
-        return self._pages("/ledger", "entries", wanted, turn="before")
+        return self._pages("/ledger", "entries", wanted)
 
     def refusals(self, **wanted: Any) -> Iterator[Json]:
         """Refused requests, newest first. `wanted`: dataset, cap, analyst, mechanism."""
-        return self._pages("/refusals", "refusals", wanted, turn="before")
+        return self._pages("/refusals", "refusals", wanted)
 
     def activity(self, **wanted: Any) -> Iterator[Json]:
         """Who did what, newest first. `wanted`: what, actor, dataset, since, until."""
-        return self._pages("/activity", "activity", wanted, turn="before")
+        return self._pages("/activity", "activity", wanted)
 
     def report(self, dataset: str, *, public: bool = False) -> Json:
         """Everything that the printed report of a dataset says."""
@@ -46,7 +46,8 @@ class LedgerRoutes(Transport):
 
     def ex_post(self, dataset: str) -> Json:
         """What ex-post jobs really cost, {jobs, note} (stewards and auditors)."""
-        return self._json("GET", f"/datasets/{part(dataset)}/ex-post")
+        answers = list(self._answers(f"/datasets/{part(dataset)}/ex-post", {}))
+        return {"jobs": [row for each in answers for row in each["jobs"]], "note": answers[0]["note"]}
 
     def save_ledger(self, dataset: str, form: str, file: Writable, *, public: bool = False) -> None:
         """Write a dataset's ledger, `jsonl`, `csv` or `parquet`, to `file`; `public`: for publication."""
@@ -68,7 +69,7 @@ class LedgerRoutes(Transport):
 
     def all_checkpoints(self, *, dataset: str | None = None) -> Iterator[Json]:
         """Checkpoints of every dataset, newest first, each checked now: `problem` is None where one holds."""
-        return self._pages("/checkpoints", "checkpoints", {"dataset": dataset}, turn="before")
+        return self._pages("/checkpoints", "checkpoints", {"dataset": dataset})
 
     def keys(self) -> list[Json]:
         """The public keys that sign checkpoints, oldest first; no token is needed."""

@@ -32,7 +32,7 @@ class PeopleRoutes(Transport):
 
     def sign_ins(self, **wanted: Any) -> Iterator[Json]:
         """Tries to sign in, newest first. `wanted`: name, outcome, method."""
-        return self._pages("/sign-ins", "sign_ins", wanted, turn="before")
+        return self._pages("/sign-ins", "sign_ins", wanted)
 
     # --- tokens -------------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ class PeopleRoutes(Transport):
 
     def users(self) -> list[Json]:
         """All accounts, by name."""
-        return list(self._pages("/users", "users", {}, turn="after"))
+        return list(self._pages("/users", "users", {}))
 
     def user(self, name: str) -> Json:
         """One account, with its lock."""
