@@ -40,6 +40,9 @@ from accountant.ledger import Actor, Allowance, JobRequest
 from accountant.posting import LockedAccount
 from accountant.settings import Settings
 from benchmarks.admission import Ground, found_right
+from web.api.auditing import ACTIVITY, ENTRIES
+from web.api.jobs import ORDER as JOBS
+from web.api.paging import encoded
 
 YEAR = timedelta(days=365)
 BATCH = 256  # entries a statement: a row of balances is kept for each, as a service that runs keeps them
@@ -398,13 +401,12 @@ def write_logs(ground: Ground, size: Size) -> None:
 
 # --- one of each, for addresses -----------------------------------------------------------------
 
-_MOMENT = 'YYYY-MM-DD"T"HH24:MI:SS.US"%2B00:00"'
+_MOMENT = "to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"+00:00\"')"
 _DEEP = "FROM jobs WHERE state = 'succeeded' ORDER BY created_at OFFSET 40 LIMIT 1"
 _ONE = {
     "job": "SELECT j.id FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE d.name = 'data-0' AND "
     "j.state = 'succeeded' AND j.analyst_id = :analyst ORDER BY j.created_at LIMIT 1",
-    "before": f"SELECT to_char(created_at AT TIME ZONE 'UTC', '{_MOMENT}\"~\"') || id {_DEEP}",
-    "moment": f"SELECT to_char(created_at AT TIME ZONE 'UTC', '{_MOMENT}') {_DEEP}",
+    "moment": f"SELECT replace({_MOMENT}, '+', '%2B') {_DEEP}",
     "old": "SELECT to_char(min(created_at) + interval '5 days', 'YYYY-MM-DD') FROM jobs "
     "WHERE purpose = 'benchmark' AND state = 'cancelled'",
     "middle": "SELECT chain_seq / 2 FROM accounts a JOIN datasets d ON d.id = a.dataset_id "
@@ -418,6 +420,16 @@ _ONE = {
     "reference": "SELECT d.name || ':' || c.seq || ':' || c.key_id FROM checkpoints c JOIN datasets d "
     "ON d.id = c.dataset_id LIMIT 1",
 }
+#: Places deep in a list.
+_PLACES = {
+    "jobs_cursor": (JOBS, f"SELECT {_MOMENT}, id::text {_DEEP}"),
+    "acts_cursor": (ACTIVITY, f"SELECT {_MOMENT}, 0, id::text {_DEEP}"),
+    "entries_cursor": (
+        ENTRIES,
+        "SELECT d.name, chain_seq / 2 FROM accounts a JOIN datasets d ON d.id = a.dataset_id "
+        "WHERE d.name = 'data-0'",
+    ),
+}
 
 
 def things(ground: Ground) -> dict[str, str]:
@@ -427,6 +439,8 @@ def things(ground: Ground) -> dict[str, str]:
             name: str(one(connection, statement, analyst=ground.analyst.id))
             for name, statement in _ONE.items()
         }
+        for name, (order, statement) in _PLACES.items():
+            found[name] = encoded(order, list(connection.execute(text(statement)).one()))
     publish(ground, found["job"])
     return {**found, "dataset": ground.datasets[0], "model": ground.model, "person": "analyst",
             "rare": RARE, "early": "analyst-19"}  # fmt: skip

@@ -40,6 +40,7 @@ def test_an_offer_by_form_and_its_acceptance(site):
     assert "Accept the offer" in page
     assert "Accept the offer" not in steward.get(f"/jobs/{job_id}").text
     assert "offers a smaller job in place of" in analyst.get("/jobs").text
+    assert "offers a smaller job in place of" not in steward.get("/jobs").text, "not one's own"
     assert site.api("steward").get(f"{site.dataset}/ledger").json["entries"][0]["seq"] == before
     found = site.api("analyst").get(f"/offers?job={job_id}").json["offers"][0]
     assert f'id="offer-{found["id"]}"' in steward.get("/inbox").text

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -156,7 +157,6 @@ def test_each_paged_listing_is_walked_here(app):
     assert set(paged(app)) == set(ROWS), "say in ROWS how the listing gets a row"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", ROWS)
 def test_rows_that_come_meanwhile_hide_and_repeat_none(world, tmp_path, path):
     rows, (_, listing, _) = ROWS[path], paged(world.site.app)[path]
@@ -176,6 +176,43 @@ def test_rows_that_come_meanwhile_hide_and_repeat_none(world, tmp_path, path):
     assert [key for keys in walk(api, where, listing, 1) for key in keys] == [
         key for keys in walk(api, where, listing, 200) for key in keys
     ]
+
+
+# --- the same on pages --------------------------------------------------------------------------
+
+
+UUIDS = "([0-9a-f-]{36})"
+
+
+@pytest.mark.parametrize(
+    ("page", "reader", "link", "shown", "path", "member"),
+    [
+        ("/inbox", "steward", "Later requests", f'id="job-{UUIDS}"', "/inbox", "id"),
+        ("/inbox", "steward", "Older proposals", f'id="proposal-{UUIDS}"', "/proposals", "id"),
+        ("/inbox", "steward", "Older offers", f'id="offer-{UUIDS}"', "/offers", "id"),
+        ("/jobs", "analyst", "Older offers", f'href="/jobs/{UUIDS}#offer"', "/offers", "job"),
+        ("/uploads", "steward", "Older files", r"([0-9a-f]{64})\.\w+</code>", "/uploads", "sha256"),
+    ],
+)
+def test_a_page_that_is_cut_links_to_what_follows(
+    world, tmp_path, monkeypatch, page, reader, link, shown, path, member
+):
+    monkeypatch.setattr("web.views.uploads.PAGE", 20)
+    for _ in range(25):
+        ROWS[path].add(world, tmp_path)
+    browser, seen, address = world.site.pages(reader), [], page
+    while address:
+        text = browser.get(address).text
+        seen += re.findall(shown, text)
+        following = re.search(rf'href="([^"]+)" rel="next">{link}</a>', text)
+        address = unescape(following[1]) if following else ""
+    rows, cursor, listing = [], "", paged(world.site.app)[path][1]
+    while cursor is not None:
+        answer = world.site.api(reader).get(f"{path}?limit=200&cursor={cursor}").json
+        rows += [each[member] for each in answer[listing.name]]
+        cursor = answer["next"]
+    assert len(seen) > 20
+    assert seen == rows
 
 
 # --- cursors ------------------------------------------------------------------------------------
