@@ -179,16 +179,31 @@ def listing(
     limit: int = 50,
     after: paging.After = None,
 ) -> list[dict[str, Any]]:
-    """Artifacts that `viewer` may see, newest first."""
+    """Artifacts that `viewer` may see, newest first; `after` (job, name) continues a listing.
+
+    A key tells no time: when a job ended depends on the records that it read. Raises InvalidRequest for one
+    that names no artifact which `viewer` may see.
+    """
     query = _query(viewer)
     if job is not None:
         query = query.where(tables.artifacts.c.job_id == job)
     if dataset is not None:
         query = query.where(tables.datasets.c.name == dataset)
     table = tables.artifacts
-    query = paging.window(query, [table.c.created_at, table.c.job_id, table.c.name], limit, after)
     with engine.connect() as connection:
-        return [_view(dict(row._mapping), viewer) for row in connection.execute(query)]
+        place = None if after is None else _place(connection, viewer, *after)
+        window = paging.window(query, [table.c.created_at, table.c.job_id, table.c.name], limit, place)
+        return [_view(dict(row._mapping), viewer) for row in connection.execute(window)]
+
+
+def _place(connection: Connection, viewer: Viewer, job_id: UUID, name: str) -> Sequence[Any]:
+    """Where an artifact stands in the order of all; for one that is not visible as for none at all."""
+    table = tables.artifacts
+    named = _query(viewer).where(table.c.job_id == job_id, table.c.name == name)
+    row = connection.execute(named).one_or_none()
+    if row is None:
+        raise paging.unknown("artifact")
+    return (row.created_at, job_id, name)
 
 
 def find(engine: Engine, sha256: str, viewer: Viewer) -> Row[Any]:

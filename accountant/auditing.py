@@ -16,7 +16,7 @@ from accountant import paging, tables
 from accountant.artifacts import OVERSEERS
 from accountant.core.chain import opened
 from accountant.core.checkpoints import Key, key_id, read_checkpoint, read_keys
-from accountant.core.errors import NotFound, VerificationFailed, invalid
+from accountant.core.errors import NotFound, VerificationFailed
 from accountant.core.verification import read_document
 from accountant.requests import Actor
 
@@ -141,7 +141,7 @@ def _place_of_entry(connection: Connection, dataset: str, seq: int) -> Any:
     named = query.where(datasets.c.name == dataset, table.c.seq == seq)
     found = connection.execute(named).one_or_none()
     if found is None:
-        raise invalid("cursor", "names no entry", "`next` of an earlier answer of this listing")
+        raise paging.unknown("entry")
     return found
 
 
@@ -250,7 +250,7 @@ def checkpoints(
             query = query.where(table.c.dataset_id == dataset_id(connection, dataset))
         last = None if after is None else _named_checkpoint(connection, *after)
         if after is not None and last is None:
-            raise invalid("cursor", "names no checkpoint", "`next` of an earlier answer of this listing")
+            raise paging.unknown("checkpoint")
         place = None if last is None else [last.at, last.dataset_id, last.seq, last.key_id]
         rows = connection.execute(paging.window(query, key, limit, place))
         return [_checkpoint(row) for row in rows]

@@ -5,6 +5,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, literal, tuple_
 
+from accountant.core.errors import InvalidRequest, invalid
+
 #: The key of the last row of the page before; None: the first page.
 After = Sequence[Any] | None
 
@@ -23,3 +25,8 @@ def window(
         bound = tuple_(*(literal(value, column.type) for value, column in zip(after, key, strict=True)))
         query = query.where(place < bound if descending else place > bound)
     return query.order_by(*(column.desc() if descending else column.asc() for column in key)).limit(limit)
+
+
+def unknown(what: str) -> InvalidRequest:
+    """The error for an `after` that names a row, where there is no such row."""
+    return invalid("cursor", f"names no {what}", "`next` of an earlier answer of this listing")

@@ -30,7 +30,7 @@ from web.api.paging import Order, encoded
 
 @dataclass(frozen=True)
 class Rows:
-    """How a listing gets one row more, who reads it, and what narrows it to rows of the world at hand."""
+    """How a listing gets a row, who reads it (of those who may, who sees least), what narrows it to ours."""
 
     add: Callable[[World, Path], object]
     query: str = ""
@@ -70,9 +70,11 @@ def told(world: World) -> None:
 
 ROWS = {
     "/activity": Rows(lambda world, _: approved(world), "dataset={dataset}"),
-    "/artifacts": Rows(lambda world, folder: make_world(world.site, folder), "dataset={dataset}"),
+    "/artifacts": Rows(lambda world, folder: make_world(world.site, folder), reader="analyst"),
     "/checkpoints": Rows(lambda world, _: signed(world), "dataset={dataset}"),
-    "/corpora": Rows(lambda world, _: posted(world, "corpora", uri="/c.csv", statement="public")),
+    "/corpora": Rows(
+        lambda world, _: posted(world, "corpora", uri="/c.csv", statement="public"), reader="analyst"
+    ),
     "/datasets": Rows(lambda world, _: posted(world, "datasets", uri="/d.csv"), reader="analyst"),
     "/datasets/{name}/checkpoints": Rows(lambda world, _: signed(world)),
     "/datasets/{name}/ex-post": Rows(lambda world, _: settled(world.site, 10**9, "100")),
@@ -80,7 +82,9 @@ ROWS = {
     "/inbox": Rows(lambda world, _: world.job()),
     "/jobs": Rows(lambda world, _: world.job(), reader="analyst"),
     "/ledger": Rows(lambda world, _: world.site.bench.allow(), "dataset={dataset}"),
-    "/models": Rows(lambda world, _: posted(world, "models", path="/m", trained_on="public")),
+    "/models": Rows(
+        lambda world, _: posted(world, "models", path="/m", trained_on="public"), reader="analyst"
+    ),
     "/offers": Rows(lambda world, _: world.offer(), reader="analyst"),
     "/proposals": Rows(lambda world, _: world.proposal()),
     "/refusals": Rows(lambda world, _: refused(world), "dataset={dataset}"),
@@ -191,14 +195,16 @@ UUIDS = "([0-9a-f-]{36})"
         ("/inbox", "steward", "Older proposals", f'id="proposal-{UUIDS}"', "/proposals", "id"),
         ("/inbox", "steward", "Older offers", f'id="offer-{UUIDS}"', "/offers", "id"),
         ("/jobs", "analyst", "Older offers", f'href="/jobs/{UUIDS}#offer"', "/offers", "job"),
+        ("/artifacts", "analyst", "Older artifacts", 'title="([0-9a-f]{64})"', "/artifacts", "sha256"),
         ("/uploads", "steward", "Older files", r"([0-9a-f]{64})\.\w+</code>", "/uploads", "sha256"),
     ],
 )
 def test_a_page_that_is_cut_links_to_what_follows(
     world, tmp_path, monkeypatch, page, reader, link, shown, path, member
 ):
-    monkeypatch.setattr("web.views.uploads.PAGE", 20)
-    for _ in range(25):
+    for module in ("artifacts", "inbox", "offers", "uploads"):
+        monkeypatch.setattr(f"web.views.{module}.PAGE", 5)
+    for _ in range(7):
         ROWS[path].add(world, tmp_path)
     browser, seen, address = world.site.pages(reader), [], page
     while address:
@@ -211,7 +217,7 @@ def test_a_page_that_is_cut_links_to_what_follows(
         answer = world.site.api(reader).get(f"{path}?limit=200&cursor={cursor}").json
         rows += [each[member] for each in answer[listing.name]]
         cursor = answer["next"]
-    assert len(seen) > 20
+    assert len(seen) > 5
     assert seen == rows
 
 
@@ -285,6 +291,21 @@ def test_what_is_no_cursor_is_refused(world, cursor):
     for path, (route, _, _) in paged(world.site.app).items():
         api, where = reader_of(world, route), address(world, path)
         refused_cursor(api.get(f"{where}cursor={quote(cursor)}"))
+
+
+def test_a_cursor_tells_nothing_of_what_its_reader_may_not_see(world, tmp_path):
+    """Artifacts are ordered by when their jobs ended, which is no analyst's to know."""
+    for _ in range(3):
+        make_world(world.site, tmp_path)
+    first = world.site.api("analyst").get("/artifacts?limit=1").json
+    assert first["artifacts"][0]["created_at"] is None
+    assert not re.search(r"\d{4}-\d\d-\d\dT", base64.b64decode(first["next"] + "==", altchars=b"-_").decode())
+    order = paged(world.site.app)["/artifacts"][2]
+    stranger = world.site.api("analyst-stranger")
+    hidden = stranger.get(f"/artifacts?cursor={first['next']}")
+    none = stranger.get(f"/artifacts?cursor={encoded(order, [ID, 'counts'])}")
+    refused_cursor(hidden)
+    assert hidden.json == none.json
 
 
 # --- what is not paged --------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from datetime import datetime
 from uuid import UUID
 
 import fsspec
@@ -19,7 +18,7 @@ from web.app import engine
 from web.auth import current_actor
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-ORDER = Order("artifacts", (("created_at", datetime), ("job", UUID), ("name", str)))
+ORDER = Order("artifacts", (("job", UUID), ("name", str)))
 _SUFFIXES = {"application/json": "json", "application/x-safetensors": "safetensors", "text/html": "html"}
 
 

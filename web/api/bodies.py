@@ -150,7 +150,7 @@ def read_count(name: str, default: int | None, low: int = 1, high: int = MAX_PAG
     return int(text)
 
 
-def read_limit(default: int = 50) -> int:
+def read_limit(default: int) -> int:
     """How many rows a listing answers with."""
     return read_count("limit", default) or default
 

@@ -5,7 +5,8 @@ from flask_login import login_required
 
 from accountant import artifacts
 from accountant.core import mechanisms
-from web.api.artifacts import download
+from web.api.artifacts import ORDER, download
+from web.api.paging import cut, read_window
 from web.app import engine
 from web.auth import current_actor
 
@@ -19,7 +20,9 @@ PAGE = 100
 def listing() -> str:
     """Artifacts by job, newest first; the filter stands in the address."""
     dataset = request.args.get("dataset", "").strip() or None
-    found = artifacts.listing(engine(), current_actor(), dataset=dataset, limit=PAGE)
+    window = read_window(ORDER, PAGE)
+    rows = artifacts.listing(engine(), current_actor(), dataset=dataset, **window.reads)
+    found, following = cut(rows, window)
     jobs: dict[str, list[dict[str, object]]] = {}
     for each in found:
         jobs.setdefault(each["job"], []).append(each)
@@ -28,6 +31,7 @@ def listing() -> str:
         "artifacts.html",
         jobs=jobs,
         dataset=dataset,
+        following=following,
         reusable=reusable(),
         may_ask=bool(actor.roles & {"analyst", "steward"}),
     )
