@@ -137,6 +137,20 @@ def test_pages_follow_what_an_answer_says_comes_next(server: StandIn) -> None:
     assert all("dataset=reviews" in each[1] for each in server.requests)
 
 
+def test_lists_are_whole_or_as_long_as_asked(server: StandIn) -> None:
+    pages = [(200, {"artifacts": [{"id": n}], "next": more}) for n, more in ((1, "abc"), (2, None))]
+    server.answers += [*pages, pages[0]]
+    server.answers += [
+        (200, {"jobs": [{"job": n}], "next": more, "note": "they leak"})
+        for n, more in ((1, "abc"), (2, None))
+    ]
+    with Api(server.url) as client:
+        assert [each["id"] for each in client.artifacts()] == [1, 2]
+        assert [each["id"] for each in client.artifacts(limit=1)] == [1]
+        assert client.ex_post("reviews") == {"jobs": [{"job": 1}, {"job": 2}], "note": "they leak"}
+    assert len(server.requests) == 5
+
+
 def test_an_upload_is_sent_as_it_lies(server: StandIn, tmp_path: Path) -> None:
     file = tmp_path / "x.csv"
     file.write_bytes(b"text\n" + b"hello\n" * 100_000)
