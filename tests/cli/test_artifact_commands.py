@@ -19,11 +19,15 @@ def _at(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_artifacts_of_a_job_are_listed(exchequer: Run, server: StandIn) -> None:
-    server.answers = [(200, {"artifacts": [ROW]}), (200, {"artifacts": [ROW]}), (200, {"artifacts": []})]
+    server.answers = [
+        (200, {"artifacts": [ROW], "next": None}),
+        (200, {"artifacts": [ROW], "next": None}),
+        (200, {"artifacts": [], "next": None}),
+    ]
     result = exchequer("artifacts", "7")
     assert result.exit_code == 0
     assert SHA[:16] in result.stdout
-    assert server.requests[0][1] == "/api/v1/artifacts?job=7"
+    assert server.requests[0][1] == "/api/v1/artifacts?limit=200&job=7"
     assert json.loads(exchequer("artifacts", "--json").stdout) == [ROW]
     assert "no artifact" in exchequer("artifacts", "--dataset", "reviews").stdout
 

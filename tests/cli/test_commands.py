@@ -72,7 +72,7 @@ def test_login_keeps_a_token_for_this_server_only(
 ) -> None:
     monkeypatch.setenv("EXCHEQUER_PASSWORD", "open sesame")
     session = {"token": "t0ken", "name": "ada", "roles": ["analyst"], "expires_at": "tomorrow"}
-    server.answers += [(200, session), (200, {"datasets": []})]
+    server.answers += [(200, session), (200, {"datasets": [], "next": None})]
     found = exchequer("login", "--name", "ada", "--url", server.url + "/")
     assert found.exit_code == 0
     assert "t0ken" not in found.output
@@ -228,7 +228,7 @@ def test_a_policy_keeps_what_is_not_named(exchequer: Run, server: StandIn) -> No
 
 def test_a_file_appears_only_when_it_is_whole(exchequer: Run, server: StandIn, tmp_path: Path) -> None:
     target = tmp_path / "ledger.jsonl"
-    catalogue = (200, {"datasets": []})  # asked for names that are close
+    catalogue = (200, {"datasets": [], "next": None})  # asked for names that are close
     server.answers += [(404, {"detail": "no such dataset"}), catalogue, (200, b"{}\n")]
     assert exchequer("ledger", "export", "reviews", "-o", target).exit_code == 2
     assert list(tmp_path.glob("*ledger*")) == []

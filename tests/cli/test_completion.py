@@ -51,12 +51,12 @@ def test_commands_and_options(complete) -> None:
 
 
 def test_names_come_from_the_server(complete, server: StandIn) -> None:
-    catalogue = {"datasets": [{"name": name, "description": "x: y\x1b[2J"} for name in ("notes", "reviews")]}
-    server.answers.append((200, catalogue))
+    datasets = [{"name": name, "description": "x: y\x1b[2J"} for name in ("notes", "reviews")]
+    server.answers.append((200, {"datasets": datasets, "next": None}))
     assert complete("dataset", "show", "re") == ["reviews"]
     assert server.requests[-1][2]["Authorization"] == "Bearer t0ken"
     job = {"id": "0b5fb1a6", "state": "awaiting_approval", "mechanism": "noisy-count", "dataset": "reviews"}
-    server.answers.append((200, {"jobs": [job]}))
+    server.answers.append((200, {"jobs": [job], "next": None}))
     assert complete("approve", "") == ["0b5fb1a6"]
     assert "state=awaiting_approval" in server.requests[-1][1]
     assert complete("--profile", "w") == ["work"]

@@ -134,13 +134,13 @@ def test_wrong_fields_and_wrong_usage_as_json(exchequer: Run, server: StandIn, r
 
 def test_a_slip_in_a_name_is_told(exchequer: Run, server: StandIn) -> None:
     missing = (404, {"detail": "there is no dataset 'reveiws', or it is not yours to see"})
-    server.answers += [missing, (200, {"datasets": [{"name": "reviews"}, {"name": "notes"}]})]
+    server.answers += [missing, (200, {"datasets": [{"name": "reviews"}, {"name": "notes"}], "next": None})]
     found = exchequer("dataset", "show", "reveiws")
     assert found.exit_code == 2
     assert "Did you mean 'reviews'?" in found.stderr
-    server.answers += [missing, (200, {"datasets": [{"name": "notes"}]})]
+    server.answers += [missing, (200, {"datasets": [{"name": "notes"}], "next": None})]
     assert "exchequer dataset list" in exchequer("dataset", "show", "reveiws").stderr
-    server.answers += [missing, (200, {"datasets": [{"name": "reviews"}]})]
+    server.answers += [missing, (200, {"datasets": [{"name": "reviews"}], "next": None})]
     error = json.loads(exchequer("policy", "reveiws", "--json").stderr)["error"]
     assert error["near"] == ["reviews"]
 
@@ -253,7 +253,7 @@ def test_tables_fit_80_columns(exchequer: Run, server: StandIn) -> None:
         profiles.Profile("https://exchequer.example.org:8443", "somebody", "t", "2027-01-01T00:00:00")
     )
     for words, documents in answers:
-        server.answers += [(200, document) for document in documents]
+        server.answers += [(200, {**document, "next": None}) for document in documents]
         found = exchequer(*words, env={"COLUMNS": "80"})
         assert found.exit_code == 0
         for line in found.stdout.splitlines():

@@ -52,7 +52,7 @@ def test_a_kept_token_goes_to_its_own_server_only(
     exchequer: Run, server: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profiles.keep(Profile("https://elsewhere.example", "ada", "secret"))
-    server.answers.append((200, {"datasets": []}))
+    server.answers.append((200, {"datasets": [], "next": None}))
     monkeypatch.setenv("EXCHEQUER_URL", server.url)
     assert exchequer("dataset", "list").exit_code == 0
     assert sent(server) is None

@@ -172,7 +172,7 @@ def test_without_a_checkpoint_it_says_so(exchequer: Run, export: Path) -> None:
 
 def test_the_check_of_a_live_ledger_ends_with_1(exchequer: Run, server: StandIn, monkeypatch: Any) -> None:
     monkeypatch.setenv("EXCHEQUER_URL", server.url)
-    server.answers += [(200, {"datasets": [{"name": "a"}, {"name": "b"}]})]
+    server.answers += [(200, {"datasets": [{"name": "a"}, {"name": "b"}], "next": None})]
     server.answers += [(200, {"problems": []}), (200, {"problems": ["cached balances differ"]})]
     found = exchequer("ledger", "check", "--all")
     assert found.exit_code == 1
