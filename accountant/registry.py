@@ -88,30 +88,40 @@ def set_password(
     *,
     actor: Actor | None = None,
     expires: datetime | None = None,
-) -> None:
+    replaces: str | None = None,
+) -> bool:
     """Replace a password. Every session ends, and every token that a sign-in made.
 
     `expires`: the moment after which a one-time password is worth nothing; None: it is the person's own.
+    `replaces`: the hash that was compared with what its owner typed; where another stands by now, nothing
+    is done and the answer is False: who has the old password does not undo a reset.
     """
     users = tables.users
+    which = users.c.id == user_id
+    if replaces is not None:
+        which &= users.c.active & (users.c.password_hash == replaces)
     with engine.begin() as connection:
         name = connection.execute(
             update(users)
-            .where(users.c.id == user_id)
+            .where(which)
             .values(password_hash=password_hash, password_expires=expires)
             .returning(users.c.name)
-        ).scalar_one()
+        ).scalar_one_or_none()
+        if name is None:
+            return False
         sessions.end(connection, user_id)
         action = "password changed" if expires is None else "password reset"
         activity.record(connection, actor, action, "account", name)
+    return True
 
 
-def rehash_password(engine: Engine, user_id: UUID, old: str, new: str) -> None:
-    """Keep the same password under another hash, unless it was changed meanwhile; sessions go on."""
+def rehash_password(engine: Engine, user_id: UUID, old: str, new: str) -> Row[Any] | None:
+    """Keep the same password under another hash; sessions go on. None where it was changed meanwhile."""
     users = tables.users
     with engine.begin() as connection:
         same = (users.c.id == user_id) & (users.c.password_hash == old)
-        connection.execute(update(users).where(same).values(password_hash=new))
+        kept = update(users).where(same).values(password_hash=new).returning(*users.c)
+        return connection.execute(kept).one_or_none()
 
 
 def actor_of(user: Row[Any]) -> Actor:
@@ -131,6 +141,14 @@ def add_token(
     """A new API token: returned once, kept only as its SHA-256 (it is 256 random bits)."""
     with engine.begin() as connection:
         return new_token(connection, user_id, name, expires_at, scopes, by_sign_in)[1]
+
+
+def sign_in_token(engine: Engine, user: Row[Any], expires_at: datetime) -> str | None:
+    """A token with every scope, for signing in. None where the account is not as `user` was read."""
+    with engine.begin() as connection:
+        if not sessions.unchanged(connection, user):
+            return None
+        return new_token(connection, user.id, "sign-in", expires_at, SCOPES, True)[1]
 
 
 def new_token(

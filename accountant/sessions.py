@@ -28,21 +28,34 @@ class Origin:
     user_agent: str
 
 
-def start(engine: Engine, user_id: UUID, origin: Origin) -> str:
-    """A new session; the token is returned once."""
+def start(engine: Engine, user: Row[Any], origin: Origin) -> str | None:
+    """A new session; the token is returned once. None where the account is not as `user` was read."""
     token = secrets.token_urlsafe(32)
     with engine.begin() as connection:
+        if not unchanged(connection, user):
+            return None
         connection.execute(
             insert(sessions).values(
                 id=uuid4(),
                 token_sha256=_sha256(token),
-                user_id=user_id,
+                user_id=user.id,
                 method=origin.method,
                 address=origin.address,
                 user_agent=origin.user_agent,
             )
         )
     return token
+
+
+def unchanged(connection: Connection, user: Row[Any]) -> bool:
+    """Whether an account is open still, with the password that `user` was read with; it is held so.
+
+    Comparing a password takes a while. Who signs in in that time, over and over, must not be left with a
+    session that a new password or a closed account did not end.
+    """
+    same = users.c.password_hash.is_not_distinct_from(user.password_hash)
+    query = select(users.c.id).where(users.c.id == user.id, users.c.active, same)
+    return connection.execute(query.with_for_update(read=True)).one_or_none() is not None
 
 
 def find(

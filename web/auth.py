@@ -9,7 +9,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any, NoReturn, ParamSpec, TypeVar
-from urllib.parse import urlsplit
 
 from flask import Flask, Response, abort, g, redirect, request, session, url_for
 from flask_login import LoginManager, UserMixin, current_user, login_user, logout_user
@@ -66,7 +65,7 @@ def user_of_password(name: str, password: str, method: str, told: str = "signed 
     sign_ins.succeeded(engine(), name, user.id, came, told)
     better = rehashed(stored, password)
     if better is not None:
-        registry.rehash_password(engine(), user.id, stored, better)
+        return registry.rehash_password(engine(), user.id, stored, better) or user
     return user
 
 
@@ -115,12 +114,19 @@ class SignedIn(UserMixin):  # type: ignore[misc]
         return self.token
 
 
-def start_session(user: Any, method: str = "page") -> None:
-    """Sign a user in: a new session under a new token; what an earlier one held is forgotten."""
+def start_session(user: Any, method: str = "page") -> bool:
+    """Sign a user in: a new session under a new token; what an earlier one held is forgotten.
+
+    False where the account was closed, or got another password, since `user` was read.
+    """
     _end_this()
     session.clear()
+    token = sessions.start(engine(), user, origin(method))
+    if token is None:
+        return False
     session.permanent = True
-    login_user(SignedIn(user, sessions.start(engine(), user.id, origin(method))))
+    login_user(SignedIn(user, token))
+    return True
 
 
 def end_session() -> None:
@@ -171,10 +177,8 @@ def _unauthorized() -> BaseResponse:
 def local_path(address: str | None) -> str:
     """`address` where it is a path on this server, else the front page: no redirects elsewhere."""
     front = url_for("datasets.catalogue")
-    if not address or not address.startswith("/") or "\\" in address or not address.isprintable():
-        return front
-    parts = urlsplit(address)
-    return front if parts.scheme or parts.netloc or address.startswith("//") else address
+    begins = address is not None and address.startswith("/") and not address.startswith("//")
+    return address if address and begins and "\\" not in address and address.isprintable() else front
 
 
 def init_app(app: Flask) -> None:

@@ -11,7 +11,8 @@ def test_pages_ask_for_sign_in_and_go_on_to_where_one_wanted(site):
     answer = fresh.get(f"{site.dataset}?before=3")
     assert answer.status_code == 303
     assert "/sign-in?next=" in answer.headers["Location"]
-    assert browser.get("/sign-in?next=//elsewhere.example/").headers["Location"] == "/"
+    for elsewhere in ("//elsewhere.example/", "//[", "/\\elsewhere.example", "/%09/elsewhere.example", "x"):
+        assert browser.get(f"/sign-in?next={elsewhere}").headers["Location"] == "/"
     assert browser.get("/sign-in?next=/jobs").headers["Location"] == "/jobs"
     assert browser.get("/sign-in?next=https://elsewhere.example").headers["Location"] == "/"
 

@@ -75,7 +75,9 @@ def sign_in() -> tuple[Response, int]:
             "this is a one-time password: sign in on the page and choose one of your own first"
         )
     expires = datetime.now(UTC) + timedelta(days=TOKEN_DAYS)
-    token = registry.add_token(engine(), user.id, "sign-in", expires, by_sign_in=True)
+    token = registry.sign_in_token(engine(), user, expires)
+    if token is None:
+        abort(401)
     answer = {"token": token, "expires_at": expires.isoformat(), "name": user.name, "roles": user.roles}
     return jsonify(answer), 201
 
@@ -101,10 +103,13 @@ def me() -> Response:
 def change_password() -> Response:
     """Another password. Every session ends, and every token that a sign-in made, this one included."""
     actor, body = current_actor(), read(NewPassword)
-    if user_of_password(actor.name, body.current, "api", "password confirmed") is None:
-        raise invalid("current", "is not the password of this account", "the password that you sign in with")
+    wrong = invalid("current", "is not the password of this account", "the password that you sign in with")
+    user = user_of_password(actor.name, body.current, "api", "password confirmed")
+    if user is None:
+        raise wrong
     hashed = hash_password(body.new, actor.name, field="new")
-    registry.set_password(engine(), actor.id, hashed, actor=actor)
+    if not registry.set_password(engine(), actor.id, hashed, actor=actor, replaces=user.password_hash):
+        raise wrong
     return jsonify(name=actor.name)
 
 

@@ -1,12 +1,14 @@
 """One's own account: password, sessions, tokens, and who tried to sign in under one's name."""
 
+from typing import Any
+
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
 from flask_login import current_user, login_required
 from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant import people, registry, sessions, sign_ins
-from accountant.core.errors import FieldProblem, InvalidRequest
+from accountant.core.errors import FieldProblem, InvalidRequest, invalid
 from web.api.bodies import read_id
 from web.app import engine
 from web.auth import current_actor, session_limits, start_session, user_of_password
@@ -60,29 +62,39 @@ def change_password() -> BaseResponse:
     """Another password. All other sessions end; this one goes on under a new token."""
     actor = current_actor()
     try:
-        _check_current(actor.name)
+        confirmed = _confirmed(actor.name)
         new = request.form.get("new", "")
         if new != request.form.get("again", ""):
             raise InvalidRequest(
                 [FieldProblem("again", "is not the same as the new password", "the same again")]
             )
         hashed = hash_password(new, actor.name, field="new")
+        if not registry.set_password(
+            engine(), actor.id, hashed, actor=actor, replaces=confirmed.password_hash
+        ):
+            raise _not_yours()
     except InvalidRequest as error:
         return Response(_password(Form({}, error.problems)), 422)
     except TooManyRequests as error:
         page = _password(Form(general=f"{error.description}."))
         return Response(page, 429, {"Retry-After": str(error.retry_after)})
-    registry.set_password(engine(), actor.id, hashed, actor=actor)
     user = registry.find_user(engine(), user_id=actor.id)
-    start_session(user)
+    if user is None or not start_session(user):
+        return redirect(url_for("sign_in.form"), 303)
     flash("Your password is changed. You are signed out everywhere else.")
     return redirect(url_for("account.show"), 303)
 
 
-def _check_current(name: str) -> None:
-    if user_of_password(name, request.form.get("current", ""), "page", "password confirmed") is None:
-        problem = FieldProblem("current", "is not your password", "the one that you signed in with")
-        raise InvalidRequest([problem])
+def _confirmed(name: str) -> Any:
+    """The account, once its owner has typed its password."""
+    user = user_of_password(name, request.form.get("current", ""), "page", "password confirmed")
+    if user is None:
+        raise _not_yours()
+    return user
+
+
+def _not_yours() -> InvalidRequest:
+    return invalid("current", "is not your password", "the one that you signed in with")
 
 
 # --- tokens -------------------------------------------------------------------------------------

@@ -36,11 +36,10 @@ def submit() -> BaseResponse:
         detail = str(error.description)
         page = _form(Form({"name": name}, general=f"{detail[:1].upper()}{detail[1:]}."), wanted)
         return Response(page, 429, {"Retry-After": str(error.retry_after)})
-    if user is None:
+    if user is None or not start_session(user):
         return Response(
             _form(Form({"name": name}, general="The name or the password is wrong."), wanted), 401
         )
-    start_session(user)
     return redirect(local_path(wanted), 303)
 
 
@@ -66,7 +65,8 @@ def provider_return() -> BaseResponse:
         user = provider.finish()
     except provider.Refused as error:
         return Response(_form(Form(general=str(error)), wanted), 403)
-    start_session(user, "provider")
+    if user is None or not start_session(user, "provider"):
+        return Response(_form(Form(general="This account was closed meanwhile."), wanted), 403)
     return redirect(wanted, 303)
 
 

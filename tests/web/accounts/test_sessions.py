@@ -5,6 +5,7 @@ from sqlalchemy import text
 
 from accountant import people, registry
 from tests.web.browsers import PASSWORD, Pages
+from web.passwords import hash_password
 
 NEW = "another passphrase altogether"
 
@@ -236,3 +237,73 @@ def test_passwords_and_accounts_at_a_provider(site):
     assert answer.status_code == 409
     assert "https://issuer.example" in answer.json["detail"]
     assert registry.find_user(site.engine, name=name).password_hash is None
+
+
+@pytest.fixture
+def meanwhile(site, monkeypatch):
+    """Something that happens while a password is compared: after its hash was read, before the answer."""
+    from web import auth
+
+    verify = auth.verify_password
+
+    def during(act):
+        def slow(stored, password):
+            monkeypatch.setattr(auth, "verify_password", verify)
+            act()
+            return verify(stored, password)
+
+        monkeypatch.setattr(auth, "verify_password", slow)
+
+    return during
+
+
+@pytest.mark.parametrize("way", ["page", "api"])
+@pytest.mark.parametrize("act", ["reset", "closed"])
+def test_a_password_that_is_being_checked_opens_nothing_once_it_is_another(site, meanwhile, way, act):
+    who = f"analyst-{act}-{way}"
+    name, administrator = site.actor(who).name, site.actor("administrator")
+
+    def taken_away():
+        if act == "reset":
+            people.reset_password(site.engine, administrator, name, site.password_hash[:-2] + "xx")
+        else:
+            people.deactivate(site.engine, administrator, name)
+
+    meanwhile(taken_away)
+    if way == "page":
+        browser = Pages(site.app)
+        assert browser.sign_in(name).status_code == 401
+        kept = sessions_and_tokens(site, name)
+    else:
+        answer = site.app.test_client().post("/api/v1/session", json={"name": name, "password": PASSWORD})
+        assert answer.status_code == 401
+        kept = sessions_and_tokens(site, name)
+    assert kept == 0
+
+
+def sessions_and_tokens(site, name):
+    query = (
+        "SELECT (SELECT count(*) FROM sessions s WHERE s.user_id = u.id AND ended_at IS NULL) + "
+        "(SELECT count(*) FROM api_tokens t WHERE t.user_id = u.id AND revoked_at IS NULL) "
+        "FROM users u WHERE name = :name"
+    )
+    with site.engine.connect() as connection:
+        return connection.execute(text(query), {"name": name}).scalar_one()
+
+
+@pytest.mark.parametrize("way", ["page", "api"])
+def test_whoever_is_changing_a_password_does_not_undo_its_reset(site, meanwhile, way):
+    """Somebody who has the old password must not keep the account by changing it at that moment."""
+    who = f"analyst-undo-{way}"
+    name = site.actor(who).name
+    reset = hash_password("what the administrator made")
+    browser, program = site.pages(who), site.api(who)
+    token = browser.token("/account/password")
+    meanwhile(lambda: people.reset_password(site.engine, site.actor("administrator"), name, reset))
+    if way == "page":
+        typed = {"csrf_token": token, "current": PASSWORD, "new": NEW, "again": NEW}
+        answer = browser.client.post("/account/password", data=typed)
+    else:
+        answer = program.post("/me/password", {"current": PASSWORD, "new": NEW})
+    assert answer.status_code == 422, answer.text
+    assert registry.find_user(site.engine, name=name).password_hash == reset
