@@ -59,6 +59,8 @@ def main() -> None:
         port=settings.port,
         threads=THREADS,
         ident=None,
+        # waitress takes them away unasked; the application looks at as many as it is told to trust.
+        clear_untrusted_proxy_headers=not settings.trusted_proxies,
         # Twice what the application accepts, so that it is the application that explains the limit.
         max_request_body_size=2 * MAX_BODY_BYTES,
     )

@@ -2,10 +2,13 @@
 
 import re
 
+import httpx
 import pytest
 from flask import Flask
+from sqlalchemy import text
 
 from tests.web.browsers import Pages
+from tests.web.serving import serving
 
 pytestmark = pytest.mark.slow
 
@@ -133,3 +136,20 @@ def test_behind_a_proxy_that_is_trusted_tls_is_seen(site, tmp_path):
         app = create_app(Settings(home=tmp_path, DATABASE_URL=url, trusted_proxies=hops))
         answer = app.test_client().get("/sign-in", headers=claimed)
         assert ("Secure" in answer.headers["Set-Cookie"]) == bool(hops)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("gunicorn", "hops"), [(False, 0), (False, 1), (True, 1)])
+def test_so_it_is_under_the_servers_that_people_run(site, tmp_path, gunicorn, hops):
+    """A server below the application may take these headers away before it sees them."""
+    url = site.engine.url.render_as_string(hide_password=False)
+    claimed = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9"}
+    form = {"name": f"nobody-{gunicorn}-{hops}".lower(), "password": "certainly not the password"}
+    with serving(url, tmp_path, gunicorn=gunicorn, trusted_proxies=hops) as server:
+        answer = httpx.get(f"{server.url}/sign-in", headers=claimed)
+        assert ("secure" in answer.headers["Set-Cookie"].lower()) == bool(hops)
+        httpx.post(f"{server.url}/api/v1/session", json=form, headers=claimed)
+    query = text("SELECT address FROM sign_ins WHERE name = :name")
+    with site.engine.connect() as connection:
+        came = connection.execute(query, {"name": form["name"]}).scalar_one()
+    assert came == ("203.0.113.9" if hops else "127.0.0.1")
