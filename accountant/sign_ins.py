@@ -91,6 +91,22 @@ def log(engine: Engine, name: str, user_id: UUID | None, origin: Origin, outcome
         _add(connection, name, user_id, origin, outcome)
 
 
+def log_return(engine: Engine, origin: Origin) -> None:
+    """Note a way back from the provider that led nowhere, as long as the address may fail at all.
+
+    Anybody can go that way without having been at the provider, as often as they like.
+    """
+    key = _address_key(origin.address)
+    with engine.begin() as connection:
+        row = _held(connection, key)
+        now = connection.execute(select(func.clock_timestamp())).scalar_one()
+        if _address_wait(row, now) is not None:
+            _log_refusal(connection, [row], "", origin)
+            return
+        connection.execute(update(limits).where(limits.c.key == key).values(**_after_address(row, now)))
+        _add(connection, "", None, origin, "provider refused")
+
+
 def clear(connection: Connection, name: str) -> None:
     """Forget the failures of a name."""
     values = {"failures": 0, "locked_until": None, "refusal_logged": False}

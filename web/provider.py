@@ -149,13 +149,14 @@ def _claims() -> Mapping[str, Any]:
         ValueError,
         KeyError,
     ) as error:
-        sign_ins.log(engine(), "", None, origin("provider"), "provider refused")
+        sign_ins.log_return(engine(), origin("provider"))
         raise _unreachable(error) from None
     return claims
 
 
 def _unreachable(error: Exception) -> Refused:
-    current_app.logger.warning("sign-in at the provider: %s: %s", type(error).__name__, str(error)[:300])
+    # Quoted: some of it comes from the address, and must not look like a line of its own.
+    current_app.logger.warning("sign-in at the provider: %s: %r", type(error).__name__, str(error)[:300])
     return Refused(
         f"Signing in with {settings().oidc_name} did not work. Try again; if it goes on, tell an "
         "administrator: the log of this service says why."

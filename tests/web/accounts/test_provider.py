@@ -9,7 +9,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from accountant import people, registry
+from accountant import people, registry, sign_ins
 from accountant.settings import Settings
 from tests.web.accounts.oidc_provider import CLIENT_ID, CLIENT_SECRET
 from tests.web.browsers import Api, Pages
@@ -212,6 +212,28 @@ def test_what_the_provider_refuses_is_said_plainly(app):
     assert answer.status_code == 403
     assert "did not work" in answer.text
     assert "<b>no</b>" not in answer.text
+
+
+def test_nobody_fills_the_log_by_coming_back_from_nowhere(app, engine):
+    """The log of sign-ins is append-only: it must not grow as fast as somebody can ask."""
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM sign_in_limits"))
+        before = connection.execute(text("SELECT count(*) FROM sign_ins")).scalar_one()
+    browser = Pages(app)
+    for _ in range(sign_ins.ADDRESS_FAILURES + 20):
+        assert browser.get("/sign-in/provider/return?state=x&code=y").status_code == 403
+    with engine.begin() as connection:
+        after = connection.execute(text("SELECT count(*) FROM sign_ins")).scalar_one()
+        connection.execute(text("DELETE FROM sign_in_limits"))
+    assert after - before == sign_ins.ADDRESS_FAILURES + 1  # each, and once that there were too many
+
+
+def test_an_address_writes_no_line_of_its_own_into_the_log(app, caplog):
+    forged = "no%0A2031-01-01 00:00:00 INFO web: administrator signed in"
+    Pages(app).get(f"/sign-in/provider/return?error=x&error_description={forged}")
+    told = [each.getMessage() for each in caplog.records if "provider" in each.getMessage()]
+    assert told
+    assert all(each.isprintable() for each in told)
 
 
 def test_a_provider_that_is_away_leaves_local_accounts(provider, database_url, tmp_path):
