@@ -374,6 +374,24 @@ def test_our_own_addresses_in_the_environment_replace_nothing(settings: Settings
     assert {p.name for p in up(same, ()).processes} == set(SERVERS)
 
 
+def test_every_setting_reaches_the_processes_as_it_is(tmp_path: Path) -> None:
+    """Secrets and tables too: what is printed of them is not what they are."""
+    stated = {
+        "oidc_issuer": "https://login.example.org",
+        "oidc_client_id": "exchequer",
+        "oidc_client_secret": "a secret",
+        "oidc_roles": {"privacy-team": "steward", "it's": "analyst"},
+    }
+    settings = make_settings(tmp_path / "home", **stated)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in local.environment(settings).items():
+            patch.setenv(name, value)
+        again = Settings()
+    assert again.oidc_roles == settings.oidc_roles
+    assert again.oidc_client_secret == settings.oidc_client_secret
+    assert again.model_dump(include=set(stated)) == settings.model_dump(include=set(stated))
+
+
 def test_a_reused_pid_is_left_alone(settings: Settings) -> None:
     with subprocess.Popen(["sleep", "600"]) as stranger:
         up(settings, ())

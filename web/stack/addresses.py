@@ -1,12 +1,16 @@
 """Folders, sockets and environment variables of a home: the same for whoever computes them."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
 import stat
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from pydantic import SecretStr
 
 from accountant.settings import Settings
 from web.stack.processes import StackError
@@ -28,12 +32,19 @@ def environment(settings: Settings) -> dict[str, str]:
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
         if value is not None:
-            variables[str(info.validation_alias or f"EXCHEQUER_{name.upper()}")] = str(value)
+            variables[str(info.validation_alias or f"EXCHEQUER_{name.upper()}")] = _spelled(value)
     variables["EXCHEQUER_HOME"] = str(home)
     if variables.setdefault("DATABASE_URL", database_url(home)) == database_url(home):
         variables["DATABASE_OWNER_URL"] = owner_url(home)
     variables.setdefault("BROKER_URL", broker_url(home))
     return variables
+
+
+def _spelled(value: Any) -> str:
+    """A setting as the environment spells it: a secret as it is, a table as JSON."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 def page_address(settings: Settings) -> str:
