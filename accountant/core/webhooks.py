@@ -94,6 +94,9 @@ def may_reach(address: Address, allowed: Iterable[Network] = ()) -> bool:
             return may_reach(inner, allowed)
         if address.teredo is not None or address.scope_id is not None:
             return False
+        # Site-local, given up for fc00::/7 (RFC 3879): networks have it yet, and Python calls it global.
+        if address.is_site_local and not any(address in network for network in allowed):
+            return False
     if any(address in network for network in _METADATA):
         return False
     if any(address in network for network in allowed):

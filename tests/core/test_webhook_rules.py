@@ -43,6 +43,8 @@ INSIDE = [
     "64:ff9b::7f00:1",  # NAT64
     "64:ff9b::a9fe:a9fe",
     "2001:0:7f00:1::",  # Teredo
+    "fec0::1",  # site-local, deprecated and still inside
+    "feff:ffff::1",
 ]
 
 
