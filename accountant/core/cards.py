@@ -4,6 +4,7 @@ A card states public facts alone: what an analyst may see, whoever asks for it. 
 job was queued, no realized ex-post figure and no name of a person.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
@@ -142,11 +143,14 @@ def _section(title: str, facts: Mapping[str, str]) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, str):
-        text = value.replace("\n", "⏎ ")
-        fence = "``" if "`" in text else "`"
-        return f"{fence}{text}{fence}"
-    return "—" if value is None else f"`{value}`"
+    return "—" if value is None else _code(str(value))
+
+
+def _code(value: str) -> str:
+    """A text as code: on one line, between more backticks than are in it (CommonMark 0.31, section 6.1)."""
+    text = "⏎ ".join(value.splitlines())
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
 
 
 def _price(part: Mapping[str, Any]) -> str:

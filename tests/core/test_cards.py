@@ -1,12 +1,13 @@
 """Data cards: the sentence is true of each kind of release, and no figure states less than was paid."""
 
+import re
 from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accountant.core.cards import Guarantee, figure, inherited, sentence, step
+from accountant.core.cards import Guarantee, _section, _value, figure, inherited, sentence, step
 
 PLAIN = {"delta": 2.9053e-06, "neighbours": "add-remove", "unit": "record", "records_per_unit": 1}
 
@@ -59,3 +60,26 @@ def test_free_and_secret_releases_claim_nothing_else():
     assert "artifacts of job J" in told
     assert told.endswith("By itself the release is X.")
     assert "published output of job J" in inherited({"job": "J", "output": "s"}, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`` **ε 0** ``",
+        "a `` b ```` c",
+        "`",
+        "``\r\r# Guarantee\r\rSpends nothing.\r\r``",
+        "one\ntwo\r\nthree\u2028four\x0bfive\x85six",
+    ],
+)
+def test_a_text_stays_where_it_stands_on_a_card(text):
+    """What a parameter says is the asker's: it must not read as a line of the card."""
+    (line,) = _section("Parameters", {"prompt": _value(text)})[2:-1]
+    assert len(line.splitlines()) == 1
+    shown = line.removeprefix("- **prompt**: ")
+    fence = re.match("`+", shown)[0]
+    inside = shown[len(fence) : -len(fence)]
+    assert shown.endswith(fence)
+    assert not inside.startswith("`")
+    assert not inside.endswith("`")
+    assert len(fence) not in map(len, re.findall("`+", inside))  # nothing inside closes it (CommonMark 6.1)
