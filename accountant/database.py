@@ -29,6 +29,7 @@ def connect(url: str, pool_size: int = 10, wait_seconds: float = 30.0) -> Engine
     engine = create_engine(
         url,
         isolation_level="READ COMMITTED",
+        hide_parameters=True,  # errors end in logs
         pool_size=pool_size,
         pool_timeout=wait_seconds,
         max_overflow=pool_size,
@@ -65,7 +66,7 @@ def engine_for(url: str) -> Engine:
 
 def unpooled(url: str) -> Engine:
     """An engine that keeps no connection open: for a process that forks others, which would share it."""
-    return create_engine(url, isolation_level="READ COMMITTED", poolclass=NullPool)
+    return create_engine(url, isolation_level="READ COMMITTED", hide_parameters=True, poolclass=NullPool)
 
 
 def migrate(url: str, application_url: str | None = None) -> None:

@@ -191,16 +191,20 @@ def _name_key(name: str) -> str:
 
 
 def _address_key(address: str) -> str:
-    """IPv4 by address; IPv6 by network, of which one customer has all."""
+    return f"address:{customer(address)}"
+
+
+def customer(address: str) -> str:
+    """Whose address it is, as far as can be told: IPv4 by address; IPv6 by network, as one has it all."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
-        return "address:unknown"
+        return "unknown"
     if found.version == 6:
         if found.ipv4_mapped is not None:
-            return f"address:{found.ipv4_mapped}"
-        return f"address:{ipaddress.ip_network((found, 64), strict=False)}"
-    return f"address:{found}"
+            return str(found.ipv4_mapped)
+        return str(ipaddress.ip_network((int(found), 64), strict=False))
+    return str(found)
 
 
 # --- the log ------------------------------------------------------------------------------------

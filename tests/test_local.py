@@ -499,3 +499,7 @@ def test_compose_has_no_password_of_its_own() -> None:
         if "PASSWORD" in name or "AUTH" in name
     ]
     assert all(value.startswith("${") for value in passwords)
+    web = services["web"]["environment"]  # a setting that the file does not hand on has no effect there
+    assert web == services["relay"]["environment"] | {
+        "EXCHEQUER_TRUSTED_PROXIES": "${EXCHEQUER_TRUSTED_PROXIES:-0}"
+    }

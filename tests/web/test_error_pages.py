@@ -2,6 +2,8 @@
 
 import pytest
 from flask import Flask
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from accountant.core.errors import Conflict, InvalidRequest, NoRoom, NotFound, NotPermitted, TooLarge, invalid
 from accountant.settings import Settings
@@ -61,3 +63,10 @@ def test_a_page_that_is_not_there_and_one_that_is_not_for_oneself(site):
     pages = site.pages("analyst")
     assert "Look for it in a list." in pages.get("/nothing").text
     assert "an administrator can change them" in pages.get("/inbox").text
+
+
+def test_an_error_of_the_database_repeats_no_value(engine):
+    """It ends in a log with its statement; what people wrote, and what was kept of it, does not."""
+    with engine.connect() as connection, pytest.raises(DBAPIError) as raised:
+        connection.execute(text("SELECT 1 / (length(:v) - length(:v))"), {"v": "what somebody wrote"})
+    assert "what somebody wrote" not in str(raised.value)

@@ -428,6 +428,8 @@ def test_an_address_is_what_trusted_proxies_say_and_nobody_else(database_url, tm
         200,
         429,
     ]
+    one_network = [asked(trusting, each) for each in ("2001:db8:7::1", "2001:db8:7::2", "2001:db8:7:1::1")]
+    assert one_network == [200, 429, 200]  # of IPv6 one customer has a /64, addresses without end
     open_one = limited(database_url, tmp_path, requests_per_address=1)
     assert [asked(open_one, "192.0.2.3"), asked(open_one, "192.0.2.4")] == [200, 429]
 

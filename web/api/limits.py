@@ -20,6 +20,7 @@ from limits.storage import MemoryStorage, RedisStorage, Storage
 from limits.strategies import FixedWindowRateLimiter
 from werkzeug.exceptions import TooManyRequests
 
+from accountant import sign_ins
 from accountant.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -113,4 +114,4 @@ def tell(response: Response) -> Response:
 
 def address() -> str:
     """Who is asking, by address: the proxy's word for it where `proxies` are trusted."""
-    return request.remote_addr or "unknown"
+    return sign_ins.customer(request.remote_addr or "")
