@@ -50,14 +50,18 @@ class _Connection(http.client.HTTPConnection):
         self._target, self._found = target, found
 
     def connect(self) -> None:
-        raw = self._reach()
-        self.sock = raw
-        # A receiver that sends a byte now and then never meets a timeout of its own.
-        self.watch = threading.Timer(ATTEMPT_SECONDS, _cut, [raw])
+        self.sock = self._reach()
+        if self._target.scheme == "https":
+            self.sock = ssl.create_default_context().wrap_socket(
+                self.sock, server_hostname=self._target.host, do_handshake_on_connect=False
+            )
+        # A receiver that sends a byte now and then never meets a timeout of its own. Cut is the socket as TLS
+        # has wrapped it: the one before holds no connection any more.
+        self.watch = threading.Timer(ATTEMPT_SECONDS, _cut, [self.sock])
         self.watch.daemon = True
         self.watch.start()
-        if self._target.scheme == "https":
-            self.sock = ssl.create_default_context().wrap_socket(raw, server_hostname=self._target.host)
+        if isinstance(self.sock, ssl.SSLSocket):
+            self.sock.do_handshake()
 
     def _reach(self) -> socket.socket:
         """A connection to the first address that takes one."""
@@ -76,7 +80,7 @@ class _Connection(http.client.HTTPConnection):
 
 def _cut(connection: socket.socket) -> None:
     with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # of TLS too: its own would read on in the clear
 
 
 def addresses(target: Target, allowed: Sequence[Network]) -> list[str]:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -14,11 +15,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy import text
 
 from accountant import checkpoints, hooks, ledger, proposals, registry
@@ -438,6 +444,55 @@ def test_a_receiver_that_takes_its_time_is_left(receiver, monkeypatch, path):
     outcome = post(receiver.url + path, b"{}", {}, networks(LOOPBACK))
     assert outcome.status is None
     assert outcome.problem
+
+
+@pytest.fixture
+def dripping(tmp_path, monkeypatch) -> Iterator[str]:
+    """The address of a receiver behind TLS, trusted here, that sends a byte of its answer now and then."""
+    key, written = ec.generate_private_key(ec.SECP256R1()), tmp_path / "receiver.pem"
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    certificate = made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    written.write_bytes(private + certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", str(written))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(written)
+    stop = threading.Event()
+
+    def serve() -> None:
+        with suppress(OSError):
+            taken, _ = listening.accept()
+            with context.wrap_socket(taken, server_side=True) as secured:
+                secured.sendall(b"HTTP/1.1 2")
+                while not stop.wait(0.1):
+                    secured.sendall(b"0")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"https://localhost:{listening.getsockname()[1]}/drip"
+        stop.set()
+    thread.join(10)
+
+
+def test_tls_gives_a_receiver_no_more_time(dripping, monkeypatch):
+    """Who holds a sender's thread for as long as they like holds up everybody's messages."""
+    monkeypatch.setattr(sending, "ATTEMPT_SECONDS", 1.0)
+    came = []
+    thread = threading.Thread(
+        target=lambda: came.append(post(dripping, b"{}", {}, networks(LOOPBACK))), daemon=True
+    )
+    thread.start()
+    thread.join(30)  # left to itself it would take hours
+    (outcome,) = came
+    assert outcome.status is None
+    assert "could not be reached" in outcome.problem or "TLS" in outcome.problem
 
 
 def test_an_answer_without_end_is_not_read(receiver):
