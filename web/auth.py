@@ -198,10 +198,7 @@ def authenticate_token() -> None:
 
     A token may do no more than its owner's roles allow now, and of that what its scopes name.
     """
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    user = None
-    if scheme.lower() == "bearer" and token.isascii():
-        user = registry.user_of_token(engine(), token.strip())
+    user = _owner_of_token()
     if user is None:
         abort(401)
     needed = scopes.needed(request.endpoint or "", request.method)
@@ -211,6 +208,21 @@ def authenticate_token() -> None:
             f"this token's scopes are {', '.join(user.scopes)}; this needs {', '.join(needed)}"
         )
     g.actor, g.scopes, g.token_id = registry.actor_of(user), tuple(user.scopes), user.token_id
+
+
+def _owner_of_token() -> Any | None:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.isascii():
+        return None
+    return registry.user_of_token(engine(), token.strip())
+
+
+def roles_of_sender() -> frozenset[str]:
+    """The roles of whoever sends this request, by token or by session; none of a stranger."""
+    owner = _owner_of_token()
+    if owner is not None:
+        return frozenset(owner.roles)
+    return current_user.actor.roles if current_user.is_authenticated else frozenset()
 
 
 def current_actor() -> Actor:

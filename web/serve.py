@@ -3,14 +3,18 @@
 import copy
 import gc
 import logging
+from collections.abc import Mapping
 from typing import Any
 
+from flask import Flask
 from waitress import serve
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser
 
+from accountant.database import UNAVAILABLE
 from accountant.settings import load
 from web.app import MAX_BODY_BYTES, create_app
+from web.auth import roles_of_sender
 from web.uploading import FORM_BYTES
 
 THREADS = 16
@@ -19,23 +23,37 @@ THREADS = 16
 UPLOAD_PATHS = ("/uploads", "/api/v1/uploads")
 
 
-def parser(upload_bytes: int) -> type[HTTPRequestParser]:
-    """A parser that takes large bodies at UPLOAD_PATHS alone, and there from no stranger."""
+def parser(app: Flask, upload_bytes: int) -> type[HTTPRequestParser]:
+    """A parser that takes large bodies at UPLOAD_PATHS alone, and there from stewards alone."""
 
     class Parser(HTTPRequestParser):  # type: ignore[misc]
         adj: Any
         content_length: int
+        chunked: bool
 
         def parse_header(self, header_plus: bytes) -> None:
             super().parse_header(header_plus)
             known = "AUTHORIZATION" in self.headers or "COOKIE" in self.headers
-            if known and self.command == "POST" and self.path in UPLOAD_PATHS:
-                self.adj = _with_body(self.adj, upload_bytes + 2 * FORM_BYTES)
+            large = self.chunked or self.content_length >= self.adj.max_request_body_size
+            if known and large and self.command == "POST" and self.path in UPLOAD_PATHS:
+                if _from_steward(app, self.headers):
+                    self.adj = _with_body(self.adj, upload_bytes + 2 * FORM_BYTES)
                 if self.content_length >= self.adj.max_request_body_size:
-                    # Not read at all: the application explains the limit, by the length that is stated.
+                    # Not read at all: the application explains the limit, by the length that is stated, or
+                    # who may send a file.
                     self.content_length, self.body_rcv, self.connection_close = 0, None, True
 
     return Parser
+
+
+def _from_steward(app: Flask, headers: Mapping[str, str]) -> bool:
+    """Whether a cookie or a token is a steward's; while the database is away it is nobody's."""
+    named = {each: headers[each.upper()] for each in ("Authorization", "Cookie") if each.upper() in headers}
+    with app.test_request_context(headers=named):
+        try:
+            return "steward" in roles_of_sender()
+        except UNAVAILABLE:
+            return False
 
 
 def _with_body(adjustments: Any, most: int) -> Any:
@@ -48,8 +66,8 @@ def main() -> None:
     """Serve until the process is told to end."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = load()
-    HTTPChannel.parser_class = parser(settings.upload_bytes)
     app = create_app(settings)
+    HTTPChannel.parser_class = parser(app, settings.upload_bytes)
     # What is loaded by now stays: without this a full collection goes through it all, a pause of 150 ms.
     gc.collect()
     gc.freeze()

@@ -516,3 +516,32 @@ def test_how_a_file_is_cut_into_blocks_changes_nothing(size):
                 return str(error)
 
         assert outcome(size) == outcome(len(content) or 1), case
+
+
+def announced(server: Served, path: str, headers: dict[str, str]) -> str:
+    """The first line that answers the headers of a request whose large body is still to come."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {50 * MIB}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n")
+        try:
+            return connection.recv(100).decode().partition("\r\n")[0]
+        except TimeoutError:
+            return "it waits for the body"
+
+
+def test_a_large_body_is_taken_in_from_nobody_but_a_steward(database_url, engine, steward, tmp_path):
+    """waitress writes it to a file before the application looks: credentials that are none open no disk."""
+    analyst = registry.add_token(engine, person(engine, "analyst").id, "test", None)
+    real = registry.add_token(engine, steward.id, "test", None)
+    with serving(database_url, tmp_path, upload_bytes=100 * MIB) as server:
+        refused = {
+            "401": {"Authorization": "Bearer exq_none"},
+            "403": {"Authorization": f"Bearer {analyst}"},
+        }
+        for status, headers in refused.items():
+            assert f" {status} " in announced(server, "/api/v1/uploads", headers)
+        page = announced(server, "/uploads", {"Cookie": "exchequer=made-up"})
+        assert page.startswith("HTTP/1.1 4")
+        waits = announced(server, "/api/v1/uploads", {"Authorization": f"Bearer {real}"})
+        assert waits == "it waits for the body"
