@@ -6,7 +6,7 @@ from accountant.core.admission import FilterAccount
 from accountant.core.books import Books, filter_states
 from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, exact, to_decimal
 from accountant.core.currencies import ExPostAccount, SecretAccount, Settlement
-from accountant.core.filters import SOURCES
+from accountant.core.filters import SOURCES, ZERO
 from accountant.core.secrets import SecretKind, bound_after
 
 
@@ -28,6 +28,8 @@ def account_view(books: Books) -> dict[str, Any] | None:
         for each in account.filters
     ]
     open_ones = [each for each in filters if each["closed"] == 0]
+    # One that is passed in its δ alone has ε to spare and admits nothing.
+    open_ones = [each for each in open_ones if each["holds"]] or open_ones
     best = min(open_ones, key=lambda each: float(each["used_share"]), default=None)
     return {
         "epsilon": to_decimal(account.epsilon, EPSILON_UNITS),
@@ -51,7 +53,7 @@ def _filter_view(each: FilterAccount) -> dict[str, Any]:
         "left": to_decimal(each.left.main, EPSILON_UNITS),
         "spent_share": each.spent.main / limit if limit else 1.0,
         "reserved_share": each.reserved.main / limit if limit else 0.0,
-        "used_share": each.used.main / limit if limit else 1.0,
+        "used_share": each.share_with(ZERO),
         "closed": each.closed,
         "holds": each.holds,
     }

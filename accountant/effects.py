@@ -12,6 +12,7 @@ from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.caps import Usage
 from accountant.core.currencies import NOTHING, Accounts, Demand, Settlement, without_realized
 from accountant.core.events import releases
+from accountant.core.filters import ZERO
 from accountant.core.room import binding
 from accountant.core.secrets import SecretKind
 
@@ -85,8 +86,8 @@ def _filters(account: Account, asked: Demand) -> list[dict[str, Any]]:
         rows.append(
             {
                 "kind": str(each.filter.kind),
-                "before": each.used.main / (limit or 1),
-                "after": None if cost is None else (each.used.main + cost.main) / (limit or 1),
+                "before": each.share_with(ZERO),
+                "after": None if cost is None else each.share_with(cost),
                 "closed": bool(each.closed),
                 "limit": to_decimal(limit, EPSILON_UNITS),
                 "cost": None if cost is None else to_decimal(cost.main, EPSILON_UNITS),

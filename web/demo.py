@@ -18,7 +18,7 @@ from rich.panel import Panel
 from rich.rule import Rule
 from rich.text import Text
 
-from accountant.core.budget import exact
+from accountant.core.budget import exact, percent_up, up
 from accountant.core.verification import summary
 from accountant.settings import Settings
 from web.cli import bootstrap
@@ -115,7 +115,8 @@ def _register(step: Steps, steward: Api, configured: Settings) -> None:
         steward.allow(DATASET, EPSILON, DELTA, "demo: first allowance")
         dataset = steward.dataset(DATASET)
     account = dataset["account"]
-    tell(f"allowed: ε {account['epsilon']} at δ {account['delta']}; used so far: {account['used_share']:.1%}")
+    used = percent_up(account["used_share"])
+    tell(f"allowed: ε {account['epsilon']} at δ {account['delta']}; used so far: {used}")
 
 
 def _dataset(steward: Api, sample: Any, folder: Path) -> dict[str, Any]:
@@ -174,7 +175,7 @@ def _price(step: Steps, analyst: Api) -> dict[str, Any]:
     for line in quote["breakdown"]:
         tell(line)
     dp, on = quote["dp"], quote["dataset"]
-    tell(f"this job alone: ε {dp['epsilon']:.4g} at δ {dp['delta']:g}")
+    tell(f"this job alone: ε {up(dp['epsilon'], 4):.4g} at δ {up(dp['delta'], 6):g}")
     tell(f"jobs of this shape that still fit the allowance: {on['jobs_of_this_shape']}")
     return request
 

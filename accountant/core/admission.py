@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, exact, round_allowance, to_decimal
+from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, exact, round_allowance, to_decimal, up
 from accountant.core.events import Event, releases
 from accountant.core.filters import ZERO, Amount, Costs, Filter, Kind, price_on
 
@@ -38,6 +38,12 @@ class FilterAccount:
     def holds(self) -> bool:
         """Whether the filter's statement stands for everything so far."""
         return self.closed == 0 and self.used.fits(self.limit)
+
+    def share_with(self, cost: Amount) -> float:
+        """What of the limit is used with `cost` on top, by whichever part is fuller; a limit of 0 is full."""
+        used, limit = self.used + cost, self.limit
+        main = used.main / limit.main if limit.main else float(max(used.main, 1))
+        return max(main, used.delta / (limit.delta or 1))
 
     def admits(self, cost: Amount | None) -> bool:
         """Whether the filter would still hold with `cost` on top."""
@@ -168,7 +174,7 @@ def decide(
     if account is None:
         if free:
             return Admitted({}, ())
-        return Refused("allowance", "0", f"{epsilon_alone:.6g}", "the dataset has no (ε, δ) allowance")
+        return Refused("allowance", "0", f"{up(epsilon_alone, 6):.6g}", "the dataset has no (ε, δ) allowance")
     costs = account.costs(event)
     admitting = account.admitting(costs)
     if not free and not admitting:
@@ -203,7 +209,8 @@ def _refusal(account: Account, costs: Costs, epsilon_alone: float) -> Refused:
     kind = nearest.filter.kind
     allowance = f"({to_decimal(account.epsilon, EPSILON_UNITS)}, {to_decimal(account.delta, DELTA_UNITS)})"
     if cost is None or nearest.closed:
-        return Refused(str(kind), "0", f"{epsilon_alone:.6g}", f"every filter of {allowance} is closed")
+        why = f"every filter of {allowance} is closed"
+        return Refused(str(kind), "0", f"{up(epsilon_alone, 6):.6g}", why)
     left = to_decimal(max(nearest.left.main, 0), EPSILON_UNITS)
     asked = to_decimal(cost.main, EPSILON_UNITS)
     why = (

@@ -6,7 +6,7 @@ shift^2 / 2. Batches are disjoint, so a job costs the tokens of one batch and no
 
 from fractions import Fraction
 
-from accountant.core.budget import float_up
+from accountant.core.budget import float_up, up
 from accountant.core.errors import invalid
 from accountant.core.events import Event, Exponential, SelfComposed, WorstOf
 from accountant.core.pricing import Neighbours, Terms
@@ -45,8 +45,8 @@ def describe(shift: Fraction, scale: Fraction, tokens: int, terms: Terms, what: 
     bound = terms.max_records_per_unit
     records = f" of at most {bound} records" if bound > 1 else ""
     return (
-        f"{relation}{records} moves {what} by at most {float(far * scale):.6g}",
-        f"{tokens:,} tokens of one batch: zCDP {float(far**2 / 2 * tokens):.4g}; "
+        f"{relation}{records} moves {what} by at most {up(float(far * scale), 6):.6g}",
+        f"{tokens:,} tokens of one batch: zCDP {up(float(far**2 / 2 * tokens), 4):.4g}; "
         "batches are disjoint, so all cost as one",
     )
 

@@ -5,7 +5,7 @@ Units: 10^-9 for epsilon, Rényi divergence and mu^2 (`EPSILON_UNITS` in one); 1
 """
 
 import math
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, InvalidOperation
 from fractions import Fraction
 
 from accountant.core.errors import invalid
@@ -84,3 +84,39 @@ def to_decimal(amount: int, units: int) -> str:
     whole, part = divmod(abs(amount), units)
     text = f"{whole}.{part:0{digits}d}".rstrip("0").rstrip(".")
     return f"-{text}" if amount < 0 else text
+
+
+# --- as people read them ------------------------------------------------------------------------
+
+
+def up(value: Number, digits: int) -> float:
+    """The nearest number of so many significant digits not below `value`: of prices and what is spent.
+
+    The last digits of a float (1e-12 of it) are not looked at: 0.1 + 0.2 is 0.3.
+    """
+    return _shortened(value, digits, ROUND_CEILING)
+
+
+def down(value: Number, digits: int) -> float:
+    """The same, not above `value`: of what is left."""
+    return _shortened(value, digits, ROUND_FLOOR)
+
+
+def _shortened(value: Number, digits: int, rounding: str) -> float:
+    number = Decimal(str(value))
+    if not number or not number.is_finite():
+        return float(number)
+    if isinstance(value, float):
+        number = _at(number, 12, ROUND_HALF_EVEN)
+    return float(_at(number, digits, rounding))
+
+
+def _at(number: Decimal, digits: int, rounding: str) -> Decimal:
+    return number.quantize(Decimal(1).scaleb(number.adjusted() - digits + 1), rounding=rounding)
+
+
+def percent_up(share: float) -> str:
+    """A share of what is used as per cent with one decimal, rounded up: "0.1%" is all that is little."""
+    value = 100 * Decimal(str(share))
+    value = _at(value, 12, ROUND_HALF_EVEN) if value else value
+    return f"{value.quantize(Decimal('0.1'), rounding=ROUND_CEILING):,}%"

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
 
-from accountant.core.budget import float_up
+from accountant.core.budget import float_up, up
 from accountant.core.composition import check_delta, epsilon_alone, gaussian_mu
 from accountant.core.curves import pure_epsilon
 from accountant.core.errors import invalid
@@ -135,9 +135,12 @@ def cost(event: Event, terms: Terms) -> str:
     pure = pure_epsilon(event)
     if pure is not None:
         return f"ε {amount(float(pure))}"
-    return f"ε {amount(epsilon_alone(event, terms.delta)[0])} at δ {terms.delta:.3g}"
+    return f"ε {amount(epsilon_alone(event, terms.delta)[0])} at δ {up(terms.delta, 3):.3g}"
 
 
 def amount(value: float) -> str:
-    """Two decimals, or two significant digits where those would show nothing."""
-    return f"{value:,.2f}" if value >= 0.05 or value == 0 else f"{value:.2g}"
+    """Two decimals, or two significant digits where those would show nothing; never below the value."""
+    if 0 < value < 0.05:
+        return f"{up(value, 2):.2g}"
+    digits = math.floor(math.log10(value)) + 3 if value else 1
+    return f"{up(value, digits):,.2f}"

@@ -226,7 +226,7 @@ def test_a_chart_says_what_is_spent_reserved_and_left(
     chart = dataset.budget_chart()
     picture = ElementTree.fromstring(chart.save(tmp_path / "budget.svg").read_text())
     texts = [each.text or "" for each in picture.iter("{http://www.w3.org/2000/svg}text")]
-    assert any("ε 10 at δ 2.905e-06" in each for each in texts)
+    assert any("ε 10 at δ 2.905342" in each for each in texts)
     reserved = dataset.facts.account.filters[0].reserved
     assert any(f"reserved {float(reserved):.4g}" in each for each in texts)
     widths = [int(each.get("width", 0)) for each in picture.iter("{http://www.w3.org/2000/svg}rect")]

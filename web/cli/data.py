@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from accountant.core.budget import percent_up
 from web.cli.options import DatasetName, Json, Wait
 from web.cli.output import Failed, err, facts, out, print_json, say, table
 from web.cli.price import split
@@ -189,7 +190,7 @@ def allowance_text(dataset: dict[str, Any]) -> str:
 
 def used_text(dataset: dict[str, Any]) -> str | None:
     account = dataset["account"]
-    return None if account is None else f"{account['used_share']:.1%}"
+    return None if account is None else percent_up(account["used_share"])
 
 
 @datasets.command("show")
@@ -239,4 +240,4 @@ def show_account(dataset: dict[str, Any]) -> None:
 def _state(each: dict[str, Any]) -> str:
     if each["closed"]:
         return "closed"
-    return f"{each['used_share']:.1%} used" if each["holds"] else "exceeded"
+    return f"{percent_up(each['used_share'])} used" if each["holds"] else "exceeded"

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from accountant.core.budget import up
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
 from web.cli.failures import report
 from web.cli.options import DatasetOption, JobId, Json, Timeout
@@ -229,16 +230,16 @@ def _print_job(job: Job) -> None:
 
 
 def alone_text(job: Job) -> str:
-    return "none" if job["epsilon_alone"] is None else f"{job['epsilon_alone']:.4g}"
+    return "none" if job["epsilon_alone"] is None else f"{up(job['epsilon_alone'], 4):.4g}"
 
 
 def price_text(job: Job) -> str:
     """What a job costs by itself; one with no (ε, δ) price says so."""
     dp = "no (ε, δ)"
     if job["epsilon_alone"] is not None:
-        dp = f"ε {job['epsilon_alone']:.6g} at δ {job['delta']:g}, alone"
+        dp = f"ε {up(job['epsilon_alone'], 6):.6g} at δ {up(job['delta'], 6):g}, alone"
     cap = job.get("ex_post_cap")
-    return dp if cap is None else f"{dp}; ex-post cap {cap:g}"
+    return dp if cap is None else f"{dp}; ex-post cap {up(cap, 6):g}"
 
 
 def _decision(job: Job) -> str | None:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from accountant.core.budget import up
 from accountant.core.errors import invalid
 from web.cli.inbox import Awaiting
 from web.cli.jobs import show_outcome
@@ -73,7 +74,7 @@ def price_offer(job_id: Awaiting, settings: Changes, as_json: Json = False) -> N
         print_json(found)
         return
     if found["epsilon_alone"] is not None:
-        say(f"ε {found['epsilon_alone']:.6g} at δ {found['delta']:g}, alone")
+        say(f"ε {up(found['epsilon_alone'], 6):.6g} at δ {up(found['delta'], 6):g}, alone")
     for line in found.get("breakdown") or ():
         say(f"  {line}")
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from accountant.core.budget import percent_up, up
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
 from web.cli import completing
 from web.cli.options import Json
@@ -204,9 +205,11 @@ def show(quote: Quote) -> None:
     if "fit" in quote:
         rows.append(("fitted", f"{quote['fit']['field']} = {quote['fit']['value']:,}"))
     if dp is not None:
-        rows.append(("price", f"ε {dp['epsilon']:.6g} at δ {dp['delta']:g} ({dp['accountant']})"))
+        rows.append(
+            ("price", f"ε {up(dp['epsilon'], 6):.6g} at δ {up(dp['delta'], 6):g} ({dp['accountant']})")
+        )
     if quote["ex_post"] is not None:
-        rows.append(("ex-post cap", f"ε {quote['ex_post']['cap']:g}"))
+        rows.append(("ex-post cap", f"ε {up(quote['ex_post']['cap'], 6):g}"))
     if quote["secret"] is not None:
         rows.append(("secret", json.dumps(quote["secret"])))
     out.print(facts(rows))
@@ -249,4 +252,4 @@ def _show_refusal(refusal: Quote) -> None:
 
 
 def _share(value: float | None) -> str:
-    return "can't price it" if value is None else f"{value:.1%}"
+    return "can't price it" if value is None else percent_up(value)

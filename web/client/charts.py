@@ -5,10 +5,10 @@ are written beside each bar, so nobody depends on colour.
 """
 
 from dataclasses import dataclass
-from decimal import Decimal
 from html import escape
 from pathlib import Path
 
+from accountant.core.budget import down, percent_up, up
 from web.client.records import Budget, Filter
 
 FILTERS = {"renyi": "Rényi at α*", "gaussian": "Gaussian", "renyi2": "Rényi at 2α*", "basic": "basic"}
@@ -67,7 +67,7 @@ def budget_chart(budget: Budget) -> Chart:
 def _title(budget: Budget) -> str:
     if budget.account is None:
         return f"{budget.dataset}: no allowance yet"
-    return f"{budget.dataset}: ε {_short(budget.account.epsilon)} at δ {_short(budget.account.delta)}"
+    return f"{budget.dataset}: ε {budget.account.epsilon} at δ {float(budget.account.delta):.12g}"
 
 
 def _sentence(budget: Budget) -> str:
@@ -77,7 +77,7 @@ def _sentence(budget: Budget) -> str:
         return "No filter holds: no further job is admitted."
     best = budget.account.best_filter
     where = "" if best is None else f" of the {FILTERS.get(best, best)} filter"
-    return f"{budget.used_share:.1%} used{where}; a job is admitted while one filter holds."
+    return f"{percent_up(budget.used_share)} used{where}; a job is admitted while one filter holds."
 
 
 def _bar(each: Filter, top: int) -> str:
@@ -86,8 +86,8 @@ def _bar(each: Filter, top: int) -> str:
     note = (
         f"closed by {each.closed} job{'s' if each.closed > 1 else ''} that it can't price"
         if each.closed
-        else f"spent {_short(each.spent)}, reserved {_short(each.reserved)}, "
-        f"left {_short(each.left)} of {_short(each.limit)}"
+        else f"spent {up(each.spent, 4):.4g}, reserved {up(each.reserved, 4):.4g}, "
+        f"left {down(each.left, 4):.4g} of {down(each.limit, 4):.4g}"
     )
     ink = 'fill-opacity="0.45"' if each.closed or not each.holds else ""
     return (
@@ -116,8 +116,3 @@ def _width(share: float) -> int:
     if share <= 0:
         return 0
     return max(1, round(_BAR * min(1.0, share)))
-
-
-def _short(amount: Decimal) -> str:
-    """Four digits, which are enough for a picture; `budget()` has them all."""
-    return f"{float(amount):.4g}"

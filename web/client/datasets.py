@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from accountant.core.budget import percent_up
 from web.client.api import Api
 from web.client.charts import FILTERS, Chart, budget_chart
 from web.client.errors import Json
@@ -159,7 +160,10 @@ class Dataset:
                 ("public size", facts.public_size),
                 ("labels", ", ".join(facts.labels) or None),
                 ("allowance", _allowance(facts)),
-                *((f"{FILTERS.get(each.kind, each.kind)}, used", f"{each.used_share:.1%}") for each in left),
+                *(
+                    (f"{FILTERS.get(each.kind, each.kind)}, used", percent_up(each.used_share))
+                    for each in left
+                ),
             ),
         )
         return table + lines_html(each.text for each in facts.statements)

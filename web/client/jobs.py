@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from accountant.core.budget import up
 from accountant.core.errors import ExchequerError
 from web.client import watching
 from web.client.api import Api
@@ -177,7 +178,11 @@ class Job:
 
     def _repr_html_(self) -> str:
         facts = self.facts
-        epsilon = None if facts.epsilon_alone is None else f"{facts.epsilon_alone:.6g} at δ {facts.delta:g}"
+        epsilon = (
+            None
+            if facts.epsilon_alone is None
+            else f"{up(facts.epsilon_alone, 6):.6g} at δ {up(facts.delta or 0, 6):g}"
+        )
         table = facts_html(
             f"Job {facts.id}",
             (

@@ -1,9 +1,9 @@
 """How values look on a page: times, figures, states, units. No number without its unit."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Any
 
 from flask import Flask
@@ -11,6 +11,7 @@ from flask_login import current_user
 from markupsafe import Markup
 
 from accountant import inbox
+from accountant.core import budget
 from accountant.core.admission import UNIT_NAMES
 from accountant.core.budget import EPSILON_UNITS, to_decimal
 from accountant.core.cost_curves import CostCurve
@@ -55,12 +56,45 @@ def figure(value: object, digits: int = 4) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else f"{int(text):,}"
 
 
+def spent(value: object, digits: int = 4) -> str:
+    """A price, or what is spent, as a figure that is not below it."""
+    return _towards(budget.up, value, digits)
+
+
+def left(value: object, digits: int = 4) -> str:
+    """What is left, as a figure that is not above it."""
+    return _towards(budget.down, value, digits)
+
+
+def _towards(rounded: Callable[[Any, int], float], value: object, digits: int) -> str:
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return str(value)
+    if number.is_finite() and number.adjusted() < 6:
+        digits = max(digits, number.adjusted() + 1)  # whole units are shown to the last
+    return figure(rounded(value if isinstance(value, float) else str(value), digits), digits)
+
+
 def percent(share: object) -> str:
-    """A share as per cent, with one decimal where it matters: below ten, and around the whole."""
-    value = 100 * float(str(share))
-    if 0 < value < 0.1:
+    """A share of what is used as per cent, rounded up; one decimal below ten, and around the whole."""
+    value = 100 * Decimal(str(share))
+    if 0 < value < Decimal("0.1"):
         return "< 0.1 %"
-    return f"{value:.1f} %" if value < 10 or 98 < value < 102 else f"{value:,.0f} %"
+    return _per_cent(value, ROUND_CEILING)
+
+
+def percent_left(share: object) -> str:
+    """The same of what is left, rounded down."""
+    return _per_cent(100 * Decimal(str(share)), ROUND_FLOOR)
+
+
+def _per_cent(value: Decimal, rounding: str) -> str:
+    # The last digits of a float are noise: 0.07 is 7 %, whatever its hundredfold is.
+    value = value.quantize(Decimal("1e-9"), rounding=ROUND_HALF_EVEN) if value < 10**6 else value
+    fine = value < 10 or 98 < value < 102
+    value = value.quantize(Decimal("0.1") if fine else Decimal(1), rounding=rounding)
+    return f"{value:,} %"
 
 
 def units(amount: str | int) -> str:
@@ -146,7 +180,10 @@ def init_app(app: Flask) -> None:
     """Give the templates these functions."""
     for function in (
         figure,
+        spent,
+        left,
         percent,
+        percent_left,
         units,
         unit,
         moment,

@@ -36,6 +36,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from accountant.core.batches import batches_per_label, describe, doubled, token_draw, tokens_of_one_batch
+from accountant.core.budget import up
 from accountant.core.calibration import LEAST_EPSILON, MOST_EPSILON, cost, laplace_multiplier
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.events import Composed, Event, Laplace
@@ -225,7 +226,7 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
         cap = parameters.ex_post_cap
         assert cap is not None  # resolve asks for it
         lines.append(
-            f"{parameters.tokens_per_batch:,} tokens of the median: ex-post, planned at {cap:g}, "
+            f"{parameters.tokens_per_batch:,} tokens of the median: ex-post, planned at {up(cap, 6):g}, "
             "settled by the batch that cost most; the cap is neither a bound nor a mean"
         )
         return Price(

@@ -18,6 +18,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from accountant.core.blowup import GroupSampling, Without, least_sigma
+from accountant.core.budget import down, up
 from accountant.core.calibration import ARTIFACTS_ARE_FREE, from_job_field, without_noise
 from accountant.core.errors import invalid
 from accountant.core.events import FREE
@@ -101,7 +102,8 @@ def price(parameters: SecPe, terms: Terms) -> Price:  # noqa: ARG001 - all it ne
         f"{rounds}: counts and centres of {parameters.clusters:,} clusters as one Gaussian, σ "
         f"{released.sigma:.6g} of one record's move",
         f"a secret in at most {released.records:,} records, each taking part at rate {released.rate:g}, "
-        f"{released.without}: guessed with probability at most {bound:.4g} after {prior:g} before",
+        f"{released.without}: guessed with probability at most {up(bound, 4):.4g} after "
+        f"{down(prior, 6):g} before",
         "no (ε, δ): records without secrets always take part",
     )
     secret = {"release": released.to_json(), "prior": prior, "bound": bound}
