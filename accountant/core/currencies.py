@@ -21,6 +21,7 @@ from accountant.core.budget import (
     round_allowance,
     round_price,
     to_decimal,
+    up,
 )
 from accountant.core.caps import NO_USAGE, Usage, beyond_caps, limits
 from accountant.core.composition import epsilon_alone as alone
@@ -462,17 +463,23 @@ def _dp_statement(accounts: Accounts, history: History, neighbours: str, unit: s
         )
         return Statement("dp", text, False)
     step = f"replacing one {unit}" if neighbours == "replace-one" else f"adding or removing one {unit}"
-    exceptions = []
+    exceptions = _exceptions(history)
     if history.ex_post_jobs:
-        exceptions.append(f"the outputs of {_count(history.ex_post_jobs, 'ex-post job')}")
-    if history.raises_after_release:
-        raises = _count(history.raises_after_release, "raise")
-        exceptions.append(f"what {raises} of the allowance after a release told, if results led to it")
-    if history.failures:
-        exceptions.append(f"the fact that {_count(history.failures, 'job')} failed or ended early")
+        exceptions.insert(0, f"the outputs of {_count(history.ex_post_jobs, 'ex-post job')}")
     besides = f", except for {'; '.join(exceptions)}" if exceptions else ""
     text = f"All releases together are ({epsilon}, {delta})-differentially private for {step}{besides}."
     return Statement("dp", text, not exceptions)
+
+
+def _exceptions(history: History) -> list[str]:
+    """What no statement covers: what raises told, and that jobs failed."""
+    found = []
+    if history.raises_after_release:
+        raises = _count(history.raises_after_release, "raise")
+        found.append(f"what {raises} of the allowance after a release told, if results led to it")
+    if history.failures:
+        found.append(f"the fact that {_count(history.failures, 'job')} failed or ended early")
+    return found
 
 
 def _ex_post_statement(accounts: Accounts, history: History) -> Statement:
@@ -502,20 +509,22 @@ def _secret_statement(accounts: Accounts, history: History) -> Statement:
         account.spent + account.reserved > account.limit
         or (account.kind is SecretKind.ONE and account.jobs > 1)
     ):
-        text = f"Overdrawn: a correction raised a charge beyond the bound {least:g}, which no longer holds."
+        text = f"Overdrawn: a correction raised a charge beyond the bound {least}, which no longer holds."
         return Statement("secret", text, False)
     if account.kind is SecretKind.MANY:
         assert account.order is not None
         used = (account.spent + account.reserved) / EPSILON_UNITS
-        now = f" (so far {bound_after(exact(terms.prior), account.order, used):.3g})"
+        now = f" (so far {up(bound_after(exact(terms.prior), account.order, used), 3):.3g})"
     elif account.jobs:
-        now = f" (so far {(account.spent + account.reserved) / DELTA_UNITS:.3g})"
+        now = f" (so far {up((account.spent + account.reserved) / DELTA_UNITS, 3):.3g})"
+    exceptions = _exceptions(history)
+    besides = f", except for {'; '.join(exceptions)}" if exceptions else ""
     text = (
-        f"Whoever guesses a secret with probability at most {terms.prior:g} beforehand is right with at "
-        f"most {least:g} afterwards{now}, for secrets in at most {_count(terms.records, 'record')} and "
-        f"against the same data with these {terms.without}; it says nothing about other secrets."
+        f"Whoever guesses a secret with probability at most {terms.prior} beforehand is right with at "
+        f"most {least} afterwards{now}, for secrets in at most {_count(terms.records, 'record')} and "
+        f"against the same data with these {terms.without}{besides}; it says nothing about other secrets."
     )
-    return Statement("secret", text, not history.failures)
+    return Statement("secret", text, not exceptions)
 
 
 def _count(number: int, noun: str) -> str:

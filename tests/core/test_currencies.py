@@ -48,7 +48,7 @@ from accountant.core.events import (
 from accountant.core.filters import Kind
 from accountant.core.pricing import Terms
 from accountant.core.replay import Replay
-from accountant.core.secrets import SecretKind, SecretRelease, SecretTerms
+from accountant.core.secrets import SecretKind, SecretRelease, SecretTerms, bound_after
 from accountant.core.verification import header, verify_lines
 
 TERMS = Terms()
@@ -473,3 +473,25 @@ def test_a_verifier_recomputes_the_noise():
     quieter = secpe_ledger(lambda asked: replace(asked, secret=replace(asked.secret, sigma=20.0)))
     with pytest.raises(VerificationFailed, match="not the price of its parameters"):
         verify_lines(export(quieter.entries))
+
+
+def test_secret_statements_except_raises_and_failures_and_never_understate_what_is_used():
+    ledger = with_secrets()
+    ledger.reserve("a", Demand(secret=release(30.0)))
+    said = ledger.says()["secret"]
+    account = ledger.books.secret
+    true = bound_after(Fraction(SECRETS.prior), account.order, account.reserved / 10**9)
+    shown = float(said.text.split("(so far ")[1].split(")")[0])
+    assert true <= shown < true * 1.02
+    assert said.unqualified
+    ledger.commit("a", Demand(secret=release(30.0)), outcome="failed")
+    raised = replace(SECRETS, bound=0.0123456789)
+    ledger.allow("3", "1e-6", secret=replace(ledger.books.secret, terms=raised))
+    said = ledger.says()["secret"]
+    for fact in (
+        "1 job failed",
+        "1 raise of the allowance after a release",
+        "at most 0.0123456789 afterwards",
+    ):
+        assert fact in said.text
+    assert not said.unqualified
