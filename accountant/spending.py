@@ -13,7 +13,7 @@ amounts are theirs only where no realized cost ever entered the account.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -329,17 +329,28 @@ def _allowed(body: Mapping[str, Any], limits: Sums) -> Sums:
 def _burn_down(found: _Found) -> list[tuple[str, Sums]]:
     """(moment, what is left of each measure after it), in order: the end of each day that is kept in sums,
     then every entry."""
-    steps: list[tuple[datetime, Mapping[str, int], Mapping[str, Any] | None]] = [
-        (at.astimezone(UTC), {}, body) for at, body in found.allowances
-    ]
     # What is kept came before what is not: the last kept day may be a part of one.
-    until = found.tail[0].at if found.tail else datetime.now(UTC)
-    for day, sums in found.days:
-        steps.append((min(datetime(day.year, day.month, day.day, 23, 59, 59, tzinfo=UTC), until), sums, None))
-    steps += [(move.at.astimezone(UTC), move.sums, None) for move in found.tail]
+    until = found.tail[0].at.astimezone(UTC) if found.tail else datetime.now(UTC)
+    ends = {
+        day: min(datetime(day.year, day.month, day.day, 23, 59, 59, tzinfo=UTC), until)
+        for day, _ in found.days
+    }
+    # What was left right after an allowance is not known within a day of which only the sum is kept: it
+    # counts there at the end, and has no point of its own.
+    kept: dict[date, list[Mapping[str, Any]]] = {}
+    steps: list[tuple[datetime, Mapping[str, int], Sequence[Mapping[str, Any]]]] = []
+    for at, body in found.allowances:
+        moment = at.astimezone(UTC)
+        if moment <= ends.get(moment.date(), moment - timedelta(1)):
+            kept.setdefault(moment.date(), []).append(body)
+        else:
+            steps.append((moment, {}, [body]))
+    steps += [(ends[day], sums, kept.get(day, [])) for day, sums in found.days]
+    steps += [(move.at.astimezone(UTC), move.sums, []) for move in found.tail]
     used, limits, points = dict.fromkeys(MEASURES, 0), dict.fromkeys(MEASURES, 0), []
-    for at, moved, body in sorted(steps, key=lambda step: step[0]):
-        limits = limits if body is None else _allowed(body, limits)
+    for at, moved, allowed in sorted(steps, key=lambda step: step[0]):
+        for body in allowed:
+            limits = _allowed(body, limits)
         used = {name: used[name] + moved.get(name, 0) for name in MEASURES}
         points.append((at.isoformat(), {name: limits[name] - used[name] for name in MEASURES}))
     return points

@@ -126,3 +126,24 @@ def test_realized_ex_post_costs_are_for_overseers_for_good(engine):
         assert "ex_post" in names(bench.auditor)
         assert "ex_post" not in names(bench.analyst)
     registry.set_policy(engine, bench.dataset, Policy(), bench.steward)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_every_point_of_the_burn_down_was_true_at_some_moment(engine, monkeypatch, steps):
+    """Of a kept day only the sum is known: a raise on it alone would show the day's spending as left."""
+    bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
+    bench.allow("10")
+    bench.warm()
+    ended(bench, bench.submit(9))
+    bench.allow("12")
+    ended(bench, bench.submit(5))
+    bench.allow("14")
+    exact = spending.figures(engine, bench.dataset, bench.auditor)["burn_down"]
+    monkeypatch.setattr(spending, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(spending, "AT_ONCE", steps)
+    monkeypatch.setattr(spending, "TRANSACTIONS", 1)
+    spending.roll(engine)
+    kept = spending.figures(engine, bench.dataset, bench.auditor)["burn_down"]
+    assert kept[-1] | {"at": ""} == exact[-1] | {"at": ""}
+    true = [{**each, "at": ""} for each in exact]
+    assert [each for each in kept if each | {"at": ""} not in true] == []
