@@ -305,3 +305,19 @@ def test_typed_errors_are_reachable_by_one_name() -> None:
 
     assert web.client.NotFound is NotFound
     assert (ROOT / "web" / "py.typed").exists()
+
+
+def test_an_entry_that_changes_other_allowances_only_is_listed():
+    """An ALLOW of ex-post caps or secrets states no ε."""
+    from web.cli.ledger import entry_table
+
+    body = {"reason": "caps for a pilot", "ex_post": {"limit": "3", "settlement": "planned"}}
+    entry = {
+        "seq": 2,
+        "kind": "ALLOW",
+        "at": "2026-01-31T10:20:30Z",
+        "actor": "sam",
+        "job": None,
+        "body": body,
+    }
+    assert list(entry_table([entry]).columns[-1].cells) == ["sam: other allowances: caps for a pilot"]

@@ -66,7 +66,8 @@ def _what(entry: dict[str, Any]) -> str:
     body = entry["body"]
     match entry["kind"]:
         case "ALLOW":
-            return f"ε {body['epsilon']}, δ {body['delta']}: {body['reason']}"
+            amounts = f"ε {body['epsilon']}, δ {body['delta']}" if "epsilon" in body else "other allowances"
+            return f"{amounts}: {body['reason']}"
         case "RESERVE":
             approval = body["approval"]
             by = f"; {approval['by']} approved: {approval['reason']}" if approval else ""
