@@ -5,7 +5,7 @@ job parameters), and their own jobs. Stewards and auditors see all jobs and the 
 and what was wrong with it is for stewards.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -20,9 +20,9 @@ from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.checkpoints import listed as stored_checkpoints
 from accountant.core import mechanisms
 from accountant.core.admission import Policy, Refused
-from accountant.core.books import Books
+from accountant.core.books import Books, costs_json, read_costs, read_reservation, settled
 from accountant.core.budget import EPSILON_UNITS, to_decimal
-from accountant.core.caps import ANALYST, NO_USAGE, limits
+from accountant.core.caps import ANALYST, NO_USAGE, beyond_caps, limits
 from accountant.core.chain import opened
 from accountant.core.checkpoints import read_checkpoint
 from accountant.core.composition import epsilon_alone
@@ -228,29 +228,34 @@ def quote_on(
 ) -> dict[str, Any]:
     """The price of a request on a dataset, and what admission would say of it now (to `viewer`, if given).
 
-    With `fit_field` the value of that field that spends as much as the dataset's filters have left (and
-    of `epsilon` alone, where given) is found first.
+    With `fit_field` the value of that field that spends as much as the dataset's filters and the caps of
+    `viewer` and `project` have left (and of `epsilon` alone, where given) is found first.
     """
     with engine.connect() as connection:
         row = _dataset_row(connection, name)
+        used = usage.used(connection, row.id, viewer.id, project) if viewer is not None else NO_USAGE
     accounts = read_books(row).accounts
     terms = terms_of(row, accounts)
+    policy = Policy.model_validate(row.policy)
     mechanism = mechanisms.get(mechanism_id)
     overseer = viewer is None or bool(viewer.roles & OVERSEERS)
     if fit_field is None:
         parameters = mechanism.parse(raw, terms)
     else:
+
+        def within_caps(price: Price) -> bool:
+            alone = None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
+            return beyond_caps(used, policy, alone) is None
+
         fitting = accounts_shown(accounts, overseer)
-        found = fitted(mechanism, raw, terms, fit_field, epsilon, fitting)
+        capped = within_caps if limits(policy) else None
+        found = fitted(mechanism, raw, terms, fit_field, epsilon, fitting, capped)
         parameters = found.parameters
     answer = quote(mechanism, parameters, terms)
     if fit_field is not None:
         answer["fit"] = {"field": fit_field, "value": found.value}
     price = mechanism.price(parameters, terms)
-    policy = Policy.model_validate(row.policy)
     alone = 0.0 if answer["dp"] is None else answer["dp"]["epsilon"]
-    with engine.connect() as connection:
-        used = usage.used(connection, row.id, viewer.id, project) if viewer is not None else NO_USAGE
     decision = decide_job(accounts, demand(price), alone, policy, False, used)
     refusal = {}
     if isinstance(decision, Refused):
@@ -269,13 +274,19 @@ def fitted(
     field: str,
     epsilon: float | None,
     accounts: Accounts,
+    within_caps: Callable[[Price], bool] | None = None,
 ) -> Fitted:
-    """The value of `field`, and parameters with it, spending the most that fits `epsilon` alone and here."""
+    """The value of `field`, and parameters with it, spending the most that fits `epsilon` alone and here.
+
+    `within_caps`: whether the caps of who asks have room for a price, where the policy sets any.
+    """
 
     def affordable(price: Price) -> bool:
         asked = demand(price)
         # Before the first allowance there is no filter to fit, and a quote is still wanted.
         if (accounts.dp is not None or not releases(asked.dp)) and not accounts.fits(asked):
+            return False
+        if within_caps is not None and not within_caps(price):
             return False
         return epsilon is None or price.dp is None or epsilon_alone(price.dp, terms.delta)[0] <= epsilon
 
@@ -350,7 +361,7 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
         decider = connection.execute(
             select(tables.users.c.name).where(tables.users.c.id == row.decided_by)
         ).scalar_one_or_none()
-    return {**_job(row, viewer), "decided_by": decider, "entries": [_entry_brief(entry) for entry in entries]}
+    return {**_job(row, viewer), "decided_by": decider, "entries": _entries_brief(entries)}
 
 
 #: Stands wherever realized figures are shown.
@@ -391,9 +402,21 @@ def ex_post(
     ]
 
 
-def _entry_brief(row: Any) -> dict[str, Any]:
-    body = read_document(row.document)["body"]
-    return {"seq": row.seq, "kind": row.kind, "costs": body.get("costs"), "outcome": body.get("outcome")}
+def _entries_brief(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """A job's entries with what each leaves charged, which of a COMMIT is not always what it states.
+
+    A price with a delta covers the whole job: nothing of it returns where the job ended early.
+    """
+    found, held = [], None
+    for row in rows:
+        body = read_document(row.document)["body"]
+        costs = body.get("costs")
+        if row.kind == "RESERVE":
+            held = read_reservation(body)
+        elif row.kind == "COMMIT" and held is not None and held.costs and costs:
+            costs = costs_json(settled(held.costs, read_costs(costs)))
+        found.append({"seq": row.seq, "kind": row.kind, "costs": costs, "outcome": body.get("outcome")})
+    return found
 
 
 def _hidden_times(row: Row[Any], viewer: Actor) -> frozenset[str]:

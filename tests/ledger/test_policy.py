@@ -193,3 +193,18 @@ def test_a_cap_below_what_is_used_stops_the_next_job_and_harms_no_running_one(op
 def test_caps_that_are_no_amounts_are_errors_that_name_the_field(bench, field, value):
     with pytest.raises(InvalidRequest, match=field):
         policy(bench, **{field: value})
+
+
+def test_what_is_fitted_on_a_dataset_is_the_most_that_is_then_admitted(open_bench):
+    bench = open_bench
+    policy(bench, auto_approve_epsilon="10", analyst_epsilon="2")
+    raw = {name: value for name, value in bench.request(10).parameters.items() if name != "tokens_per_batch"}
+    raw.pop("max_text_tokens", None)
+    quoted = reports.quote_on(
+        bench.engine, bench.dataset, "private-prediction", raw, "tokens_per_batch", viewer=bench.analyst
+    )
+    assert quoted["dataset"]["decision"] == "Admitted"
+    assert quoted["dataset"]["jobs_of_this_shape"] == 1
+    largest = quoted["fit"]["value"]
+    assert state(bench, bench.submit(largest + 1)) == "refused"
+    assert state(bench, bench.submit(largest)) == "queued"
