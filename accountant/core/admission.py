@@ -15,6 +15,24 @@ from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, exact, round_allo
 from accountant.core.events import Event, releases
 from accountant.core.filters import ZERO, Amount, Costs, Filter, Kind, price_on
 
+UNIT_NAMES: Mapping[Kind, str] = {
+    Kind.RENYI: "Rényi divergence",
+    Kind.GAUSSIAN: "μ²",
+    Kind.RENYI_TWICE: "Rényi divergence",
+    Kind.BASIC: "ε",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a filter's limit, named as refusals name it, with decimals in its unit."""
+
+    cap: str
+    unit: str
+    left: str
+    asked: str
+    limit: str
+
 
 @dataclass(frozen=True)
 class FilterAccount:
@@ -44,6 +62,22 @@ class FilterAccount:
         used, limit = self.used + cost, self.limit
         main = used.main / limit.main if limit.main else float(max(used.main, 1))
         return max(main, used.delta / (limit.delta or 1))
+
+    def part_that_binds(self, cost: Amount) -> "Part":
+        """The part of the limit that takes fewer of such a cost: δ of the basic filter, or what it counts."""
+        short = cost.delta and self.left.delta // cost.delta < self.left.main // max(cost.main, 1)
+        if short:
+            amounts, units, unit, cap = (
+                (self.left.delta, cost.delta, self.limit.delta),
+                DELTA_UNITS,
+                "δ",
+                " δ",
+            )
+        else:
+            amounts, units = (self.left.main, cost.main, self.limit.main), EPSILON_UNITS
+            unit, cap = UNIT_NAMES[self.filter.kind], ""
+        left, asked, limit = (to_decimal(max(each, 0), units) for each in amounts)
+        return Part(f"{self.filter.kind}{cap}", unit, left, asked, limit)
 
     def admits(self, cost: Amount | None) -> bool:
         """Whether the filter would still hold with `cost` on top."""
@@ -186,14 +220,6 @@ def decide(
     return NeedsApproval(costs, why)
 
 
-UNIT_NAMES: Mapping[Kind, str] = {
-    Kind.RENYI: "Rényi divergence",
-    Kind.GAUSSIAN: "μ²",
-    Kind.RENYI_TWICE: "Rényi divergence",
-    Kind.BASIC: "ε",
-}
-
-
 def _refusal(account: Account, costs: Costs, epsilon_alone: float) -> Refused:
     """Names the filter that comes nearest to admitting: the one that binds."""
 
@@ -201,8 +227,8 @@ def _refusal(account: Account, costs: Costs, epsilon_alone: float) -> Refused:
         cost = costs[each.filter.kind]
         if each.closed or cost is None:
             return Fraction(10**30)
-        asked = max(cost.main, 1)
-        return Fraction(asked - min(each.left.main, asked), asked)
+        parts = ((cost.main, each.left.main), (cost.delta, each.left.delta))
+        return max(Fraction(asked - min(left, asked), asked) for asked, left in parts if asked)
 
     nearest = min(account.filters, key=shortfall)
     cost = costs[nearest.filter.kind]
@@ -211,10 +237,9 @@ def _refusal(account: Account, costs: Costs, epsilon_alone: float) -> Refused:
     if cost is None or nearest.closed:
         why = f"every filter of {allowance} is closed"
         return Refused(str(kind), "0", f"{up(epsilon_alone, 6):.6g}", why)
-    left = to_decimal(max(nearest.left.main, 0), EPSILON_UNITS)
-    asked = to_decimal(cost.main, EPSILON_UNITS)
+    bound = nearest.part_that_binds(cost)
     why = (
-        f"the job costs {asked} of {UNIT_NAMES[kind]} on the {kind} filter, {left} is left of "
-        f"{to_decimal(nearest.limit.main, EPSILON_UNITS)}; no other filter of {allowance} comes nearer"
+        f"the job costs {bound.asked} of {bound.unit} on the {kind} filter, {bound.left} is left of "
+        f"{bound.limit}; no other filter of {allowance} comes nearer"
     )
-    return Refused(str(kind), left, asked, why)
+    return Refused(bound.cap, bound.left, bound.asked, why)

@@ -56,11 +56,10 @@ def _of_filters(accounts: Accounts, asked: Demand) -> Room:
         return Room("allowance", 0, "0", "-")
     costs = accounts.dp.costs(asked.dp)
     rooms = [
-        Room(
-            str(each.filter.kind), _fitting(each, cost), _epsilon(max(each.left.main, 0)), _epsilon(cost.main)
-        )
+        Room(part.cap, _fitting(each, cost), part.left, part.asked)
         for each in accounts.dp.filters
         if (cost := costs[each.filter.kind]) is not None and not each.closed
+        for part in [each.part_that_binds(cost)]
     ]
     return max(rooms, key=lambda each: each.jobs, default=Room("allowance", 0, "0", "-"))
 

@@ -1,19 +1,22 @@
 """Jobs of one shape that still fit: the number is the one at which admission stops."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accountant.balances import account_view
 from accountant.core.admission import Account, FilterAccount, Policy, Refused
-from accountant.core.books import move
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS
+from accountant.core.books import Books, move
+from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.caps import Usage, counted
 from accountant.core.currencies import Accounts, Demand, ExPostAccount, decide_job
 from accountant.core.events import FREE, Composed, EpsilonDelta, Gaussian, Laplace, SelfComposed
-from accountant.core.filters import portfolio
+from accountant.core.filters import Amount, Kind, portfolio
 from accountant.core.room import binding
+from accountant.effects import effect
 
 POLICY = Policy(auto_approve_epsilon="1000")
 
@@ -74,3 +77,49 @@ def test_an_ex_post_cap_binds_where_it_is_the_least():
 def test_what_is_free_has_no_bound_and_what_has_no_allowance_has_no_room():
     assert binding(Accounts(None), Demand(FREE), POLICY, Usage(), 0) is None
     assert binding(Accounts(None), Demand(Gaussian(5.0)), POLICY, Usage(), 1).jobs == 0
+
+
+def drained(account: Account, steps: Fraction) -> Account:
+    """The basic filter has half of its ε left, and δ for so many jobs that are not pure; others are full."""
+
+    def basic(each: FilterAccount) -> FilterAccount:
+        left = int(each.filter.step_delta * steps)
+        return replace(each, spent=Amount(each.limit.main // 2, each.limit.delta - left))
+
+    return replace(
+        account,
+        filters=tuple(
+            basic(each) if each.filter.kind is Kind.BASIC else replace(each, spent=each.limit)
+            for each in account.filters
+        ),
+    )
+
+
+@pytest.mark.parametrize("steps", [Fraction(1, 2), Fraction(1)])
+def test_where_the_basic_filter_lacks_delta_the_figures_are_of_delta(steps):
+    account, asked = drained(fresh(10), steps), Demand(Gaussian(20.0))
+    basic = account.filters[-1].filter
+    step, left = (to_decimal(int(basic.step_delta * each), DELTA_UNITS) for each in (1, steps))
+    if steps < 1:
+        refused = decide_job(Accounts(account), asked, 0.2, POLICY, True)
+        assert (refused.cap, refused.left, refused.asked) == ("basic δ", left, step)
+        assert f"costs {step} of δ on the basic filter, {left} is left" in refused.why
+    else:
+        room = binding(Accounts(account), asked, POLICY, Usage(), 0.2)
+        assert (room.cap, room.left, room.asked, room.jobs) == ("basic δ", left, step, 1)
+    pure = Demand(Laplace(10.0))  # costs no δ and has room in ε
+    assert binding(Accounts(account), pure, POLICY, Usage(), 0.1).cap == "basic"
+    assert not isinstance(decide_job(Accounts(account), pure, 0.1, POLICY, True), Refused)
+
+
+def test_a_filter_without_delta_is_full_and_is_not_the_one_with_most_room():
+    *others, basic = drained(fresh(10), Fraction(0)).filters
+    others = [replace(each, spent=Amount(each.limit.main * 9 // 10)) for each in others]
+    passed = replace(basic, spent=basic.spent + Amount(0, 1))
+    account = replace(fresh(10), filters=(*others, passed))
+    seen = account_view(Books(account))
+    assert seen["best_filter"] != "basic"
+    assert seen["used_share"] == pytest.approx(0.9, rel=1e-6)
+    told = effect(Accounts(account), Demand(Gaussian(20.0)), 0.2, POLICY, Usage())["filters"][-1]
+    assert told["kind"] == "basic"
+    assert told["after"] > 1

@@ -15,6 +15,7 @@ from waitress import create_server
 
 import web.client as exchequer
 from accountant import ledger, registry
+from accountant.core.budget import up
 from accountant.ledger import Actor
 from tests.support import Bench
 from web.client import Client, Refused
@@ -226,9 +227,9 @@ def test_a_chart_says_what_is_spent_reserved_and_left(
     chart = dataset.budget_chart()
     picture = ElementTree.fromstring(chart.save(tmp_path / "budget.svg").read_text())
     texts = [each.text or "" for each in picture.iter("{http://www.w3.org/2000/svg}text")]
-    assert any("ε 10 at δ 2.905342" in each for each in texts)
+    assert any("ε 10 at δ 2.9053e-06" in each for each in texts)
     reserved = dataset.facts.account.filters[0].reserved
-    assert any(f"reserved {float(reserved):.4g}" in each for each in texts)
+    assert any(f"reserved {up(reserved, 4):.4g}" in each for each in texts)
     widths = [int(each.get("width", 0)) for each in picture.iter("{http://www.w3.org/2000/svg}rect")]
     assert round(500 * dataset.facts.account.filters[0].reserved_share) in widths
     assert chart._repr_html_() == f"<div>{chart._repr_svg_()}</div>"

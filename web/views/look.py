@@ -139,7 +139,7 @@ def refusal_unit(cap: str) -> str:
     """What a refusal's figures count."""
     if cap in set(Kind):
         return unit(cap)
-    return {"model context": "tokens", "allowance": "ε"}.get(cap, "")
+    return {"model context": "tokens", "allowance": "ε", "basic δ": "δ"}.get(cap, "")
 
 
 def bar(value: object) -> str:
