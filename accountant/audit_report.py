@@ -25,7 +25,7 @@ MOST_VERIFIED = 20_000
 
 #: Every term that the report uses, in one sentence.
 DEFINITIONS = {
-    "(ε, δ)": "Whatever the jobs of the dataset publish, one privacy unit more or less changes the "
+    "(ε, δ)": "Whatever the jobs of the dataset publish, the step from the data to a neighbour changes the "
     "probability of any outcome by a factor of at most e^ε, and by δ beyond that.",
     "privacy unit": "Whose presence is protected: one record, or everything of one value of a column.",
     "neighbours": "add-remove compares the data with the same data without one unit, replace-one with the "
@@ -38,7 +38,8 @@ DEFINITIONS = {
     "closed": "A filter that could not price a job decides nothing any more, unless that job is voided.",
     "ALLOW": "An entry that sets what is allowed.",
     "RESERVE": "An entry that sets a job's price aside before it may run.",
-    "COMMIT": "An entry that charges what a job released, never more than was reserved.",
+    "COMMIT": "An entry that charges what a job released, never more than was reserved; only an ex-post cost that is "
+    "settled as realized may pass its cap.",
     "VOID": "An entry that gives a reservation back, possible only before private data was read.",
     "REVERSAL": "An entry by which two people correct a charge; it lowers one only where no private read "
     "was recorded.",
