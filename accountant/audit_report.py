@@ -38,8 +38,8 @@ DEFINITIONS = {
     "closed": "A filter that could not price a job decides nothing any more, unless that job is voided.",
     "ALLOW": "An entry that sets what is allowed.",
     "RESERVE": "An entry that sets a job's price aside before it may run.",
-    "COMMIT": "An entry that charges what a job released, never more than was reserved; only an ex-post cost that is "
-    "settled as realized may pass its cap.",
+    "COMMIT": "An entry that charges what a job released, never more than was reserved; only an "
+    "ex-post cost that is settled as realized may pass its cap.",
     "VOID": "An entry that gives a reservation back, possible only before private data was read.",
     "REVERSAL": "An entry by which two people correct a charge; it lowers one only where no private read "
     "was recorded.",
