@@ -4,8 +4,9 @@ import pytest
 from sqlalchemy import text
 
 from accountant import leases, ledger, reports
+from accountant.core.budget import to_decimal
 from accountant.core.errors import InvalidRequest
-from accountant.core.events import Laplace
+from accountant.core.events import FREE, Laplace
 from accountant.core.verification import read_document, verify_lines
 from accountant.ledger import JobRequest, Output
 
@@ -48,3 +49,19 @@ def test_a_model_is_named_where_one_runs_and_nowhere_else(bench, mechanism):
     model = bench.model if mechanism == "noisy-count" else None
     with pytest.raises(InvalidRequest, match="model"):
         ask(bench, model, mechanism)
+
+
+def test_a_job_shows_what_stays_charged_and_not_what_its_commit_states(open_bench):
+    """A price with a δ covers the whole job: where it ended early the basic filter returns nothing of it."""
+    bench = open_bench
+    job_id = ask(bench, noise="gaussian", epsilon=0.5)
+    claim = leases.claim(bench.engine, job_id, 1, "a worker", 60)
+    leases.begin_reading(bench.engine, claim)
+    ledger.publish(bench.engine, claim, FREE, Output("/nowhere", "0" * 64), "a worker")
+    reserved, charged = (
+        each["costs"] for each in reports.job(bench.engine, job_id, bench.analyst)["entries"]
+    )
+    assert int(charged["renyi"]["main"]) == 0
+    assert charged["basic"] == reserved["basic"]
+    filters = reports.dataset(bench.engine, bench.dataset, bench.auditor)["account"]["filters"]
+    assert to_decimal(int(charged["basic"]["main"]), 10**9) == filters[-1]["spent"]
