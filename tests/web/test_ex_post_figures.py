@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+from sqlalchemy import text
 
 from accountant import leases, ledger, reports
 from accountant.core.cost_curves import CostCurve
@@ -196,3 +197,25 @@ def test_the_price_of_a_job_without_epsilon_is_shown_as_such(sites):
         assert page.status_code == 200
         assert "None" not in page.text
     assert "ex-post cap&nbsp;2.5" in site.pages("steward").get("/inbox").text
+
+
+def test_a_dataset_promises_nothing_of_what_its_statement_excepts(sites):
+    site = sites[0]
+    said = (
+        "Whatever the jobs of this dataset publish{}, adding or removing one record changes the probability"
+    )
+    assert said.format("") in site.pages("analyst").get(site.dataset).text
+    ended(site, FIGURES[0])
+    page = site.pages("analyst").get(site.dataset).text
+    assert said.format(", the exceptions above aside") in page
+    assert said.format("") not in page
+
+
+def test_no_promise_stands_on_a_page_whose_statement_makes_none(sites):
+    bench = sites[0].bench
+    with bench.engine.begin() as connection:
+        query = text("SELECT id FROM datasets WHERE name = :name")
+        dataset_id = connection.execute(query, {"name": bench.dataset}).scalar_one()
+        changed = "UPDATE accounts SET secret_job_count = 1 WHERE dataset_id = :dataset"
+        connection.execute(text(changed), {"dataset": dataset_id})
+    assert "What (ε, δ) promises" not in sites[0].pages("analyst").get(sites[0].dataset).text

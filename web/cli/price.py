@@ -225,7 +225,7 @@ def _shown(value: object) -> str:
 
 
 DECISIONS = {
-    "Admitted": "it would run at once",
+    "Admitted": "it fits, and its price needs nobody's approval",
     "NeedsApproval": "it fits, and waits for a steward's approval",
     "Refused": "it would be refused",
 }
