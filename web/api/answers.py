@@ -283,7 +283,7 @@ class OnDataset(Answer):
     refusal: Refusal | Annotated[Json, Field(max_length=0)] = Field(description="empty unless Refused")
     filters: list[FilterStep]
     currencies: list[OtherStep]
-    jobs_of_this_shape: int | None = Field(description="how many more would fit; null: it is free")
+    jobs_of_this_shape: int | None = Field(description="how many more would fit; null: free, or not told")
     binding: Room | None = Field(description="what stops the next one; null: nothing, or it is not told")
 
 

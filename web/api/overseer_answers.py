@@ -30,7 +30,7 @@ class Effect(Answer):
 
     filters: list[FilterStep]
     currencies: list[OtherStep]
-    jobs_of_this_shape: int | None = Field(description="how many more would fit; null: it is free")
+    jobs_of_this_shape: int | None = Field(description="how many more would fit; null: free, or not told")
     binding: Room | None
     refusal: Refusal | None = Field(description="why it would be refused now")
 

@@ -239,7 +239,8 @@ def show_dataset_part(on: Quote) -> None:
     if on.get("filters"):
         rows = [(each["kind"], _share(each["before"]), _share(each["after"])) for each in on["filters"]]
         out.print(table(["filter", "used before", "used after"], rows, right="used before after"))
-        say(f"jobs of this shape left: {on['jobs_of_this_shape']}")
+        left = on["jobs_of_this_shape"]
+        say(f"jobs of this shape left: {'not told' if left is None else left}")
 
 
 def _show_refusal(refusal: Quote) -> None:

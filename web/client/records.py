@@ -180,7 +180,7 @@ class Quote(Record):
     breakdown: tuple[str, ...]
     decision: str = Field(description="Admitted, NeedsApproval or Refused")
     refusal: Refusal | None
-    jobs_of_this_shape: int | None = Field(description="that are left; None: any number, as it is free")
+    jobs_of_this_shape: int | None = Field(description="that are left; None: free, or not told")
     fitted: tuple[str, int | float] | None = Field(description="the field that was fitted, and its value")
 
     @classmethod
