@@ -1,20 +1,23 @@
-"""What needs two stewards: corrections of a charge, and raises of an allowance where the policy says so.
+"""What needs two stewards: corrections of a charge; where the policy says so, raises of an allowance and a
+policy that says so no more.
 
-    propose ──▶ open ── confirm, by another steward ──▶ the entry, naming both
+    propose ──▶ open ── confirm, by another steward ──▶ the entry, naming both; or the policy
                   └── withdraw, or nobody decides in time ──▶ withdrawn, expired: nothing happened
 
-A proposal remembers the entry that it would replace. Where another stands by now, or the account can't
-bear it any more, it is refused at confirmation with the reason. The account's row is locked first, then
-the proposal's, so of two people who confirm at once one writes the entry and the other is told.
+A proposal remembers the entry, or the policy, that it would replace. Where another stands by now, or the
+account can't bear it any more, it is refused at confirmation with the reason. The account's row is locked
+first, then the proposal's, so of two people who confirm at once one is told that the other was faster.
 """
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import paging, tables, usage
+from accountant import activity, paging, tables, usage
+from accountant.core.admission import Policy
 from accountant.core.allowances import Allowance, allowance_body, raises
 from accountant.core.books import Books
 from accountant.core.budget import EPSILON_UNITS, exact, round_price, to_decimal
@@ -51,7 +54,10 @@ def allow_or_propose(
         body = allowance_body(allowance, locked.books, found.neighbours, found.unit_column)
         if policy_of(found).two_people and raises(locked.books, body):
             basis = _newest(connection, entries.c.dataset_id == found.id, ("ALLOW",))
-            return _propose(connection, made, found.id, None, {"body": body}, basis, allowance.reason, actor)
+            asked = {"body": body}
+            return _propose(
+                connection, made, "allowance", found.id, asked, allowance.reason, actor, basis=basis
+            )
         append_allowance(locked, body, actor)
         return None
 
@@ -146,7 +152,10 @@ def correct(
         cap = _cap(reserve, true, ex_post)
         corrected(locked.accounts, reserve, charge_of(reserve, current), true, cap)  # or why not
         asked = {"event": None if true is None else to_json(true), "cap": str(cap)}
-        return _propose(connection, made, job.dataset_id, job_id, asked, current["seq"], reason, actor)
+        basis = current["seq"]
+        return _propose(
+            connection, made, "correction", job.dataset_id, asked, reason, actor, basis=basis, job_id=job_id
+        )
 
 
 def _event(value: object) -> Event | None:
@@ -165,18 +174,20 @@ def _cap(reserve: Document, event: Event | None, ex_post: object) -> int:
 def _propose(
     connection: Connection,
     proposal_id: UUID,
+    kind: str,
     dataset_id: UUID,
-    job_id: UUID | None,
     asked: dict[str, Any],
-    basis: int,
     reason: str,
     actor: Actor,
+    *,
+    basis: int | None = None,
+    job_id: UUID | None = None,
 ) -> UUID:
     connection.execute(
         insert(proposals).values(
             id=proposal_id,
             dataset_id=dataset_id,
-            kind="allowance" if job_id is None else "correction",
+            kind=kind,
             job_id=job_id,
             asked=asked,
             basis_seq=basis,
@@ -188,11 +199,66 @@ def _propose(
     return proposal_id
 
 
+# --- policies -----------------------------------------------------------------------------------
+
+#: Why a policy is proposed and not written; the record of who wanted it says the rest.
+_ONE_PERSON = "raising the allowance would no longer take two stewards"
+
+
+def set_policy(
+    engine: Engine,
+    name: str,
+    policy: Policy,
+    actor: Actor,
+    check: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> UUID | None:
+    """Replace a dataset's policy, or propose it where `two_people` would be switched off: the proposal's id.
+
+    Else one steward could switch it off, raise the allowance alone, and switch it on again. All that the
+    policy changes waits for the other steward. Jobs decided before keep their decision.
+
+    `check` gets the policy that would be replaced, while nobody else can change it, and may raise.
+    """
+    actor.require("steward")
+    policy.check()
+    with engine.begin() as connection:
+        dataset = _held_dataset(connection, name=name)
+        stands, wanted = policy_of(dataset), policy.model_dump(mode="json")
+        check(stands.model_dump(mode="json"))
+        if not stands.two_people or policy.two_people:
+            _replace_policy(connection, dataset, policy, actor)
+            return None
+        asked = {"policy": wanted, "replaces": stands.model_dump(mode="json")}
+        same = select(proposals.c.id).where(
+            proposals.c.dataset_id == dataset.id,
+            proposals.c.state == "open",
+            proposals.c.expires_at > func.clock_timestamp(),
+            proposals.c.proposed_by == actor.id,
+            proposals.c.asked == asked,
+        )
+        earlier: UUID | None = connection.execute(same.limit(1)).scalar()
+        if earlier is not None:
+            return earlier  # sent twice, it is one proposal
+        return _propose(connection, uuid4(), "policy", dataset.id, asked, _ONE_PERSON, actor)
+
+
+def _replace_policy(
+    connection: Connection, dataset: Row[Any], policy: Policy, actor: Actor, **detail: Any
+) -> None:
+    """Write a policy into a dataset's row, which is held."""
+    detail["policy"] = policy.model_dump(mode="json")
+    change = update(tables.datasets).where(tables.datasets.c.id == dataset.id)
+    connection.execute(change.values(policy=detail["policy"]))
+    activity.record(connection, actor, "policy set", "dataset", dataset.name, **detail)
+
+
 # --- deciding -----------------------------------------------------------------------------------
 
 
-def confirm(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> int:
+def confirm(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> int | None:
     """Write the entry that a proposal asks for; returns its number. Confirming again answers the same.
+
+    Of a policy there is no entry (None): it stands from then on.
 
     Raises NotPermitted for one's own proposal, whatever the policy, and Conflict where it is not open any
     more, can't stand any more, or who proposed it is no steward any more, with the reason.
@@ -200,7 +266,7 @@ def confirm(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> int
     with engine.begin() as connection:
         locked, found = _locked(connection, proposal_id, actor, reason)
         if found.state == "confirmed" and found.decided_by == actor.id:
-            return int(found.entry_seq)
+            return None if found.entry_seq is None else int(found.entry_seq)
         _require_open(found)
         if expire_proposals(connection, proposal_id):
             raise Conflict("the proposal is expired")  # undone with this transaction; the sweep keeps it
@@ -208,7 +274,7 @@ def confirm(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> int
             raise NotPermitted("nobody confirms a proposal of their own: it takes two people")
         people = TwoPeople(_proposer(connection, found), found.reason, actor.name, reason)
         try:
-            seq = _write(locked, found, people)
+            seq = _write(locked, found, people, actor)
         except VerificationFailed as error:
             raise Conflict(f"it can't stand any more: {error}") from None
         _decide(connection, found, "confirmed", actor, reason, seq)
@@ -223,8 +289,15 @@ def withdraw(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> No
         _decide(connection, found, "withdrawn", actor, reason, None)
 
 
-def _write(locked: LockedAccount, found: Row[Any], people: TwoPeople) -> int:
+def _write(locked: LockedAccount, found: Row[Any], people: TwoPeople, actor: Actor) -> int | None:
     connection = locked.connection
+    if found.kind == "policy":
+        dataset = _held_dataset(connection, id=found.dataset_id)
+        if policy_of(dataset) != Policy.model_validate(found.asked["replaces"]):
+            raise Conflict("the policy was changed after it was proposed: propose it anew")
+        policy, both = Policy.model_validate(found.asked["policy"]), {"proposed_by": people.proposer}
+        _replace_policy(connection, dataset, policy, actor, proposal=str(found.id), **both)
+        return None
     if found.kind == "allowance":
         _require_basis(found, _newest(connection, entries.c.dataset_id == found.dataset_id, ("ALLOW",)))
         body = {**found.asked["body"], **people.to_json()}
@@ -317,7 +390,7 @@ def _view(row: Row[Any]) -> dict[str, Any]:
     if row.kind == "allowance":
         body = asked["body"]
         asked = {name: body[name] for name in ("epsilon", "delta", "ex_post", "secret") if name in body}
-    else:
+    elif row.kind == "correction":
         asked["cap"] = to_decimal(int(asked["cap"]), EPSILON_UNITS)
     return {
         "id": str(row.id),
@@ -374,6 +447,15 @@ def _dataset(connection: Connection, name: str) -> Row[Any]:
     row = connection.execute(select(tables.datasets).where(tables.datasets.c.name == name)).one_or_none()
     if row is None:
         raise NotFound("dataset", name)
+    return row
+
+
+def _held_dataset(connection: Connection, **by: Any) -> Row[Any]:
+    """A dataset's row, held: nobody else changes its policy. An account's row is held before, or never."""
+    query = select(tables.datasets).filter_by(**by).with_for_update()
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise NotFound("dataset", str(*by.values()))
     return row
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID, uuid4
@@ -424,32 +424,6 @@ def dataset_refused(engine: Engine, version_id: UUID, error: str) -> None:
             update(versions)
             .where(versions.c.id == version_id, versions.c.state == "checking")
             .values(state="invalid", error=error)
-        )
-
-
-def set_policy(
-    engine: Engine,
-    name: str,
-    policy: Policy,
-    actor: Actor,
-    check: Callable[[dict[str, Any]], None] = lambda _: None,
-) -> None:
-    """Replace a dataset's policy; jobs decided before keep their decision.
-
-    `check` gets the policy that would be replaced, while nobody else can change it, and may raise.
-    """
-    actor.require("steward")
-    policy.check()
-    with engine.begin() as connection:
-        dataset, _ = _locked_dataset(connection, name)
-        check(Policy.model_validate(dataset.policy).model_dump(mode="json"))
-        connection.execute(
-            update(tables.datasets)
-            .where(tables.datasets.c.id == dataset.id)
-            .values(policy=policy.model_dump(mode="json"))
-        )
-        activity.record(
-            connection, actor, "policy set", "dataset", name, policy=policy.model_dump(mode="json")
         )
 
 

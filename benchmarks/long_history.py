@@ -311,7 +311,7 @@ def write_lists(ground: Ground, size: Size) -> None:
         person_named(engine, f"person-{number:03}")
         people.make_token(engine, ground.analyst, f"token {number}", ["read"], 30)
         exports.checkpoint(engine, dataset_id(ground, name), seed)
-        registry.set_policy(engine, name, Policy(two_people=True), second)
+        proposals.set_policy(engine, name, Policy(two_people=True), second)
         proposals.allow_or_propose(engine, name, Allowance("9", "0.000001", "benchmark"), second)
     write_waiting(ground, many)
     hook_id, _ = hooks.add(engine, "https://receiver.example/", ["job.failed"], ground.analyst, b"1" * 32)
@@ -358,7 +358,7 @@ def write_waiting(ground: Ground, many: int) -> None:
     spec = registry.read_dataset({"name": TIGHT, "uri": "/tight.csv", "public_size": 1000})
     found_right(ground.engine, registry.add_dataset(ground.engine, spec, ground.steward))
     ledger.allow(ground.engine, TIGHT, Allowance("1", "0.000001", "benchmark"), ground.steward)
-    registry.set_policy(ground.engine, ground.datasets[2], Policy(), ground.steward)
+    proposals.set_policy(ground.engine, ground.datasets[2], Policy(), ground.steward)
 
     def ask(dataset: str, tokens: int) -> UUID:
         parameters = {"tokens_per_batch": tokens, **DEAR}

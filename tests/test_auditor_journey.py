@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 from werkzeug.serving import make_server
 
-from accountant import ledger, registry
+from accountant import ledger, proposals, registry
 from accountant.core.admission import Policy
 from accountant.settings import Settings
 from tests.support import Bench
@@ -43,7 +43,7 @@ def desk(engine) -> Bench:
     ledger.cancel(engine, job, bench.analyst)
     refused = bench.submit(6)
     ledger.refuse(engine, refused, bench.steward, "not a part of this study")
-    registry.set_policy(engine, bench.dataset, Policy(auto_approve_epsilon="0.1"), bench.steward)
+    proposals.set_policy(engine, bench.dataset, Policy(auto_approve_epsilon="0.1"), bench.steward)
     registry.set_password(engine, bench.auditor.id, hash_password(PASSWORD))
     return bench
 

@@ -130,7 +130,9 @@ class Policy(BaseModel):
     project_epsilon: str | None = Field(
         None, description="the same for the jobs of one project; every job must then name one"
     )
-    two_people: bool = Field(False, description="raising the allowance needs two stewards")
+    two_people: bool = Field(
+        False, description="raising the allowance needs two stewards, and so does switching this off"
+    )
     charge_each_attempt: bool = Field(
         False, description="a job whose machine is lost after it began to read is charged and ends"
     )

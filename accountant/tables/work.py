@@ -156,7 +156,7 @@ proposals = Table(
     Column("kind", Text, nullable=False),
     Column("job_id", ForeignKey("jobs.id")),
     Column("asked", JSONB, nullable=False),
-    Column("basis_seq", BigInteger, nullable=False),
+    Column("basis_seq", BigInteger),  # the entry that it would replace; a policy stands in `asked`
     Column("reason", Text, nullable=False),
     Column("state", Text, nullable=False, server_default="open"),
     Column("proposed_by", ForeignKey("users.id"), nullable=False),
@@ -167,10 +167,11 @@ proposals = Table(
     Column("decision_reason", Text),
     Column("entry_seq", BigInteger),
     Index("ix_proposals_open", "expires_at", postgresql_where=text("state = 'open'")),
-    CheckConstraint("kind IN ('allowance','correction')", name="kind"),
+    CheckConstraint("kind IN ('allowance','correction','policy')", name="kind"),
     CheckConstraint("(kind = 'correction') = (job_id IS NOT NULL)", name="job"),
     CheckConstraint("state IN ('open','confirmed','withdrawn','expired')", name="state"),
-    CheckConstraint("(state = 'confirmed') = (entry_seq IS NOT NULL)", name="entry"),
+    CheckConstraint("(kind = 'policy') = (basis_seq IS NULL)", name="basis"),
+    CheckConstraint("(state = 'confirmed' AND kind <> 'policy') = (entry_seq IS NOT NULL)", name="entry"),
     CheckConstraint("state <> 'confirmed' OR decided_by <> proposed_by", name="two_people"),
 )
 

@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import DataError, OperationalError
 
-from accountant import admitting, ledger, reports
+from accountant import admitting, ledger, proposals, reports
 from accountant.combining import Combiner
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
 from accountant.database import connect
@@ -307,12 +307,11 @@ def test_terms_that_changed_after_the_price_was_found_are_those_of_the_job(open_
 
 def test_a_policy_set_before_a_request_is_the_one_that_decides_it(open_bench):
     """The request joins a batch whose leader waits for the row already."""
-    from accountant import registry
     from accountant.core.admission import Policy
 
     with gathering(open_bench) as gathered:
         early = gathered.send(10)
-        registry.set_policy(
+        proposals.set_policy(
             open_bench.engine, open_bench.dataset, Policy(analysts=("nobody",)), open_bench.steward
         )
         late = gathered.send(10)

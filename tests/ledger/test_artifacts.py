@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from accountant import artifacts, leases, ledger, registry, reports
+from accountant import artifacts, leases, ledger, proposals, reports
 from accountant.artifacts import Stored
 from accountant.core import mechanisms
 from accountant.core.admission import Policy
@@ -206,13 +206,13 @@ def test_others_see_artifacts_only_where_the_policy_shares_them(made):
     assert len(listed(bench.steward)) == len(listed(bench.auditor)) == 1
 
     shared = Policy(auto_approve_epsilon="10", share_artifacts=True, analysts=(other.name,))
-    registry.set_policy(bench.engine, bench.dataset, shared, bench.steward)
+    proposals.set_policy(bench.engine, bench.dataset, shared, bench.steward)
     assert len(listed(other)) == 1
     assert job(bench, ask(bench, other, from_job=str(source)))["state"] == "queued"
     with pytest.raises(NotFound):
         reports.job(bench.engine, source, other)  # the job itself stays its owner's
     assert listed(stranger) == []  # who may not ask may not look either
-    registry.set_policy(bench.engine, bench.dataset, replace_analysts(shared, ()), bench.steward)
+    proposals.set_policy(bench.engine, bench.dataset, replace_analysts(shared, ()), bench.steward)
     assert len(listed(stranger)) == 1
 
 
@@ -222,7 +222,7 @@ def replace_analysts(policy: Policy, analysts: tuple[str, ...]) -> Policy:
 
 def test_the_policy_still_says_who_may_ask(made):
     bench, source, _ = made
-    registry.set_policy(bench.engine, bench.dataset, Policy(mechanisms=("epsvec",)), bench.steward)
+    proposals.set_policy(bench.engine, bench.dataset, Policy(mechanisms=("epsvec",)), bench.steward)
     with pytest.raises(NotPermitted, match="mechanism"):
         ask(bench, from_job=str(source))
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import expiry, leases, ledger, proposals, registry, reports
+from accountant import activity, expiry, leases, ledger, proposals, reports
 from accountant.core.admission import Policy
 from accountant.core.chain import digest
 from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermitted, VerificationFailed
@@ -78,7 +78,9 @@ def test_a_charge_is_raised_by_two_people_and_the_entry_names_both(desk):
 
 
 def test_nobody_corrects_alone_not_even_under_the_solo_policy(desk):
-    registry.set_policy(desk.engine, desk.dataset, Policy(solo=True, auto_approve_epsilon="10"), desk.steward)
+    proposals.set_policy(
+        desk.engine, desk.dataset, Policy(solo=True, auto_approve_epsilon="10"), desk.steward
+    )
     found = proposals.correct(desk.engine, settled(desk, 10, realized=4), desk.steward, "why")
     with pytest.raises(NotPermitted, match="two people"):
         proposals.confirm(desk.engine, found, desk.steward, "me again")
@@ -203,7 +205,7 @@ def test_an_overdue_proposal_is_not_confirmed(desk):
 
 
 def test_a_raise_needs_two_people_where_the_policy_says_so_and_a_cut_never_does(desk):
-    registry.set_policy(desk.engine, desk.dataset, Policy(two_people=True), desk.steward)
+    proposals.set_policy(desk.engine, desk.dataset, Policy(two_people=True), desk.steward)
     allowance = Allowance("12", "0.0000029053", "more")
     with pytest.raises(NotPermitted, match="two people"):
         ledger.allow(desk.engine, desk.dataset, allowance, desk.steward)
@@ -229,7 +231,7 @@ def test_a_raise_needs_two_people_where_the_policy_says_so_and_a_cut_never_does(
 
 @pytest.mark.parametrize("change", ["roles = ARRAY['auditor']", "active = false"])
 def test_a_proposal_of_somebody_who_is_no_steward_any_more_is_not_confirmed(desk, owner, change):
-    registry.set_policy(desk.engine, desk.dataset, Policy(two_people=True), desk.steward)
+    proposals.set_policy(desk.engine, desk.dataset, Policy(two_people=True), desk.steward)
     raised = Allowance("12", "0.0000029053", "more")
     found = proposals.allow_or_propose(desk.engine, desk.dataset, raised, desk.steward)
     with owner.begin() as connection:
@@ -239,6 +241,46 @@ def test_a_proposal_of_somebody_who_is_no_steward_any_more_is_not_confirmed(desk
     assert dataset(desk)["account"]["epsilon"] == "10"
     assert proposals.show(desk.engine, found, desk.auditor)["state"] == "open"
     proposals.withdraw(desk.engine, found, desk.second, "its proposer has left")
+
+
+def _policy(desk) -> Policy:
+    return Policy.model_validate(dataset(desk)["policy"])
+
+
+def test_one_steward_cannot_switch_two_people_off_and_raise_alone(desk):
+    """What else the policy would change waits with it, and both names are told."""
+    both, alone = Policy(two_people=True, approval_days=3), Policy(approval_days=5)
+    assert proposals.set_policy(desk.engine, desk.dataset, both, desk.steward) is None
+    found = proposals.set_policy(desk.engine, desk.dataset, alone, desk.steward)
+    assert found is not None
+    assert found == proposals.set_policy(desk.engine, desk.dataset, alone, desk.steward)  # sent twice
+    assert _policy(desk) == both
+    raised = Allowance("12", "0.0000029053", "more")
+    with pytest.raises(NotPermitted, match="two people"):
+        ledger.allow(desk.engine, desk.dataset, raised, desk.steward)
+    with pytest.raises(NotPermitted, match="two people"):
+        proposals.confirm(desk.engine, found, desk.steward, "me again")
+    assert proposals.confirm(desk.engine, found, desk.second, "the board wants it") is None
+    assert proposals.confirm(desk.engine, found, desk.second, "the board wants it") is None
+    assert _policy(desk) == alone
+    shown = proposals.show(desk.engine, found, desk.auditor)
+    assert (shown["state"], shown["entry"]) == ("confirmed", None)
+    (done, *_) = activity.listing(desk.engine, desk.auditor, action="policy set")
+    assert (done["actor"], done["detail"]["proposed_by"]) == (desk.second.name, desk.steward.name)
+    assert proposals.allow_or_propose(desk.engine, desk.dataset, raised, desk.steward) is None
+
+
+def test_a_policy_that_was_changed_after_another_was_proposed_is_not_undone(desk):
+    both = Policy(two_people=True)
+    proposals.set_policy(desk.engine, desk.dataset, both, desk.steward)
+    found = proposals.set_policy(desk.engine, desk.dataset, Policy(), desk.steward)
+    narrower = Policy(two_people=True, mechanisms=("noisy-count",))
+    assert proposals.set_policy(desk.engine, desk.dataset, narrower, desk.second) is None
+    with pytest.raises(Conflict, match="propose it anew"):
+        proposals.confirm(desk.engine, found, desk.second, "seen")
+    assert _policy(desk) == narrower
+    assert proposals.show(desk.engine, found, desk.auditor)["state"] == "open"
+    proposals.withdraw(desk.engine, found, desk.second, "stale")
 
 
 # --- what an auditor finds ----------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import text
 
-from accountant import leases, ledger, reports
+from accountant import leases, ledger, proposals, reports
 from accountant.core.budget import to_decimal
 from accountant.core.errors import InvalidRequest
 from accountant.core.events import FREE, Laplace
@@ -34,10 +34,9 @@ def test_a_count_is_reserved_without_a_look_at_a_model_and_its_ledger_verifies(o
 
 
 def test_a_count_that_needs_approval_is_approved_and_one_in_a_list_of_models_is_not_refused(bench):
-    from accountant import registry
     from accountant.core.admission import Policy
 
-    registry.set_policy(bench.engine, bench.dataset, Policy(models=("some-model",)), bench.steward)
+    proposals.set_policy(bench.engine, bench.dataset, Policy(models=("some-model",)), bench.steward)
     job_id = ask(bench)
     assert reports.job(bench.engine, job_id, bench.analyst)["state"] == "awaiting_approval"
     ledger.approve(bench.engine, job_id, bench.steward, "fine")

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from accountant import expiry, ledger, offers, registry, reports
+from accountant import expiry, ledger, offers, proposals, reports
 from accountant.core.admission import Policy
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotFound, NotPermitted
 from accountant.ledger import Allowance
@@ -124,7 +124,7 @@ def test_nobody_approves_their_own_by_an_offer(engine):
     bench.warm()
     own = ledger.submit(engine, bench.request(10), bench.steward)
     found = offers.offer(engine, own, SMALLER, bench.steward, "alone")
-    registry.set_policy(engine, bench.dataset, Policy(), bench.steward)
+    proposals.set_policy(engine, bench.dataset, Policy(), bench.steward)
     with pytest.raises(Conflict, match="solo"):
         offers.accept(engine, found, bench.steward)
     again = ledger.submit(engine, bench.request(10), bench.steward)
@@ -142,10 +142,10 @@ def test_what_changed_since_the_offer_is_looked_at_anew(desk, owner):
     second = person(desk.engine, "steward")
     asked = desk.submit(10)
     found = offers.offer(desk.engine, asked, SMALLER, second, "enough")
-    registry.set_policy(desk.engine, desk.dataset, Policy(mechanisms=("noisy-count",)), second)
+    proposals.set_policy(desk.engine, desk.dataset, Policy(mechanisms=("noisy-count",)), second)
     with pytest.raises(NotPermitted, match="private-prediction"):
         offers.accept(desk.engine, found, desk.analyst)
-    registry.set_policy(desk.engine, desk.dataset, Policy(), second)
+    proposals.set_policy(desk.engine, desk.dataset, Policy(), second)
     ledger.allow(desk.engine, desk.dataset, Allowance("0.0001", "0.0000029053", "stop"), second)
     made = offers.accept(desk.engine, found, desk.analyst)
     assert job(desk, made)["state"] == "refused"

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import expiry, leases, ledger, registry, reports, usage
+from accountant import expiry, leases, ledger, proposals, reports, usage
 from accountant.core.admission import Policy
 from accountant.core.caps import counted
 from accountant.core.errors import Conflict, InvalidRequest
@@ -21,7 +21,7 @@ def state(bench: Bench, job_id) -> str:
 
 
 def policy(bench: Bench, **values: object) -> None:
-    registry.set_policy(bench.engine, bench.dataset, Policy(**values), bench.steward)
+    proposals.set_policy(bench.engine, bench.dataset, Policy(**values), bench.steward)
 
 
 def run(bench: Bench, sql: str, **values: object):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from accountant import ledger, proposals, registry, reports
+from accountant import ledger, proposals, reports
 from accountant.core.admission import Policy
 from accountant.core.errors import Conflict, NotPermitted
 from accountant.ledger import Allowance
@@ -23,7 +23,7 @@ EXCLUDES = [
 
 
 def policy(bench: Bench, **values: object) -> None:
-    registry.set_policy(bench.engine, bench.dataset, Policy(**values), bench.steward)
+    proposals.set_policy(bench.engine, bench.dataset, Policy(**values), bench.steward)
 
 
 def job(bench: Bench, job_id) -> dict:

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from accountant import leases, ledger, proposals, registry, reports, spending
+from accountant import leases, ledger, proposals, reports, spending
 from accountant.core.admission import Policy
 from accountant.core.events import from_json
 from accountant.ledger import Allowance
@@ -125,7 +125,7 @@ def test_realized_ex_post_costs_are_for_overseers_for_good(engine):
         }
         assert "ex_post" in names(bench.auditor)
         assert "ex_post" not in names(bench.analyst)
-    registry.set_policy(engine, bench.dataset, Policy(), bench.steward)
+    proposals.set_policy(engine, bench.dataset, Policy(), bench.steward)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 5, 6, 7, 8])

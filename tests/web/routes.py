@@ -83,7 +83,7 @@ class World:
     def proposal(self) -> str:
         """An open proposal of another steward: a raise, which needs two people here."""
         bench, colleague = self.site.bench, self.site.actor("steward-colleague")
-        registry.set_policy(bench.engine, bench.dataset, Policy(two_people=True), bench.steward)
+        proposals.set_policy(bench.engine, bench.dataset, Policy(two_people=True), bench.steward)
         self.raised += 1
         raised = Allowance(str(10 + self.raised), "0.0000029053", "a test")
         found = proposals.allow_or_propose(bench.engine, bench.dataset, raised, colleague)

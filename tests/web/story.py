@@ -293,6 +293,9 @@ def two_people(r: Recorder, _: Publish) -> None:
     other = ask(steward, "POST", "/datasets/{name}/allowance", 202, wide, name=name).json["proposal"]["id"]
     withdrawn = {"reason": "not needed"}
     ask(second, "POST", "/proposals/{proposal}/withdraw", 200, withdrawn, proposal=other)
+    alone = policy | {"two_people": False}
+    other = ask(steward, "PUT", "/datasets/{name}/policy", 202, alone, name=name).json["proposal"]["id"]
+    ask(steward, "POST", "/proposals/{proposal}/withdraw", 200, {"reason": "a slip"}, proposal=other)
 
 
 def audit(r: Recorder, _: Publish) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, event, text
 
-from accountant import leases, ledger, proposals, registry, reports
+from accountant import leases, ledger, proposals, reports
 from accountant.core.admission import Policy
 from accountant.core.allowances import allowance_body
 from accountant.core.chain import EntryKind
@@ -407,7 +407,7 @@ def test_who_did_what_holds_every_act(site, corrected):
     smaller = {"parameters": {"tokens_per_batch": 2}, "reason": "so much"}
     offer = site.api("steward").post(f"/jobs/{offered}/offer", smaller).json["id"]
     accepted = site.api("analyst").post(f"/offers/{offer}/accept").json["id"]
-    registry.set_policy(site.engine, name, Policy(solo=True), bench.steward)
+    proposals.set_policy(site.engine, name, Policy(solo=True), bench.steward)
     site.pages("auditor").get(f"/datasets/{name}/ledger.jsonl?public=true")
     site.api("auditor").post(f"{site.dataset}/checkpoints")
     site.pages("analyst").get(f"/jobs/{corrected}/result")
@@ -536,7 +536,7 @@ def test_the_report_is_bounded(site, monkeypatch):
 def test_a_report_for_publication_names_nobody(site, corrected):
     refused = site.submitted(tokens=5)
     site.api("steward").post(f"/jobs/{refused}/refuse", {"reason": "a secret reason"})
-    registry.set_policy(
+    proposals.set_policy(
         site.engine, site.bench.dataset, Policy(analysts=(site.bench.analyst.name,)), site.bench.steward
     )
     private = [

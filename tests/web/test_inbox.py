@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import event, text
 
-from accountant import ledger, registry, reports
+from accountant import ledger, proposals, reports
 from accountant.core.admission import Policy
 from accountant.ledger import Allowance
 
@@ -114,7 +114,7 @@ def test_figures_before_and_after_are_what_the_ledger_moves(site):
 
 
 def test_jobs_of_this_shape_are_as_many_as_fit(site):
-    registry.set_policy(
+    proposals.set_policy(
         site.engine, site.bench.dataset, Policy(auto_approve_epsilon="100"), site.bench.steward
     )
     quote = site.api("analyst").post(

@@ -1,6 +1,6 @@
 """What takes two stewards, over REST and by page; caps as each role sees them."""
 
-from accountant import registry
+from accountant import proposals
 from accountant.core.admission import Policy
 
 
@@ -26,6 +26,47 @@ def test_a_raise_is_proposed_and_confirmed_over_rest(site):
     assert second.post(f"{path}/withdraw", {"reason": "late"}).status_code == 409
     lower = steward.post(f"{site.dataset}/allowance", body | {"epsilon": "11"})
     assert lower.status_code == 200
+
+
+def test_a_policy_without_two_people_is_proposed_and_confirmed_over_rest(site):
+    steward, second = site.api("steward"), site.api("steward-2")
+    policy = steward.get(f"{site.dataset}/policy").json | {"two_people": True}
+    assert steward.put(f"{site.dataset}/policy", policy).status_code == 200
+    wanted = policy | {"two_people": False, "approval_days": 4}
+    answer = steward.put(f"{site.dataset}/policy", wanted)
+    assert answer.status_code == 202
+    found = answer.json["proposal"]
+    assert (found["kind"], found["asked"]["policy"], found["asked"]["replaces"]) == ("policy", wanted, policy)
+    assert steward.get(f"{site.dataset}/policy").json == policy
+    assert steward.post(f"/proposals/{found['id']}/confirm", {"reason": "mine"}).status_code == 403
+    done = second.post(f"/proposals/{found['id']}/confirm", {"reason": "seen"})
+    assert (done.status_code, done.json["state"], done.json["entry"]) == (200, "confirmed", None)
+    assert steward.get(f"{site.dataset}/policy").json == wanted
+
+
+def test_a_policy_without_two_people_by_page(site):
+    own, second = site.pages("steward"), site.pages("steward-2")
+    typed = {"policy.auto_approve_epsilon": "0", "policy.approval_days": "30"}
+    own.post(f"{site.dataset}/policy", site.dataset, **typed, **{"policy.two_people": "1"})
+    shown = own.post(f"{site.dataset}/policy/review", site.dataset, **typed)
+    assert "Switching two people off takes two people" in shown.text
+    asked = own.post(f"{site.dataset}/policy", site.dataset, **typed, **{"policy.solo": "1"})
+    assert asked.status_code == 303
+    stands = site.api("steward").get(f"{site.dataset}/policy").json
+    assert (stands["two_people"], stands["solo"]) == (True, False)
+    (found,) = (
+        each
+        for each in site.api("steward").get("/proposals").json["proposals"]
+        if (each["kind"], each["dataset"]) == ("policy", site.bench.dataset)
+    )
+    article = second.get("/inbox").text.partition(f"proposal-{found['id']}")[2].partition("</article>")[0]
+    assert "no longer needs a second steward" in article
+    assert "may approve a job of their own" in article
+    page = second.post(f"/inbox/proposals/{found['id']}/confirm", "/inbox", decision="confirm", reason="yes")
+    assert "no longer needs a second steward" in page.text
+    second.post(f"/inbox/proposals/{found['id']}", "/inbox", decision="confirm", reason="yes")
+    stands = site.api("steward").get(f"{site.dataset}/policy").json
+    assert (stands["two_people"], stands["solo"]) == (False, True)
 
 
 def test_a_correction_by_page(site, publish):
@@ -56,7 +97,7 @@ def test_a_correction_by_page(site, publish):
 
 def test_an_analyst_sees_their_own_caps_only(site):
     policy = Policy(analyst_epsilon="5", project_epsilon="6", auto_approve_epsilon="10")
-    registry.set_policy(site.engine, site.bench.dataset, policy, site.bench.steward)
+    proposals.set_policy(site.engine, site.bench.dataset, policy, site.bench.steward)
     missing = site.api("analyst").post("/jobs", site.job())
     assert missing.status_code == 422
     assert missing.json["problems"][0]["field"] == "project"

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from accountant import registry
+from accountant import proposals
 from accountant.core.admission import Policy
 from web.meaning import at_most, meaning
 
@@ -214,7 +214,7 @@ def test_an_allowance_is_previewed_as_it_is_then_set(site):
 
 def test_a_change_of_policy_is_told_in_sentences(site):
     browser, page = site.pages("steward"), f"{site.dataset}/policy"
-    registry.set_policy(site.engine, site.bench.dataset, Policy(solo=True), site.bench.steward)
+    proposals.set_policy(site.engine, site.bench.dataset, Policy(solo=True), site.bench.steward)
     typed = {"policy.auto_approve_epsilon": "0.5", "policy.analyst_epsilon": "2"}
     for where in ("effect", "review"):
         told = browser.post(f"{site.dataset}/policy/{where}", page, **typed).text

@@ -154,7 +154,7 @@ def test_what_happens_to_datasets_proposals_and_checkpoints_is_told_to_overseers
     bench.allow()
     bench.warm()
     job = bench.submit(1)
-    registry.set_policy(engine, bench.dataset, Policy(two_people=True), bench.steward)
+    proposals.set_policy(engine, bench.dataset, Policy(two_people=True), bench.steward)
     proposal = proposals.allow_or_propose(
         engine, bench.dataset, Allowance("30", "0.0000029053", "more"), bench.steward
     )

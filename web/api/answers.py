@@ -412,7 +412,7 @@ class Proposal(Answer):
     """What one steward asks for and another confirms."""
 
     id: Id
-    kind: Literal["allowance", "correction"]
+    kind: Literal["allowance", "correction", "policy"]
     dataset: str
     job: Id | None
     asked: Json

@@ -211,10 +211,21 @@ def policy(name: str) -> Response:
 
 
 @api.put("/datasets/<name>/policy")
-@describe(Operation(body=Policy, if_match=True, answer=answers.Dataset, roles=("steward",)))
-def set_policy(name: str) -> Response:
-    """Replace the policy.
+@describe(
+    Operation(
+        body=Policy,
+        if_match=True,
+        answer=answers.Dataset,
+        or_status=202,
+        or_answer=answers.Proposed,
+        roles=("steward",),
+    )
+)
+def set_policy(name: str) -> tuple[Response, int]:
+    """Replace the policy, or propose it.
 
+    Answers with the dataset, or 202 with a proposal where `two_people` would be switched off: another steward
+    confirms the whole change, and nothing of it stands before.
     With `If-Match`, the ETag of the policy that was read, nobody else's change is undone unseen: 412 where it
     is another by now. Jobs decided before keep their decision.
     """
@@ -222,10 +233,14 @@ def set_policy(name: str) -> Response:
     actor.require("steward")
     check = matcher()
     if check is None:
-        registry.set_policy(engine(), name, read(Policy), actor)
+        proposal = proposals.set_policy(engine(), name, read(Policy), actor)
     else:
-        registry.set_policy(engine(), name, read(Policy), actor, lambda now: check(jsonify(now).get_data()))
-    return jsonify(reports.dataset(engine(), name, actor))
+        proposal = proposals.set_policy(
+            engine(), name, read(Policy), actor, lambda now: check(jsonify(now).get_data())
+        )
+    if proposal is not None:
+        return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
+    return jsonify(reports.dataset(engine(), name, actor)), 200
 
 
 @api.post("/datasets/<name>/quote")

@@ -76,7 +76,7 @@ def correct(job: str) -> tuple[Response, int]:
 @api.post("/proposals/<proposal>/confirm")
 @describe(Operation(body=Reason, answer=answers.Proposal, roles=("steward",)))
 def confirm(proposal: str) -> Response:
-    """Confirm somebody else's proposal: its entry is written."""
+    """Confirm somebody else's proposal: its entry is written, or its policy stands."""
     actor, found = current_actor(), read_id(proposal, "proposal")
     proposals.confirm(engine(), found, actor, read(Reason).reason)
     return jsonify(proposals.show(engine(), found, actor))

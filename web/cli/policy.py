@@ -75,7 +75,8 @@ def policy(
     ] = None,
     project_epsilon: Annotated[str | None, typer.Option(help='The same for one project; "": none.')] = None,
     two_people: Annotated[
-        bool | None, typer.Option("--two-people/--one-person", help="To raise the allowance.")
+        bool | None,
+        typer.Option("--two-people/--one-person", help="To raise the allowance or to end this."),
     ] = None,
     charge_each_attempt: Annotated[
         bool | None,
@@ -117,11 +118,14 @@ def policy(
         if name in changes and changes[name] in (0, ""):
             changes[name] = None
     with connect() as client:
-        current, seen = client.tagged_policy(dataset)
+        (current, seen), proposal = client.tagged_policy(dataset), None
         if changes:
-            current = client.set_policy(dataset, current | changes, seen=seen)["policy"]
+            answer = client.set_policy(dataset, current | changes, seen=seen)
+            proposal, current = answer.get("proposal"), answer.get("policy", current)
     if as_json:
-        print_json(current)
+        print_json(current if proposal is None else proposal)
+    elif proposal is not None:
+        say(f"proposed; another steward runs: exchequer confirm {proposal['id']} --reason TEXT")
     else:
         _show(current)
 
@@ -129,6 +133,10 @@ def policy(
 def _show(current: dict[str, Any]) -> None:
     rows = []
     for name, value in current.items():
-        shown = ", ".join(value) or "all" if isinstance(value, list) else value
-        rows.append((name.replace("_", " "), shown))
+        rows.append((name.replace("_", " "), stated(value)))
     out.print(facts(rows))
+
+
+def stated(value: object) -> object:
+    """What a field of a policy says; an empty list allows all."""
+    return ", ".join(map(str, value)) or "all" if isinstance(value, list) else value

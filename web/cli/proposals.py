@@ -7,6 +7,7 @@ import typer
 from web.cli import completing
 from web.cli.options import JobId, Json
 from web.cli.output import facts, out, print_json, say, table
+from web.cli.policy import stated
 from web.cli.price import read_json
 from web.cli.profile import connect
 
@@ -51,18 +52,26 @@ def what(proposal: dict[str, Any]) -> str:
     if proposal["kind"] == "correction":
         charge = "charge nothing" if asked["event"] is None else f"charge a {asked['event']['type']}"
         return f"job {proposal['job'][:8]}: {charge}"
+    if proposal["kind"] == "policy":
+        return "policy: " + ", ".join(_changed(asked["replaces"], asked["policy"]))
     parts = [f"{name} {asked[name]}" for name in ("epsilon", "delta") if name in asked]
     if "ex_post" in asked:
         parts.append(f"ex-post {asked['ex_post']['limit']} ({asked['ex_post']['settlement']})")
     return "allow " + ", ".join(parts or ["a statement about secrets"])
 
 
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    return [f"{name} {stated(value)}" for name, value in after.items() if value != before.get(name)]
+
+
 def confirm(proposal: ProposalId, reason: Reason, as_json: Json = False) -> None:
-    """Confirm a proposal of another steward: its entry is written."""
+    """Confirm a proposal of another steward: its entry is written, or its policy stands."""
     with connect() as client:
         found = client.confirm(proposal, reason)
     if as_json:
         print_json(found)
+    elif found["entry"] is None:
+        say(f"the policy of {found['dataset']} is changed")
     else:
         say(f"entry {found['entry']} of {found['dataset']} is written")
 

@@ -27,6 +27,7 @@ from web.auth import current_actor, needs_role
 from web.errors import status_of, without_prefix
 from web.views.forms import Form, sent
 from web.views.offers import open_offers
+from web.views.policies import policy_changes
 from web.views.schema import PREFIX, Input, inputs, parameters
 
 pages = Blueprint("inbox", __name__)
@@ -88,6 +89,7 @@ def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) ->
         **open_offers(),
         "proposals": proposed,
         "more_proposals": more_proposals,
+        "policy_changes": policy_changes,
         "shown": ",".join(job["id"] for job in items),
         "following": following,
         "forms": {} if subject is None or form is None else {str(subject): form},
@@ -256,6 +258,7 @@ def confirm_proposal(proposal: str) -> BaseResponse:
         "confirm.html",
         what=f"{decision} proposal",
         proposal=found,
+        policy_changes=policy_changes,
         action=url_for("inbox.settle", proposal=proposal_id),
         values={**sent(), "reason": reason},
         back="inbox.listing",

@@ -8,7 +8,7 @@ from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import proposals, registry, reports
+from accountant import proposals, reports
 from accountant.core.admission import Policy
 from accountant.core.errors import Conflict, InvalidRequest
 from web.api.bodies import read
@@ -65,7 +65,7 @@ def allowance_effect(name: str) -> str:
 def policy_effect(name: str) -> str:
     """What the policy that the form says now would change, as a part of its page."""
     dataset = reports.dataset(engine(), name, current_actor())
-    return render_template("_policy_effect.html", changes=_policy_changes(dataset, sent()), problems=())
+    return render_template("_policy_effect.html", **_policy_change(dataset, sent()))
 
 
 @pages.post("/datasets/<name>/allowance/review")
@@ -112,10 +112,16 @@ def set_policy(name: str) -> BaseResponse:
     try:
         # What the form doesn't hold stays as it is.
         kept = reports.dataset(engine(), name, current_actor())["policy"]
-        registry.set_policy(engine(), name, read(Policy, kept | policy_of(sent())), current_actor())
+        wanted = read(Policy, kept | policy_of(sent()))
+        proposal = proposals.set_policy(engine(), name, wanted, current_actor())
     except InvalidRequest as error:
         shown = with_prefix(without_prefix(error, "policy."), "policy.")
         return Response(_page(name, policy=rejected(shown)), 422)
+    if proposal is not None:
+        flash(
+            "Nothing is changed yet: another steward confirms in the inbox that raises need one person only."
+        )
+        return redirect(url_for("datasets.show", name=name), 303)
     flash(f"The policy of {name} is changed. Jobs decided before keep their decision.")
     return redirect(url_for("datasets.show", name=name), 303)
 
@@ -131,8 +137,7 @@ def _page(name: str, *, reviewed: str | None = None, **forms: Form) -> str:
         reviewed=reviewed,
         ex_post_text=ABOUT_EX_POST,
         **_allowance_change(name, allowance.values),
-        changes=_policy_changes(dataset, policy.values) if policy.values else None,
-        problems=(),
+        **_policy_change(dataset, policy.values),
     )
 
 
@@ -171,7 +176,7 @@ _CONSEQUENCES = {
     "auto_approve_epsilon": "Jobs of up to ε {after} by themselves run without a steward (now: {before}).",
     "solo": "A steward {may} approve a job of their own.",
     "share_artifacts": "Whoever may ask {sees} the artifacts of everybody's jobs.",
-    "two_people": "Raising the allowance {needs} a second steward.",
+    "two_people": "Raising the allowance {needs} a second steward, and {ends} switching that off.",
     "secret_jobs": "Jobs that protect declared secrets and no records {may_be} admitted; after one of them "
     "no (ε, δ) statement holds.",
     "approval_days": "Requests submitted from now on expire after {after} days (now: {before}).",
@@ -185,9 +190,19 @@ _CONSEQUENCES = {
 }
 
 
-def _policy_changes(dataset: Mapping[str, Any], values: Mapping[str, str]) -> list[str]:
-    """A sentence for each field that would change; waiting requests are decided under the new policy."""
+def _policy_change(dataset: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    """What the policy in a form would change, and whether it takes another steward."""
+    if not values:
+        return {"changes": None, "two_people": False}
     before, after = dataset["policy"], policy_of(values)
+    return {
+        "changes": policy_changes(before, after),
+        "two_people": before["two_people"] and not after["two_people"],
+    }
+
+
+def policy_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """A sentence for each field that would change; waiting requests are decided under the new policy."""
     found = []
     for name, sentence in _CONSEQUENCES.items():
         old, new = before.get(name), after.get(name)
@@ -197,6 +212,7 @@ def _policy_changes(dataset: Mapping[str, Any], values: Mapping[str, str]) -> li
             "may": "may" if new else "may no longer",
             "sees": "sees" if new else "no longer sees",
             "needs": "needs" if new else "no longer needs",
+            "ends": "so does" if new else "nor does",
             "may_be": "may be" if new else "are no longer",
             "charged": "is charged and ends" if new else "runs again, free of charge",
         }
