@@ -286,10 +286,14 @@ def publish(
     The claim is that of the last part to end; `realized` and `ex_post` (in units) are what its own meter
     recorded, and the other parts left theirs when they were done. `ex_post` is charged only where the
     dataset settles realized costs; else it goes to a table of its own, with the `curve` of how it grew, and
-    changes nothing. Raises LeaseLost where another attempt owns the part by now: nothing is published then.
+    changes nothing. Raises LeaseLost where another attempt owns the part by now, and Conflict where a job
+    reads records and that it began to is not recorded: nothing is published then.
     """
     with engine.begin() as connection:
         locked, job = _fenced(connection, claim)
+        if job.source_job_id is None and job.reading_began_at is None:
+            # Its COMMIT would say that nothing was read, and then a correction may lower the charge.
+            raise Conflict("the job reads records, and that it began to read them is not recorded")
         reached("publish.fenced")
         spent, cost, grown = _combined(connection, claim, realized, ex_post, curve)
         _commit(locked, job, spent, "succeeded", worker, output=output, ex_post=cost)

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from accountant import corpora, ledger, registry
+from accountant.core.events import Event
 from accountant.ledger import Actor, Allowance
 
 SHARED = Path(os.environ.get("EXCHEQUER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
@@ -77,6 +78,17 @@ class Bench:
         job_id = self.submit(1)
         self.probe(job_id)
         ledger.cancel(self.engine, job_id, self.analyst)
+
+
+def commit_unread(engine: Engine, claim: ledger.Claim, realized: Event) -> None:
+    """A charge of a job that nobody recorded to have read: ledgers hold some from before this was refused."""
+    with engine.begin() as connection:
+        locked, job = ledger._fenced(connection, claim)
+        output = ledger.Output("x", "0")
+        ledger._commit(locked, job, realized, "succeeded", "worker", output=output)
+        ledger._end_parts(connection, job.id)
+        ended = {"state": "succeeded", "output_uri": "x", "output_sha256": "0", "finished_at": locked.now}
+        ledger._set(connection, job, **ended)
 
 
 def public_things(engine: Engine, steward: Actor, texts: int, labels: list[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermit
 from accountant.core.events import SelfComposed, from_json, to_json
 from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance, Output
-from tests.support import Bench, person
+from tests.support import Bench, commit_unread, person
 
 
 @pytest.fixture
@@ -34,7 +34,9 @@ def settled(desk: Bench, tokens: int = 10, realized: int | None = None, read: bo
     claim = leases.claim(desk.engine, job_id, 1, "worker", 60)
     if read:
         leases.begin_reading(desk.engine, claim)
-    ledger.publish(desk.engine, claim, event(desk, job_id, realized), Output("x", "0"), "worker")
+        ledger.publish(desk.engine, claim, event(desk, job_id, realized), Output("x", "0"), "worker")
+    else:
+        commit_unread(desk.engine, claim, event(desk, job_id, realized))
     return job_id
 
 

@@ -85,6 +85,7 @@ def test_an_early_stop_returns_the_steps_not_taken(open_bench):
 def test_nothing_is_realized_beyond_the_reservation(open_bench):
     job_id = open_bench.submit(10)
     claim = claimed(open_bench, job_id)
+    leases.begin_reading(open_bench.engine, claim)
     whole = event_of(open_bench, job_id)
     with pytest.raises(VerificationFailed, match="more than was reserved"):
         ledger.publish(open_bench.engine, claim, SelfComposed(whole.event, 11), Output("x", "0"), "worker")
@@ -187,8 +188,19 @@ def test_a_late_worker_publishes_nothing(open_bench):
         ledger.publish(open_bench.engine, late, event_of(open_bench, job_id), Output("late", "0"), "worker")
     with pytest.raises(LeaseLost):
         leases.begin_reading(open_bench.engine, late)
+    leases.begin_reading(open_bench.engine, fresh)
     ledger.publish(open_bench.engine, fresh, event_of(open_bench, job_id), Output("good", "0"), "worker")
     assert reports.output_uri(open_bench.engine, job_id, open_bench.analyst) == "good"
+
+
+def test_a_job_that_never_said_that_it_reads_publishes_nothing(open_bench):
+    """Its charge could be lowered again, for the ledger would say that nothing private was read."""
+    job_id = open_bench.submit(10)
+    claim = claimed(open_bench, job_id)
+    with pytest.raises(Conflict, match="not recorded"):
+        ledger.publish(open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0"), "worker")
+    assert state(open_bench, job_id) == "running"
+    assert renyi(open_bench)["spent"] == "0"
 
 
 def test_an_expired_lease_refunds_nothing_and_the_last_attempt_is_charged(open_bench):

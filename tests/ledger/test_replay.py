@@ -11,7 +11,7 @@ from accountant.core.errors import Conflict, ExchequerError
 from accountant.core.events import SelfComposed, from_json, to_json
 from accountant.core.verification import verify_lines
 from accountant.ledger import Output
-from tests.support import Bench, person
+from tests.support import Bench, commit_unread, person
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +76,9 @@ class Oracle:
         claim = leases.claim(self.engine, job_id, 1, "worker", 60)
         if read:
             leases.begin_reading(self.engine, claim)
-        ledger.publish(self.engine, claim, SelfComposed(event, spent), Output("x", "0"), "worker")
+            ledger.publish(self.engine, claim, SelfComposed(event, spent), Output("x", "0"), "worker")
+        else:
+            commit_unread(self.engine, claim, SelfComposed(event, spent))
         self.charged[job_id], self.read[job_id] = spent, read
 
     def correct(self, job_id, event, tokens: int) -> None:

@@ -18,7 +18,7 @@ from accountant.core.secrets import SecretKind, SecretTerms
 from accountant.core.verification import Verifier, read_document, verify_lines
 from accountant.ledger import Allowance, JobRequest, Output, SecretDeclaration
 from accountant.posting import LockedAccount
-from tests.support import Bench, person, public_things
+from tests.support import Bench, commit_unread, person, public_things
 
 DELTA = "0.0000029053"
 #: A four-digit PIN, in one record; a guesser may be right with probability 0.02 afterwards.
@@ -514,7 +514,7 @@ def test_an_exact_secret_job_that_read_nothing_gives_its_place_back(engine, all_
     bench = with_pin(engine, SecretKind.ONE, secret_jobs=True)
     first = ask(bench, "secpe", bound=0.01)
     claim = leases.claim(engine, first, 1, "worker", 60)
-    ledger.publish(engine, claim, FREE, Output("x", "0"), "worker")
+    commit_unread(engine, claim, FREE)
     assert facts(bench)["secret"]["jobs"] == 1
     correct(bench, first, None)
     assert (facts(bench)["secret"]["jobs"], float(facts(bench)["secret"]["spent"])) == (0, 0)
