@@ -6,7 +6,7 @@ and changes the job and its outbox with it. So a job never runs uncharged and no
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -110,9 +110,12 @@ def _consider(
             raise Conflict(f"the policy is not the one that it was asked under: {excluded}")
         _record(locked, job, refused(locked, Refused("policy", "-", "-", str(excluded)), "policy", None))
         return None
-    candidate = requests.candidate_of(job)
+    dp = locked.accounts.dp
+    priced = requests.restated(job, requests.delta_of(None if dp is None else dp.delta))
     source = _source(connection, job)
-    return _record(locked, job, consider(locked, job.id, analyst, candidate, model, source, policy, approval))
+    verdict = consider(locked, job.id, analyst, priced.candidate, model, source, policy, approval)
+    stated = {name: priced.columns[name] for name in requests.RESTATED}
+    return _record(locked, job, replace(verdict, columns={**stated, **verdict.columns}))
 
 
 def _excluded(job: Row[Any], model: Row[Any] | None, asker: Asker, policy: Policy) -> ExchequerError | None:

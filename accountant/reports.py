@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, Select, cast, func, select
+from sqlalchemy import Connection, Engine, Row, RowMapping, Select, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
 from accountant import activity, exports, paging, spending, tables, usage
@@ -33,7 +33,7 @@ from accountant.core.currencies import (
     statements,
     with_largest,
 )
-from accountant.core.errors import NotFound, NotPermitted, VerificationFailed, invalid
+from accountant.core.errors import ExchequerError, NotFound, NotPermitted, VerificationFailed, invalid
 from accountant.core.events import releases
 from accountant.core.filters import Kind
 from accountant.core.pricing import Fitted, Price, Terms, fit, quote
@@ -42,7 +42,7 @@ from accountant.effects import accounts_shown, effect, refusal_shown
 from accountant.ledger import Actor
 from accountant.listings import EVERY_DATASET, EVERY_JOB, Wanted, WantedJobs, conditions, job_conditions
 from accountant.posting import read_books
-from accountant.requests import terms_of
+from accountant.requests import delta_of, restated, terms_of
 
 #: The key of the last row that was shown: a listing continues after it.
 
@@ -318,7 +318,7 @@ _JOB_COLUMNS = (
 def _job_query(viewer: Actor) -> Select[Any]:
     jobs = tables.jobs
     query = (
-        select(*_JOB_COLUMNS, tables.accounts.c.ex_post_settlement)
+        select(*_JOB_COLUMNS, tables.accounts.c.ex_post_settlement, tables.accounts.c.delta)
         .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
         .join(tables.accounts, tables.accounts.c.dataset_id == jobs.c.dataset_id)
         .outerjoin(tables.models, tables.models.c.id == jobs.c.model_id)
@@ -430,8 +430,19 @@ def _hidden_times(row: Row[Any], viewer: Actor) -> frozenset[str]:
     return frozenset({"started_at"} if row.reading_began_at is None else {"started_at", "finished_at"})
 
 
+def _stated(row: Row[Any]) -> Mapping[str, Any] | RowMapping:
+    """What a job costs by itself: one that waits at the δ of now, any other as it was decided."""
+    delta = delta_of(row.delta)
+    if row.state not in ("submitted", "awaiting_approval") or row.terms["delta"] == delta:
+        return row._mapping
+    try:
+        return restated(row, delta).columns
+    except (ExchequerError, ArithmeticError, ValueError):
+        return row._mapping  # no price any more: it will not be admitted
+
+
 def _job(row: Row[Any], viewer: Actor) -> dict[str, Any]:
-    hidden = _hidden_times(row, viewer)
+    hidden, stated = _hidden_times(row, viewer), _stated(row)
     return {
         "id": str(row.id),
         "dataset": row.dataset,
@@ -441,12 +452,12 @@ def _job(row: Row[Any], viewer: Actor) -> dict[str, Any]:
         "purpose": row.purpose,
         "project": row.project,
         "parameters": row.parameters,
-        "terms": row.terms,
+        "terms": stated["terms"],
         "event": row.event,
-        "epsilon_alone": row.epsilon_alone,
+        "epsilon_alone": stated["epsilon_alone"],
         "ex_post_cap": row.parameters.get("ex_post_cap"),
-        "delta": row.terms["delta"],
-        "breakdown": row.breakdown,
+        "delta": stated["terms"]["delta"],
+        "breakdown": stated["breakdown"],
         "state": row.state,
         "refusal": refusal_shown(row.refusal, row.ex_post_settlement, bool(viewer.roles & OVERSEERS)),
         "decision_reason": row.decision_reason,

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -120,6 +120,10 @@ def _price(shape: _Shape, terms: Terms) -> Priced:
     lacking = mechanism.missing(parameters)
     if lacking is not None:
         raise InvalidRequest([_under_parameters(lacking)])
+    return _at(mechanism, parameters, terms)
+
+
+def _at(mechanism: Mechanism[Any], parameters: Any, terms: Terms) -> Priced:
     price = mechanism.price(parameters, terms)
     alone = None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
     dumped = parameters.model_dump(mode="json")
@@ -147,12 +151,17 @@ def terms_of(dataset: Any, accounts: Accounts) -> Terms:
         {
             **stated,
             "neighbours": dataset.neighbours,
-            "delta": 1e-6 if dp is None or dp.delta == 0 else dp.delta / DELTA_UNITS,
+            "delta": delta_of(None if dp is None else dp.delta),
             "max_records_per_unit": dataset.max_records_per_unit,
             "public_size": dataset.public_size,
             "labels": dataset.labels,
         }
     )
+
+
+def delta_of(allowed: int | None) -> float:
+    """The δ at which jobs are stated by themselves: the allowance's (in units), or 1e-6 where it has none."""
+    return allowed / DELTA_UNITS if allowed else 1e-6
 
 
 def check_policy(policy: Policy, request: JobRequest, analyst: str) -> None:
@@ -205,6 +214,20 @@ def candidate_of(job: Row[Any]) -> Candidate:
     resolved = mechanism.parse(job.parameters, terms)
     asked = currencies.demand(mechanism.price(resolved, terms))
     return Candidate(job.mechanism, job.parameters, resolved, terms, asked, job.epsilon_alone or 0.0)
+
+
+def restated(job: Row[Any], delta: float) -> Priced:
+    """A recorded job that waits, at the δ of now: what approval and caps go by, and what is shown.
+
+    Its parameters are resolved, so it asks of every account what it did; what it costs alone is another.
+    """
+    mechanism = mechanisms.get(job.mechanism)
+    terms = replace(Terms.from_json(job.terms), delta=delta)
+    return _at(mechanism, mechanism.parse(job.parameters, terms), terms)
+
+
+#: What `restated` changes of a job.
+RESTATED = ("terms", "epsilon_alone", "breakdown")
 
 
 def probe_key(model: Mapping[str, Any] | None, parameters: Mapping[str, Any], terms: Terms) -> str | None:

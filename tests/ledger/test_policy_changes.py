@@ -7,9 +7,12 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from accountant import ledger, proposals, reports
+from accountant import inbox, ledger, proposals, reports
 from accountant.core.admission import Policy
+from accountant.core.caps import counted
+from accountant.core.composition import epsilon_alone
 from accountant.core.errors import Conflict, NotPermitted
+from accountant.core.events import from_json
 from accountant.ledger import Allowance
 from accountant.posting import LockedAccount
 from tests.support import Bench
@@ -74,6 +77,55 @@ def test_a_job_of_no_project_does_not_slip_under_a_cap_on_projects(bench):
 
 def _named(bench: Bench) -> ledger.JobRequest:
     return replace(bench.request(10), project="atlas")
+
+
+def at(bench: Bench, tokens: int) -> dict[str, float]:
+    """What a job of so many tokens costs by itself, by δ of the allowance."""
+    found = from_json(job(bench, bench.submit(tokens))["event"])
+    return {delta: epsilon_alone(found, float(delta))[0] for delta in ("1e-6", "1e-9")}
+
+
+@pytest.mark.parametrize("cap", ["auto_approve_epsilon", "analyst_epsilon", "project_epsilon"])
+def test_a_job_that_waits_for_its_probe_is_judged_at_the_delta_of_then(bench, cap):
+    """At the δ under which it was asked for it would have run at once."""
+    bench.allow("10", "1e-6")
+    waiting = ledger.submit(bench.engine, _named(bench), bench.analyst)
+    cost = at(bench, 10)
+    between = str((cost["1e-6"] + cost["1e-9"]) / 2)
+    policy(bench, **{"auto_approve_epsilon": "100", cap: between})
+    bench.allow("10", "1e-9")
+    found = job(bench, waiting)
+    assert (found["delta"], found["epsilon_alone"]) == (1e-9, pytest.approx(cost["1e-9"]))
+    bench.probe(waiting)
+    found = job(bench, waiting)
+    assert found["state"] == ("awaiting_approval" if cap == "auto_approve_epsilon" else "refused")
+    assert (found["delta"], found["epsilon_alone"]) == (1e-9, pytest.approx(cost["1e-9"]))
+
+
+def test_what_a_steward_approves_is_stated_and_counted_at_the_delta_of_then(bench):
+    bench.allow("10", "1e-6")
+    bench.warm()
+    waiting, cost = bench.submit(10), at(bench, 10)
+    bench.allow("10", "1e-9")
+    assert job(bench, waiting)["epsilon_alone"] == pytest.approx(cost["1e-9"])
+    (shown,) = (
+        each for each in inbox.waiting(bench.engine, bench.steward, limit=500) if each["id"] == str(waiting)
+    )
+    assert (shown["delta"], shown["epsilon_alone"]) == (1e-9, pytest.approx(cost["1e-9"]))
+    ledger.approve(bench.engine, waiting, bench.steward, "fine")
+    reserve = reports.entries(bench.engine, bench.dataset, bench.auditor)[0]["body"]
+    assert reserve["terms"]["delta"] == 1e-9
+    with bench.engine.connect() as connection:
+        held = connection.execute(
+            text("SELECT reserved FROM usage WHERE kind = 'analyst' AND holder = :id"),
+            {"id": str(bench.analyst.id)},
+        ).scalar_one()
+    assert held == counted(cost["1e-9"])
+    bench.allow("10", "1e-6")  # what was decided stays as it was decided
+    assert job(bench, waiting)["delta"] == 1e-9
+    assert reports.check(bench.engine, bench.dataset) == []
+    ledger.cancel(bench.engine, waiting, bench.analyst)
+    assert reports.check(bench.engine, bench.dataset) == []
 
 
 @pytest.mark.parametrize("way", ["alone", "by the pages"])
