@@ -307,6 +307,8 @@ def _add_version(
     return version_id
 
 
+#: What another version of data in use may declare: its units are those that the statements name.
+VERSION = frozenset(LAYOUT) - {"unit_column"}
 CORRECTABLE = frozenset({*LAYOUT, "labels", "max_records_per_unit"})
 
 
@@ -353,13 +355,13 @@ def add_version(
 ) -> UUID:
     """Add data to a dataset: a version on the same account, with its own layout. Returns its id.
 
-    `changes`: `uri`, and any other of LAYOUT; what is not given stays as in the newest version in use.
+    `changes`: any of VERSION, and `uri` always; what is not given stays as in the newest version in use.
     Jobs asked for once a worker has found it right run on it. Raises Conflict where no version was found
-    right yet, and InvalidRequest where the privacy unit would change between a record and a column, or
-    labels would appear or vanish: prices and statements rest on these.
+    right yet, and InvalidRequest where the privacy unit would be named by another column, or labels would
+    appear or vanish: prices and statements rest on these.
     """
     actor.require("steward")
-    _known(changes, frozenset(LAYOUT), "is the dataset's, for every version")
+    _known(changes, VERSION, "is the dataset's, for every version")
     if not changes.get("uri"):
         raise invalid("uri", "is missing", "where the new data lies")
     version_id = uuid4()
@@ -371,12 +373,12 @@ def add_version(
         ready = [version for version in versions if version.state == "ready"]
         if not ready:
             raise Conflict("no data of this dataset was found right yet: correct what was refused first")
-        for field in ("unit_column", "label_column"):
-            there = getattr(ready[-1], field) is not None
-            if field in changes and (changes[field] is not None) != there:
-                allowed = "the name of a column" if there else "nothing"
-                raise invalid(field, "every version of a dataset has one, or none has", allowed)
-        spec = _declared(dataset, ready[-1], changes)
+        there = ready[-1].label_column is not None
+        if "label_column" in changes and (changes["label_column"] is not None) != there:
+            allowed = "the name of a column" if there else "nothing"
+            raise invalid("label_column", "every version of a dataset has one, or none has", allowed)
+        # The statements name the dataset's unit: data on visits would break what is said of patients.
+        spec = _declared(dataset, ready[-1], {**changes, "unit_column": dataset.unit_column})
         activity.record(connection, actor, "data added", "dataset", name, version=len(versions) + 1)
         return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
 

@@ -64,7 +64,7 @@ datasets = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("description", Text, nullable=False, server_default=""),
     Column("neighbours", Text, nullable=False),
-    Column("unit_column", Text),  # as first declared; NULL: the privacy unit is a record, in every version
+    Column("unit_column", Text),  # of every version; NULL: the privacy unit is a record
     Column("max_records_per_unit", Integer, nullable=False),
     Column("public_size", BigInteger),
     Column("labels", JSONB, nullable=False),

@@ -282,6 +282,19 @@ def test_what_prices_and_statements_rest_on_is_the_datasets(bench, changes, fiel
     assert caught.value.problems[0].field == field
 
 
+def test_every_version_has_the_unit_that_the_statements_name(registrar, tag):
+    """Jobs on visits under a statement about patients would break it."""
+    name = registrar.checked(units(tag), unit_column="patient")
+    changes = {"uri": "/visits.csv", "unit_column": "visit"}
+    with pytest.raises(InvalidRequest) as caught:
+        registry.add_version(registrar.engine, name, changes, registrar.bench.steward)
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.problem) == ("unit_column", "is the dataset's, for every version")
+    assert problem.allowed == "label_column, text_template, uri"
+    added = registrar.version(name, units(f"{tag} more"))
+    assert (added["state"], added["unit_column"]) == ("ready", "patient")
+
+
 def test_versions_are_added_by_stewards_to_data_that_was_found_right(bench, registrar):
     with pytest.raises(NotPermitted):
         registry.add_version(bench.engine, bench.dataset, {"uri": "/x.csv"}, bench.analyst)

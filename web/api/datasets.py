@@ -82,7 +82,6 @@ class NewVersion(Body):
 
     uri: str = Field(min_length=1, max_length=2000)
     text_template: str | None = Field(None, min_length=1, max_length=4000)
-    unit_column: str | None = None
     label_column: str | None = None
 
 

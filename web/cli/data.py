@@ -88,12 +88,11 @@ def add_version(
     uri: Annotated[str, typer.Option(help="File, folder or address that the workers may open.")],
     text_template: Annotated[str | None, typer.Option(help="Another text template.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Another label column.")] = None,
-    unit_column: Annotated[str | None, typer.Option(help="Another column of the privacy unit.")] = None,
     wait: Wait = True,
     as_json: Json = False,
 ) -> None:
     """Add data of the same people to a dataset: a new version, on the same account."""
-    given = {"text_template": text_template, "label_column": label_column, "unit_column": unit_column}
+    given = {"text_template": text_template, "label_column": label_column}
     layout = {field: value for field, value in given.items() if value is not None}
     with connect() as client:
         number = client.add_version(name, local_address(uri), **layout)["versions"][-1]["number"]

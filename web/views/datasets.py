@@ -95,7 +95,7 @@ def correct(name: str) -> BaseResponse:
 def add_version(name: str) -> BaseResponse:
     """Add data on the same account; fields that are left empty stay as they were."""
     values = sent()
-    fields = ("uri", "text_template", "unit_column", "label_column")
+    fields = ("uri", "text_template", "label_column")
     given = {field: values.get(field, "").strip() for field in fields}
     try:
         version = read(NewVersion, {field: value for field, value in given.items() if value})

@@ -32,7 +32,7 @@ class DataRoutes(Transport):
         return self._json("POST", f"/datasets/{part(name)}/data", json=changes)
 
     def add_version(self, name: str, uri: str, **layout: Any) -> Json:
-        """Add data to a dataset, on the same account; `layout`: text_template, unit_column, label_column."""
+        """Add data to a dataset, on the same account; `layout`: text_template, label_column."""
         return self._json("POST", f"/datasets/{part(name)}/versions", json={"uri": uri, **layout})
 
     def meaning(self, epsilon: str, delta: str, **of: str) -> Json:
