@@ -80,7 +80,7 @@ def to_check(engine: Engine, corpus_id: UUID) -> Row[Any] | None:
 
 
 def checked(engine: Engine, corpus_id: UUID, facts: Mapping[str, Any] | None, error: str | None) -> None:
-    """A worker has read it through: ready with its hash and count, or an error for its stewards."""
+    """A worker has read it through: ready with its hash and count, or an error for its stewards alone."""
     table = tables.corpora
     with engine.begin() as connection:
         connection.execute(

@@ -57,6 +57,24 @@ def claim(engine: Engine, version_id: UUID, proof: bytes, fingerprints: Iterable
         )
 
 
+def private_in(engine: Engine, proof: bytes, texts: Iterable[Fingerprint]) -> str | None:
+    """What the steward of a public corpus is told where texts of it are records of a dataset; None: none is.
+
+    `texts`: as a dataset whose units are these records would have them, so they are compared as its units
+    would be, with units and records of all data found right. Nothing of them is kept. Raises as `claim` does.
+    """
+    with engine.begin() as connection:
+        _stage(connection, texts)
+        _check_key(connection, proof)
+        shares = _shares(connection, None)
+    if not shares:
+        return None
+    return (
+        f"texts of it are private records, of dataset {_named(shares)}. Whatever reads a public corpus is "
+        "free: take them out, or register other data"
+    )
+
+
 def _stage(connection: Connection, fingerprints: Iterable[Fingerprint]) -> None:
     """Stream the fingerprints into a table that the end of the transaction drops."""
     connection.execute(
@@ -96,26 +114,34 @@ _SHARED = text(
     "(SELECT count(DISTINCT fingerprint) FROM staged WHERE is_unit = s.is_unit) AS whole "
     "FROM staged s JOIN fingerprints f ON f.fingerprint = s.fingerprint "
     "JOIN datasets d ON d.id = f.dataset_id "
-    "WHERE f.dataset_id <> :dataset AND (s.is_unit OR f.is_unit) "
+    "WHERE f.dataset_id IS DISTINCT FROM CAST(:dataset AS uuid) AND (s.is_unit OR f.is_unit) "
     "GROUP BY d.name, s.is_unit ORDER BY 2 DESC, 1"
 )
 
 
 def _overlap(connection: Connection, dataset_id: UUID) -> str | None:
     """What the steward is told where a unit is another dataset's; None where each is new or its own."""
-    found = connection.execute(_SHARED, {"dataset": dataset_id}).all()
-    if not found:
+    shares = _shares(connection, dataset_id)
+    if not shares:
         return None
-    shares: dict[str, float] = {}
-    for row in found:
-        shares[row.name] = max(shares.get(row.name, 0.0), row.shared / row.whole)
-    held = ", ".join(f"{name!r} ({_roughly(share)})" for name, share in shares.items())
     first = next(iter(shares))
     return (
-        f"units of it have an account already, in dataset {held}. Register it as a new version there, which "
-        f"joins that account (exchequer dataset add-version {first} --uri ADDRESS), or correct the data so "
-        "that nobody is in both"
+        f"units of it have an account already, in dataset {_named(shares)}. Register it as a new version "
+        f"there, which joins that account (exchequer dataset add-version {first} --uri ADDRESS), or correct "
+        "the data so that nobody is in both"
     )
+
+
+def _shares(connection: Connection, dataset_id: UUID | None) -> dict[str, float]:
+    """What share of what is staged each dataset but this one has already, the largest first."""
+    shares: dict[str, float] = {}
+    for row in connection.execute(_SHARED, {"dataset": dataset_id}):
+        shares[row.name] = max(shares.get(row.name, 0.0), row.shared / row.whole)
+    return shares
+
+
+def _named(shares: dict[str, float]) -> str:
+    return ", ".join(f"{name!r} ({_roughly(share)})" for name, share in shares.items())
 
 
 def _roughly(share: float) -> str:

@@ -271,15 +271,21 @@ def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
 
 @app.task(name="exchequer.check_corpus")
 def check_corpus(corpus_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Read a new public corpus through once: how many texts, which labels, and its hash."""
+    """Read a new public corpus through: how many texts, which labels, its hash, and that none is private."""
     engine = _engine()
     row = registered_corpora.to_check(engine, UUID(corpus_id))
     if row is None:
         return
     try:
-        address = records.check_address(row.uri, settings.load().data_root_list)
+        configured = settings.load()
+        address, key = (
+            records.check_address(row.uri, configured.data_root_list),
+            configured.secret("identity"),
+        )
         facts = corpora.inspect(address, row.text_template, row.label_column)
-        registered_corpora.checked(engine, row.id, facts, None)
+        texts = fingerprints.fingerprints(address, records.Layout(row.text_template), key)
+        private = identity.private_in(engine, fingerprints.proof(key), texts)
+        registered_corpora.checked(engine, row.id, facts if private is None else None, private)
     except DataError as problem:
         registered_corpora.checked(engine, row.id, None, str(problem))
     except Exception as problem:  # whatever a file system or codec raises: the steward gets the kind

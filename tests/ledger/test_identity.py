@@ -239,6 +239,24 @@ def test_analysts_see_the_same_of_a_dataset_whose_new_version_overlaps(registrar
     assert other not in json.dumps(before)
 
 
+# --- public corpora ---------------------------------------------------------------------------------
+
+
+def test_a_text_of_a_corpus_that_is_a_private_record_is_found(registrar, tag):
+    """By record, and of units by column; what was only looked at locks nobody out."""
+    public = units(f"{tag} public", f"{tag} both")
+    assert identity.private_in(registrar.engine, PROOF, public) is None
+    by_record = registrar.checked(units(f"{tag} ann", f"{tag} both"))
+    found = identity.private_in(registrar.engine, PROOF, public)
+    assert f"dataset {by_record!r} (about 50 % of it)" in found
+    people = units(f"{tag} bob") + units(f"{tag} said", is_unit=False)
+    by_column = registrar.checked(people, unit_column="who")
+    assert repr(by_column) in identity.private_in(registrar.engine, PROOF, units(f"{tag} said"))
+    assert registrar.facts(registrar.checked(units(f"{tag} public")))["state"] == "ready"
+    with pytest.raises(DataError, match="identity key"):
+        identity.private_in(registrar.engine, b"another", public)
+
+
 # --- versions -----------------------------------------------------------------------------------
 
 

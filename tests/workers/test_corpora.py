@@ -5,9 +5,9 @@ import uuid
 
 import pytest
 
-from accountant import corpora
+from accountant import corpora, registry, reports
 from accountant.core.errors import Conflict, DataError, InvalidRequest, NotPermitted
-from tests.support import person
+from tests.support import other_people, person
 from tests.workers.conftest import SAMPLE, wait_for
 from workers.corpora import digest, inspect, open_corpus
 
@@ -58,7 +58,7 @@ def test_what_is_wrong_is_named(file, content, problem):
 
 
 def _spec(**changes) -> corpora.CorpusSpec:
-    values = {"name": f"corpus-{uuid.uuid4().hex[:6]}", "uri": str(SAMPLE / "private.csv")}
+    values = {"name": f"corpus-{uuid.uuid4().hex[:6]}", "uri": str(SAMPLE / "public_sample.csv")}
     return corpora.CorpusSpec(**{**values, "statement": "made for the demo", **changes})
 
 
@@ -99,3 +99,31 @@ def test_a_worker_reads_it_through(service, engine):
     assert (found[good.name]["state"], found[bad.name]["state"]) == ("ready", "invalid")
     assert found[good.name]["facts"]["sha256"] == digest(good.uri)
     assert found[bad.name]["error"] == "there is no such file"
+
+
+@pytest.mark.slow
+def test_a_datasets_own_file_is_no_public_corpus(service, engine, tmp_path):
+    """Whatever reads a public corpus is free. Its steward hears why; nobody else hears of whose data."""
+    steward = person(engine, "steward")
+    private = other_people(SAMPLE / "public_sample.csv", tmp_path / "private.csv")
+    name = f"reviews-{uuid.uuid4().hex[:6]}"
+    raw = registry.read_dataset({"name": name, "uri": str(private)})
+    registry.add_dataset(engine, raw, steward)
+    wait_for(
+        lambda: reports.dataset(engine, name, steward)["state"], lambda state: state == "ready", seconds=60
+    )
+    few = tmp_path / "few.csv"  # one private record among public ones, in another spelling
+    row = private.read_text().splitlines()[1].upper()
+    few.write_text((SAMPLE / "public_sample.csv").read_text() + row + "\n")
+    whole, some = _spec(uri=str(private)), _spec(uri=str(few))
+    for spec in (whole, some):
+        corpora.add(engine, spec, steward)
+
+    def look(who=steward) -> list[dict]:
+        return [corpora.show(engine, spec.name, who) for spec in (whole, some)]
+
+    found = wait_for(look, lambda both: all(each["state"] != "checking" for each in both), seconds=60)
+    assert [(each["state"], each["facts"]) for each in found] == [("invalid", None)] * 2
+    assert f"dataset {name!r} (all of it, or nearly)" in found[0]["error"]
+    assert f"dataset {name!r} (under 1 % of it)" in found[1]["error"]
+    assert name not in str(look(person(engine, "analyst")))

@@ -22,7 +22,10 @@ def named(desk: Desk) -> dict[str, str]:  # noqa: F811
     """A corpus and an embedding model, registered and found right by a worker."""
     corpus, embedding = f"corpus-{uuid.uuid4().hex[:6]}", f"embedding-{uuid.uuid4().hex[:6]}"
     spec = corpora.CorpusSpec(
-        name=corpus, uri=str(SAMPLE / "private.csv"), label_column="label", statement="made for the demo"
+        name=corpus,
+        uri=str(SAMPLE / "public_sample.csv"),
+        label_column="label",
+        statement="made for the demo",
     )
     corpora.add(desk.engine, spec, desk.steward)
     registry.add_model(
