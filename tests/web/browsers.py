@@ -45,8 +45,8 @@ class Pages:
     def get(self, path: str) -> Any:
         return self.client.get(path)
 
-    def token(self, path: str) -> str:
-        found = re.search(r'name="csrf_token" value="([^"]+)"', self.client.get(path).text)
+    def token(self, path: str, name: str = "csrf_token") -> str:
+        found = re.search(rf'name="{name}" value="([^"]+)"', self.client.get(path).text)
         assert found, f"{path} has no form"
         return found[1]
 

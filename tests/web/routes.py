@@ -165,6 +165,12 @@ def filled(path: str, world: World) -> str:
     return path
 
 
+def _policy_form(world: World) -> dict[str, str]:
+    page = filled(f"{DATASET}/policy", world)
+    version = world.site.pages("steward").token(page, "policy_version")
+    return {"policy_version": version, "policy.two_people": "1"}
+
+
 def _dataset(world: World) -> dict[str, Any]:
     return {"name": world.fresh("data"), "uri": f"/nowhere/{world.fresh('file')}.csv"}
 
@@ -363,7 +369,7 @@ PAGES: Final[dict[str, Route]] = {
     "policies.allow": Route(STEWARD, send(f"{DATASET}/allowance", ALLOWANCE)),
     "policies.allowance_effect": Route(STEWARD, send(f"{DATASET}/allowance/effect", ALLOWANCE)),
     "policies.review_allowance": Route(STEWARD, send(f"{DATASET}/allowance/review", ALLOWANCE)),
-    "policies.set_policy": Route(STEWARD, send(f"{DATASET}/policy")),
+    "policies.set_policy": Route(STEWARD, send(f"{DATASET}/policy", _policy_form)),
     "policies.policy_effect": Route(STEWARD, send(f"{DATASET}/policy/effect")),
     "policies.review_policy": Route(STEWARD, send(f"{DATASET}/policy/review")),
     "datasets.correct": Route(STEWARD, send(f"{DATASET}/data", {"uri": "/nowhere.csv"}), status=409),

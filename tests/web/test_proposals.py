@@ -1,5 +1,9 @@
 """What takes two stewards, over REST and by page; caps as each role sees them."""
 
+import re
+
+import pytest
+
 from accountant import proposals
 from accountant.core.admission import Policy
 
@@ -46,11 +50,15 @@ def test_a_policy_without_two_people_is_proposed_and_confirmed_over_rest(site):
 
 def test_a_policy_without_two_people_by_page(site):
     own, second = site.pages("steward"), site.pages("steward-2")
-    typed = {"policy.auto_approve_epsilon": "0", "policy.approval_days": "30"}
-    own.post(f"{site.dataset}/policy", site.dataset, **typed, **{"policy.two_people": "1"})
-    shown = own.post(f"{site.dataset}/policy/review", site.dataset, **typed)
+    path, typed = f"{site.dataset}/policy", {"policy.auto_approve_epsilon": "0", "policy.approval_days": "30"}
+
+    def seen() -> str:
+        return own.token(path, "policy_version")
+
+    own.post(path, path, **typed, **{"policy.two_people": "1"}, policy_version=seen())
+    shown = own.post(f"{path}/review", path, **typed)
     assert "Switching two people off takes two people" in shown.text
-    asked = own.post(f"{site.dataset}/policy", site.dataset, **typed, **{"policy.solo": "1"})
+    asked = own.post(path, path, **typed, **{"policy.solo": "1"}, policy_version=seen())
     assert asked.status_code == 303
     stands = site.api("steward").get(f"{site.dataset}/policy").json
     assert (stands["two_people"], stands["solo"]) == (True, False)
@@ -129,6 +137,7 @@ def test_the_policy_by_form(site):
         "policy.approval_days": "30",
         "policy.analyst_epsilon": "2.5",
     }
+    typed["policy_version"] = browser.token(f"{site.dataset}/policy", "policy_version")
     answer = browser.post(f"{site.dataset}/policy", site.dataset, **typed, **{"policy.two_people": "1"})
     assert answer.status_code == 303
     found = site.api("steward").get(site.dataset).json["policy"]
@@ -140,3 +149,22 @@ def test_the_policy_by_form(site):
     raised = browser.post(f"{site.dataset}/allowance", site.dataset, epsilon="12", delta="1e-6", reason="x")
     assert raised.status_code == 303
     assert site.api("steward").get(site.dataset).json["account"]["epsilon"] == "10"
+
+
+@pytest.mark.parametrize("seen", ["before", "nothing"])
+def test_a_policy_that_somebody_changed_meanwhile_is_not_undone_unseen(site, seen):
+    browser, path = site.pages("steward"), f"{site.dataset}/policy"
+    typed = {"policy.auto_approve_epsilon": "0.25", "policy.analysts": "ada"}
+    if seen == "before":
+        typed["policy_version"] = browser.token(path, "policy_version")
+    other = Policy(solo=True, approval_days=9)
+    proposals.set_policy(site.engine, site.bench.dataset, other, site.actor("steward-2"))
+    stale = browser.post(path, path, **typed)
+    assert stale.status_code == 409
+    assert "was changed after this page was made" in stale.text
+    assert 'value="0.25"' in stale.text
+    assert "A steward may no longer approve a job of their own." in stale.text
+    assert Policy.model_validate(site.api("steward").get(path).json) == other
+    again = re.search('name="policy_version" value="([^"]+)"', stale.text)
+    assert browser.post(path, path, **{**typed, "policy_version": again[1]}).status_code == 303
+    assert site.api("steward").get(path).json["analysts"] == ["ada"]

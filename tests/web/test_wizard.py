@@ -227,6 +227,7 @@ def test_a_change_of_policy_is_told_in_sentences(site):
             or where == "review"
         )
     assert site.api("steward").get(site.dataset).json["policy"]["solo"] is True
+    typed["policy_version"] = browser.token(page, "policy_version")
     assert browser.post(f"{site.dataset}/policy", page, **typed).status_code == 303
     assert site.api("steward").get(site.dataset).json["policy"]["solo"] is False
 

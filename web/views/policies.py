@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from flask import Blueprint, Response, flash, redirect, render_template, url_for
+from flask import Blueprint, Response, flash, jsonify, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -12,6 +12,7 @@ from accountant import proposals, reports
 from accountant.core.admission import Policy
 from accountant.core.errors import Conflict, InvalidRequest
 from web.api.bodies import read
+from web.api.conditional import etag
 from web.api.datasets import NewAllowance
 from web.app import engine
 from web.auth import current_actor, needs_role
@@ -109,14 +110,25 @@ def allow(name: str) -> BaseResponse:
 @needs_role("steward")
 def set_policy(name: str) -> BaseResponse:
     """Replace the policy."""
+    form = sent()
+
+    def check(now: dict[str, Any]) -> None:
+        if form.get("policy_version") != _version(now):
+            raise Conflict(
+                "the policy was changed after this page was made, and nothing of yours is written: read "
+                "beside the form what it would change now, and send it again"
+            )
+
     try:
         # What the form doesn't hold stays as it is.
         kept = reports.dataset(engine(), name, current_actor())["policy"]
-        wanted = read(Policy, kept | policy_of(sent()))
-        proposal = proposals.set_policy(engine(), name, wanted, current_actor())
+        wanted = read(Policy, kept | policy_of(form))
+        proposal = proposals.set_policy(engine(), name, wanted, current_actor(), check)
     except InvalidRequest as error:
         shown = with_prefix(without_prefix(error, "policy."), "policy.")
         return Response(_page(name, policy=rejected(shown)), 422)
+    except Conflict as error:
+        return Response(_page(name, policy=Form(form, general=str(error))), 409)
     if proposal is not None:
         flash(
             "Nothing is changed yet: another steward confirms in the inbox that raises need one person only."
@@ -124,6 +136,11 @@ def set_policy(name: str) -> BaseResponse:
         return redirect(url_for("datasets.show", name=name), 303)
     flash(f"The policy of {name} is changed. Jobs decided before keep their decision.")
     return redirect(url_for("datasets.show", name=name), 303)
+
+
+def _version(policy: Mapping[str, Any]) -> str:
+    """What the form carries of the policy that it was filled from, as If-Match does in the API."""
+    return etag(jsonify(policy).get_data())
 
 
 def _page(name: str, *, reviewed: str | None = None, **forms: Form) -> str:
@@ -135,6 +152,7 @@ def _page(name: str, *, reviewed: str | None = None, **forms: Form) -> str:
         allowance_form=allowance,
         policy_form=policy,
         reviewed=reviewed,
+        policy_version=_version(dataset["policy"]),
         ex_post_text=ABOUT_EX_POST,
         **_allowance_change(name, allowance.values),
         **_policy_change(dataset, policy.values),
