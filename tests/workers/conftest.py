@@ -98,7 +98,7 @@ def service(servers, database_url, variables, tmp_path_factory) -> Iterator[Serv
         "EXCHEQUER_HOME": str(home),
         "EXCHEQUER_DATA_ROOTS": f"{ROOT}|{tmp_path_factory.getbasetemp()}",
         "EXCHEQUER_MODEL_ROOTS": f"{ROOT}|{tmp_path_factory.getbasetemp()}",
-        "EXCHEQUER_LEASE_SECONDS": "4",
+        "EXCHEQUER_LEASE_SECONDS": "8",  # a worker that gets no processor for so long lost its job
         "EXCHEQUER_RESEND_SECONDS": "10",
         "PYTHONPATH": str(ROOT),
         **variables,
