@@ -69,7 +69,7 @@ def test_a_dataset_in_steps(site):
     walk = walked(site, name)
     for each in (name, "/data/x.csv", "kept &amp; shown", "good, bad", "person", "replace-one", "a pilot"):
         assert each in walk.page
-    assert "by a steward above ε 0.5; solo" in walk.page
+    assert "by a steward above ε 0.5, and of every ex-post or secret job; solo" in walk.page
     assert at_most(meaning("3", "1e-6")["best_success"]) in walk.page
     assert site.api("steward").get(f"/datasets/{name}").status_code == 404  # nothing is written before
     assert walk.send("create") == 303
@@ -218,7 +218,7 @@ def test_a_change_of_policy_is_told_in_sentences(site):
     typed = {"policy.auto_approve_epsilon": "0.5", "policy.analyst_epsilon": "2"}
     for where in ("effect", "review"):
         told = browser.post(f"{site.dataset}/policy/{where}", page, **typed).text
-        assert "Jobs of up to ε 0.5 by themselves run without a steward (now: 0)." in told
+        assert "(ε, δ) jobs of up to ε 0.5 by themselves run without a steward (now: 0)." in told
         assert "A steward may no longer approve a job of their own." in told
         assert "may add up to ε 2 (now: none)" in html.unescape(told)
         assert (
