@@ -218,7 +218,7 @@ def test_a_change_of_policy_is_told_in_sentences(site):
     typed = {"policy.auto_approve_epsilon": "0.5", "policy.analyst_epsilon": "2"}
     for where in ("effect", "review"):
         told = browser.post(f"{site.dataset}/policy/{where}", page, **typed).text
-        assert "(ε, δ) jobs of up to ε 0.5 by themselves run without a steward (now: 0)." in told
+        assert "(ε, δ) jobs of up to ε 0.5 by themselves need no steward (now: 0)." in told
         assert "A steward may no longer approve a job of their own." in told
         assert "may add up to ε 2 (now: none)" in html.unescape(told)
         assert (

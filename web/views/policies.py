@@ -191,7 +191,7 @@ def _allowance_change(name: str, values: Mapping[str, str]) -> dict[str, Any]:
 
 #: What a change of each field does; `{}` are the values before and after.
 _CONSEQUENCES = {
-    "auto_approve_epsilon": "(ε, δ) jobs of up to ε {after} by themselves run without a steward (now: {before}).",
+    "auto_approve_epsilon": "(ε, δ) jobs of up to ε {after} by themselves need no steward (now: {before}).",
     "solo": "A steward {may} approve a job of their own.",
     "share_artifacts": "Whoever may ask {sees} the artifacts of everybody's jobs.",
     "two_people": "Raising the allowance {needs} a second steward, and {ends} switching that off.",
