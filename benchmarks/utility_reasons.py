@@ -18,7 +18,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ from workers.meter import Meter
 from workers.records import Place, Records, Within
 from workers.writing import Pen, generator
 
+M = TypeVar("M", bound=Meter)
+
 TIMES = 10  # how many times the records of the other tables are looked at beside them
 RELEASES = 50
 VECTOR_EPSILONS = (1.0, 3.0, 5.0)
@@ -60,9 +62,9 @@ class Job:
         self.terms = utility_runs.terms_of(self.bench.corpus)
         self.parameters = mechanisms.get(self.mechanism).parse(self.raw, self.terms)
 
-    def meter(self) -> Meter:
+    def meter(self, kind: type[M] = Meter) -> M:
         price = mechanisms.get(self.mechanism).price(self.parameters, self.terms)
-        return Meter(price.dp or FREE, price.ex_post_draws)
+        return kind(price.dp or FREE, price.ex_post_draws)
 
     def records(self) -> Records:
         return Records(self.terms.labels, self.bench.corpus.records(), secrets.token_bytes(32))
@@ -293,8 +295,7 @@ def costs(bench: Bench, raw: Made) -> Made:
     job = Job(bench, "private-prediction", raw)
     plain = job.records()
     records = Counted(plain.labels, plain.records, plain.key)
-    price = mechanisms.get(job.mechanism).price(job.parameters, job.terms)
-    meter, progress = Parts(price.dp or FREE, price.ex_post_draws), Progress(0)
+    meter, progress = job.meter(Parts), Progress(0)
     runner = runners.runner("private-prediction")
     for _ in runner.run(
         job.parameters, job.terms, records, bench.model, meter, progress, utility_runs.public()
