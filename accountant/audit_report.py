@@ -15,8 +15,8 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, func, select
 
 from accountant import auditing, journal, reports, spending, tables
-from accountant.core.budget import EPSILON_UNITS, to_decimal
 from accountant.core.currencies import Settlement
+from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.requests import Actor
 
 #: How many of a list are shown, and up to how many entries the whole ledger is verified for a report.

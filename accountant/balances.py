@@ -4,10 +4,10 @@ from typing import Any
 
 from accountant.core.admission import FilterAccount
 from accountant.core.books import Books, filter_states
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, exact, to_decimal
 from accountant.core.currencies import ExPostAccount, SecretAccount, Settlement
-from accountant.core.filters import SOURCES, ZERO
-from accountant.core.secrets import SecretKind, bound_after
+from accountant.core.privacy.filters import SOURCES, ZERO
+from accountant.core.privacy.secrets import SecretKind, bound_after
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, to_decimal
 
 
 def account_view(books: Books) -> dict[str, Any] | None:

@@ -9,11 +9,11 @@ from sqlalchemy import Connection, Engine, select
 from accountant import reports, tables
 from accountant.artifacts import of_job
 from accountant.core import cards, mechanisms
-from accountant.core.budget import EPSILON_UNITS, to_decimal
 from accountant.core.chain import opened
-from accountant.core.composition import epsilon_alone
 from accountant.core.errors import Conflict
-from accountant.core.events import from_json, releases
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import from_json, releases
+from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.core.verification import read_document
 from accountant.requests import Actor
 

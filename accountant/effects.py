@@ -8,13 +8,13 @@ from dataclasses import asdict
 from typing import Any
 
 from accountant.core.admission import Account, Policy
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.caps import Usage
 from accountant.core.currencies import NOTHING, Accounts, Demand, Settlement, without_realized
-from accountant.core.events import releases
-from accountant.core.filters import ZERO
+from accountant.core.privacy.events import releases
+from accountant.core.privacy.filters import ZERO
+from accountant.core.privacy.secrets import SecretKind
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.room import binding
-from accountant.core.secrets import SecretKind
 
 #: In place of a figure that follows from realized costs.
 NOT_SHOWN = "not shown"

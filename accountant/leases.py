@@ -15,9 +15,9 @@ from sqlalchemy import Connection, Engine, Row, Select, func, insert, literal, s
 
 from accountant import tables
 from accountant.core.admission import Policy
-from accountant.core.cost_curves import CostCurve
 from accountant.core.errors import Cancelled, LeaseLost
-from accountant.core.events import Event, to_json
+from accountant.core.privacy.events import Event, to_json
+from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.faults import reached
 from accountant.ledger import Claim, Output, give_up
 from accountant.posting import LockedAccount

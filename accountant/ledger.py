@@ -19,7 +19,6 @@ from accountant.core import books, lineage
 from accountant.core.admission import Policy, Refused
 from accountant.core.allowances import Allowance, SecretDeclaration, allowance_body, raises
 from accountant.core.chain import EntryKind
-from accountant.core.cost_curves import CostCurve
 from accountant.core.errors import (
     Conflict,
     ExchequerError,
@@ -30,8 +29,9 @@ from accountant.core.errors import (
     VerificationFailed,
     invalid,
 )
-from accountant.core.events import Event, from_json, from_releases, releases
 from accountant.core.pricing import Terms
+from accountant.core.privacy.events import Event, from_json, from_releases, releases
+from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.deciding import Asker, Untold, Verdict, consider, refused, tell_largest
 from accountant.expiry import expire_approvals
 from accountant.faults import reached

@@ -26,7 +26,7 @@ from accountant.core import mechanisms
 from accountant.core.admission import Policy, Refused
 from accountant.core.currencies import Accounts, Demand, decide_job
 from accountant.core.errors import Conflict, NotFound, NotPermitted, invalid
-from accountant.core.events import releases
+from accountant.core.privacy.events import releases
 from accountant.core.template import templates
 from accountant.deciding import Untold, tell_largest
 from accountant.expiry import expire_approvals

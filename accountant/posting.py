@@ -29,8 +29,8 @@ from accountant.core.currencies import (
     secret_json,
 )
 from accountant.core.errors import NotFound
-from accountant.core.filters import Amount, Filter, Kind
-from accountant.core.secrets import SecretKind, SecretTerms
+from accountant.core.privacy.filters import Amount, Filter, Kind
+from accountant.core.privacy.secrets import SecretKind, SecretTerms
 from accountant.core.verification import read_document
 
 

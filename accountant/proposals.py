@@ -20,11 +20,11 @@ from accountant import activity, paging, tables, usage
 from accountant.core.admission import Policy
 from accountant.core.allowances import Allowance, allowance_body, raises
 from accountant.core.books import Books
-from accountant.core.budget import EPSILON_UNITS, exact, round_price, to_decimal
 from accountant.core.chain import EntryKind
 from accountant.core.corrections import Document, TwoPeople, charge_of, corrected, reversal_body
 from accountant.core.errors import Conflict, NotFound, NotPermitted, VerificationFailed, invalid
-from accountant.core.events import Event, from_json, to_json
+from accountant.core.privacy.events import Event, from_json, to_json
+from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price, to_decimal
 from accountant.core.verification import read_document
 from accountant.expiry import expire_proposals
 from accountant.idempotency import Once, claim

@@ -18,7 +18,7 @@ from accountant.core.admission import Policy
 from accountant.core.allowances import check_removal
 from accountant.core.chain import GENESIS
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound, invalid
-from accountant.core.secrets import SecretTerms
+from accountant.core.privacy.secrets import SecretTerms
 from accountant.core.template import slots
 from accountant.idempotency import Once
 from accountant.ledger import Actor

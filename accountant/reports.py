@@ -21,11 +21,9 @@ from accountant.checkpoints import listed as stored_checkpoints
 from accountant.core import mechanisms
 from accountant.core.admission import Policy, Refused
 from accountant.core.books import Books, costs_json, read_costs, read_reservation, settled
-from accountant.core.budget import EPSILON_UNITS, to_decimal
 from accountant.core.caps import ANALYST, NO_USAGE, beyond_caps, limits
 from accountant.core.chain import opened
 from accountant.core.checkpoints import read_checkpoint
-from accountant.core.composition import epsilon_alone
 from accountant.core.currencies import (
     Accounts,
     decide_job,
@@ -34,9 +32,11 @@ from accountant.core.currencies import (
     with_largest,
 )
 from accountant.core.errors import ExchequerError, NotFound, NotPermitted, VerificationFailed, invalid
-from accountant.core.events import releases
-from accountant.core.filters import Kind
 from accountant.core.pricing import Fitted, Price, Terms, fit, quote
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import releases
+from accountant.core.privacy.filters import Kind
+from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.core.verification import Verified, Verifier, read_document, summary
 from accountant.effects import accounts_shown, effect, refusal_shown
 from accountant.ledger import Actor

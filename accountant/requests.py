@@ -16,14 +16,14 @@ from sqlalchemy import Row
 
 from accountant.core import currencies, mechanisms
 from accountant.core.admission import Policy, Refused
-from accountant.core.budget import DELTA_UNITS
 from accountant.core.caps import Usage
 from accountant.core.chain import canonical
-from accountant.core.composition import epsilon_alone
 from accountant.core.currencies import Accounts, Demand
 from accountant.core.errors import FieldProblem, InvalidRequest, NotPermitted, invalid
-from accountant.core.events import to_json
 from accountant.core.pricing import Mechanism, Terms
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import to_json
+from accountant.core.privacy.units import DELTA_UNITS
 from accountant.core.template import templates
 
 

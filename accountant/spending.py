@@ -24,12 +24,12 @@ from accountant import tables
 from accountant.artifacts import OVERSEERS
 from accountant.core.admission import UNIT_NAMES
 from accountant.core.books import read_reservation
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, round_allowance, to_decimal
 from accountant.core.corrections import Charge, charge_of
 from accountant.core.currencies import Settlement
 from accountant.core.errors import NotFound
-from accountant.core.events import releases
-from accountant.core.filters import Kind
+from accountant.core.privacy.events import releases
+from accountant.core.privacy.filters import Kind
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, round_allowance, to_decimal
 from accountant.core.verification import read_document
 from accountant.requests import Actor
 

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from accountant.core import mechanisms
-from accountant.core.budget import EPSILON_UNITS
-from accountant.core.composition import epsilon_alone
-from accountant.core.events import FREE, releases
 from accountant.core.pricing import Parameters, Terms, fit
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import FREE, releases
+from accountant.core.privacy.units import EPSILON_UNITS
 from benchmarks import utility_data
 from benchmarks.utility_cells import Made
 from benchmarks.utility_data import PUBLIC, embedder

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from accountant import corpora, ledger, registry
-from accountant.core.events import Event
+from accountant.core.privacy.events import Event
 from accountant.ledger import Actor, Allowance
 
 SHARED = Path(os.environ.get("EXCHEQUER_SHARED", Path(__file__).resolve().parents[2] / "shared"))

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from accountant.core import mechanisms
-from accountant.core.calibration import (
+from accountant.core.pricing import Mechanism, Price, Terms
+from accountant.core.privacy.calibration import (
     ARTIFACTS_ARE_FREE,
     GaussianNoise,
     from_job_field,
@@ -18,8 +19,7 @@ from accountant.core.calibration import (
     with_multiplier,
     without_noise,
 )
-from accountant.core.events import FREE, Gaussian
-from accountant.core.pricing import Mechanism, Price, Terms
+from accountant.core.privacy.events import FREE, Gaussian
 
 NAME = "tally"
 

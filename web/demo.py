@@ -18,7 +18,7 @@ from rich.panel import Panel
 from rich.rule import Rule
 from rich.text import Text
 
-from accountant.core.budget import exact, percent_up, up
+from accountant.core.privacy.units import exact, percent_up, up
 from accountant.core.verification import summary
 from accountant.settings import Settings
 from web.cli import bootstrap

@@ -14,10 +14,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.core.budget import EPSILON_UNITS, round_price
-from accountant.core.cost_curves import CostCurve
 from accountant.core.errors import MeterExceeded
-from accountant.core.events import Event, Gaussian, Laplace, Sampled, from_releases, releases
+from accountant.core.privacy.events import Event, Gaussian, Laplace, Sampled, from_releases, releases
+from accountant.core.privacy.ex_post_curves import CostCurve
+from accountant.core.privacy.units import EPSILON_UNITS, round_price
 from workers.noise import Grid, gaussian_on_grid, laplace_on_grid
 from workers.sampling import draw
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, exact, round_allowance, to_decimal, up
-from accountant.core.events import Event, releases
-from accountant.core.filters import ZERO, Amount, Costs, Filter, Kind, price_on
+from accountant.core.privacy.events import Event, releases
+from accountant.core.privacy.filters import ZERO, Amount, Costs, Filter, Kind, price_on
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, round_allowance, to_decimal, up
 
 UNIT_NAMES: Mapping[Kind, str] = {
     Kind.RENYI: "Rényi divergence",

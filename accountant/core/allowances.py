@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from accountant.core.blowup import Without
 from accountant.core.books import Books, allow_body
-from accountant.core.budget import exact
 from accountant.core.currencies import (
     SecretAccount,
     Settlement,
@@ -21,8 +19,10 @@ from accountant.core.currencies import (
     secret_json,
 )
 from accountant.core.errors import Conflict, invalid
-from accountant.core.filters import Kind, granted
-from accountant.core.secrets import SecretKind, SecretTerms
+from accountant.core.privacy.blowup import Without
+from accountant.core.privacy.filters import Kind, granted
+from accountant.core.privacy.secrets import SecretKind, SecretTerms
+from accountant.core.privacy.units import exact
 
 
 @dataclass(frozen=True)

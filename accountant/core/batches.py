@@ -6,10 +6,10 @@ shift^2 / 2. Batches are disjoint, so a job costs the tokens of one batch and no
 
 from fractions import Fraction
 
-from accountant.core.budget import float_up, up
 from accountant.core.errors import invalid
-from accountant.core.events import Event, Exponential, SelfComposed, WorstOf
 from accountant.core.pricing import Neighbours, Terms
+from accountant.core.privacy.events import Event, Exponential, SelfComposed, WorstOf
+from accountant.core.privacy.units import float_up, up
 
 
 def token_draw(shift: Fraction, terms: Terms) -> Event:

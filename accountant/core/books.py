@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from accountant.core.admission import Account, FilterAccount
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.chain import EntryKind
 from accountant.core.commitments import is_hidden
 from accountant.core.currencies import (
@@ -34,10 +33,11 @@ from accountant.core.currencies import (
     secret_json,
 )
 from accountant.core.errors import ExchequerError, VerificationFailed, invalid
-from accountant.core.events import Event, from_json, releases, to_json
-from accountant.core.filters import Amount, Costs, Filter, Kind, granted, portfolio, price_on
 from accountant.core.pricing import Terms
-from accountant.core.secrets import SecretKind
+from accountant.core.privacy.events import Event, from_json, releases, to_json
+from accountant.core.privacy.filters import Amount, Costs, Filter, Kind, granted, portfolio, price_on
+from accountant.core.privacy.secrets import SecretKind
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 
 # --- bodies -------------------------------------------------------------------------------------
 

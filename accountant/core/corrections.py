@@ -19,8 +19,8 @@ from accountant.core.chain import EntryKind, digest, opened
 from accountant.core.commitments import is_hidden
 from accountant.core.currencies import Accounts, read_demand
 from accountant.core.errors import ExchequerError, VerificationFailed, invalid
-from accountant.core.events import FREE, Event, from_json, releases, to_json
-from accountant.core.filters import ZERO, Amount, Costs
+from accountant.core.privacy.events import FREE, Event, from_json, releases, to_json
+from accountant.core.privacy.filters import ZERO, Amount, Costs
 
 Document = Mapping[str, Any]
 

@@ -12,24 +12,13 @@ from fractions import Fraction
 from typing import Any
 
 from accountant.core.admission import Account, Admitted, Decision, NeedsApproval, Policy, Refused, decide
-from accountant.core.budget import (
-    DELTA_UNITS,
-    EPSILON_UNITS,
-    exact,
-    measured_down,
-    measured_up,
-    round_allowance,
-    round_price,
-    to_decimal,
-    up,
-)
 from accountant.core.caps import NO_USAGE, Usage, beyond_caps, limits
-from accountant.core.composition import epsilon_alone as alone
 from accountant.core.errors import InvalidRequest, invalid
-from accountant.core.events import FREE, Event, releases
-from accountant.core.filters import Kind
 from accountant.core.pricing import Mechanism, Price, Terms, fit
-from accountant.core.secrets import (
+from accountant.core.privacy.composition import epsilon_alone as alone
+from accountant.core.privacy.events import FREE, Event, releases
+from accountant.core.privacy.filters import Kind
+from accountant.core.privacy.secrets import (
     SecretKind,
     SecretRelease,
     SecretTerms,
@@ -39,6 +28,17 @@ from accountant.core.secrets import (
     group_blow_up,
     group_divergence,
     group_size,
+)
+from accountant.core.privacy.units import (
+    DELTA_UNITS,
+    EPSILON_UNITS,
+    exact,
+    measured_down,
+    measured_up,
+    round_allowance,
+    round_price,
+    to_decimal,
+    up,
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from accountant.core.books import read_event
 from accountant.core.chain import Entry, EntryKind
 from accountant.core.errors import VerificationFailed
-from accountant.core.events import releases
+from accountant.core.privacy.events import releases
 
 
 def of_version(number: int) -> dict[str, Any]:

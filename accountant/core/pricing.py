@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from accountant.core.composition import epsilon_alone
-from accountant.core.curves import renyi
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
-from accountant.core.events import Event, to_json
-from accountant.core.secrets import SecretTerms
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.divergences import renyi
+from accountant.core.privacy.events import Event, to_json
+from accountant.core.privacy.secrets import SecretTerms
 
 
 class Neighbours(StrEnum):

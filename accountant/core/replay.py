@@ -11,7 +11,7 @@ from typing import Any
 from accountant.core.books import Books, Reservation, failing, read_costs, read_reservation
 from accountant.core.chain import EntryKind
 from accountant.core.errors import VerificationFailed
-from accountant.core.filters import Kind
+from accountant.core.privacy.filters import Kind
 
 
 class Replay:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from accountant.core.books import costs_json, read_costs, read_event, read_reservation, settled
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.chain import EntryKind
 from accountant.core.corrections import charge_of, corrected
 from accountant.core.currencies import Accounts, Settlement, entry_part, read_demand
 from accountant.core.errors import ExchequerError
-from accountant.core.events import from_json, releases
-from accountant.core.filters import Amount, Kind, granted
-from accountant.core.secrets import SecretKind
+from accountant.core.privacy.events import from_json, releases
+from accountant.core.privacy.filters import Amount, Kind, granted
+from accountant.core.privacy.secrets import SecretKind
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.verifier import recomputed
 
 Body = Mapping[str, Any]

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from accountant.core.admission import FilterAccount, Policy
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.caps import ANALYST, Usage, counted, limits
 from accountant.core.currencies import NOTHING, Accounts, Demand, beyond_dp
-from accountant.core.events import releases
-from accountant.core.filters import Amount
-from accountant.core.secrets import SecretKind
+from accountant.core.privacy.events import releases
+from accountant.core.privacy.filters import Amount
+from accountant.core.privacy.secrets import SecretKind
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 
 
 @dataclass(frozen=True)

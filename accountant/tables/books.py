@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from accountant.core.filters import Kind
+from accountant.core.privacy.filters import Kind
 from accountant.tables.columns import Units, count, metadata, moment, units
 
 

@@ -123,7 +123,7 @@ realized_ex_post = Table(
     metadata,
     Column("job_id", ForeignKey("jobs.id"), primary_key=True),
     Column("amount", Units, nullable=False),
-    Column("curve", JSONB(none_as_null=True)),  # core.cost_curves
+    Column("curve", JSONB(none_as_null=True)),  # core.privacy.ex_post_curves
     CheckConstraint("amount >= 0", name="not_negative"),
 )
 

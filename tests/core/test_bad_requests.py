@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from accountant.core.composition import epsilon_alone
 from accountant.core.errors import InvalidRequest
 from accountant.core.mechanisms import MECHANISMS, get
 from accountant.core.pricing import Neighbours, Terms
+from accountant.core.privacy.composition import epsilon_alone
 
 ADD = Terms(public_size=10_000)
 REPLACE = Terms(Neighbours.REPLACE_ONE, public_size=10_000)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from accountant.core import mechanisms
 from accountant.core.admission import Admitted, NeedsApproval, Policy, Refused
-from accountant.core.blowup import Without
 from accountant.core.books import (
     Books,
     allow_body,
@@ -36,7 +35,9 @@ from accountant.core.currencies import (
     with_largest,
 )
 from accountant.core.errors import InvalidRequest, VerificationFailed
-from accountant.core.events import (
+from accountant.core.pricing import Terms
+from accountant.core.privacy.blowup import Without
+from accountant.core.privacy.events import (
     FREE,
     EpsilonDelta,
     Exponential,
@@ -45,10 +46,9 @@ from accountant.core.events import (
     SelfComposed,
     ZCDp,
 )
-from accountant.core.filters import Kind
-from accountant.core.pricing import Terms
+from accountant.core.privacy.filters import Kind
+from accountant.core.privacy.secrets import SecretKind, SecretRelease, SecretTerms, bound_after
 from accountant.core.replay import Replay
-from accountant.core.secrets import SecretKind, SecretRelease, SecretTerms, bound_after
 from accountant.core.verification import header, verify_lines
 
 TERMS = Terms()

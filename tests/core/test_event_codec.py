@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accountant.core.errors import InvalidRequest
-from accountant.core.events import (
+from accountant.core.privacy.events import (
     Composed,
     EpsilonDelta,
     Exponential,

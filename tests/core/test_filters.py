@@ -15,9 +15,9 @@ from scipy.stats import laplace, norm
 
 from accountant.core.admission import Account, FilterAccount
 from accountant.core.books import move, settled
-from accountant.core.composition import gaussian_mu
 from accountant.core.errors import InvalidRequest
-from accountant.core.events import (
+from accountant.core.privacy.composition import gaussian_mu
+from accountant.core.privacy.events import (
     Composed,
     EpsilonDelta,
     Event,
@@ -28,7 +28,7 @@ from accountant.core.events import (
     SelfComposed,
     ZCDp,
 )
-from accountant.core.filters import Amount, Kind, granted, portfolio
+from accountant.core.privacy.filters import Amount, Kind, granted, portfolio
 
 GAUSSIAN_SHARES = {
     Kind.RENYI: Fraction(5, 100),

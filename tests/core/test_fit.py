@@ -2,11 +2,11 @@
 
 import pytest
 
-from accountant.core.composition import epsilon_alone
 from accountant.core.errors import InvalidRequest
-from accountant.core.filters import granted, portfolio
 from accountant.core.mechanisms import get
 from accountant.core.pricing import Neighbours, Price, Terms, fit
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.filters import granted, portfolio
 
 TERMS = Terms(public_size=20_000, labels=("a", "b"))
 REPLACE = Terms(Neighbours.REPLACE_ONE, public_size=10_000)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies
 
 from accountant.core.errors import InvalidRequest
-from accountant.core.guessing import best_success, most_detected
+from accountant.core.privacy.hypothesis_testing import best_success, most_detected
 
 EPSILONS = strategies.floats(0, 12)
 DELTAS = strategies.floats(0, 1)

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accountant.core import curves
-from accountant.core.composition import epsilon_alone
-from accountant.core.events import (
+from accountant.core.mechanisms import MECHANISMS, aug_pe, dp_kps, epsvec, get, noisy_count
+from accountant.core.pricing import Neighbours, Terms, quote
+from accountant.core.privacy import divergences
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import (
     FREE,
     Composed,
     Exponential,
@@ -25,8 +27,6 @@ from accountant.core.events import (
     releases,
     to_json,
 )
-from accountant.core.mechanisms import MECHANISMS, aug_pe, dp_kps, epsvec, get, noisy_count
-from accountant.core.pricing import Neighbours, Terms, quote
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 
@@ -74,8 +74,8 @@ def test_a_price_is_positive_recomputable_and_readable(shape, terms):
     assert to_json(again.dp) == to_json(price.dp)
     assert from_json(json.loads(json.dumps(to_json(price.dp)))) == price.dp
     assert epsilon_alone(price.dp, terms.delta)[0] > 0
-    assert curves.renyi(price.dp, Fraction(3)) > 0
-    assert curves.gaussian_mu_squared(price.dp) > 0
+    assert divergences.renyi(price.dp, Fraction(3)) > 0
+    assert divergences.gaussian_mu_squared(price.dp) > 0
     assert price.breakdown
     assert all(line == line.strip() for line in price.breakdown)
     assert quote(get(name), parameters, terms)["breakdown"] == list(price.breakdown)
@@ -148,9 +148,9 @@ SHIFTS = st.floats(1e-4, 20)
 def test_the_cost_of_tokens_is_superadditive_in_the_shift_on_every_filter(a, b, order):
     """Why all records of a unit in one batch are the worst case: the claim in private_prediction.py."""
     for cost in (
-        lambda event: curves.renyi(event, Fraction(order)),
-        curves.gaussian_mu_squared,
-        curves.pure_epsilon,
+        lambda event: divergences.renyi(event, Fraction(order)),
+        divergences.gaussian_mu_squared,
+        divergences.pure_epsilon,
     ):
         apart = cost(Exponential(a)) + cost(Exponential(b))
         assert cost(Exponential(a + b)) >= apart * (1 - Fraction(1, 10**9))
@@ -159,7 +159,7 @@ def test_the_cost_of_tokens_is_superadditive_in_the_shift_on_every_filter(a, b, 
 @given(st.floats(1e-300, 1))
 def test_the_smallest_shift_has_a_price_on_every_filter(shift):
     """mu = -2 Phi^-1(1 / (1 + e^x)) is sqrt(pi/2) x near 0, where a quantile would give nothing."""
-    squared = curves.gaussian_mu_squared(Exponential(shift))
+    squared = divergences.gaussian_mu_squared(Exponential(shift))
     assert squared > 0
     bound = Fraction(math.pi) / 2 * Fraction(shift) ** 2
     assert bound * Fraction(9, 10) <= squared <= bound * (1 + Fraction(1, 10**9))
@@ -222,7 +222,7 @@ def test_layers_of_one_draw_are_one_sample_of_a_composition():
     assert priced("epsvec", joint, Terms())[0].dp == PoissonSampled(0.05, Gaussian(2.0))
     reverse = SelfComposed(PoissonSampled(0.05, Gaussian(2.0)), 4)
     order = Fraction(16)
-    assert curves.renyi(PoissonSampled(0.05, whole), order) > curves.renyi(reverse, order)
+    assert divergences.renyi(PoissonSampled(0.05, whole), order) > divergences.renyi(reverse, order)
 
 
 def test_labels_cost_as_one_and_share_the_public_size():
@@ -270,7 +270,7 @@ def test_sketches_share_their_epsilon_and_the_vocabulary_comes_on_top(method, le
     vocabulary, sketches = price.dp.events
     assert vocabulary == Laplace(1.0)
     assert sketches == (SelfComposed(Laplace(count / 5), count) if count > 1 else Laplace(0.2))
-    assert float(curves.pure_epsilon(price.dp)) == pytest.approx(6)
+    assert float(divergences.pure_epsilon(price.dp)) == pytest.approx(6)
     gaussian, _ = priced("dp-kps", raw | {"noise": "gaussian"}, Terms(neighbours))
     assert epsilon_alone(gaussian.dp.events[1], 1e-6)[0] == pytest.approx(5)
 
@@ -288,7 +288,7 @@ def test_the_sensitivities_of_vocabulary_and_sketches():
 def test_one_moved_count_is_the_worst_of_all_moves_of_one_l1_norm(a, b, order):
     """Why a Laplace event needs the L1 norm only: two coordinates cost no more than one that moves as far."""
     one, first, second = Laplace(1 / (a + b)), Laplace(1 / a), Laplace(1 / b)
-    for cost in (lambda event: curves.renyi(event, Fraction(order)), curves.gaussian_mu_squared):
+    for cost in (lambda event: divergences.renyi(event, Fraction(order)), divergences.gaussian_mu_squared):
         slack = Fraction(1, 10**9)
         assert cost(one) * (1 + slack) + slack >= cost(Composed((first, second)))
 

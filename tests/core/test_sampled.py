@@ -11,11 +11,11 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.core import curves, profiles
-from accountant.core.calibration import gaussian_multiplier, sampled_multiplier
-from accountant.core.composition import epsilon_alone, gaussian_delta, renyi_epsilon
 from accountant.core.errors import InvalidRequest
-from accountant.core.events import (
+from accountant.core.privacy import divergences, privacy_profiles
+from accountant.core.privacy.calibration import gaussian_multiplier, sampled_multiplier
+from accountant.core.privacy.composition import epsilon_alone, gaussian_delta, renyi_epsilon
+from accountant.core.privacy.events import (
     Composed,
     Gaussian,
     Laplace,
@@ -50,7 +50,7 @@ def mp_renyi(order: float, q: float, mu: float) -> float:
 @settings(max_examples=12, deadline=None)
 @given(st.floats(1.05, 30), RATES, st.floats(0.5, 8))
 def test_the_renyi_divergence_of_a_poisson_sample_is_the_integral(order, q, multiplier):
-    mine = profiles.renyi_poisson(order, q, 1 / multiplier)
+    mine = privacy_profiles.renyi_poisson(order, q, 1 / multiplier)
     assert mine == pytest.approx(mp_renyi(order, q, 1 / multiplier), rel=1e-10, abs=1e-15)
 
 
@@ -60,7 +60,7 @@ def test_the_renyi_divergence_of_a_poisson_sample_is_that_of_dp_accounting(order
     """At whole orders, where its formula is a finite sum."""
     accountant = RdpAccountant([order], dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     accountant.compose(dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(multiplier)))
-    assert profiles.renyi_poisson(order, q, 1 / multiplier) == pytest.approx(
+    assert privacy_profiles.renyi_poisson(order, q, 1 / multiplier) == pytest.approx(
         float(accountant._rdp[0]), rel=1e-9, abs=1e-13
     )
 
@@ -73,7 +73,7 @@ def test_without_replacement_the_bound_is_never_above_that_of_dp_accounting(orde
         dp_accounting.SampledWithoutReplacementDpEvent(1000, size, dp_accounting.GaussianDpEvent(multiplier))
     )
     theirs = float(accountant._rdp[0])
-    assert profiles.renyi_replaced(order, size / 1000, 1 / multiplier) <= theirs * (1 + 1e-9)
+    assert privacy_profiles.renyi_replaced(order, size / 1000, 1 / multiplier) <= theirs * (1 + 1e-9)
 
 
 @RELAXED
@@ -96,15 +96,15 @@ def test_a_replaced_record_costs_no_less_than_the_worst_pair_found(order, q, mul
         divergence = peak + math.log(np.exp(logs - peak).sum() * step)
         noise = 4e-12 / (order - 1)  # of the sum above, near 1
     divergence /= order - 1
-    assert profiles.renyi_replaced(order, q, 1 / multiplier) >= divergence * (1 - 1e-9) - noise
+    assert privacy_profiles.renyi_replaced(order, q, 1 / multiplier) >= divergence * (1 - 1e-9) - noise
 
 
 @RELAXED
 @given(st.floats(1.05, 60), MULTIPLIERS)
 def test_a_sample_of_everybody_is_no_sample(order, multiplier):
     plain = order / (2 * multiplier**2)
-    assert profiles.renyi_replaced(order, 1.0, 1 / multiplier) == pytest.approx(plain, rel=1e-9)
-    assert profiles.renyi_poisson(order, 1.0, 1 / multiplier) == pytest.approx(plain, rel=1e-9)
+    assert privacy_profiles.renyi_replaced(order, 1.0, 1 / multiplier) == pytest.approx(plain, rel=1e-9)
+    assert privacy_profiles.renyi_poisson(order, 1.0, 1 / multiplier) == pytest.approx(plain, rel=1e-9)
 
 
 @RELAXED
@@ -116,10 +116,10 @@ def test_every_filter_takes_the_smaller_of_amplified_and_plain(order, q, multipl
         PoissonReplaced(q, whole),
         SampledWithoutReplacement(math.ceil(q * 10_000), 10_000, whole),
     ][kind]
-    exact = curves.Fraction(order)
-    assert 0 < curves.renyi(sampled, exact) <= curves.renyi(whole, exact)
-    assert curves.gaussian_mu_squared(sampled) == curves.gaussian_mu_squared(whole)
-    assert curves.pure_epsilon(sampled) is None
+    exact = divergences.Fraction(order)
+    assert 0 < divergences.renyi(sampled, exact) <= divergences.renyi(whole, exact)
+    assert divergences.gaussian_mu_squared(sampled) == divergences.gaussian_mu_squared(whole)
+    assert divergences.pure_epsilon(sampled) is None
 
 
 # --- epsilon alone -------------------------------------------------------------------------------
@@ -174,10 +174,12 @@ def test_the_profile_of_a_sample_is_the_paper_s_amplified_delta(epsilon, q, mult
     before = math.log1p(math.expm1(epsilon) / q)
     expected = q * gaussian_delta(1 / multiplier, before)
     at = np.array([epsilon])
-    assert profiles.replaced(q, 1 / multiplier)(at)[0] == pytest.approx(expected, rel=1e-9, abs=1e-300)
-    removed = profiles.poisson_removed(q, 1 / multiplier)(at)[0]
+    assert privacy_profiles.replaced(q, 1 / multiplier)(at)[0] == pytest.approx(
+        expected, rel=1e-9, abs=1e-300
+    )
+    removed = privacy_profiles.poisson_removed(q, 1 / multiplier)(at)[0]
     assert removed == pytest.approx(expected, rel=1e-9, abs=1e-300)
-    assert profiles.poisson_added(q, 1 / multiplier)(at)[0] <= removed * (1 + 1e-9)
+    assert privacy_profiles.poisson_added(q, 1 / multiplier)(at)[0] <= removed * (1 + 1e-9)
 
 
 @RELAXED
@@ -186,10 +188,10 @@ def test_the_two_directions_of_a_profile_mirror_each_other(epsilon, q, multiplie
     """H_t(P || Q) = 1 - t + t H_1/t(Q || P), for the coin and for the symmetric bound of a replacement."""
     mu = 1 / multiplier
     pairs = [
-        (profiles.poisson_added(q, mu), profiles.poisson_removed(q, mu)),
-        (profiles.poisson_removed(q, mu), profiles.poisson_added(q, mu)),
-        (profiles.replaced(q, mu), profiles.replaced(q, mu)),
-        (profiles.laplace(mu), profiles.laplace(mu)),
+        (privacy_profiles.poisson_added(q, mu), privacy_profiles.poisson_removed(q, mu)),
+        (privacy_profiles.poisson_removed(q, mu), privacy_profiles.poisson_added(q, mu)),
+        (privacy_profiles.replaced(q, mu), privacy_profiles.replaced(q, mu)),
+        (privacy_profiles.laplace(mu), privacy_profiles.laplace(mu)),
     ]
     for one, other in pairs:
         mirrored = -math.expm1(epsilon) + math.exp(epsilon) * other(np.array([-epsilon]))[0]

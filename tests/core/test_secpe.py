@@ -13,11 +13,11 @@ from scipy.special import logsumexp
 from scipy.stats import binom, norm
 
 from accountant.core import mechanisms
-from accountant.core.blowup import GroupSampling, Without, blow_up, divergence, least_sigma
 from accountant.core.errors import InvalidRequest
-from accountant.core.events import FREE
 from accountant.core.pricing import Terms, quote
-from accountant.core.secrets import SecretRelease, SecretTerms
+from accountant.core.privacy.blowup import GroupSampling, Without, blow_up, divergence, least_sigma
+from accountant.core.privacy.events import FREE
+from accountant.core.privacy.secrets import SecretRelease, SecretTerms
 
 REMOVED, REDACTED = Without.REMOVED, Without.REDACTED
 PRICE = mechanisms.get("secpe")

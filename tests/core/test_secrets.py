@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from accountant.core.blowup import Without
 from accountant.core.currencies import Accounts, Demand, beyond_dp, new_secret_account
 from accountant.core.errors import InvalidRequest
-from accountant.core.events import (
+from accountant.core.privacy.blowup import Without
+from accountant.core.privacy.events import (
     Composed,
     EpsilonDelta,
     Exponential,
@@ -23,7 +23,7 @@ from accountant.core.events import (
     WorstOf,
     ZCDp,
 )
-from accountant.core.secrets import (
+from accountant.core.privacy.secrets import (
     SecretKind,
     SecretRelease,
     SecretTerms,

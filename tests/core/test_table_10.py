@@ -4,11 +4,11 @@ from fractions import Fraction
 
 import pytest
 
-from accountant.core.composition import epsilon_alone
-from accountant.core.events import releases
-from accountant.core.filters import ZERO, granted, portfolio
 from accountant.core.mechanisms import get
 from accountant.core.pricing import Price, Terms, fit
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import releases
+from accountant.core.privacy.filters import ZERO, granted, portfolio
 
 MECHANISM = get("private-prediction")
 SIZES = {"AG News": 108_000, "Yelp": 504_000, "NYT Topics": 230_400}

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from accountant.core.errors import InvalidRequest
-from accountant.core.events import FREE
 from accountant.core.mechanisms.evaluation import MECHANISM
 from accountant.core.pricing import Terms
+from accountant.core.privacy.events import FREE
 from workers.evaluation.report import plot, to_html, to_json
 from workers.evaluation.run import Embedding, Texts, evaluate
 

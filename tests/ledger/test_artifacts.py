@@ -14,7 +14,7 @@ from accountant.core import mechanisms
 from accountant.core.admission import Policy
 from accountant.core.chain import canonical
 from accountant.core.errors import InvalidRequest, NotFound, NotPermitted, VerificationFailed
-from accountant.core.events import from_json
+from accountant.core.privacy.events import from_json
 from accountant.core.verification import verify_lines
 from accountant.ledger import JobRequest, Output
 from tests import tallies
@@ -164,8 +164,8 @@ def test_artifacts_stay_on_their_dataset_and_mechanism(made, monkeypatch):
 
 def test_only_artifacts_are_free_and_they_always_are(made, monkeypatch):
     """Whatever a mechanism's price says: records cost something, and artifacts nothing."""
-    from accountant.core.events import FREE, Gaussian
     from accountant.core.pricing import Price
+    from accountant.core.privacy.events import FREE, Gaussian
 
     bench, source, _ = made
     free = replace(tallies.MECHANISM, price=lambda *_: Price(FREE))
@@ -263,7 +263,7 @@ def test_an_ex_post_output_leaves_no_artifact(engine):
     ledger.approve(engine, job_id, bench.steward, "fine")
     claim = claimed(bench, job_id)
     leases.begin_reading(engine, claim)
-    from accountant.core.events import FREE
+    from accountant.core.privacy.events import FREE
 
     with pytest.raises(NotPermitted, match="published whole"):
         ledger.publish(engine, claim, FREE, Output("x", "0" * 64, (stored(),)), "a worker")

@@ -19,8 +19,8 @@ from accountant.core.checkpoints import key_id, public_key, read_checkpoint, rea
 from accountant.core.commitments import TEXTS
 from accountant.core.currencies import Settlement
 from accountant.core.errors import Conflict, VerificationFailed
-from accountant.core.events import FREE, Exponential, SelfComposed, to_json
 from accountant.core.pricing import Terms
+from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_json
 from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance
 from accountant.listings import WantedJobs

@@ -11,7 +11,7 @@ from accountant import activity, expiry, leases, ledger, proposals, reports
 from accountant.core.admission import Policy
 from accountant.core.chain import digest
 from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermitted, VerificationFailed
-from accountant.core.events import SelfComposed, from_json, to_json
+from accountant.core.privacy.events import SelfComposed, from_json, to_json
 from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance, Output
 from tests.support import Bench, commit_unread, person

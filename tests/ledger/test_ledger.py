@@ -18,7 +18,7 @@ from accountant.core.errors import (
     NotPermitted,
     VerificationFailed,
 )
-from accountant.core.events import SelfComposed, from_json
+from accountant.core.privacy.events import SelfComposed, from_json
 from accountant.core.verification import verify_lines
 from accountant.ledger import Output
 from accountant.posting import LockedAccount

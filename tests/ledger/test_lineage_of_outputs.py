@@ -4,8 +4,8 @@ import pytest
 
 from accountant.core.chain import Entry, EntryKind, read_time
 from accountant.core.errors import VerificationFailed
-from accountant.core.events import FREE, Gaussian, to_json
 from accountant.core.lineage import Lineage, of_output
+from accountant.core.privacy.events import FREE, Gaussian, to_json
 
 AT = read_time("2026-01-01T00:00:00.000000Z")
 PUBLISHED = "a" * 64

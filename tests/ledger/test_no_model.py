@@ -4,9 +4,9 @@ import pytest
 from sqlalchemy import text
 
 from accountant import leases, ledger, proposals, reports
-from accountant.core.budget import to_decimal
 from accountant.core.errors import InvalidRequest
-from accountant.core.events import FREE, Laplace
+from accountant.core.privacy.events import FREE, Laplace
+from accountant.core.privacy.units import to_decimal
 from accountant.core.verification import read_document, verify_lines
 from accountant.ledger import JobRequest, Output
 

@@ -10,9 +10,9 @@ from sqlalchemy import text
 from accountant import inbox, ledger, proposals, reports
 from accountant.core.admission import Policy
 from accountant.core.caps import counted
-from accountant.core.composition import epsilon_alone
 from accountant.core.errors import Conflict, NotPermitted
-from accountant.core.events import from_json
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import from_json
 from accountant.ledger import Allowance
 from accountant.posting import LockedAccount
 from tests.support import Bench

@@ -7,7 +7,7 @@ import pytest
 
 from accountant import leases, ledger, proposals, reports, spending
 from accountant.core.admission import Policy
-from accountant.core.events import from_json
+from accountant.core.privacy.events import from_json
 from accountant.ledger import Allowance
 from tests.support import Bench, person
 
@@ -26,7 +26,7 @@ def busy(engine) -> Bench:
     corrected = bench.submit(4)
     ended(bench, corrected)
     asked = from_json(job(bench, bench.submit(6))["event"])
-    from accountant.core.events import to_json
+    from accountant.core.privacy.events import to_json
 
     found = proposals.correct(engine, corrected, bench.steward, "it released more", event=to_json(asked))
     proposals.confirm(engine, found, person(engine, "steward"), "seen")

@@ -8,13 +8,13 @@ from sqlalchemy.exc import DBAPIError
 
 from accountant import leases, ledger, proposals, registry, reports
 from accountant.core import mechanisms
-from accountant.core.blowup import Without
 from accountant.core.currencies import Settlement
 from accountant.core.errors import Conflict, InvalidRequest
-from accountant.core.events import FREE, SelfComposed, from_json, to_json
 from accountant.core.mechanisms import RUNNABLE
 from accountant.core.pricing import Price
-from accountant.core.secrets import SecretKind, SecretTerms
+from accountant.core.privacy.blowup import Without
+from accountant.core.privacy.events import FREE, SelfComposed, from_json, to_json
+from accountant.core.privacy.secrets import SecretKind, SecretTerms
 from accountant.core.verification import Verifier, read_document, verify_lines
 from accountant.ledger import Allowance, JobRequest, Output, SecretDeclaration
 from accountant.posting import LockedAccount
@@ -372,7 +372,7 @@ def test_a_declaration_as_it_arrives_is_checked():
 
 
 def test_a_closed_filter_names_the_job_that_closed_it(engine, monkeypatch):
-    from accountant.core.events import ZCDp
+    from accountant.core.privacy.events import ZCDp
 
     own = mechanisms.MECHANISMS["private-prediction"]
     zcdp = replace(own, price=lambda parameters, _: Price(ZCDp(parameters.tokens_per_batch / 10_000)))

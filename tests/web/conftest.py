@@ -47,7 +47,7 @@ def publish(tmp_path: Path, engine: Engine) -> Callable[[str, bytes], None]:
     from uuid import UUID
 
     from accountant import leases, ledger, reports
-    from accountant.core.events import from_json
+    from accountant.core.privacy.events import from_json
 
     def end(job_id: str, content: bytes) -> None:
         claim = leases.claim(engine, UUID(job_id), 1, "a worker", 60)

@@ -9,7 +9,7 @@ import pytest
 
 from accountant import leases, ledger
 from accountant.artifacts import Stored
-from accountant.core.events import from_json
+from accountant.core.privacy.events import from_json
 from tests import tallies
 from tests.support import found_right
 

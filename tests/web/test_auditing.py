@@ -13,7 +13,7 @@ from accountant import leases, ledger, proposals, reports
 from accountant.core.admission import Policy
 from accountant.core.allowances import allowance_body
 from accountant.core.chain import EntryKind
-from accountant.core.events import FREE
+from accountant.core.privacy.events import FREE
 from accountant.ledger import Allowance
 from accountant.posting import LockedAccount
 from tests.support import person

@@ -130,7 +130,7 @@ def released(site, tmp_path):
 
     from accountant import leases, ledger
     from accountant.artifacts import Stored
-    from accountant.core.events import from_json
+    from accountant.core.privacy.events import from_json
 
     parameters = {"epsilon": 1.0, "shots": 0, "samples_per_label": 100, "layers": "1-2", "max_tokens": 20}
     asked = {"mechanism": "epsvec", "parameters": parameters, "model": site.bench.model}
@@ -204,7 +204,7 @@ def test_the_card_of_what_was_made_from_it_inherits_its_guarantee(site, released
     import uuid
 
     from accountant import leases, ledger
-    from accountant.core.events import FREE
+    from accountant.core.privacy.events import FREE
 
     claim = leases.claim(site.engine, uuid.UUID(job_id), 1, "a worker", 60)
     ledger.publish(site.engine, claim, FREE, ledger.Output("x", "0" * 64), "a worker")

@@ -15,7 +15,7 @@ from waitress import create_server
 
 import web.client as exchequer
 from accountant import ledger, registry
-from accountant.core.budget import up
+from accountant.core.privacy.units import up
 from accountant.ledger import Actor
 from tests.support import Bench
 from web.client import Client, Refused

@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import text
 
 from accountant import leases, ledger, reports
-from accountant.core.cost_curves import CostCurve
 from accountant.core.errors import NotPermitted
-from accountant.core.events import FREE
+from accountant.core.privacy.events import FREE
+from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance, Output
 from tests.web.browsers import Site

@@ -284,7 +284,7 @@ def test_the_card_of_an_ex_post_output_states_its_cap_and_no_figure(site, settle
         site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits"})
         claim = leases.claim(bench.engine, uuid.UUID(job_id), 1, "worker", 60)
         leases.begin_reading(bench.engine, claim)
-        from accountant.core.events import FREE
+        from accountant.core.privacy.events import FREE
 
         ledger.publish(bench.engine, claim, FREE, Output("x", "0" * 64), "worker", ex_post=figure)
         for who in ("analyst", "steward"):

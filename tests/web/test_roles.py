@@ -8,7 +8,7 @@ from sqlalchemy import event
 
 from accountant import leases, ledger
 from accountant.artifacts import Stored
-from accountant.core.events import from_json
+from accountant.core.privacy.events import from_json
 from tests import tallies
 from tests.web.routes import API, ELSEWHERE, EVERYONE, PAGES, Request, Route, World
 

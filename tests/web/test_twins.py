@@ -17,9 +17,9 @@ from sqlalchemy import Engine
 
 from accountant import hooks, identity, leases, ledger, registry
 from accountant.core import webhooks
-from accountant.core.cost_curves import CostCurve
 from accountant.core.errors import DataError
-from accountant.core.events import FREE
+from accountant.core.privacy.events import FREE
+from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.database import connect
 from accountant.ledger import Allowance
 from accountant.settings import Settings

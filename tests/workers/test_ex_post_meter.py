@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from accountant.core import mechanisms
-from accountant.core.cost_curves import CostCurve
 from accountant.core.errors import MeterExceeded
-from accountant.core.events import FREE, Exponential, SelfComposed
 from accountant.core.pricing import Terms
+from accountant.core.privacy.events import FREE, Exponential, SelfComposed
+from accountant.core.privacy.ex_post_curves import CostCurve
 from workers.meter import Meter
 
 SCALE = Fraction(6, 2**16 * 66)

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from accountant.core.curves import renyi
-from accountant.core.events import Laplace
+from accountant.core.privacy.divergences import renyi
+from accountant.core.privacy.events import Laplace
 from workers import noise
 
 ADD = {"gaussian": noise.gaussian_on_grid, "laplace": noise.laplace_on_grid}

@@ -12,8 +12,8 @@ import pytest
 import torch
 from scipy.stats import beta, norm
 
-from accountant.core.curves import gaussian_mu_squared, pure_epsilon
-from accountant.core.events import Exponential, Gaussian, Laplace, SelfComposed
+from accountant.core.privacy.divergences import gaussian_mu_squared, pure_epsilon
+from accountant.core.privacy.events import Exponential, Gaussian, Laplace, SelfComposed
 from workers import meter as metering
 from workers.aggregation import GRID, mean_scores
 from workers.meter import Meter

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from accountant.core.errors import MeterExceeded
-from accountant.core.events import (
+from accountant.core.privacy.events import (
     Composed,
     Exponential,
     Gaussian,

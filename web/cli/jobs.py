@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from accountant.core.budget import up
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
+from accountant.core.privacy.units import up
 from web.cli.failures import report
 from web.cli.options import DatasetOption, JobId, Json, Timeout
 from web.cli.output import (

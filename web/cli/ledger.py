@@ -39,7 +39,7 @@ def show(
 
 def entry_table(entries: list[dict[str, Any]]) -> Any:
     """Ledger entries as rows that fit 80 columns; the cost is the one on the first filter."""
-    from accountant.core.budget import EPSILON_UNITS, to_decimal
+    from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 
     def cost(body: dict[str, Any]) -> str | None:
         renyi = (body.get("costs") or {}).get("renyi")

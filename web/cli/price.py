@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from accountant.core.budget import percent_up, up
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
+from accountant.core.privacy.units import percent_up, up
 from web.cli import completing
 from web.cli.options import Json
 from web.cli.output import facts, out, print_json, require_finite, say, table
@@ -127,7 +127,7 @@ def price_alone(
 ) -> Quote:
     """The quote of the contract (DESIGN section 9), from the pure core."""
     from accountant.core import mechanisms, pricing
-    from accountant.core.composition import epsilon_alone
+    from accountant.core.privacy.composition import epsilon_alone
 
     mechanism = mechanisms.get(mechanism_id)
     terms = _terms(given)
@@ -171,7 +171,7 @@ def _terms(given: Quote) -> Any:
     if "labels" in given:
         chosen["labels"] = tuple(given["labels"])
     if "secret" in given:
-        from accountant.core.secrets import SecretTerms
+        from accountant.core.privacy.secrets import SecretTerms
 
         chosen["secret"] = SecretTerms.from_json(given["secret"])
     return Terms(**chosen)

@@ -137,7 +137,7 @@ def _unreadable(file: str, error: OSError) -> InvalidRequest:
 
 
 def _show_balances(balances: dict[str, Any]) -> None:
-    from accountant.core.budget import EPSILON_UNITS, to_decimal
+    from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 
     if balances["filters"] is None:
         say("no allowance was ever set")

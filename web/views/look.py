@@ -11,11 +11,12 @@ from flask_login import current_user
 from markupsafe import Markup
 
 from accountant import inbox
-from accountant.core import budget
 from accountant.core.admission import UNIT_NAMES
-from accountant.core.budget import EPSILON_UNITS, to_decimal
-from accountant.core.cost_curves import CostCurve
-from accountant.core.filters import Kind
+from accountant.core.privacy.ex_post_curves import CostCurve
+from accountant.core.privacy.filters import Kind
+from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.core.privacy.units import down as rounded_down
+from accountant.core.privacy.units import up as rounded_up
 from web.app import engine
 
 #: state -> (label, tone of its badge)
@@ -58,12 +59,12 @@ def figure(value: object, digits: int = 4) -> str:
 
 def spent(value: object, digits: int = 4) -> str:
     """A price, or what is spent, as a figure that is not below it."""
-    return _towards(budget.up, value, digits)
+    return _towards(rounded_up, value, digits)
 
 
 def left(value: object, digits: int = 4) -> str:
     """What is left, as a figure that is not above it."""
-    return _towards(budget.down, value, digits)
+    return _towards(rounded_down, value, digits)
 
 
 def _towards(rounded: Callable[[Any, int], float], value: object, digits: int) -> str:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from accountant.core import mechanisms
-from accountant.core.budget import EPSILON_UNITS
-from accountant.core.composition import epsilon_alone
 from accountant.core.errors import invalid
-from accountant.core.events import FREE
 from accountant.core.pricing import Price, Terms
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import FREE
+from accountant.core.privacy.units import EPSILON_UNITS
 from workers import models
 from workers.audits import copier
 from workers.interface import Progress, Text

@@ -27,7 +27,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from accountant.core.batches import doubled
-from accountant.core.calibration import (
+from accountant.core.errors import invalid
+from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+from accountant.core.privacy.calibration import (
     ARTIFACTS_ARE_FREE,
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
@@ -41,9 +43,7 @@ from accountant.core.calibration import (
     with_multiplier,
     without_noise,
 )
-from accountant.core.errors import invalid
-from accountant.core.events import FREE, Composed, Event, Gaussian, Laplace, SelfComposed
-from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+from accountant.core.privacy.events import FREE, Composed, Event, Gaussian, Laplace, SelfComposed
 from accountant.core.template import check_template
 
 DEFAULT_PROMPT = "Write a text ({label}) that contains these terms: {phrases}"

@@ -35,8 +35,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from accountant.core.batches import doubled
-from accountant.core.budget import float_up
-from accountant.core.calibration import (
+from accountant.core.errors import FieldProblem, invalid
+from accountant.core.pricing import Mechanism, Neighbours, Price, Terms
+from accountant.core.privacy.calibration import (
     ARTIFACTS_ARE_FREE,
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
@@ -51,8 +52,7 @@ from accountant.core.calibration import (
     with_multiplier,
     without_noise,
 )
-from accountant.core.errors import FieldProblem, invalid
-from accountant.core.events import (
+from accountant.core.privacy.events import (
     FREE,
     Composed,
     Event,
@@ -62,7 +62,7 @@ from accountant.core.events import (
     SampledWithoutReplacement,
     SelfComposed,
 )
-from accountant.core.pricing import Mechanism, Neighbours, Price, Terms
+from accountant.core.privacy.units import float_up
 from accountant.core.template import check_template
 
 #: The prompt of every step (paper 000, B.3 to B.5, in other words): with no example, some, and one text more.

@@ -17,7 +17,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from accountant.core.batches import doubled
-from accountant.core.calibration import (
+from accountant.core.errors import invalid
+from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
     MOST_EPSILON,
@@ -29,9 +31,7 @@ from accountant.core.calibration import (
     resolved,
     with_multiplier,
 )
-from accountant.core.errors import invalid
-from accountant.core.events import Event, Gaussian, Laplace
-from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+from accountant.core.privacy.events import Event, Gaussian, Laplace
 
 #: Scale or sigma, at most: nothing would be told beyond, and the sampler draws none beyond 2^40.
 MOST_NOISE = 2**39

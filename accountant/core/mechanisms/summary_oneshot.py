@@ -10,7 +10,8 @@ Gaussian at the whole budget beats k at epsilon / k each, and says as much.
 from pydantic import Field
 
 from accountant.core.batches import doubled, group_size
-from accountant.core.calibration import (
+from accountant.core.pricing import Mechanism, Price, Terms
+from accountant.core.privacy.calibration import (
     ARTIFACTS_ARE_FREE,
     GaussianNoise,
     cost,
@@ -20,8 +21,7 @@ from accountant.core.calibration import (
     with_multiplier,
     without_noise,
 )
-from accountant.core.events import FREE, Gaussian, SelfComposed
-from accountant.core.pricing import Mechanism, Price, Terms
+from accountant.core.privacy.events import FREE, Gaussian, SelfComposed
 from accountant.core.template import check_template
 
 DEFAULT_TEMPLATE = "Review: {record}"

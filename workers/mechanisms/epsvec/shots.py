@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from accountant.core.batches import doubled
-from accountant.core.events import Gaussian
 from accountant.core.mechanisms.epsvec import Epsvec
 from accountant.core.pricing import Terms
+from accountant.core.privacy.events import Gaussian
 from workers.embeddings import ROWS, Embedder, embed_all
 from workers.engine import HEAD, Shape, hidden_states, sizes
 from workers.meter import Meter

@@ -13,9 +13,9 @@ from fractions import Fraction
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_ndtr
 
-from accountant.core import curves, profiles
 from accountant.core.errors import invalid
-from accountant.core.events import (
+from accountant.core.privacy import divergences, privacy_profiles
+from accountant.core.privacy.events import (
     Event,
     Gaussian,
     Laplace,
@@ -74,12 +74,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 def renyi_epsilon(event: Event, delta: float) -> float | None:
     """epsilon at `delta` by Rényi divergence at the best real order."""
-    if curves.renyi(event, Fraction(2)) is None:
+    if divergences.renyi(event, Fraction(2)) is None:
         return None
 
     def at(log_order: float) -> float:
         order = 1 + math.exp(log_order)
-        cost = curves.renyi(event, Fraction(order))
+        cost = divergences.renyi(event, Fraction(order))
         assert cost is not None  # whether there is a bound does not depend on the order
         return float(cost) + conversion(order, delta)
 
@@ -106,7 +106,7 @@ def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
     renyi = renyi_epsilon(event, delta)
     if renyi is not None:
         found.append((renyi, "Rényi"))
-    pure = curves.pure_epsilon(event)
+    pure = divergences.pure_epsilon(event)
     if pure is not None:
         found.append((float(pure), "sum of pure epsilon"))
     split = _pure_and_exact(counts, delta)
@@ -126,7 +126,7 @@ def check_delta(delta: float) -> None:
 def _exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | None:
     """Gaussians, alone or with one sampled event or one Laplace release: exact, by integration."""
     others = {leaf: count for leaf, count in counts.items() if not isinstance(leaf, Gaussian)}
-    mu_squared = curves.gaussian_mu_squared(from_releases(counts - Counter(others)))
+    mu_squared = divergences.gaussian_mu_squared(from_releases(counts - Counter(others)))
     assert mu_squared is not None  # only Gaussians are left
     mu = math.sqrt(mu_squared)
     if not others:
@@ -140,29 +140,33 @@ def _exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | 
             return max(epsilons), "exact sampled Gaussian"
         case Laplace(multiplier) if mu > 0:
             pure = 1 / multiplier
-            return _with_gaussian(profiles.laplace(pure), (-pure, pure), mu, delta), "exact integration"
+            return _with_gaussian(
+                privacy_profiles.laplace(pure), (-pure, pure), mu, delta
+            ), "exact integration"
         case _:
             return None
 
 
-def sampled_profiles(event: Sampled) -> list[tuple[profiles.Profile, tuple[float, ...]]]:
+def sampled_profiles(event: Sampled) -> list[tuple[privacy_profiles.Profile, tuple[float, ...]]]:
     """The privacy profiles of a sampled event, one per direction, with the places of their kinks."""
     q = event.probability
-    mu = math.sqrt(curves.whole_mu_squared(event))
+    mu = math.sqrt(divergences.whole_mu_squared(event))
     if not isinstance(event, PoissonSampled):
-        return [(profiles.replaced(q, mu), (0.0,))]
+        return [(privacy_profiles.replaced(q, mu), (0.0,))]
     turn = math.log1p(-q) if q < 1 else 0.0
     return [
-        (profiles.poisson_removed(q, mu), (0.0, turn)),
-        (profiles.poisson_added(q, mu), (0.0, -turn)),
+        (privacy_profiles.poisson_removed(q, mu), (0.0, turn)),
+        (privacy_profiles.poisson_added(q, mu), (0.0, -turn)),
     ]
 
 
-def _with_gaussian(profile: profiles.Profile, kinks: tuple[float, ...], mu: float, delta: float) -> float:
+def _with_gaussian(
+    profile: privacy_profiles.Profile, kinks: tuple[float, ...], mu: float, delta: float
+) -> float:
     """The smallest epsilon >= 0 of the profile composed with a `mu`-GDP release."""
 
     def excess(epsilon: float) -> float:
-        return math.log(profiles.delta_with_gaussian(profile, kinks, mu, epsilon) or 1e-300) - target
+        return math.log(privacy_profiles.delta_with_gaussian(profile, kinks, mu, epsilon) or 1e-300) - target
 
     target = math.log(delta)
     if excess(0.0) <= 0:
@@ -177,7 +181,7 @@ def _pure_and_exact(counts: Counter[Event], delta: float) -> float | None:
     """Pure releases by their sum at delta 0, all others exactly at `delta`; None where that is no split."""
     pure, others = Fraction(0), Counter[Event]()
     for leaf, count in counts.items():
-        cost = curves.pure_epsilon(leaf)
+        cost = divergences.pure_epsilon(leaf)
         if cost is None:
             others[leaf] = count
         else:

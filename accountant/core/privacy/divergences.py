@@ -12,9 +12,8 @@ from functools import partial
 
 from scipy.special import erfinv, ndtri_exp
 
-from accountant.core import profiles
-from accountant.core.budget import FLOAT_SLACK, float_up, measured_up
-from accountant.core.events import (
+from accountant.core.privacy import privacy_profiles
+from accountant.core.privacy.events import (
     Composed,
     EpsilonDelta,
     Event,
@@ -29,6 +28,7 @@ from accountant.core.events import (
     WorstOf,
     ZCDp,
 )
+from accountant.core.privacy.units import FLOAT_SLACK, float_up, measured_up
 
 Cost = Fraction | None
 
@@ -78,7 +78,11 @@ def _renyi_sampled(order: Fraction, event: Sampled) -> Fraction:
     mu_squared = whole_mu_squared(event)
     plain = order * mu_squared / 2
     mu = math.sqrt(float_up(mu_squared))
-    by = profiles.renyi_poisson if isinstance(event, PoissonSampled) else profiles.renyi_replaced
+    by = (
+        privacy_profiles.renyi_poisson
+        if isinstance(event, PoissonSampled)
+        else privacy_profiles.renyi_replaced
+    )
     amplified = by(float(order), event.probability, mu)
     if math.isinf(amplified):
         return plain

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
 
-from accountant.core.budget import float_up, up
-from accountant.core.composition import check_delta, epsilon_alone, gaussian_mu
-from accountant.core.curves import pure_epsilon
 from accountant.core.errors import invalid
-from accountant.core.events import Event
 from accountant.core.pricing import Parameters, Terms
+from accountant.core.privacy.composition import check_delta, epsilon_alone, gaussian_mu
+from accountant.core.privacy.divergences import pure_epsilon
+from accountant.core.privacy.events import Event
+from accountant.core.privacy.units import float_up, up
 
 #: Bounds of every `noise_multiplier`: below, epsilon passes 500,000; above, no release tells anything.
 LEAST_MULTIPLIER, MOST_MULTIPLIER = 1e-3, 1e9

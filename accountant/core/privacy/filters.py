@@ -15,17 +15,17 @@ from functools import lru_cache
 
 from scipy.optimize import minimize_scalar
 
-from accountant.core import curves
-from accountant.core.budget import (
+from accountant.core.errors import invalid
+from accountant.core.privacy import divergences
+from accountant.core.privacy.composition import conversion, gaussian_epsilon, gaussian_mu
+from accountant.core.privacy.events import EpsilonDelta, Event, from_releases, releases
+from accountant.core.privacy.units import (
     DELTA_UNITS,
     EPSILON_UNITS,
     measured_down,
     round_allowance,
     round_price,
 )
-from accountant.core.composition import conversion, gaussian_epsilon, gaussian_mu
-from accountant.core.errors import invalid
-from accountant.core.events import EpsilonDelta, Event, from_releases, releases
 
 
 class Kind(StrEnum):
@@ -117,9 +117,9 @@ class Filter:
         match self.kind:
             case Kind.RENYI | Kind.RENYI_TWICE:
                 assert self.order is not None
-                price = curves.renyi(event, self.order)
+                price = divergences.renyi(event, self.order)
             case Kind.GAUSSIAN:
-                price = curves.gaussian_mu_squared(event)
+                price = divergences.gaussian_mu_squared(event)
             case Kind.BASIC:
                 return basic_cost(event, self.step_delta)
         return None if price is None else Amount(round_price(price, EPSILON_UNITS))
@@ -142,7 +142,7 @@ def basic_cost(event: Event, step_delta: int) -> Amount | None:
     An (epsilon, delta) price covers the whole job and none of its prefixes: an early stop returns
     nothing of it (books.settled).
     """
-    pure = curves.pure_epsilon(event)
+    pure = divergences.pure_epsilon(event)
     if pure is not None:
         return Amount(round_price(pure, EPSILON_UNITS))
     counts = releases(event)
@@ -154,7 +154,7 @@ def basic_cost(event: Event, step_delta: int) -> Amount | None:
         delta += count * Fraction(leaf.delta)
     if counts:
         rest = from_releases(counts)
-        own = curves.pure_epsilon(rest)
+        own = divergences.pure_epsilon(rest)
         if own is None:
             if step_delta == 0:
                 return None
@@ -169,11 +169,11 @@ def basic_cost(event: Event, step_delta: int) -> Amount | None:
 def _epsilon_at(event: Event, delta: float) -> Fraction | None:
     """An epsilon at `delta`: by mu or by Rényi divergence, whichever is less; None where neither applies."""
     found = []
-    mu_squared = curves.gaussian_mu_squared(event)
+    mu_squared = divergences.gaussian_mu_squared(event)
     if mu_squared is not None:
         found.append(gaussian_epsilon(math.sqrt(mu_squared), delta))
     for order in _BASIC_ORDERS:
-        cost = curves.renyi(event, order)
+        cost = divergences.renyi(event, order)
         if cost is None:
             break
         found.append(max(0.0, float(cost) + conversion(float(order), delta)))

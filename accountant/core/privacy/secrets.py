@@ -20,11 +20,10 @@ from typing import Any
 
 from scipy.special import ndtr, ndtri
 
-from accountant.core import curves
-from accountant.core.blowup import GroupSampling, Without, blow_up, divergence
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, exact, measured_up
 from accountant.core.errors import invalid
-from accountant.core.events import (
+from accountant.core.privacy import divergences
+from accountant.core.privacy.blowup import GroupSampling, Without, blow_up, divergence
+from accountant.core.privacy.events import (
     Composed,
     EpsilonDelta,
     Event,
@@ -37,7 +36,8 @@ from accountant.core.events import (
     SelfComposed,
     ZCDp,
 )
-from accountant.core.filters import basic_cost
+from accountant.core.privacy.filters import basic_cost
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, measured_up
 
 MOST_RECORDS = 1000
 LEAST_PRIOR = 1e-8
@@ -229,18 +229,18 @@ def group_divergence(event: Event, order: Fraction, size: int) -> Fraction | Non
 
 def _group_leaf(event: Event, order: Fraction, size: int) -> Fraction | None:
     found = []
-    mu_squared = curves.gaussian_mu_squared(event)
+    mu_squared = divergences.gaussian_mu_squared(event)
     if mu_squared is not None:
         found.append(order * size**2 * mu_squared / 2)
     rho = _zcdp(event)
     if rho is not None:
         found.append(order * size**2 * rho)
-    pure = curves.pure_epsilon(event)
+    pure = divergences.pure_epsilon(event)
     if pure is not None:
-        joint = curves.renyi(EpsilonDelta(float(pure * size), 0.0), order) if pure < 10**6 else None
+        joint = divergences.renyi(EpsilonDelta(float(pure * size), 0.0), order) if pure < 10**6 else None
         found.append(pure * size if joint is None else joint)
     if isinstance(event, Laplace):
-        finer = curves.renyi(Laplace(event.noise_multiplier / size), order)
+        finer = divergences.renyi(Laplace(event.noise_multiplier / size), order)
         if finer is not None:
             found.append(finer)
     return min(found, default=None)
@@ -285,10 +285,10 @@ def group_blow_up(event: Event, prior: float, size: int) -> float:
         once = stated.main / EPSILON_UNITS
         spread = math.expm1(size * once) / math.expm1(once) if once else float(size)
         found.append(math.exp(size * once) * prior + stated.delta / DELTA_UNITS * spread)
-    mu_squared = curves.gaussian_mu_squared(event)
+    mu_squared = divergences.gaussian_mu_squared(event)
     if mu_squared is not None:
         found.append(float(ndtr(ndtri(prior) + size * math.sqrt(mu_squared))))
-    pure = curves.pure_epsilon(event)
+    pure = divergences.pure_epsilon(event)
     if pure is not None:
         joint = min(float(pure * size), 700.0)
         found.append(min(math.exp(joint) * prior, 1 - math.exp(-joint) * (1 - prior)))
