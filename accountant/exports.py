@@ -7,8 +7,9 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, func, select
 
 from accountant import checkpoints, tables
-from accountant.core import parquet, verification
+from accountant.core import verification
 from accountant.core.errors import Conflict
+from accountant.core.files import parquet
 from accountant.core.verification import read_document, summary
 from accountant.posting import read_books
 

@@ -20,9 +20,9 @@ from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, selec
 
 from accountant import activity, paging, tables
 from accountant.artifacts import OVERSEERS
-from accountant.core import webhooks
+from accountant.core import webhook_rules
 from accountant.core.errors import Conflict, NotFound, invalid
-from accountant.core.webhooks import Network
+from accountant.core.webhook_rules import Network
 from accountant.requests import Actor
 
 hooks, deliveries, users = tables.hooks, tables.hook_deliveries, tables.users
@@ -45,15 +45,15 @@ def add(
     `key`: 32 bytes under which the secret is kept. Raises InvalidRequest for an address or an event that
     can't be, or too many hooks, and for events that the person's roles let them never see.
     """
-    webhooks.read_url(url, allowed)
-    wanted = webhooks.read_events(events)
+    webhook_rules.read_url(url, allowed)
+    wanted = webhook_rules.read_events(events)
     if not actor.roles & OVERSEERS:
-        hidden = [each for each in wanted if each in webhooks.OVERSEERS_EVENTS]
+        hidden = [each for each in wanted if each in webhook_rules.OVERSEERS_EVENTS]
         if hidden:
             raise invalid(
-                "events", f"{hidden[0]} is for stewards and auditors", ", ".join(webhooks.JOB_EVENTS)
+                "events", f"{hidden[0]} is for stewards and auditors", ", ".join(webhook_rules.JOB_EVENTS)
             )
-    hook_id, secret = uuid4(), webhooks.new_secret()
+    hook_id, secret = uuid4(), webhook_rules.new_secret()
     with engine.begin() as connection:
         # The person's row is held: two requests at once can't both be the last that is allowed.
         connection.execute(select(users.c.id).where(users.c.id == actor.id).with_for_update())
@@ -67,17 +67,17 @@ def add(
         )
         # Not the address: it may hold a secret of its receiver's.
         activity.record(connection, actor, "webhook registered", "webhook", str(hook_id), events=wanted)
-    return hook_id, webhooks.show_secret(secret)
+    return hook_id, webhook_rules.show_secret(secret)
 
 
 def renew_secret(engine: Engine, hook_id: UUID, actor: Actor, key: bytes) -> str:
     """A new secret in place of the old one, at once; shown this once. Raises NotFound."""
-    secret = webhooks.new_secret()
+    secret = webhook_rules.new_secret()
     with engine.begin() as connection:
         _mine(connection, hook_id, actor)
         _set(connection, hook_id, secret=_seal(key, hook_id, secret))
         activity.record(connection, actor, "webhook secret renewed", "webhook", str(hook_id))
-    return webhooks.show_secret(secret)
+    return webhook_rules.show_secret(secret)
 
 
 def enable(engine: Engine, hook_id: UUID, actor: Actor) -> None:
@@ -111,7 +111,7 @@ def test(engine: Engine, hook_id: UUID, actor: Actor) -> UUID:
     with engine.begin() as connection:
         _require_active(_mine(connection, hook_id, actor))
         # `analyst_id` its owner: anybody may be told what is about nothing.
-        about = {"event": webhooks.TEST, "analyst_id": actor.id, "facts": {}}
+        about = {"event": webhook_rules.TEST, "analyst_id": actor.id, "facts": {}}
         connection.execute(insert(deliveries).values(id=delivery_id, hook_id=hook_id, **about))
     return delivery_id
 
@@ -166,7 +166,7 @@ def _give_up_pending(connection: Connection, hook_id: UUID, problem: str) -> Non
 
 def _seal(key: bytes, hook_id: UUID, secret: bytes) -> bytes:
     """A secret as the table holds it: AES-256-GCM, bound to its row."""
-    nonce = webhooks.new_secret()[:_NONCE_BYTES]
+    nonce = webhook_rules.new_secret()[:_NONCE_BYTES]
     return nonce + AESGCM(key).encrypt(nonce, secret, hook_id.bytes)
 
 
@@ -336,7 +336,7 @@ def _claim(connection: Connection, key: bytes, delivery_id: UUID) -> Delivery | 
         attempted_at=now,
         due_at=now + timedelta(seconds=CLAIM_SECONDS),
     )
-    content = webhooks.body(row.event, row.occurred_at, row.facts)
+    content = webhook_rules.body(row.event, row.occurred_at, row.facts)
     return Delivery(row.id, row.hook_id, claim, row.url, _open(key, row.hook_id, row.secret), content)
 
 
@@ -379,7 +379,7 @@ def settle(engine: Engine, delivery: Delivery, outcome: Outcome, retries: Retrie
             if hook.active and (outcome.status == 410 or silent):
                 _disable(connection, hook.id, _why(outcome, retries))
             return "failed"
-        wait = timedelta(seconds=webhooks.delay(row.attempts, retries.first_seconds))
+        wait = timedelta(seconds=webhook_rules.delay(row.attempts, retries.first_seconds))
         _settle(connection, row.id, due_at=now + wait, **told)
         return "pending"
 

@@ -29,7 +29,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import activity, paging, tables
 from accountant.core.errors import Conflict, NoRoom, NotFound, TooLarge
-from accountant.core.filetypes import Found, Limits, Scanner, check_columns, refused
+from accountant.core.files.filetypes import Found, Limits, Scanner, check_columns, refused
 from accountant.requests import Actor
 from accountant.settings import Settings
 

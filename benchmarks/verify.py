@@ -25,10 +25,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from accountant.core import mechanisms, parquet, verification
+from accountant.core import mechanisms, verification
 from accountant.core.books import allow_body, commit_body, reserve_body
 from accountant.core.chain import GENESIS, Entry, EntryKind, canonical, digest, published
 from accountant.core.currencies import demand
+from accountant.core.files import parquet
 from accountant.core.pricing import Terms
 from accountant.core.replay import Replay
 

@@ -9,7 +9,7 @@ from typing import Any
 from flask import Flask, request
 from flask_login import current_user
 
-from accountant.core.filetypes import refused
+from accountant.core.files.filetypes import refused
 from accountant.uploads import Store
 from web.app import settings
 

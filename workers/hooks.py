@@ -24,9 +24,9 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from accountant import hooks, settings
-from accountant.core import webhooks
+from accountant.core import webhook_rules
 from accountant.core.errors import InvalidRequest
-from accountant.core.webhooks import Network, Target
+from accountant.core.webhook_rules import Network, Target
 from accountant.hooks import Delivery, Outcome, Retries
 
 log = structlog.get_logger()
@@ -90,15 +90,15 @@ def addresses(target: Target, allowed: Sequence[Network]) -> list[str]:
     for name in names:
         address = ip_address(name)
         inside = target.scheme == "http" and not address.is_loopback
-        if inside or not webhooks.may_reach(address, allowed):
-            raise webhooks.unreachable()
+        if inside or not webhook_rules.may_reach(address, allowed):
+            raise webhook_rules.unreachable()
     return names
 
 
 def post(url: str, content: bytes, headers: dict[str, str], allowed: Sequence[Network]) -> Outcome:
     """One attempt. What went wrong is said in words of ours: nothing that a receiver sends is kept."""
     try:
-        target = webhooks.read_url(url, allowed)
+        target = webhook_rules.read_url(url, allowed)
         found = addresses(target, allowed)
     except InvalidRequest as error:
         return Outcome(None, error.problems[0].problem)
@@ -121,14 +121,14 @@ def post(url: str, content: bytes, headers: dict[str, str], allowed: Sequence[Ne
         return Outcome(None, f"could not be reached: {type(error).__name__}")
     finally:
         connection.close()
-    return Outcome(status, None if 200 <= status < 300 else webhooks.problem_of(status))
+    return Outcome(status, None if 200 <= status < 300 else webhook_rules.problem_of(status))
 
 
 def send(delivery: Delivery, allowed: Sequence[Network]) -> Outcome:
     """Sign a message for now, and send it."""
     if delivery.secret is None:
         return Outcome(None, "its secret was kept under another key of this service: make a new one")
-    signed = webhooks.headers(delivery.secret, delivery.message_id, int(time.time()), delivery.content)
+    signed = webhook_rules.headers(delivery.secret, delivery.message_id, int(time.time()), delivery.content)
     return post(delivery.url, delivery.content, signed, allowed)
 
 
@@ -141,7 +141,7 @@ class Sender:
     def __init__(self, engine: Engine, configured: settings.Settings) -> None:
         self._engine = engine
         self._key = configured.secret("webhooks")
-        self._allowed = webhooks.networks(configured.webhook_networks)
+        self._allowed = webhook_rules.networks(configured.webhook_networks)
         self._retries = Retries(configured.webhook_first_seconds, configured.webhook_hours)
         self._days = configured.webhook_log_days
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="webhooks")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.core import parquet, rows
 from accountant.core.errors import InvalidRequest
+from accountant.core.files import parquet, rows
 
 SCALARS = st.one_of(
     st.none(),

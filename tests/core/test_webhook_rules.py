@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accountant.core import webhooks
+from accountant.core import webhook_rules
 from accountant.core.errors import InvalidRequest
-from accountant.core.webhooks import Target, delay, may_reach, networks, read_events, read_url
+from accountant.core.webhook_rules import Target, delay, may_reach, networks, read_events, read_url
 
 LOOPBACK = networks("127.0.0.0/8|::1/128")
 INSIDE = [
@@ -133,16 +133,16 @@ def test_events_are_read_once_each_and_unknown_ones_are_named():
 def test_a_signature_is_that_of_the_specification():
     """The example of Standard Webhooks' own libraries."""
     secret = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-    signed = webhooks.sign(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    signed = webhook_rules.sign(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
     assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
 def test_a_message_is_the_same_bytes_each_time():
     then = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    made = webhooks.body("job.failed", then, {"job": "x", "dataset": "é"})
+    made = webhook_rules.body("job.failed", then, {"job": "x", "dataset": "é"})
     when = b'"timestamp":"2026-01-02T03:04:05+00:00","type":"job.failed"'
     assert made == b'{"data":{"dataset":"\\u00e9","job":"x"},' + when + b"}"
-    assert made == webhooks.body("job.failed", then, {"dataset": "é", "job": "x"})
+    assert made == webhook_rules.body("job.failed", then, {"dataset": "é", "job": "x"})
 
 
 @given(st.integers(1, 10**6), st.floats(0.001, 3600))
@@ -152,5 +152,5 @@ def test_waits_grow_and_stay_bounded(attempt, first):
 
 
 def test_every_event_has_a_meaning():
-    for event in webhooks.EVENTS:
-        assert webhooks.meaning(event)
+    for event in webhook_rules.EVENTS:
+        assert webhook_rules.meaning(event)

@@ -12,13 +12,14 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from accountant import checkpoints, leases, ledger, proposals, reports
-from accountant.core import mechanisms, parquet
+from accountant.core import mechanisms
 from accountant.core.books import read_event
 from accountant.core.chain import GENESIS, canonical, digest, opened
 from accountant.core.checkpoints import key_id, public_key, read_checkpoint, read_keys
 from accountant.core.commitments import TEXTS
 from accountant.core.currencies import Settlement
 from accountant.core.errors import Conflict, VerificationFailed
+from accountant.core.files import parquet
 from accountant.core.pricing import Terms
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_json
 from accountant.core.verification import verify_lines

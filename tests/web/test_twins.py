@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Engine
 
 from accountant import hooks, identity, leases, ledger, registry
-from accountant.core import webhooks
+from accountant.core import webhook_rules
 from accountant.core.errors import DataError
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.ex_post_curves import CostCurve
@@ -96,7 +96,7 @@ def make_twin(engine: Engine, app, password_hash: str, folder: Path, facts) -> W
         checked(engine, version, path)
     bench.allow()
     bench.warm()
-    events = [each for each in webhooks.EVENTS if each not in webhooks.OVERSEERS_EVENTS]
+    events = [each for each in webhook_rules.EVENTS if each not in webhook_rules.OVERSEERS_EVENTS]
     told = {"url": "https://receiver.example/twin", "events": events}
     assert site.api("analyst").post("/webhooks", told).status_code == 201
     ex_post_job = settled(site, figure)

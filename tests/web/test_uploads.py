@@ -27,7 +27,7 @@ from sqlalchemy import text
 
 from accountant import registry, uploads
 from accountant.core.errors import InvalidRequest
-from accountant.core.filetypes import HEAD_BYTES, Limits, Scanner
+from accountant.core.files.filetypes import HEAD_BYTES, Limits, Scanner
 from accountant.settings import Settings
 from tests.support import person
 from tests.web.serving import Served, serving

@@ -30,7 +30,7 @@ from sqlalchemy import text
 from accountant import checkpoints, hooks, ledger, proposals, registry
 from accountant.core.admission import Policy
 from accountant.core.errors import Conflict, InvalidRequest, NotFound
-from accountant.core.webhooks import EVENTS, JOB_EVENTS, networks
+from accountant.core.webhook_rules import EVENTS, JOB_EVENTS, networks
 from accountant.ledger import Allowance
 from accountant.settings import Settings
 from tests.support import Bench, found_right, person

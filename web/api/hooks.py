@@ -7,8 +7,8 @@ from flask import Response, jsonify
 from pydantic import Field
 
 from accountant import hooks
-from accountant.core import webhooks
-from accountant.core.webhooks import Network
+from accountant.core import webhook_rules
+from accountant.core.webhook_rules import Network
 from web.api import account_answers as accounts
 from web.api import api
 from web.api.bodies import Body, read, read_id
@@ -24,7 +24,7 @@ class NewWebhook(Body):
     """An address to tell, and of what."""
 
     url: str = Field(
-        min_length=1, max_length=webhooks.MOST_URL, examples=["https://ci.example.org/exchequer"]
+        min_length=1, max_length=webhook_rules.MOST_URL, examples=["https://ci.example.org/exchequer"]
     )
     events: list[str] = Field(
         min_length=1,
@@ -41,7 +41,7 @@ def key() -> bytes:
 
 def allowed() -> tuple[Network, ...]:
     """Networks beside the public internet."""
-    return webhooks.networks(settings().webhook_networks)
+    return webhook_rules.networks(settings().webhook_networks)
 
 
 @api.get("/webhooks/events")
@@ -52,10 +52,10 @@ def webhook_events() -> Response:
         events=[
             {
                 "event": each,
-                "meaning": webhooks.meaning(each),
-                "seen_by": "overseers" if each in webhooks.OVERSEERS_EVENTS else "analyst and overseers",
+                "meaning": webhook_rules.meaning(each),
+                "seen_by": "overseers" if each in webhook_rules.OVERSEERS_EVENTS else "analyst and overseers",
             }
-            for each in webhooks.EVENTS
+            for each in webhook_rules.EVENTS
         ]
     )
 

@@ -60,7 +60,7 @@ def _facts(found: Any, pinned: bool) -> dict[str, Any]:
 
 def verified(file: str, checkpoints: Sequence[str] = (), public_key: str | None = None) -> Any:
     """The ledger in an export, replayed. Raises VerificationFailed, or InvalidRequest for no such file."""
-    from accountant.core import parquet
+    from accountant.core.files import parquet
     from accountant.core.verification import verify_lines
 
     pinned = None if public_key is None else _pinned(public_key)

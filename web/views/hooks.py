@@ -6,7 +6,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant import hooks
 from accountant.artifacts import OVERSEERS
-from accountant.core import webhooks
+from accountant.core import webhook_rules
 from accountant.core.errors import Conflict, InvalidRequest
 from web.api.bodies import read, read_id
 from web.api.hooks import DELIVERIES, NewWebhook, allowed, key
@@ -29,9 +29,9 @@ def listing() -> str:
 
 def _page(form: Form, chosen: tuple[str, ...] = ()) -> str:
     actor = current_actor()
-    offered = webhooks.EVENTS if actor.roles & OVERSEERS else webhooks.JOB_EVENTS
+    offered = webhook_rules.EVENTS if actor.roles & OVERSEERS else webhook_rules.JOB_EVENTS
     found = hooks.listing(engine(), actor)
-    events = [(each, webhooks.meaning(each)) for each in offered]
+    events = [(each, webhook_rules.meaning(each)) for each in offered]
     return render_template("hooks.html", hooks=found, form=form, events=events, chosen=chosen)
 
 

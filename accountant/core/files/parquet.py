@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from accountant.core.checkpoints import Checkpoint
 from accountant.core.errors import VerificationFailed, invalid
-from accountant.core.pieces import Pieces
-from accountant.core.rows import Column, document, values
+from accountant.core.files.pieces import Pieces
+from accountant.core.files.rows import Column, document, values
 from accountant.core.verification import COLUMNS, FORMAT, Verified, Verifier, add_columns, checked_totals
 
 MAGIC = b"PAR1"
