@@ -29,7 +29,7 @@ from accountant.core.errors import (
     VerificationFailed,
     invalid,
 )
-from accountant.core.pricing import Terms
+from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.events import Event, from_json, from_releases, releases
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.deciding import Asker, Untold, Verdict, consider, refused, tell_largest

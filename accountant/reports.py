@@ -32,7 +32,7 @@ from accountant.core.currencies import (
     with_largest,
 )
 from accountant.core.errors import ExchequerError, NotFound, NotPermitted, VerificationFailed, invalid
-from accountant.core.pricing import Fitted, Price, Terms, fit, quote
+from accountant.core.mechanisms.base import Fitted, Price, Terms, fit, quote
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Kind

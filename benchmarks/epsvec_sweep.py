@@ -25,8 +25,8 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from accountant.core import mechanisms
+from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.epsvec import PAPER_SETTINGS, Epsvec, layer_range
-from accountant.core.pricing import Terms
 from accountant.core.privacy.events import Composed
 from workers import embeddings, models
 from workers.corpora import Corpus

@@ -17,7 +17,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from accountant.core import mechanisms
-from accountant.core.pricing import Terms
+from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.events import FREE
 from workers import embeddings, models, sample
 from workers.corpora import Corpus

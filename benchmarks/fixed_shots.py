@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from accountant.core import mechanisms
-from accountant.core.pricing import Terms
+from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.events import FREE
 from benchmarks.clustering import LABELS, PIECE, THEMES, WIDTH, around, forget_peak, megabytes, themes, timed
 from workers.mechanisms.epsvec.shots import count_near, largest, release

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accountant.core import mechanisms
+from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.epsvec import Epsvec, layer_range
-from accountant.core.pricing import Terms
 from accountant.core.privacy.events import FREE
 from benchmarks import utility_data, utility_runs
 from benchmarks.utility_bench import Bench

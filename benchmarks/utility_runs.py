@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from accountant.core import mechanisms
-from accountant.core.pricing import Parameters, Terms, fit
+from accountant.core.mechanisms.base import Parameters, Terms, fit
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import FREE, releases
 from accountant.core.privacy.units import EPSILON_UNITS

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from accountant.core import mechanisms
-from accountant.core.pricing import Mechanism, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Price, Terms
 from accountant.core.privacy.calibration import (
     ARTIFACTS_ARE_FREE,
     GaussianNoise,

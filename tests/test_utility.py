@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 import workers
 from accountant.core import mechanisms
-from accountant.core.pricing import Terms
+from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.composition import epsilon_alone
 from benchmarks import utility_docs, utility_runs, utility_tables
 from benchmarks.utility_bench import Bench, Sizes

@@ -6,7 +6,7 @@ import pytest
 
 from accountant.core.errors import InvalidRequest
 from accountant.core.mechanisms import MECHANISMS, get
-from accountant.core.pricing import Neighbours, Terms
+from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.privacy.composition import epsilon_alone
 
 ADD = Terms(public_size=10_000)

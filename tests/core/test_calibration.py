@@ -9,7 +9,7 @@ from mpmath import mp, mpf
 
 from accountant.core.errors import InvalidRequest
 from accountant.core.mechanisms import get, summary_oneshot, summary_token
-from accountant.core.pricing import Neighbours, Terms
+from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.privacy.calibration import gaussian_multiplier, laplace_multiplier
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import Gaussian, SelfComposed

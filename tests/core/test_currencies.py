@@ -35,7 +35,7 @@ from accountant.core.currencies import (
     with_largest,
 )
 from accountant.core.errors import InvalidRequest, VerificationFailed
-from accountant.core.pricing import Terms
+from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import (
     FREE,

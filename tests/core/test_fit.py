@@ -4,7 +4,7 @@ import pytest
 
 from accountant.core.errors import InvalidRequest
 from accountant.core.mechanisms import get
-from accountant.core.pricing import Neighbours, Price, Terms, fit
+from accountant.core.mechanisms.base import Neighbours, Price, Terms, fit
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.filters import granted, portfolio
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accountant.core.mechanisms import MECHANISMS, aug_pe, dp_kps, epsvec, get, noisy_count
-from accountant.core.pricing import Neighbours, Terms, quote
+from accountant.core.mechanisms.base import Neighbours, Terms, quote
 from accountant.core.privacy import divergences
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import (

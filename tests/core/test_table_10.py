@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from accountant.core.mechanisms import get
-from accountant.core.pricing import Price, Terms, fit
+from accountant.core.mechanisms.base import Price, Terms, fit
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import ZERO, granted, portfolio

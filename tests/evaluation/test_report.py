@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from accountant.core.errors import InvalidRequest
+from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.evaluation import MECHANISM
-from accountant.core.pricing import Terms
 from accountant.core.privacy.events import FREE
 from workers.evaluation.report import plot, to_html, to_json
 from workers.evaluation.run import Embedding, Texts, evaluate

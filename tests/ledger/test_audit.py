@@ -20,7 +20,7 @@ from accountant.core.commitments import TEXTS
 from accountant.core.currencies import Settlement
 from accountant.core.errors import Conflict, VerificationFailed
 from accountant.core.files import parquet
-from accountant.core.pricing import Terms
+from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_json
 from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance

@@ -11,7 +11,7 @@ from accountant.core import mechanisms
 from accountant.core.currencies import Settlement
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.mechanisms import RUNNABLE
-from accountant.core.pricing import Price
+from accountant.core.mechanisms.base import Price
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import FREE, SelfComposed, from_json, to_json
 from accountant.core.privacy.secrets import SecretKind, SecretTerms

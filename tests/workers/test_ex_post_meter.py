@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 
 from accountant.core import mechanisms
 from accountant.core.errors import MeterExceeded
-from accountant.core.pricing import Terms
+from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed
 from accountant.core.privacy.ex_post_curves import CostCurve
 from workers.meter import Meter

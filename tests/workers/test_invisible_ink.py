@@ -15,8 +15,8 @@ from scipy import stats
 import workers
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest
+from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.mechanisms.invisible_ink import shift, token_event
-from accountant.core.pricing import Neighbours, Terms
 from accountant.core.privacy.events import releases
 from workers import models
 from workers.aggregation import GRID

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, MeterExceeded
+from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.mechanisms.noisy_count import (
     MECHANISM,
     MOST_NOISE,
@@ -17,7 +18,6 @@ from accountant.core.mechanisms.noisy_count import (
     counts_moved,
     sensitivity,
 )
-from accountant.core.pricing import Neighbours, Terms
 from accountant.core.privacy.events import Laplace, releases
 from tests.test_architecture import ROOT
 from workers.interface import Progress

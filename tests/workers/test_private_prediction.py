@@ -10,8 +10,8 @@ import torch
 
 from accountant.core import mechanisms
 from accountant.core.errors import MeterExceeded
+from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.mechanisms.private_prediction import shift
-from accountant.core.pricing import Neighbours, Terms
 from accountant.core.privacy.events import FREE, releases
 from accountant.core.privacy.units import EPSILON_UNITS, float_up
 from tests.support import SHARED, needs_shared

@@ -126,30 +126,31 @@ def price_alone(
     mechanism_id: str, raw: Quote, given: Quote, fit: str | None = None, epsilon: float | None = None
 ) -> Quote:
     """The quote of the contract (DESIGN section 9), from the pure core."""
-    from accountant.core import mechanisms, pricing
+    from accountant.core import mechanisms
+    from accountant.core.mechanisms import base
     from accountant.core.privacy.composition import epsilon_alone
 
     mechanism = mechanisms.get(mechanism_id)
     terms = _terms(given)
     if fit is None:
-        return pricing.quote(mechanism, mechanism.parse(raw, terms), terms)
+        return base.quote(mechanism, mechanism.parse(raw, terms), terms)
     limit = math.inf if epsilon is None else epsilon
 
-    def affordable(price: pricing.Price) -> bool:
+    def affordable(price: base.Price) -> bool:
         if price.dp is None:
             raise invalid("--fit", f"{mechanism_id} costs no ε by these parameters", "--fit with --dataset")
         return epsilon_alone(price.dp, terms.delta)[0] <= limit
 
-    found = pricing.fit(mechanism, raw, terms, fit, affordable)
+    found = base.fit(mechanism, raw, terms, fit, affordable)
     if found is None:
         raise invalid(fit, f"no value in its range costs at most ε {limit:g}", "a larger --epsilon")
-    quote = pricing.quote(mechanism, found.parameters, terms)
+    quote = base.quote(mechanism, found.parameters, terms)
     return quote | {"fit": {"field": fit, "value": found.value}}
 
 
 def _terms(given: Quote) -> Any:
     """The terms of a price without a dataset. Raises InvalidRequest naming each wrong one."""
-    from accountant.core.pricing import Neighbours, Terms
+    from accountant.core.mechanisms.base import Neighbours, Terms
 
     allowed = [str(each) for each in Neighbours]
     problems = []

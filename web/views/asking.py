@@ -15,7 +15,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant import preflight, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotPermitted
-from accountant.core.pricing import Mechanism
+from accountant.core.mechanisms.base import Mechanism
 from accountant.ledger import JobRequest
 from web.api.bodies import read
 from web.api.datasets import QuoteRequest, quote_for

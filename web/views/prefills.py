@@ -12,7 +12,7 @@ from typing import Any
 from accountant import artifacts, corpora, listings, reports
 from accountant.core import mechanisms
 from accountant.core.errors import NotFound
-from accountant.core.pricing import Mechanism
+from accountant.core.mechanisms.base import Mechanism
 from accountant.ledger import Actor
 from accountant.listings import WantedJobs
 from web.api.bodies import read_id

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from accountant.core.pricing import Mechanism, allowed_values
+from accountant.core.mechanisms.base import Mechanism, allowed_values
 
 PREFIX = "parameters."
 Schema = Mapping[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 
 from accountant.core import mechanisms
 from accountant.core.errors import invalid
-from accountant.core.pricing import Price, Terms
+from accountant.core.mechanisms.base import Price, Terms
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.units import EPSILON_UNITS

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.private_prediction import (
     PrivatePrediction,
     cluster_event,
@@ -36,7 +37,6 @@ from accountant.core.mechanisms.private_prediction import (
     slots,
     token_event,
 )
-from accountant.core.pricing import Terms
 from workers.aggregation import (
     GRID,
     Mean,

@@ -13,9 +13,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from accountant.core.batches import doubled
 from accountant.core.errors import invalid
-from accountant.core.pricing import Mechanism, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Price, Terms
+from accountant.core.mechanisms.batches import doubled
 from accountant.core.privacy.calibration import (
     GaussianNoise,
     cost,

@@ -26,9 +26,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from accountant.core.batches import doubled
 from accountant.core.errors import invalid
-from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Parameters, Price, Terms
+from accountant.core.mechanisms.batches import doubled
 from accountant.core.privacy.calibration import (
     ARTIFACTS_ARE_FREE,
     LEAST_EPSILON,

@@ -34,9 +34,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from accountant.core.batches import doubled
 from accountant.core.errors import FieldProblem, invalid
-from accountant.core.pricing import Mechanism, Neighbours, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Neighbours, Price, Terms
+from accountant.core.mechanisms.batches import doubled
 from accountant.core.privacy.calibration import (
     ARTIFACTS_ARE_FREE,
     LEAST_EPSILON,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from accountant.core.errors import invalid
-from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Parameters, Price, Terms
 from accountant.core.privacy.events import FREE
 
 #: Every metric, and what it needs beside the two sets of texts.

@@ -13,9 +13,9 @@ from fractions import Fraction
 
 from pydantic import Field
 
-from accountant.core.batches import batches_per_label, describe, token_draw, tokens_of_one_batch
 from accountant.core.errors import FieldProblem, invalid
-from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Parameters, Price, Terms
+from accountant.core.mechanisms.batches import batches_per_label, describe, token_draw, tokens_of_one_batch
 from accountant.core.privacy.events import Event
 from accountant.core.template import check_template
 

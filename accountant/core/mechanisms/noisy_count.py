@@ -16,9 +16,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from accountant.core.batches import doubled
 from accountant.core.errors import invalid
-from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Parameters, Price, Terms
+from accountant.core.mechanisms.batches import doubled
 from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,

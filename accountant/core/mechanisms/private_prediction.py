@@ -35,9 +35,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from accountant.core.batches import batches_per_label, describe, doubled, token_draw, tokens_of_one_batch
 from accountant.core.errors import FieldProblem, invalid
-from accountant.core.pricing import Mechanism, Neighbours, Parameters, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Neighbours, Parameters, Price, Terms
+from accountant.core.mechanisms.batches import (
+    batches_per_label,
+    describe,
+    doubled,
+    token_draw,
+    tokens_of_one_batch,
+)
 from accountant.core.privacy.calibration import LEAST_EPSILON, MOST_EPSILON, cost, laplace_multiplier
 from accountant.core.privacy.events import Composed, Event, Laplace
 from accountant.core.privacy.units import up

@@ -9,8 +9,8 @@ Gaussian at the whole budget beats k at epsilon / k each, and says as much.
 
 from pydantic import Field
 
-from accountant.core.batches import doubled, group_size
-from accountant.core.pricing import Mechanism, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Price, Terms
+from accountant.core.mechanisms.batches import doubled, group_size
 from accountant.core.privacy.calibration import (
     ARTIFACTS_ARE_FREE,
     GaussianNoise,

@@ -13,8 +13,8 @@ that changes its group moves two means by C / n each: L2 sqrt(2) C / n, less tha
 
 from pydantic import Field
 
-from accountant.core.batches import doubled, group_size
-from accountant.core.pricing import Mechanism, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Price, Terms
+from accountant.core.mechanisms.batches import doubled, group_size
 from accountant.core.privacy.calibration import (
     GaussianNoise,
     cost,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import Field
 
 from accountant.core.errors import invalid
-from accountant.core.pricing import Parameters, Terms
+from accountant.core.mechanisms.base import Parameters, Terms
 from accountant.core.privacy.composition import check_delta, epsilon_alone, gaussian_mu
 from accountant.core.privacy.divergences import pure_epsilon
 from accountant.core.privacy.events import Event
