@@ -25,7 +25,7 @@ from accountant.core import lineage, mechanisms
 from accountant.core.admission import Policy
 from accountant.core.currencies import Accounts
 from accountant.core.errors import Conflict, ExchequerError, NotFound, invalid
-from accountant.core.mechanisms.base import Terms
+from accountant.core.privacy.price import Terms
 from accountant.deciding import Asker, Untold, consider, tell_largest
 from accountant.faults import reached
 from accountant.posting import LockedAccount, read_books

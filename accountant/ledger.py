@@ -29,9 +29,9 @@ from accountant.core.errors import (
     VerificationFailed,
     invalid,
 )
-from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.events import Event, from_json, from_releases, releases
 from accountant.core.privacy.ex_post_curves import CostCurve
+from accountant.core.privacy.price import Terms
 from accountant.deciding import Asker, Untold, Verdict, consider, refused, tell_largest
 from accountant.expiry import expire_approvals
 from accountant.faults import reached

@@ -32,10 +32,12 @@ from accountant.core.currencies import (
     with_largest,
 )
 from accountant.core.errors import ExchequerError, NotFound, NotPermitted, VerificationFailed, invalid
-from accountant.core.mechanisms.base import Fitted, Price, Terms, fit, quote
+from accountant.core.mechanisms.base import quote
+from accountant.core.mechanisms.fitting import Fitted, fit
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Kind
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.core.verification import Verified, Verifier, read_document, summary
 from accountant.effects import accounts_shown, effect, refusal_shown

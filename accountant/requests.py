@@ -20,9 +20,10 @@ from accountant.core.caps import Usage
 from accountant.core.chain import canonical
 from accountant.core.currencies import Accounts, Demand
 from accountant.core.errors import FieldProblem, InvalidRequest, NotPermitted, invalid
-from accountant.core.mechanisms.base import Mechanism, Terms
+from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import to_json
+from accountant.core.privacy.price import Terms
 from accountant.core.privacy.units import DELTA_UNITS
 from accountant.core.template import templates
 

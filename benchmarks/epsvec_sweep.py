@@ -25,9 +25,9 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from accountant.core import mechanisms
-from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.epsvec import PAPER_SETTINGS, Epsvec, layer_range
 from accountant.core.privacy.events import Composed
+from accountant.core.privacy.price import Terms
 from workers import embeddings, models
 from workers.corpora import Corpus
 from workers.evaluation.mauve import mauve

@@ -17,8 +17,8 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from accountant.core import mechanisms
-from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.events import FREE
+from accountant.core.privacy.price import Terms
 from workers import embeddings, models, sample
 from workers.corpora import Corpus
 from workers.interface import Artifact, Progress, Public

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from accountant.core import mechanisms
-from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.events import FREE
+from accountant.core.privacy.price import Terms
 from benchmarks.clustering import LABELS, PIECE, THEMES, WIDTH, around, forget_peak, megabytes, themes, timed
 from workers.mechanisms.epsvec.shots import count_near, largest, release
 from workers.meter import Meter

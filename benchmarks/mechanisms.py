@@ -28,8 +28,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from accountant.core import mechanisms
-from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.events import FREE, Event
+from accountant.core.privacy.price import Terms
 from benchmarks.decoding import CLIP, CONTEXTS, DEVICE, TEMPERATURE, Bench, clock, line, random_llama, stepper
 from workers.engine import Shape
 from workers.interface import Progress

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accountant.core import mechanisms
-from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.epsvec import Epsvec, layer_range
 from accountant.core.privacy.events import FREE
+from accountant.core.privacy.price import Terms
 from benchmarks import utility_data, utility_runs
 from benchmarks.utility_bench import Bench
 from benchmarks.utility_cells import Made, Repeats, Table

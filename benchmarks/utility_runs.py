@@ -15,9 +15,11 @@ import numpy as np
 import torch
 
 from accountant.core import mechanisms
-from accountant.core.mechanisms.base import Parameters, Terms, fit
+from accountant.core.mechanisms.base import Parameters
+from accountant.core.mechanisms.fitting import fit
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import FREE, releases
+from accountant.core.privacy.price import Terms
 from accountant.core.privacy.units import EPSILON_UNITS
 from benchmarks import utility_data
 from benchmarks.utility_cells import Made

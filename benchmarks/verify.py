@@ -30,7 +30,7 @@ from accountant.core.books import allow_body, commit_body, reserve_body
 from accountant.core.chain import GENESIS, Entry, EntryKind, canonical, digest, published
 from accountant.core.currencies import demand
 from accountant.core.files import parquet
-from accountant.core.mechanisms.base import Terms
+from accountant.core.privacy.price import Terms
 from accountant.core.replay import Replay
 
 DATASET = "a-million"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from accountant.core import mechanisms
-from accountant.core.mechanisms.base import Mechanism, Price, Terms
+from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.calibration import (
     ARTIFACTS_ARE_FREE,
     GaussianNoise,
@@ -20,6 +20,7 @@ from accountant.core.privacy.calibration import (
     without_noise,
 )
 from accountant.core.privacy.events import FREE, Gaussian
+from accountant.core.privacy.price import Price, Terms
 
 NAME = "tally"
 

@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import arrays
 
 import workers
 from accountant.core import mechanisms
-from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.price import Terms
 from benchmarks import utility_docs, utility_runs, utility_tables
 from benchmarks.utility_bench import Bench, Sizes
 from benchmarks.utility_cells import Repeats, Store, Table

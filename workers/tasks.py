@@ -23,8 +23,8 @@ from accountant import corpora as registered_corpora
 from accountant.core import mechanisms
 from accountant.core.admission import Policy
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
-from accountant.core.mechanisms.base import Price, Terms
 from accountant.core.privacy.events import FREE, from_json
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import templates
 from accountant.database import engine_for
 from accountant.faults import reached

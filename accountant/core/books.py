@@ -33,9 +33,9 @@ from accountant.core.currencies import (
     secret_json,
 )
 from accountant.core.errors import ExchequerError, VerificationFailed, invalid
-from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.events import Event, from_json, releases, to_json
 from accountant.core.privacy.filters import Amount, Costs, Filter, Kind, granted, portfolio, price_on
+from accountant.core.privacy.price import Terms
 from accountant.core.privacy.secrets import SecretKind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 

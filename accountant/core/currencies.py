@@ -14,10 +14,12 @@ from typing import Any
 from accountant.core.admission import Account, Admitted, Decision, NeedsApproval, Policy, Refused, decide
 from accountant.core.caps import NO_USAGE, Usage, beyond_caps, limits
 from accountant.core.errors import InvalidRequest, invalid
-from accountant.core.mechanisms.base import Mechanism, Price, Terms, fit
+from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.fitting import fit
 from accountant.core.privacy.composition import epsilon_alone as alone
 from accountant.core.privacy.events import FREE, Event, releases
 from accountant.core.privacy.filters import Kind
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.secrets import (
     SecretKind,
     SecretRelease,

@@ -19,8 +19,9 @@ from accountant.core.corrections import quoted
 from accountant.core.currencies import NO_EX_POST, Demand, Settlement, demand, read_demand
 from accountant.core.errors import ExchequerError, VerificationFailed
 from accountant.core.lineage import Lineage
-from accountant.core.mechanisms.base import Mechanism, Terms
+from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.events import to_json
+from accountant.core.privacy.price import Terms
 from accountant.core.replay import Replay
 
 

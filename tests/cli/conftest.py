@@ -15,7 +15,7 @@ from accountant import settings
 from accountant.core import books as core_books
 from accountant.core import mechanisms
 from accountant.core.chain import EntryKind
-from accountant.core.mechanisms.base import Terms
+from accountant.core.privacy.price import Terms
 from web.cli import app
 
 

@@ -278,7 +278,7 @@ def test_an_import_brings_nothing_heavy(module: str) -> None:
 
 def test_the_help_loads_no_price_and_no_server() -> None:
     code = "import sys\nfrom web.cli import app\ntry: app(['--help'])\nexcept SystemExit: pass\n"
-    code += "print([name for name in ('scipy', 'numpy', 'accountant.core.mechanisms') if name in sys.modules])"
+    code += "print([m for m in ('scipy', 'numpy', 'accountant.core.mechanisms') if m in sys.modules])"
     shown = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
     assert shown.splitlines()[-1] == "[]"
 

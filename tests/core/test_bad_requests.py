@@ -6,8 +6,8 @@ import pytest
 
 from accountant.core.errors import InvalidRequest
 from accountant.core.mechanisms import MECHANISMS, get
-from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.price import Neighbours, Terms
 
 ADD = Terms(public_size=10_000)
 REPLACE = Terms(Neighbours.REPLACE_ONE, public_size=10_000)

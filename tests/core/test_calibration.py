@@ -9,10 +9,10 @@ from mpmath import mp, mpf
 
 from accountant.core.errors import InvalidRequest
 from accountant.core.mechanisms import get, summary_oneshot, summary_token
-from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.privacy.calibration import gaussian_multiplier, laplace_multiplier
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import Gaussian, SelfComposed
+from accountant.core.privacy.price import Neighbours, Terms
 
 EPSILONS = st.floats(0.01, 60)
 LOG_DELTAS = st.floats(-12, -1.5)

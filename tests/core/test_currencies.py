@@ -35,7 +35,6 @@ from accountant.core.currencies import (
     with_largest,
 )
 from accountant.core.errors import InvalidRequest, VerificationFailed
-from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import (
     FREE,
@@ -47,6 +46,7 @@ from accountant.core.privacy.events import (
     ZCDp,
 )
 from accountant.core.privacy.filters import Kind
+from accountant.core.privacy.price import Terms
 from accountant.core.privacy.secrets import SecretKind, SecretRelease, SecretTerms, bound_after
 from accountant.core.replay import Replay
 from accountant.core.verification import header, verify_lines

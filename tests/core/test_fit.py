@@ -4,9 +4,10 @@ import pytest
 
 from accountant.core.errors import InvalidRequest
 from accountant.core.mechanisms import get
-from accountant.core.mechanisms.base import Neighbours, Price, Terms, fit
+from accountant.core.mechanisms.fitting import fit
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.filters import granted, portfolio
+from accountant.core.privacy.price import Neighbours, Price, Terms
 
 TERMS = Terms(public_size=20_000, labels=("a", "b"))
 REPLACE = Terms(Neighbours.REPLACE_ONE, public_size=10_000)

@@ -13,9 +13,9 @@ from accountant.core.chain import GENESIS, Entry, EntryKind, read_time
 from accountant.core.currencies import Demand, entry_part, new_secret_account
 from accountant.core.errors import VerificationFailed
 from accountant.core.lineage import of_artifacts, of_version
-from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.privacy.events import FREE, from_releases, releases
 from accountant.core.privacy.filters import Filter, Kind
+from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS
 from accountant.core.verifier import Verifier

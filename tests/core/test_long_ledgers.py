@@ -9,7 +9,7 @@ from accountant.core import mechanisms
 from accountant.core.books import Books, allow_body, commit_body, read_reservation, reserve_body
 from accountant.core.chain import EntryKind
 from accountant.core.errors import VerificationFailed
-from accountant.core.mechanisms.base import Terms
+from accountant.core.privacy.price import Terms
 from accountant.core.replay import Replay
 
 TERMS = Terms()

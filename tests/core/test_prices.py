@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accountant.core.mechanisms import MECHANISMS, aug_pe, dp_kps, epsvec, get, noisy_count
-from accountant.core.mechanisms.base import Neighbours, Terms, quote
+from accountant.core.mechanisms.base import quote
 from accountant.core.privacy import divergences
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import (
@@ -27,6 +27,7 @@ from accountant.core.privacy.events import (
     releases,
     to_json,
 )
+from accountant.core.privacy.price import Neighbours, Terms
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 

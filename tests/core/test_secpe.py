@@ -14,9 +14,10 @@ from scipy.stats import binom, norm
 
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest
-from accountant.core.mechanisms.base import Terms, quote
+from accountant.core.mechanisms.base import quote
 from accountant.core.privacy.blowup import GroupSampling, Without, blow_up, divergence, least_sigma
 from accountant.core.privacy.events import FREE
+from accountant.core.privacy.price import Terms
 from accountant.core.privacy.secrets import SecretRelease, SecretTerms
 
 REMOVED, REDACTED = Without.REMOVED, Without.REDACTED

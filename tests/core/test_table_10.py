@@ -5,10 +5,11 @@ from fractions import Fraction
 import pytest
 
 from accountant.core.mechanisms import get
-from accountant.core.mechanisms.base import Price, Terms, fit
+from accountant.core.mechanisms.fitting import fit
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import ZERO, granted, portfolio
+from accountant.core.privacy.price import Price, Terms
 
 MECHANISM = get("private-prediction")
 SIZES = {"AG News": 108_000, "Yelp": 504_000, "NYT Topics": 230_400}

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from accountant.core.errors import InvalidRequest
-from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.evaluation import MECHANISM
 from accountant.core.privacy.events import FREE
+from accountant.core.privacy.price import Terms
 from workers.evaluation.report import plot, to_html, to_json
 from workers.evaluation.run import Embedding, Texts, evaluate
 

@@ -20,8 +20,8 @@ from accountant.core.commitments import TEXTS
 from accountant.core.currencies import Settlement
 from accountant.core.errors import Conflict, VerificationFailed
 from accountant.core.files import parquet
-from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_json
+from accountant.core.privacy.price import Terms
 from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance
 from accountant.listings import WantedJobs

@@ -13,7 +13,7 @@ from accountant import registry, reports, tables
 from accountant.core import mechanisms
 from accountant.core.books import allow_body, commit_body, reserve_body
 from accountant.core.chain import GENESIS, Entry, EntryKind, canonical
-from accountant.core.mechanisms.base import Terms
+from accountant.core.privacy.price import Terms
 from accountant.core.replay import Replay
 from accountant.database import MIGRATIONS
 from tests.support import Bench

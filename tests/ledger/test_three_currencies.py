@@ -11,9 +11,9 @@ from accountant.core import mechanisms
 from accountant.core.currencies import Settlement
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.mechanisms import RUNNABLE
-from accountant.core.mechanisms.base import Price
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import FREE, SelfComposed, from_json, to_json
+from accountant.core.privacy.price import Price
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
 from accountant.core.verification import Verifier, read_document, verify_lines
 from accountant.ledger import Allowance, JobRequest, Output, SecretDeclaration

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from accountant import ledger, registry, reports
 from accountant.core import mechanisms
-from accountant.core.mechanisms.base import Terms
+from accountant.core.privacy.price import Terms
 from accountant.ledger import Allowance
 from tests.support import public_things
 from web.views import prefills, schema

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from accountant.core.errors import InvalidRequest
-from accountant.core.mechanisms.base import Terms
+from accountant.core.privacy.price import Terms
 from tests.workers.conftest import ROOT
 from workers.audits import leave_one_out, reconstruction, subjects
 from workers.audits.__main__ import main

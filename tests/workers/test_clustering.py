@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accountant.core import mechanisms
-from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.mechanisms.private_prediction import count_sensitivity, shift, slots
+from accountant.core.privacy.price import Neighbours, Terms
 from workers.aggregation import GRID
 from workers.clustering import TEXTS_PER_CENTRE, Reservoir, count, embedded, keep, public_centres, within
 from workers.neighbours import unit

@@ -9,9 +9,9 @@ import torch
 
 import workers
 from accountant.core import mechanisms
-from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.mechanisms.private_prediction import NAMED_TEMPLATES, count_sensitivity
 from accountant.core.privacy.events import FREE, releases
+from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.units import EPSILON_UNITS
 from workers import embeddings, models
 from workers.aggregation import GRID, clip_to_grid, median_interval, median_token_costs

@@ -12,9 +12,9 @@ import torch
 
 from accountant.core import mechanisms
 from accountant.core.errors import DataError, InvalidRequest, MeterExceeded
-from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.mechanisms.epsvec import shots_sensitivity, vector_sensitivity
 from accountant.core.privacy.events import FREE, Composed, releases
+from accountant.core.privacy.price import Neighbours, Terms
 from workers import models
 from workers.interface import Artifact, Progress, Public, Text
 from workers.mechanisms import runner

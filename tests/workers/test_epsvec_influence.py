@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accountant.core import mechanisms
-from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.epsvec import shots_sensitivity
+from accountant.core.privacy.price import Neighbours, Terms
 from workers import models
 from workers.mechanisms.epsvec import vectors
 from workers.mechanisms.epsvec.prompts import Scaffold

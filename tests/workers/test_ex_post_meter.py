@@ -11,9 +11,9 @@ from scipy.stats import chisquare
 
 from accountant.core import mechanisms
 from accountant.core.errors import MeterExceeded
-from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed
 from accountant.core.privacy.ex_post_curves import CostCurve
+from accountant.core.privacy.price import Terms
 from workers.meter import Meter
 
 SCALE = Fraction(6, 2**16 * 66)

@@ -15,9 +15,9 @@ from scipy import stats
 import workers
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest
-from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.mechanisms.invisible_ink import shift, token_event
 from accountant.core.privacy.events import releases
+from accountant.core.privacy.price import Neighbours, Terms
 from workers import models
 from workers.aggregation import GRID
 from workers.engine import Decoder

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, MeterExceeded
-from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.mechanisms.noisy_count import (
     MECHANISM,
     MOST_NOISE,
@@ -19,6 +18,7 @@ from accountant.core.mechanisms.noisy_count import (
     sensitivity,
 )
 from accountant.core.privacy.events import Laplace, releases
+from accountant.core.privacy.price import Neighbours, Terms
 from tests.test_architecture import ROOT
 from workers.interface import Progress
 from workers.mechanisms.noisy_count import Runner, true_counts

@@ -10,9 +10,9 @@ import torch
 
 from accountant.core import mechanisms
 from accountant.core.errors import MeterExceeded
-from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.mechanisms.private_prediction import shift
 from accountant.core.privacy.events import FREE, releases
+from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.units import EPSILON_UNITS, float_up
 from tests.support import SHARED, needs_shared
 from workers import models

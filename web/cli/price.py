@@ -127,8 +127,9 @@ def price_alone(
 ) -> Quote:
     """The quote of the contract (DESIGN section 9), from the pure core."""
     from accountant.core import mechanisms
-    from accountant.core.mechanisms import base
+    from accountant.core.mechanisms import base, fitting
     from accountant.core.privacy.composition import epsilon_alone
+    from accountant.core.privacy.price import Price
 
     mechanism = mechanisms.get(mechanism_id)
     terms = _terms(given)
@@ -136,12 +137,12 @@ def price_alone(
         return base.quote(mechanism, mechanism.parse(raw, terms), terms)
     limit = math.inf if epsilon is None else epsilon
 
-    def affordable(price: base.Price) -> bool:
+    def affordable(price: Price) -> bool:
         if price.dp is None:
             raise invalid("--fit", f"{mechanism_id} costs no ε by these parameters", "--fit with --dataset")
         return epsilon_alone(price.dp, terms.delta)[0] <= limit
 
-    found = base.fit(mechanism, raw, terms, fit, affordable)
+    found = fitting.fit(mechanism, raw, terms, fit, affordable)
     if found is None:
         raise invalid(fit, f"no value in its range costs at most ε {limit:g}", "a larger --epsilon")
     quote = base.quote(mechanism, found.parameters, terms)
@@ -150,7 +151,7 @@ def price_alone(
 
 def _terms(given: Quote) -> Any:
     """The terms of a price without a dataset. Raises InvalidRequest naming each wrong one."""
-    from accountant.core.mechanisms.base import Neighbours, Terms
+    from accountant.core.privacy.price import Neighbours, Terms
 
     allowed = [str(each) for each in Neighbours]
     problems = []

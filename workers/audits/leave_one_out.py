@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.core.mechanisms.base import Terms
 from accountant.core.privacy.events import Event, Exponential, releases
+from accountant.core.privacy.price import Terms
 from workers.audits import subjects
 from workers.audits.subjects import Subject
 from workers.meter import Meter

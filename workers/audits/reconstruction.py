@@ -17,7 +17,7 @@ from typing import Any
 
 from scipy import stats
 
-from accountant.core.mechanisms.base import Terms
+from accountant.core.privacy.price import Terms
 from workers.audits import subjects
 from workers.audits.subjects import Subject
 from workers.interface import Text

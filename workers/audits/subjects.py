@@ -10,9 +10,9 @@ from typing import Any
 
 from accountant.core import mechanisms
 from accountant.core.errors import invalid
-from accountant.core.mechanisms.base import Price, Terms
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import FREE
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.units import EPSILON_UNITS
 from workers import models
 from workers.audits import copier

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any
 
 from accountant.core.errors import invalid
-from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.evaluation import Evaluation
+from accountant.core.privacy.price import Terms
 from workers import embeddings
 from workers.evaluation import report
 from workers.evaluation.figures import Figure

@@ -32,8 +32,8 @@ from fractions import Fraction
 
 import torch
 
-from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.invisible_ink import InvisibleInk, token_event, tokens
+from accountant.core.privacy.price import Terms
 from workers.aggregation import COLUMNS, GRID, Scores
 from workers.engine import Batch, Decoder, Shape, sizes
 from workers.interface import NOTHING_PUBLIC, Progress, Public, Text

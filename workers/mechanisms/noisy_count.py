@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.noisy_count import NoisyCount, count_event, count_labels, sensitivity
+from accountant.core.privacy.price import Terms
 from workers.interface import NOTHING_PUBLIC, Count, Progress, Public
 from workers.meter import Meter
 from workers.records import Records

@@ -27,7 +27,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.private_prediction import (
     PrivatePrediction,
     cluster_event,
@@ -37,6 +36,7 @@ from accountant.core.mechanisms.private_prediction import (
     slots,
     token_event,
 )
+from accountant.core.privacy.price import Terms
 from workers.aggregation import (
     GRID,
     Mean,

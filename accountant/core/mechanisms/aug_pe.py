@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import Field
 
 from accountant.core.errors import invalid
-from accountant.core.mechanisms.base import Mechanism, Price, Terms
+from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.privacy.calibration import (
     GaussianNoise,
@@ -24,6 +24,7 @@ from accountant.core.privacy.calibration import (
     with_multiplier,
 )
 from accountant.core.privacy.events import Gaussian, SelfComposed
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template
 
 DEFAULT_PROMPT = "A text ({label}):"

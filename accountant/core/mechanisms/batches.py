@@ -7,8 +7,8 @@ shift^2 / 2. Batches are disjoint, so a job costs the tokens of one batch and no
 from fractions import Fraction
 
 from accountant.core.errors import invalid
-from accountant.core.mechanisms.base import Neighbours, Terms
 from accountant.core.privacy.events import Event, Exponential, SelfComposed, WorstOf
+from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.units import float_up, up
 
 

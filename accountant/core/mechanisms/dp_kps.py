@@ -27,7 +27,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from accountant.core.errors import invalid
-from accountant.core.mechanisms.base import Mechanism, Parameters, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Parameters
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.privacy.calibration import (
     ARTIFACTS_ARE_FREE,
@@ -44,6 +44,7 @@ from accountant.core.privacy.calibration import (
     without_noise,
 )
 from accountant.core.privacy.events import FREE, Composed, Event, Gaussian, Laplace, SelfComposed
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template
 
 DEFAULT_PROMPT = "Write a text ({label}) that contains these terms: {phrases}"

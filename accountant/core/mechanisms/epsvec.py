@@ -35,7 +35,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from accountant.core.errors import FieldProblem, invalid
-from accountant.core.mechanisms.base import Mechanism, Neighbours, Price, Terms
+from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.privacy.calibration import (
     ARTIFACTS_ARE_FREE,
@@ -62,6 +62,7 @@ from accountant.core.privacy.events import (
     SampledWithoutReplacement,
     SelfComposed,
 )
+from accountant.core.privacy.price import Neighbours, Price, Terms
 from accountant.core.privacy.units import float_up
 from accountant.core.template import check_template
 

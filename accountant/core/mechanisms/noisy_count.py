@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from accountant.core.errors import invalid
-from accountant.core.mechanisms.base import Mechanism, Parameters, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Parameters
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
@@ -32,6 +32,7 @@ from accountant.core.privacy.calibration import (
     with_multiplier,
 )
 from accountant.core.privacy.events import Event, Gaussian, Laplace
+from accountant.core.privacy.price import Price, Terms
 
 #: Scale or sigma, at most: nothing would be told beyond, and the sampler draws none beyond 2^40.
 MOST_NOISE = 2**39

@@ -18,10 +18,11 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from accountant.core.errors import invalid
-from accountant.core.mechanisms.base import Mechanism, Parameters, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Parameters
 from accountant.core.privacy.blowup import GroupSampling, Without, least_sigma
 from accountant.core.privacy.calibration import ARTIFACTS_ARE_FREE, from_job_field, without_noise
 from accountant.core.privacy.events import FREE
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.secrets import LEAST_PRIOR, MOST_RECORDS, MOST_ROUNDS, SecretRelease, SecretTerms
 from accountant.core.privacy.units import down, up
 

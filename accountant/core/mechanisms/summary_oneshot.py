@@ -9,7 +9,7 @@ Gaussian at the whole budget beats k at epsilon / k each, and says as much.
 
 from pydantic import Field
 
-from accountant.core.mechanisms.base import Mechanism, Price, Terms
+from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import doubled, group_size
 from accountant.core.privacy.calibration import (
     ARTIFACTS_ARE_FREE,
@@ -22,6 +22,7 @@ from accountant.core.privacy.calibration import (
     without_noise,
 )
 from accountant.core.privacy.events import FREE, Gaussian, SelfComposed
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template
 
 DEFAULT_TEMPLATE = "Review: {record}"

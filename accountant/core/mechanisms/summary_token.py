@@ -13,7 +13,7 @@ that changes its group moves two means by C / n each: L2 sqrt(2) C / n, less tha
 
 from pydantic import Field
 
-from accountant.core.mechanisms.base import Mechanism, Price, Terms
+from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import doubled, group_size
 from accountant.core.privacy.calibration import (
     GaussianNoise,
@@ -23,6 +23,7 @@ from accountant.core.privacy.calibration import (
     with_multiplier,
 )
 from accountant.core.privacy.events import Gaussian, SelfComposed
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template
 
 DEFAULT_TEMPLATE = "Review: {record}\nSummary of all reviews:"

@@ -14,10 +14,11 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import Field
 
 from accountant.core.errors import invalid
-from accountant.core.mechanisms.base import Parameters, Terms
+from accountant.core.mechanisms.base import Parameters
 from accountant.core.privacy.composition import check_delta, epsilon_alone, gaussian_mu
 from accountant.core.privacy.divergences import pure_epsilon
 from accountant.core.privacy.events import Event
+from accountant.core.privacy.price import Terms
 from accountant.core.privacy.units import float_up, up
 
 #: Bounds of every `noise_multiplier`: below, epsilon passes 500,000; above, no release tells anything.

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.epsvec import Epsvec, layer_range
+from accountant.core.privacy.price import Terms
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Text
 from workers.mechanisms.epsvec import shots as fixed_shots
 from workers.mechanisms.epsvec import vectors as dataset_vectors

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.epsvec import Epsvec
 from accountant.core.privacy.events import Gaussian
+from accountant.core.privacy.price import Terms
 from workers.embeddings import ROWS, Embedder, embed_all
 from workers.engine import HEAD, Shape, hidden_states, sizes
 from workers.meter import Meter

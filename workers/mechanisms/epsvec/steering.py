@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from accountant.core.errors import DataError
-from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.epsvec import Epsvec
+from accountant.core.privacy.price import Terms
 from workers.interface import Progress, Text
 from workers.mechanisms.epsvec.prompts import Scaffold
 from workers.mechanisms.epsvec.quality import Judge, Rate, by_rule

@@ -22,9 +22,9 @@ from random import SystemRandom
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.core.mechanisms.base import Terms
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.epsvec import Epsvec, layer_range, vectors_event
+from accountant.core.privacy.price import Terms
 from workers.engine import Shape, hidden_states, sizes
 from workers.mechanisms.epsvec.prompts import Prompt
 from workers.meter import Meter
