@@ -21,10 +21,11 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from accountant import artifacts, requests, resources, tables
 from accountant.combining import Combiner, Take, Ticket
-from accountant.core import lineage, mechanisms
-from accountant.core.admission import Policy
-from accountant.core.currencies import Accounts
+from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, NotFound, invalid
+from accountant.core.ledger import lineage
+from accountant.core.ledger.accounts import Accounts
+from accountant.core.ledger.admission import Policy
 from accountant.core.privacy.price import Terms
 from accountant.deciding import Asker, Untold, consider, tell_largest
 from accountant.faults import reached

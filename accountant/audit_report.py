@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, func, select
 
 from accountant import auditing, journal, reports, spending, tables
-from accountant.core.currencies import Settlement
+from accountant.core.ledger.accounts import Settlement
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.requests import Actor
 

@@ -14,10 +14,10 @@ from sqlalchemy import Connection, Engine, Row, Select, func, select
 
 from accountant import paging, tables
 from accountant.artifacts import OVERSEERS
-from accountant.core.chain import opened
-from accountant.core.checkpoints import Key, key_id, read_checkpoint, read_keys
 from accountant.core.errors import NotFound, VerificationFailed
-from accountant.core.verification import read_document
+from accountant.core.ledger.checkpoints import Key, key_id, read_checkpoint, read_keys
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import opened
 from accountant.requests import Actor
 
 #: Caps that a recorded refusal may name.

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from accountant.core.admission import FilterAccount
-from accountant.core.books import Books, filter_states
-from accountant.core.currencies import ExPostAccount, SecretAccount, Settlement
+from accountant.core.ledger.accounts import ExPostAccount, SecretAccount, Settlement
+from accountant.core.ledger.admission import FilterAccount
+from accountant.core.ledger.books import Books, filter_states
 from accountant.core.privacy.filters import SOURCES, ZERO
 from accountant.core.privacy.secrets import SecretKind, bound_after
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, to_decimal

@@ -8,13 +8,14 @@ from sqlalchemy import Connection, Engine, select
 
 from accountant import reports, tables
 from accountant.artifacts import of_job
-from accountant.core import cards, mechanisms
-from accountant.core.chain import opened
+from accountant.core import mechanisms
 from accountant.core.errors import Conflict
+from accountant.core.ledger import data_card
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import opened
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import from_json, releases
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
-from accountant.core.verification import read_document
 from accountant.requests import Actor
 
 
@@ -35,8 +36,8 @@ def card(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
     mechanism = mechanisms.get(job["mechanism"])
     ledger = {"reserve": _named(reserve), "charge": _named(charge)}
     return {
-        "format": cards.FORMAT,
-        "version": cards.VERSION,
+        "format": data_card.FORMAT,
+        "version": data_card.VERSION,
         "job": job["id"],
         "dataset": {
             "name": dataset["name"],
@@ -56,10 +57,10 @@ def card(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
         "output": {"sha256": job["output_sha256"]},
         "artifacts": artifacts,
         "ledger": ledger,
-        "cite": cards.citation(
+        "cite": data_card.citation(
             job["id"], dataset["name"], mechanism.title, ledger["charge"], job["output_sha256"]
         ),
-        "limits": list(cards.LIMITS),
+        "limits": list(data_card.LIMITS),
     }
 
 
@@ -92,9 +93,9 @@ def _guarantee(
     event = body["event"] if charge["kind"] == "COMMIT" else charge["body"]["event"]
     spends = event is not None and bool(releases(from_json(event)))
     if "version" not in source and not spends:
-        return cards.inherited(source, _of_source(connection, source, dataset))
+        return data_card.inherited(source, _of_source(connection, source, dataset))
     cap = body.get("ex_post", {}).get("cap")
-    held = cards.Guarantee(
+    held = data_card.Guarantee(
         epsilon=_price(body, event)["epsilon"] if spends else None,
         delta=terms["delta"],
         neighbours=terms["neighbours"],
@@ -104,7 +105,7 @@ def _guarantee(
         secret=body.get("secret", {}).get("release") is not None,
     )
     corrected = "" if charge["kind"] == "COMMIT" else f" (as corrected by entry {charge['seq']})"
-    return cards.sentence(held) + corrected
+    return data_card.sentence(held) + corrected
 
 
 def _of_source(connection: Connection, source: Mapping[str, Any], dataset: Mapping[str, Any]) -> str | None:

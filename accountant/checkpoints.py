@@ -14,8 +14,8 @@ from sqlalchemy import Connection, Engine, Row, func, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import paging, tables
-from accountant.core.checkpoints import introduction, key_id, public_key, sign
 from accountant.core.errors import Conflict
+from accountant.core.ledger.checkpoints import introduction, key_id, public_key, sign
 
 #: Serialises introductions with signatures: a key never signs after it was replaced.
 _LOCK = 0x6578_6368_6571

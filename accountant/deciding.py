@@ -13,12 +13,12 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Table, select, update
 
 from accountant import requests, settings, tables, usage
-from accountant.core import books
-from accountant.core.admission import Admitted, NeedsApproval, Policy, Refused
-from accountant.core.caps import Usage
-from accountant.core.chain import EntryKind
-from accountant.core.currencies import Accounts, decide_job, entry_part
 from accountant.core.errors import ExchequerError
+from accountant.core.ledger import books
+from accountant.core.ledger.accounts import Accounts, decide_job, entry_part
+from accountant.core.ledger.admission import Admitted, NeedsApproval, Policy, Refused
+from accountant.core.ledger.caps import Usage
+from accountant.core.ledger.hash_chain import EntryKind
 from accountant.posting import LockedAccount
 from accountant.requests import Candidate
 

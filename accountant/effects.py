@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from accountant.core.admission import Account, Policy
-from accountant.core.caps import Usage
-from accountant.core.currencies import NOTHING, Accounts, Demand, Settlement, without_realized
+from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, Settlement, without_realized
+from accountant.core.ledger.admission import Account, Policy
+from accountant.core.ledger.capacity import binding
+from accountant.core.ledger.caps import Usage
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import ZERO
 from accountant.core.privacy.secrets import SecretKind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
-from accountant.core.room import binding
 
 #: In place of a figure that follows from realized costs.
 NOT_SHOWN = "not shown"

@@ -13,11 +13,11 @@ from sqlalchemy import Connection, Engine, Row, func, select
 from accountant import tables
 from accountant.auditing import require_overseer
 from accountant.balances import account_view, ex_post_view, secret_view
-from accountant.core.books import Books, read_reservation
-from accountant.core.chain import GENESIS, EntryKind, canonical, digest, opened, published
 from accountant.core.errors import ExchequerError, NotFound, VerificationFailed
-from accountant.core.repricing import Figure, reprice
-from accountant.core.verification import read_document
+from accountant.core.ledger.books import Books, read_reservation
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import GENESIS, EntryKind, canonical, digest, opened, published
+from accountant.core.ledger.repricing import Figure, reprice
 from accountant.posting import read_books
 from accountant.requests import Actor
 

@@ -7,10 +7,10 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, func, select
 
 from accountant import checkpoints, tables
-from accountant.core import verification
 from accountant.core.errors import Conflict
 from accountant.core.files import parquet
-from accountant.core.verification import read_document, summary
+from accountant.core.ledger import export_formats
+from accountant.core.ledger.export_formats import read_document, summary
 from accountant.posting import read_books
 
 FORMATS = ("jsonl", "csv", "parquet")
@@ -38,23 +38,23 @@ def _export(
         row = account_row(connection, dataset_id)
         books, live = read_books(row), live_reservations(connection, dataset_id)
         signed = None if seed is None else _signed(engine, row, summary(books, live, public=True), seed)
-        claimed = verification.header(
+        claimed = export_formats.header(
             row.name, row.chain_seq, row.chain_head, books, live, public=public, checkpoint=signed
         )
         rows = (
-            (recorded, *verification.shown(text, public))
+            (recorded, *export_formats.shown(text, public))
             for text, recorded in entries(connection, dataset_id)
         )
         if form == "parquet":
-            columns = (verification.columns(document, recorded, text) for recorded, document, text in rows)
+            columns = (export_formats.columns(document, recorded, text) for recorded, document, text in rows)
             yield from parquet.write(claimed, columns)
         elif form == "csv":
-            yield verification.CSV_HEADER
-            yield from (verification.csv_row(document, recorded, text) for recorded, document, text in rows)
-            yield verification.csv_totals(claimed)
+            yield export_formats.CSV_HEADER
+            yield from (export_formats.csv_row(document, recorded, text) for recorded, document, text in rows)
+            yield export_formats.csv_totals(claimed)
         else:
-            yield verification.json_header(claimed)
-            yield from (verification.json_row(recorded, text) for recorded, _, text in rows)
+            yield export_formats.json_header(claimed)
+            yield from (export_formats.json_row(recorded, text) for recorded, _, text in rows)
 
 
 def checkpoint(engine: Engine, dataset_id: UUID, seed: bytes) -> dict[str, Any]:

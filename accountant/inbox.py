@@ -12,10 +12,10 @@ from sqlalchemy import Connection, Engine, Row, func, select
 
 from accountant import offers, paging, reports, requests, tables
 from accountant.artifacts import OVERSEERS
-from accountant.core.admission import Policy, Refused
-from accountant.core.caps import ANALYST, PROJECT, Usage, limits
-from accountant.core.currencies import Accounts, decide_job
 from accountant.core.errors import ExchequerError
+from accountant.core.ledger.accounts import Accounts, decide_job
+from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
 from accountant.effects import effect, refusal_shown
 from accountant.ledger import Actor
 from accountant.listings import WantedJobs

@@ -35,9 +35,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from accountant import paging, tables
-from accountant.core.chain import opened
 from accountant.core.errors import NotFound, NotPermitted
-from accountant.core.verification import read_document
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import opened
 from accountant.requests import Actor
 
 LEDGER_READERS = frozenset({"steward", "auditor"})

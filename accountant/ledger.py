@@ -15,10 +15,6 @@ from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 from accountant import activity, artifacts, requests, resources, tables, usage
 from accountant.admitting import submit
 from accountant.artifacts import Stored
-from accountant.core import books, lineage
-from accountant.core.admission import Policy, Refused
-from accountant.core.allowances import Allowance, SecretDeclaration, allowance_body, raises
-from accountant.core.chain import EntryKind
 from accountant.core.errors import (
     Conflict,
     ExchequerError,
@@ -29,6 +25,10 @@ from accountant.core.errors import (
     VerificationFailed,
     invalid,
 )
+from accountant.core.ledger import books, lineage
+from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.allowances import Allowance, SecretDeclaration, allowance_body, raises
+from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.events import Event, from_json, from_releases, releases
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.core.privacy.price import Terms

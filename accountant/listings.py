@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 from accountant import paging, tables
 from accountant.artifacts import OVERSEERS
 from accountant.balances import account_view
-from accountant.core.admission import Policy
+from accountant.core.ledger.admission import Policy
 from accountant.posting import read_books
 from accountant.requests import Actor
 

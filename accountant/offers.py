@@ -23,9 +23,9 @@ from accountant import paging, requests, tables, usage
 from accountant.admitting import admit_approved
 from accountant.artifacts import OVERSEERS
 from accountant.core import mechanisms
-from accountant.core.admission import Policy, Refused
-from accountant.core.currencies import Accounts, Demand, decide_job
 from accountant.core.errors import Conflict, NotFound, NotPermitted, invalid
+from accountant.core.ledger.accounts import Accounts, Demand, decide_job
+from accountant.core.ledger.admission import Policy, Refused
 from accountant.core.privacy.events import releases
 from accountant.core.template import templates
 from accountant.deciding import Untold, tell_largest

@@ -17,10 +17,8 @@ from uuid import UUID
 from sqlalchemy import JSON, Connection, Row, Select, Table, bindparam, func, select
 
 from accountant import tables, usage
-from accountant.core.admission import Account, FilterAccount
-from accountant.core.books import Books, Reservation, read_reservation
-from accountant.core.chain import Entry, EntryKind, canonical, digest
-from accountant.core.currencies import (
+from accountant.core.errors import NotFound
+from accountant.core.ledger.accounts import (
     Accounts,
     ExPostAccount,
     History,
@@ -28,10 +26,12 @@ from accountant.core.currencies import (
     Settlement,
     secret_json,
 )
-from accountant.core.errors import NotFound
+from accountant.core.ledger.admission import Account, FilterAccount
+from accountant.core.ledger.books import Books, Reservation, read_reservation
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import Entry, EntryKind, canonical, digest
 from accountant.core.privacy.filters import Amount, Filter, Kind
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
-from accountant.core.verification import read_document
 
 
 def _locking(column: str) -> Select[Any]:

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Engine, Row, select
 
 from accountant import artifacts, requests, resources, tables
 from accountant.core import mechanisms
-from accountant.core.admission import Policy
 from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, NotPermitted
+from accountant.core.ledger.admission import Policy
 from accountant.posting import read_books
 from accountant.requests import Actor, JobRequest, Priced
 

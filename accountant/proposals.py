@@ -17,15 +17,15 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from accountant import activity, paging, tables, usage
-from accountant.core.admission import Policy
-from accountant.core.allowances import Allowance, allowance_body, raises
-from accountant.core.books import Books
-from accountant.core.chain import EntryKind
-from accountant.core.corrections import Document, TwoPeople, charge_of, corrected, reversal_body
 from accountant.core.errors import Conflict, NotFound, NotPermitted, VerificationFailed, invalid
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import Allowance, allowance_body, raises
+from accountant.core.ledger.books import Books
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.reversals import Document, TwoPeople, charge_of, corrected, reversal_body
 from accountant.core.privacy.events import Event, from_json, to_json
 from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price, to_decimal
-from accountant.core.verification import read_document
 from accountant.expiry import expire_proposals
 from accountant.idempotency import Once, claim
 from accountant.ledger import Actor, append_allowance, policy_of

@@ -14,10 +14,10 @@ from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from accountant import activity, idempotency, sessions, tables
-from accountant.core.admission import Policy
-from accountant.core.allowances import check_removal
-from accountant.core.chain import GENESIS
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound, invalid
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import check_removal
+from accountant.core.ledger.hash_chain import GENESIS
 from accountant.core.privacy.secrets import SecretTerms
 from accountant.core.template import slots
 from accountant.idempotency import Once

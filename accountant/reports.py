@@ -19,19 +19,14 @@ from accountant.artifacts import OVERSEERS
 from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.checkpoints import listed as stored_checkpoints
 from accountant.core import mechanisms
-from accountant.core.admission import Policy, Refused
-from accountant.core.books import Books, costs_json, read_costs, read_reservation, settled
-from accountant.core.caps import ANALYST, NO_USAGE, beyond_caps, limits
-from accountant.core.chain import opened
-from accountant.core.checkpoints import read_checkpoint
-from accountant.core.currencies import (
-    Accounts,
-    decide_job,
-    demand,
-    statements,
-    with_largest,
-)
 from accountant.core.errors import ExchequerError, NotFound, NotPermitted, VerificationFailed, invalid
+from accountant.core.ledger.accounts import Accounts, decide_job, demand, statements, with_largest
+from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.books import Books, costs_json, read_costs, read_reservation, settled
+from accountant.core.ledger.caps import ANALYST, NO_USAGE, beyond_caps, limits
+from accountant.core.ledger.checkpoints import read_checkpoint
+from accountant.core.ledger.export_formats import Verified, Verifier, read_document, summary
+from accountant.core.ledger.hash_chain import opened
 from accountant.core.mechanisms.base import quote
 from accountant.core.mechanisms.fitting import Fitted, fit
 from accountant.core.privacy.composition import epsilon_alone
@@ -39,7 +34,6 @@ from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
-from accountant.core.verification import Verified, Verifier, read_document, summary
 from accountant.effects import accounts_shown, effect, refusal_shown
 from accountant.ledger import Actor
 from accountant.listings import EVERY_DATASET, EVERY_JOB, Wanted, WantedJobs, conditions, job_conditions

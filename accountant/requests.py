@@ -14,12 +14,13 @@ from uuid import UUID
 
 from sqlalchemy import Row
 
-from accountant.core import currencies, mechanisms
-from accountant.core.admission import Policy, Refused
-from accountant.core.caps import Usage
-from accountant.core.chain import canonical
-from accountant.core.currencies import Accounts, Demand
+from accountant.core import mechanisms
 from accountant.core.errors import FieldProblem, InvalidRequest, NotPermitted, invalid
+from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, demand
+from accountant.core.ledger.accounts import with_largest as largest_beside
+from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.caps import Usage
+from accountant.core.ledger.hash_chain import canonical
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import to_json
@@ -136,7 +137,7 @@ def _at(mechanism: Mechanism[Any], parameters: Any, terms: Terms) -> Priced:
         "epsilon_alone": alone,
         "breakdown": list(price.breakdown),
     }
-    asked = currencies.demand(price)
+    asked = demand(price)
     return Priced(Candidate(mechanism.id, dumped, parameters, terms, asked, alone or 0.0), columns)
 
 
@@ -205,7 +206,7 @@ class Candidate:
     @property
     def is_free(self) -> bool:
         """Whether it asks nothing of any account."""
-        return self.asked == currencies.NOTHING
+        return self.asked == NOTHING
 
 
 def candidate_of(job: Row[Any]) -> Candidate:
@@ -213,7 +214,7 @@ def candidate_of(job: Row[Any]) -> Candidate:
     mechanism = mechanisms.get(job.mechanism)
     terms = Terms.from_json(job.terms)
     resolved = mechanism.parse(job.parameters, terms)
-    asked = currencies.demand(mechanism.price(resolved, terms))
+    asked = demand(mechanism.price(resolved, terms))
     return Candidate(job.mechanism, job.parameters, resolved, terms, asked, job.epsilon_alone or 0.0)
 
 
@@ -287,4 +288,4 @@ def with_largest(
         return refused
     raw = {name: value for name, value in job.parameters.items() if name != "max_text_tokens"}
     mechanism = mechanisms.get(job.mechanism)
-    return currencies.with_largest(refused, mechanism, raw, job.terms, accounts, policy, usage)
+    return largest_beside(refused, mechanism, raw, job.terms, accounts, policy, usage)

@@ -12,8 +12,8 @@ from sqlalchemy import Connection, Engine, Row, select
 
 from accountant import tables
 from accountant.core import mechanisms
-from accountant.core.admission import Policy
 from accountant.core.errors import NotPermitted, invalid
+from accountant.core.ledger.admission import Policy
 from accountant.requests import Candidate
 
 _WORDS = {"corpus": "corpus", "embedding": "embedding model", "model": "language model"}

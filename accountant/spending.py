@@ -22,15 +22,15 @@ from sqlalchemy.dialects.postgresql import insert
 
 from accountant import tables
 from accountant.artifacts import OVERSEERS
-from accountant.core.admission import UNIT_NAMES
-from accountant.core.books import read_reservation
-from accountant.core.corrections import Charge, charge_of
-from accountant.core.currencies import Settlement
 from accountant.core.errors import NotFound
+from accountant.core.ledger.accounts import Settlement
+from accountant.core.ledger.admission import UNIT_NAMES
+from accountant.core.ledger.books import read_reservation
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.reversals import Charge, charge_of
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, round_allowance, to_decimal
-from accountant.core.verification import read_document
 from accountant.requests import Actor
 
 #: What is summed: an amount per filter, the δ of the basic one, the other two currencies, and jobs.

@@ -35,7 +35,7 @@ import psycopg
 from sqlalchemy import Engine, text
 
 from accountant import ledger, registry, reports
-from accountant.core.chain import Entry, EntryKind, canonical, digest, opened
+from accountant.core.ledger.hash_chain import Entry, EntryKind, canonical, digest, opened
 from accountant.database import connect, migrate
 from accountant.ledger import Actor, Allowance, JobRequest
 from accountant.posting import LockedAccount

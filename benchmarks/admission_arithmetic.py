@@ -22,8 +22,8 @@ import opendp.prelude as odp
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from accountant.core.admission import Account, FilterAccount
-from accountant.core.books import move
+from accountant.core.ledger.admission import Account, FilterAccount
+from accountant.core.ledger.books import move
 from accountant.core.privacy.events import Gaussian
 from accountant.core.privacy.filters import granted, portfolio
 

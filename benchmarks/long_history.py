@@ -32,10 +32,10 @@ from accountant import (
     spending,
     tables,
 )
-from accountant.core.admission import Policy
-from accountant.core.books import Reservation, commit_body, read_reservation
-from accountant.core.caps import counted
-from accountant.core.chain import EntryKind, opened
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.books import Reservation, commit_body, read_reservation
+from accountant.core.ledger.caps import counted
+from accountant.core.ledger.hash_chain import EntryKind, opened
 from accountant.ledger import Actor, Allowance, JobRequest
 from accountant.posting import LockedAccount
 from accountant.settings import Settings

@@ -25,13 +25,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from accountant.core import mechanisms, verification
-from accountant.core.books import allow_body, commit_body, reserve_body
-from accountant.core.chain import GENESIS, Entry, EntryKind, canonical, digest, published
-from accountant.core.currencies import demand
+from accountant.core import mechanisms
 from accountant.core.files import parquet
+from accountant.core.ledger import export_formats
+from accountant.core.ledger.accounts import demand
+from accountant.core.ledger.books import allow_body, commit_body, reserve_body
+from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical, digest, published
+from accountant.core.ledger.replay import Replay
 from accountant.core.privacy.price import Terms
-from accountant.core.replay import Replay
 
 DATASET = "a-million"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -97,7 +98,7 @@ def documents(
         head = digest(document)
         shown = dict(published(document)) if public else document
         yield head, canonical(shown).decode()
-    result["header"] = verification.header(
+    result["header"] = export_formats.header(
         DATASET, entries, head, replay.books, replay.live_count, public=public
     )
 
@@ -112,18 +113,18 @@ def write(path: Path, entries: int, form: str, public: bool) -> None:
         spool.seek(0)
         rows = ((line[:64], line[64:-1]) for line in spool)
         if form == "parquet":
-            columns = (verification.columns(json.loads(text), recorded, text) for recorded, text in rows)
+            columns = (export_formats.columns(json.loads(text), recorded, text) for recorded, text in rows)
             with path.open("wb") as binary:
                 binary.writelines(parquet.write(result["header"], columns))
             return
         with path.open("w", encoding="utf-8") as file:
             if form == "csv":
-                file.write(verification.CSV_HEADER)
-                file.writelines(verification.csv_row(json.loads(t), recorded, t) for recorded, t in rows)
-                file.write(verification.csv_totals(result["header"]))
+                file.write(export_formats.CSV_HEADER)
+                file.writelines(export_formats.csv_row(json.loads(t), recorded, t) for recorded, t in rows)
+                file.write(export_formats.csv_totals(result["header"]))
             else:
-                file.write(verification.json_header(result["header"]))
-                file.writelines(verification.json_row(recorded, text) for recorded, text in rows)
+                file.write(export_formats.json_header(result["header"]))
+                file.writelines(export_formats.json_row(recorded, text) for recorded, text in rows)
 
 
 def measured(command: list[str]) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from playwright.sync_api import expect, sync_playwright
 from werkzeug.serving import make_server
 
 from accountant import ledger, proposals, registry
-from accountant.core.admission import Policy
+from accountant.core.ledger.admission import Policy
 from accountant.settings import Settings
 from tests.support import Bench
 from tests.web.browsers import PASSWORD

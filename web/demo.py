@@ -18,8 +18,8 @@ from rich.panel import Panel
 from rich.rule import Rule
 from rich.text import Text
 
+from accountant.core.ledger.export_formats import summary
 from accountant.core.privacy.units import exact, percent_up, up
-from accountant.core.verification import summary
 from accountant.settings import Settings
 from web.cli import bootstrap
 from web.cli.data import data_refused, show_account, wait_for_dataset

@@ -21,8 +21,8 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from accountant import artifacts, identity, leases, ledger, registry, settings
 from accountant import corpora as registered_corpora
 from accountant.core import mechanisms
-from accountant.core.admission import Policy
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
+from accountant.core.ledger.admission import Policy
 from accountant.core.privacy.events import FREE, from_json
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import templates

@@ -12,9 +12,9 @@ from stand_ins import Ledger, Run, StandIn
 from typer.testing import CliRunner, Result
 
 from accountant import settings
-from accountant.core import books as core_books
 from accountant.core import mechanisms
-from accountant.core.chain import EntryKind
+from accountant.core.ledger import books as core_books
+from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.price import Terms
 from web.cli import app
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from typer.testing import Result
 
-from accountant.core.books import Books
-from accountant.core.chain import GENESIS, Entry, EntryKind, canonical, digest
-from accountant.core.replay import Replay
-from accountant.core.verification import CSV_HEADER, csv_row, csv_totals, header
+from accountant.core.ledger.books import Books
+from accountant.core.ledger.export_formats import CSV_HEADER, csv_row, csv_totals, header
+from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical, digest
+from accountant.core.ledger.replay import Replay
 
 Run = Callable[..., Result]
 

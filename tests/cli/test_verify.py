@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from stand_ins import Ledger, Run, StandIn
 
-from accountant.core.chain import EntryKind
-from accountant.core.checkpoints import introduction, public_key, sign
-from accountant.core.verification import summary
+from accountant.core.ledger.checkpoints import introduction, public_key, sign
+from accountant.core.ledger.export_formats import summary
+from accountant.core.ledger.hash_chain import EntryKind
 
 
 @pytest.fixture(params=["json_lines", "csv"])

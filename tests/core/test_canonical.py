@@ -5,7 +5,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accountant.core.chain import canonical
+from accountant.core.ledger.hash_chain import canonical
 
 scalars = (
     st.none()

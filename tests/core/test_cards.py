@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accountant.core.cards import Guarantee, _section, _value, figure, inherited, sentence, step
+from accountant.core.ledger.data_card import Guarantee, _section, _value, figure, inherited, sentence, step
 
 PLAIN = {"delta": 2.9053e-06, "neighbours": "add-remove", "unit": "record", "records_per_unit": 1}
 

@@ -11,19 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accountant.core import mechanisms
-from accountant.core.admission import Admitted, NeedsApproval, Policy, Refused
-from accountant.core.books import (
-    Books,
-    allow_body,
-    closing_jobs,
-    closing_jobs_of,
-    commit_body,
-    filter_states,
-    read_reservation,
-    reserve_body,
-)
-from accountant.core.chain import GENESIS, Entry, EntryKind
-from accountant.core.currencies import (
+from accountant.core.errors import InvalidRequest, VerificationFailed
+from accountant.core.ledger.accounts import (
     Demand,
     Settlement,
     decide_job,
@@ -34,7 +23,20 @@ from accountant.core.currencies import (
     statements,
     with_largest,
 )
-from accountant.core.errors import InvalidRequest, VerificationFailed
+from accountant.core.ledger.admission import Admitted, NeedsApproval, Policy, Refused
+from accountant.core.ledger.books import (
+    Books,
+    allow_body,
+    closing_jobs,
+    closing_jobs_of,
+    commit_body,
+    filter_states,
+    read_reservation,
+    reserve_body,
+)
+from accountant.core.ledger.export_formats import header, verify_lines
+from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind
+from accountant.core.ledger.replay import Replay
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import (
     FREE,
@@ -48,8 +50,6 @@ from accountant.core.privacy.events import (
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.price import Terms
 from accountant.core.privacy.secrets import SecretKind, SecretRelease, SecretTerms, bound_after
-from accountant.core.replay import Replay
-from accountant.core.verification import header, verify_lines
 
 TERMS = Terms()
 SECRETS = SecretTerms(1e-4, 1e-2, 3, 0.5, Without.REMOVED)

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import laplace, norm
 
-from accountant.core.admission import Account, FilterAccount
-from accountant.core.books import move, settled
 from accountant.core.errors import InvalidRequest
+from accountant.core.ledger.admission import Account, FilterAccount
+from accountant.core.ledger.books import move, settled
 from accountant.core.privacy.composition import gaussian_mu
 from accountant.core.privacy.events import (
     Composed,

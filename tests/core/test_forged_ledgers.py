@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from accountant.core import mechanisms
-from accountant.core.books import allow_body, commit_body, reserve_body
-from accountant.core.chain import GENESIS, Entry, EntryKind, read_time
-from accountant.core.currencies import Demand, entry_part, new_secret_account
 from accountant.core.errors import VerificationFailed
-from accountant.core.lineage import of_artifacts, of_version
+from accountant.core.ledger.accounts import Demand, entry_part, new_secret_account
+from accountant.core.ledger.books import allow_body, commit_body, reserve_body
+from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, read_time
+from accountant.core.ledger.lineage import of_artifacts, of_version
+from accountant.core.ledger.verifier import Verifier
 from accountant.core.privacy.events import FREE, from_releases, releases
 from accountant.core.privacy.filters import Filter, Kind
 from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS
-from accountant.core.verifier import Verifier
 
 AT = read_time("2026-01-01T00:00:00.000000Z")
 TERMS = Terms()

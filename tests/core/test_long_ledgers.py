@@ -6,11 +6,11 @@ import uuid
 import pytest
 
 from accountant.core import mechanisms
-from accountant.core.books import Books, allow_body, commit_body, read_reservation, reserve_body
-from accountant.core.chain import EntryKind
 from accountant.core.errors import VerificationFailed
+from accountant.core.ledger.books import Books, allow_body, commit_body, read_reservation, reserve_body
+from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.replay import Replay
 from accountant.core.privacy.price import Terms
-from accountant.core.replay import Replay
 
 TERMS = Terms()
 

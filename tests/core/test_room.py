@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accountant.balances import account_view
-from accountant.core.admission import Account, FilterAccount, Policy, Refused
-from accountant.core.books import Books, move
-from accountant.core.caps import Usage, counted
-from accountant.core.currencies import Accounts, Demand, ExPostAccount, decide_job
+from accountant.core.ledger.accounts import Accounts, Demand, ExPostAccount, decide_job
+from accountant.core.ledger.admission import Account, FilterAccount, Policy, Refused
+from accountant.core.ledger.books import Books, move
+from accountant.core.ledger.capacity import binding
+from accountant.core.ledger.caps import Usage, counted
 from accountant.core.privacy.events import FREE, Composed, EpsilonDelta, Gaussian, Laplace, SelfComposed
 from accountant.core.privacy.filters import Amount, Kind, portfolio
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
-from accountant.core.room import binding
 from accountant.effects import effect
 
 POLICY = Policy(auto_approve_epsilon="1000")

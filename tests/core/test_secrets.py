@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from accountant.core.currencies import Accounts, Demand, beyond_dp, new_secret_account
 from accountant.core.errors import InvalidRequest
+from accountant.core.ledger.accounts import Accounts, Demand, beyond_dp, new_secret_account
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import (
     Composed,

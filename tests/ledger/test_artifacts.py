@@ -11,11 +11,11 @@ from sqlalchemy.exc import IntegrityError
 from accountant import artifacts, leases, ledger, proposals, reports
 from accountant.artifacts import Stored
 from accountant.core import mechanisms
-from accountant.core.admission import Policy
-from accountant.core.chain import canonical
 from accountant.core.errors import InvalidRequest, NotFound, NotPermitted, VerificationFailed
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.export_formats import verify_lines
+from accountant.core.ledger.hash_chain import canonical
 from accountant.core.privacy.events import from_json
-from accountant.core.verification import verify_lines
 from accountant.ledger import JobRequest, Output
 from tests import tallies
 from tests.support import Bench, person
@@ -276,7 +276,7 @@ def test_an_ex_post_output_leaves_no_artifact(engine):
 
 def forged(lines: list[str], change) -> list[str]:
     """The export with changed bodies and a chain that fits them again."""
-    from accountant.core.chain import GENESIS, digest
+    from accountant.core.ledger.hash_chain import GENESIS, digest
 
     first, *rest = [json.loads(line) for line in lines]
     head, made = GENESIS, []

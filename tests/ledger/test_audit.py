@@ -13,16 +13,16 @@ from sqlalchemy.exc import DBAPIError
 
 from accountant import checkpoints, leases, ledger, proposals, reports
 from accountant.core import mechanisms
-from accountant.core.books import read_event
-from accountant.core.chain import GENESIS, canonical, digest, opened
-from accountant.core.checkpoints import key_id, public_key, read_checkpoint, read_keys
-from accountant.core.commitments import TEXTS
-from accountant.core.currencies import Settlement
 from accountant.core.errors import Conflict, VerificationFailed
 from accountant.core.files import parquet
+from accountant.core.ledger.accounts import Settlement
+from accountant.core.ledger.books import read_event
+from accountant.core.ledger.checkpoints import key_id, public_key, read_checkpoint, read_keys
+from accountant.core.ledger.commitments import TEXTS
+from accountant.core.ledger.export_formats import verify_lines
+from accountant.core.ledger.hash_chain import GENESIS, canonical, digest, opened
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_json
 from accountant.core.privacy.price import Terms
-from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance
 from accountant.listings import WantedJobs
 from tests.support import Bench, person
@@ -392,7 +392,7 @@ def test_a_replaced_key_signs_nothing_new(audited):
     """A checkpoint dated after the rotation is refused although its signature holds."""
     from datetime import UTC, datetime, timedelta
 
-    from accountant.core.checkpoints import sign
+    from accountant.core.ledger.checkpoints import sign
 
     reports.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
     checkpoints.rotate(audited.engine, SEED, b"t" * 32)

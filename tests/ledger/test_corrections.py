@@ -8,11 +8,11 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from accountant import activity, expiry, leases, ledger, proposals, reports
-from accountant.core.admission import Policy
-from accountant.core.chain import digest
 from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermitted, VerificationFailed
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.export_formats import verify_lines
+from accountant.core.ledger.hash_chain import digest
 from accountant.core.privacy.events import SelfComposed, from_json, to_json
-from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance, Output
 from tests.support import Bench, commit_unread, person
 

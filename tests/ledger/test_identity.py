@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from accountant import identity, leases, ledger, registry, reports
 from accountant.core.errors import Conflict, DataError, InvalidRequest, NotPermitted
-from accountant.core.verification import read_document
+from accountant.core.ledger.export_formats import read_document
 from accountant.identity import Fingerprint
 from tests.support import Bench, found_right
 

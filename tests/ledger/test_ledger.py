@@ -18,8 +18,8 @@ from accountant.core.errors import (
     NotPermitted,
     VerificationFailed,
 )
+from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json
-from accountant.core.verification import verify_lines
 from accountant.ledger import Output
 from accountant.posting import LockedAccount
 from tests.support import Bench, person
@@ -448,7 +448,7 @@ def test_entries_removed_reordered_or_cut_off_are_found(exported):
 
 def test_a_forged_chain_with_a_false_price_is_found(exported):
     """Somebody who rewrites every hash still can't change a price: it is recomputed."""
-    from accountant.core.chain import digest
+    from accountant.core.ledger.hash_chain import digest
 
     header, previous, forged = json.loads(exported[0]), "0" * 64, []
     for line in exported[1:]:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from accountant.core.chain import Entry, EntryKind, read_time
 from accountant.core.errors import VerificationFailed
-from accountant.core.lineage import Lineage, of_output
+from accountant.core.ledger.hash_chain import Entry, EntryKind, read_time
+from accountant.core.ledger.lineage import Lineage, of_output
 from accountant.core.privacy.events import FREE, Gaussian, to_json
 
 AT = read_time("2026-01-01T00:00:00.000000Z")

@@ -5,9 +5,9 @@ from sqlalchemy import text
 
 from accountant import leases, ledger, proposals, reports
 from accountant.core.errors import InvalidRequest
+from accountant.core.ledger.export_formats import read_document, verify_lines
 from accountant.core.privacy.events import FREE, Laplace
 from accountant.core.privacy.units import to_decimal
-from accountant.core.verification import read_document, verify_lines
 from accountant.ledger import JobRequest, Output
 
 
@@ -34,7 +34,7 @@ def test_a_count_is_reserved_without_a_look_at_a_model_and_its_ledger_verifies(o
 
 
 def test_a_count_that_needs_approval_is_approved_and_one_in_a_list_of_models_is_not_refused(bench):
-    from accountant.core.admission import Policy
+    from accountant.core.ledger.admission import Policy
 
     proposals.set_policy(bench.engine, bench.dataset, Policy(models=("some-model",)), bench.steward)
     job_id = ask(bench)

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 
 from accountant import expiry, ledger, offers, proposals, reports
-from accountant.core.admission import Policy
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotFound, NotPermitted
+from accountant.core.ledger.admission import Policy
 from accountant.ledger import Allowance
 from tests.support import Bench, person
 

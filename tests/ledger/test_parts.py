@@ -9,8 +9,8 @@ from sqlalchemy import func, select, update
 from accountant import leases, ledger, reports, tables
 from accountant import settings as settings_module
 from accountant.core.errors import Cancelled, Conflict, LeaseLost
+from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json
-from accountant.core.verification import verify_lines
 from accountant.ledger import Output
 from accountant.settings import Settings
 from tests.support import Bench

@@ -8,9 +8,9 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from accountant import expiry, leases, ledger, proposals, reports, usage
-from accountant.core.admission import Policy
-from accountant.core.caps import counted
 from accountant.core.errors import Conflict, InvalidRequest
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.caps import counted
 from accountant.core.privacy.events import from_json
 from accountant.ledger import Output
 from tests.support import Bench, person

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import text
 
 from accountant import inbox, ledger, proposals, reports
-from accountant.core.admission import Policy
-from accountant.core.caps import counted
 from accountant.core.errors import Conflict, NotPermitted
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.caps import counted
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import from_json
 from accountant.ledger import Allowance

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from accountant import leases, ledger, proposals, reports
 from accountant.core.errors import Conflict, ExchequerError
+from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json, to_json
-from accountant.core.verification import verify_lines
 from accountant.ledger import Output
 from tests.support import Bench, commit_unread, person
 

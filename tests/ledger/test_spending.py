@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from accountant import leases, ledger, proposals, reports, spending
-from accountant.core.admission import Policy
+from accountant.core.ledger.admission import Policy
 from accountant.core.privacy.events import from_json
 from accountant.ledger import Allowance
 from tests.support import Bench, person

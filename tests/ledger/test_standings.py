@@ -5,8 +5,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import ProgrammingError
 
 from accountant import entry_page, ledger, reports
-from accountant.core.allowances import Allowance, allowance_body
-from accountant.core.chain import EntryKind
+from accountant.core.ledger.allowances import Allowance, allowance_body
+from accountant.core.ledger.hash_chain import EntryKind
 from accountant.posting import LockedAccount
 from tests.support import Bench
 

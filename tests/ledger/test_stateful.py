@@ -22,8 +22,8 @@ from sqlalchemy import text
 
 from accountant import leases, ledger, reports
 from accountant.core.errors import Conflict, LeaseLost, NotPermitted
+from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import from_json
-from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance, Claim, JobRequest, Output
 from tests.faults.checker import Tally
 from tests.support import Bench, person

@@ -8,14 +8,14 @@ from sqlalchemy.exc import DBAPIError
 
 from accountant import leases, ledger, proposals, registry, reports
 from accountant.core import mechanisms
-from accountant.core.currencies import Settlement
 from accountant.core.errors import Conflict, InvalidRequest
+from accountant.core.ledger.accounts import Settlement
+from accountant.core.ledger.export_formats import Verifier, read_document, verify_lines
 from accountant.core.mechanisms import RUNNABLE
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import FREE, SelfComposed, from_json, to_json
 from accountant.core.privacy.price import Price
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
-from accountant.core.verification import Verifier, read_document, verify_lines
 from accountant.ledger import Allowance, JobRequest, Output, SecretDeclaration
 from accountant.posting import LockedAccount
 from tests.support import Bench, commit_unread, person, public_things

@@ -13,7 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from accountant import corpora, hooks, offers, people, proposals, registry
-from accountant.core.admission import Policy
+from accountant.core.ledger.admission import Policy
 from accountant.ledger import Allowance
 from tests.web.browsers import Site
 

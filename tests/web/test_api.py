@@ -296,8 +296,8 @@ def test_anybody_may_have_the_public_keys(site):
 
 
 def test_an_export_carries_a_checkpoint_that_the_published_key_signed(site):
-    from accountant.core.checkpoints import read_keys
-    from accountant.core.verification import verify_lines
+    from accountant.core.ledger.checkpoints import read_keys
+    from accountant.core.ledger.export_formats import verify_lines
 
     keys = site.app.test_client().get("/api/v1/keys").json["keys"]
     for public in ("false", "true"):

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from accountant import leases, ledger, proposals, reports
-from accountant.core.admission import Policy
-from accountant.core.allowances import allowance_body
-from accountant.core.chain import EntryKind
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import allowance_body
+from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.events import FREE
 from accountant.ledger import Allowance
 from accountant.posting import LockedAccount

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event, text
 
 from accountant import ledger, proposals, reports
-from accountant.core.admission import Policy
+from accountant.core.ledger.admission import Policy
 from accountant.ledger import Allowance
 
 OFFER = {"decision": "offer", "reason": "that is enough", "parameters.tokens_per_batch": "4"}

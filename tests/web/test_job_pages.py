@@ -14,9 +14,9 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from accountant import leases, ledger, listings, proposals, reports
-from accountant.core.chain import digest
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import digest
 from accountant.core.states import ENDED, JOB_STATES, STATES
-from accountant.core.verification import read_document
 from accountant.ledger import Allowance, Output
 from tests.support import Bench, person
 

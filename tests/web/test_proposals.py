@@ -5,7 +5,7 @@ import re
 import pytest
 
 from accountant import proposals
-from accountant.core.admission import Policy
+from accountant.core.ledger.admission import Policy
 
 
 def test_a_raise_is_proposed_and_confirmed_over_rest(site):

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from accountant import proposals
-from accountant.core.admission import Policy
+from accountant.core.ledger.admission import Policy
 from web.meaning import at_most, meaning
 
 STEPS = [

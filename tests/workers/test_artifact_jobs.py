@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from accountant import artifacts, ledger, registry, reports
-from accountant.core.verification import verify_lines
+from accountant.core.ledger.export_formats import verify_lines
 from accountant.ledger import Allowance, JobRequest
 from tests import tallies
 from tests.support import person

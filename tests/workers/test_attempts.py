@@ -20,8 +20,8 @@ from sqlalchemy.exc import OperationalError
 from accountant import leases, ledger, reports
 from accountant import settings as settings_module
 from accountant.core.errors import MeterExceeded
+from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import Exponential, SelfComposed
-from accountant.core.verification import verify_lines
 from accountant.ledger import Allowance, Output
 from accountant.settings import Settings
 from tests.support import Bench

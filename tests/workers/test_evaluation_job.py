@@ -8,7 +8,7 @@ import pytest
 
 from accountant import artifacts, corpora, ledger, registry, reports
 from accountant.core.errors import InvalidRequest
-from accountant.core.verification import verify_lines
+from accountant.core.ledger.export_formats import verify_lines
 from accountant.ledger import Allowance, JobRequest
 from tests.support import other_people
 from tests.workers.conftest import SAMPLE, wait_for

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from accountant import ledger, registry, reports
-from accountant.core.verification import verify_lines
+from accountant.core.ledger.export_formats import verify_lines
 from accountant.ledger import Allowance, JobRequest
 from tests.support import other_people, person
 from tests.workers.conftest import SAMPLE, wait_for

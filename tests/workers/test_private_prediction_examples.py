@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from accountant import artifacts, corpora, ledger, registry, reports
-from accountant.core.verification import verify_lines
+from accountant.core.ledger.export_formats import verify_lines
 from accountant.ledger import Allowance, JobRequest
 from tests.workers.conftest import ROOT, SAMPLE, wait_for
 from tests.workers.test_jobs import Desk

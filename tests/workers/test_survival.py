@@ -15,7 +15,7 @@ import pytest
 
 from accountant import ledger, reports
 from accountant import settings as settings_module
-from accountant.core.verification import verify_lines
+from accountant.core.ledger.export_formats import verify_lines
 from accountant.ledger import Allowance
 from accountant.settings import Settings
 from tests.support import other_people

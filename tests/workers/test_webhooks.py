@@ -28,8 +28,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy import text
 
 from accountant import checkpoints, hooks, ledger, proposals, registry
-from accountant.core.admission import Policy
 from accountant.core.errors import Conflict, InvalidRequest, NotFound
+from accountant.core.ledger.admission import Policy
 from accountant.core.webhook_rules import EVENTS, JOB_EVENTS, networks
 from accountant.ledger import Allowance
 from accountant.settings import Settings

@@ -8,8 +8,8 @@ from flask import Response, jsonify, request
 
 from accountant import audit_report, auditing, entry_page, journal
 from accountant.core import mechanisms
-from accountant.core.chain import EntryKind
 from accountant.core.errors import NotFound
+from accountant.core.ledger.hash_chain import EntryKind
 from web.api import api
 from web.api import overseer_answers as overseers
 from web.api.bodies import read_choice, read_id, read_when

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from accountant import ledger, listings, proposals, registry, reports, spending
 from accountant.core import mechanisms
-from accountant.core.admission import Policy
-from accountant.core.allowances import SecretDeclaration
 from accountant.core.errors import InvalidRequest, invalid
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import SecretDeclaration
 from web.api import answers, api, overseer_answers
 from web.api.audits import seed
 from web.api.bodies import MAX_PAGE, Body, made, read, read_choice, read_object, read_seq

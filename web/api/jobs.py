@@ -8,8 +8,8 @@ from pydantic import Field
 
 from accountant import cards, ledger, listings, reports
 from accountant.core import mechanisms
-from accountant.core.cards import markdown
 from accountant.core.errors import invalid
+from accountant.core.ledger.data_card import markdown
 from accountant.core.states import JOB_STATES
 from web.api import answers, api, outputs
 from web.api.bodies import Body, made, read, read_choice, read_id, read_moment, read_when

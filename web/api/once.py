@@ -15,8 +15,8 @@ from typing import Any
 from flask import request
 from pydantic import BaseModel
 
-from accountant.core.chain import canonical
 from accountant.core.errors import invalid
+from accountant.core.ledger.hash_chain import canonical
 from accountant.idempotency import Once
 from web.auth import current_actor
 

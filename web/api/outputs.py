@@ -16,10 +16,10 @@ import fsspec
 from flask import Response, request
 
 from accountant import activity, cards, reports
-from accountant.core.cards import markdown
 from accountant.core.errors import Conflict, NotFound, invalid
 from accountant.core.files import parquet, rows
 from accountant.core.files.pieces import Pieces
+from accountant.core.ledger.data_card import markdown
 from web.app import engine
 from web.auth import current_actor
 

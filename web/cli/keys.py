@@ -18,7 +18,7 @@ def rotate(configured: Settings) -> str:
     """Introduce a new key and put it in use; returns its id. Raises Conflict where this one is not in use."""
     database = bootstrap.engine(configured)
     from accountant import checkpoints
-    from accountant.core.checkpoints import key_id, public_key
+    from accountant.core.ledger.checkpoints import key_id, public_key
 
     old, new = configured.secret(NAME), configured.secret(NEXT)
     if not checkpoints.in_use(database, new):  # else an earlier rotation ended here

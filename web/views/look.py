@@ -11,7 +11,7 @@ from flask_login import current_user
 from markupsafe import Markup
 
 from accountant import inbox
-from accountant.core.admission import UNIT_NAMES
+from accountant.core.ledger.admission import UNIT_NAMES
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal

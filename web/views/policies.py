@@ -9,8 +9,8 @@ from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant import proposals, reports
-from accountant.core.admission import Policy
 from accountant.core.errors import Conflict, InvalidRequest
+from accountant.core.ledger.admission import Policy
 from web.api.bodies import read
 from web.api.conditional import etag
 from web.api.datasets import NewAllowance

@@ -11,9 +11,9 @@ from itsdangerous import BadSignature, URLSafeSerializer
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant import proposals, registry, reports, uploads
-from accountant.core.allowances import allowance_body
-from accountant.core.books import Books
 from accountant.core.errors import Conflict, ExchequerError, FieldProblem, InvalidRequest, NotFound
+from accountant.core.ledger.allowances import allowance_body
+from accountant.core.ledger.books import Books
 from accountant.ledger import Allowance
 from web.api.bodies import read
 from web.api.datasets import NewAllowance

@@ -8,11 +8,18 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from accountant.core.checkpoints import Checkpoint
 from accountant.core.errors import VerificationFailed, invalid
 from accountant.core.files.pieces import Pieces
 from accountant.core.files.rows import Column, document, values
-from accountant.core.verification import COLUMNS, FORMAT, Verified, Verifier, add_columns, checked_totals
+from accountant.core.ledger.checkpoints import Checkpoint
+from accountant.core.ledger.export_formats import (
+    COLUMNS,
+    FORMAT,
+    Verified,
+    Verifier,
+    add_columns,
+    checked_totals,
+)
 
 MAGIC = b"PAR1"
 ROW_GROUP = 2_000

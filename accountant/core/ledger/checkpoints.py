@@ -20,9 +20,9 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from accountant.core.chain import format_time, read_time
-from accountant.core.encoding import canonical
 from accountant.core.errors import VerificationFailed
+from accountant.core.ledger.canonical_json import canonical
+from accountant.core.ledger.hash_chain import format_time, read_time
 
 FORMAT = "exchequer-checkpoint"
 KEY_FORMAT = "exchequer-key"

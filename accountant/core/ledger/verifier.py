@@ -11,18 +11,18 @@ from functools import lru_cache
 from typing import Any
 
 from accountant.core import mechanisms
-from accountant.core.books import SHAPES, Books, as_text, failing
-from accountant.core.chain import GENESIS, Entry, EntryKind, digest, read_entry
-from accountant.core.checkpoints import Checkpoint
-from accountant.core.commitments import hidden_count, is_hidden
-from accountant.core.corrections import quoted
-from accountant.core.currencies import NO_EX_POST, Demand, Settlement, demand, read_demand
 from accountant.core.errors import ExchequerError, VerificationFailed
-from accountant.core.lineage import Lineage
+from accountant.core.ledger.accounts import NO_EX_POST, Demand, Settlement, demand, read_demand
+from accountant.core.ledger.books import SHAPES, Books, as_text, failing
+from accountant.core.ledger.checkpoints import Checkpoint
+from accountant.core.ledger.commitments import hidden_count, is_hidden
+from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, digest, read_entry
+from accountant.core.ledger.lineage import Lineage
+from accountant.core.ledger.replay import Replay
+from accountant.core.ledger.reversals import quoted
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.events import to_json
 from accountant.core.privacy.price import Terms
-from accountant.core.replay import Replay
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from accountant.core.admission import Account
-from accountant.core.books import Books, costs_json, move, read_costs, read_reservation, settled
-from accountant.core.chain import EntryKind, digest, opened
-from accountant.core.commitments import is_hidden
-from accountant.core.currencies import Accounts, read_demand
 from accountant.core.errors import ExchequerError, VerificationFailed, invalid
+from accountant.core.ledger.accounts import Accounts, read_demand
+from accountant.core.ledger.admission import Account
+from accountant.core.ledger.books import Books, costs_json, move, read_costs, read_reservation, settled
+from accountant.core.ledger.commitments import is_hidden
+from accountant.core.ledger.hash_chain import EntryKind, digest, opened
 from accountant.core.privacy.events import FREE, Event, from_json, releases, to_json
 from accountant.core.privacy.filters import ZERO, Amount, Costs
 

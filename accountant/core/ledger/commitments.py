@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from accountant.core.encoding import canonical
 from accountant.core.errors import VerificationFailed
+from accountant.core.ledger.canonical_json import canonical
 
 #: Private wherever they occur: whole values at these places. New bodies that name people add theirs.
 PLACES: tuple[tuple[str, ...], ...] = (

@@ -12,10 +12,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal
 
-from accountant.core.admission import Account, FilterAccount
-from accountant.core.chain import EntryKind
-from accountant.core.commitments import is_hidden
-from accountant.core.currencies import (
+from accountant.core.errors import ExchequerError, VerificationFailed, invalid
+from accountant.core.ledger.accounts import (
     NO_EX_POST,
     NO_HISTORY,
     NOTHING,
@@ -32,7 +30,9 @@ from accountant.core.currencies import (
     read_demand,
     secret_json,
 )
-from accountant.core.errors import ExchequerError, VerificationFailed, invalid
+from accountant.core.ledger.admission import Account, FilterAccount
+from accountant.core.ledger.commitments import is_hidden
+from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.events import Event, from_json, releases, to_json
 from accountant.core.privacy.filters import Amount, Costs, Filter, Kind, granted, portfolio, price_on
 from accountant.core.privacy.price import Terms
@@ -294,7 +294,7 @@ class Books:
         if job is None:
             raise VerificationFailed("it names no reservation")
         if kind is EntryKind.REVERSAL:
-            from accountant.core.corrections import reverse  # builds on the steps here
+            from accountant.core.ledger.reversals import reverse  # builds on the steps here
 
             return reverse(self, job, body)
         if kind is EntryKind.RESERVE:

@@ -6,9 +6,9 @@ Every account adds exact integers, so the number follows by division: no job is 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from accountant.core.admission import FilterAccount, Policy
-from accountant.core.caps import ANALYST, Usage, counted, limits
-from accountant.core.currencies import NOTHING, Accounts, Demand, beyond_dp
+from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, beyond_dp
+from accountant.core.ledger.admission import FilterAccount, Policy
+from accountant.core.ledger.caps import ANALYST, Usage, counted, limits
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Amount
 from accountant.core.privacy.secrets import SecretKind

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from accountant.core import commitments
-from accountant.core.encoding import canonical
 from accountant.core.errors import VerificationFailed
+from accountant.core.ledger import commitments
+from accountant.core.ledger.canonical_json import canonical
 
 __all__ = ["GENESIS", "VERSION", "Entry", "EntryKind", "canonical", "digest", "opened", "read_entry"]
 

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from accountant.core.books import costs_json, read_costs, read_event, read_reservation, settled
-from accountant.core.chain import EntryKind
-from accountant.core.corrections import charge_of, corrected
-from accountant.core.currencies import Accounts, Settlement, entry_part, read_demand
 from accountant.core.errors import ExchequerError
+from accountant.core.ledger.accounts import Accounts, Settlement, entry_part, read_demand
+from accountant.core.ledger.books import costs_json, read_costs, read_event, read_reservation, settled
+from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.reversals import charge_of, corrected
+from accountant.core.ledger.verifier import recomputed
 from accountant.core.privacy.events import from_json, releases
 from accountant.core.privacy.filters import Amount, Kind, granted
 from accountant.core.privacy.secrets import SecretKind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
-from accountant.core.verifier import recomputed
 
 Body = Mapping[str, Any]
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from accountant.core.books import Books, Reservation, failing, read_costs, read_reservation
-from accountant.core.chain import EntryKind
 from accountant.core.errors import VerificationFailed
+from accountant.core.ledger.books import Books, Reservation, failing, read_costs, read_reservation
+from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.filters import Kind
 
 

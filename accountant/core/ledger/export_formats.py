@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from accountant.core.books import Books
-from accountant.core.chain import FIELDS, canonical, opened, published
-from accountant.core.checkpoints import Checkpoint, read_checkpoint
-from accountant.core.commitments import is_hidden
 from accountant.core.errors import VerificationFailed
-from accountant.core.verifier import (
+from accountant.core.ledger.books import Books
+from accountant.core.ledger.checkpoints import Checkpoint, read_checkpoint
+from accountant.core.ledger.commitments import is_hidden
+from accountant.core.ledger.hash_chain import FIELDS, canonical, opened, published
+from accountant.core.ledger.verifier import (
     Verified,
     Verifier,
     agree,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from accountant.core.books import Books, allow_body
-from accountant.core.currencies import (
+from accountant.core.errors import Conflict, invalid
+from accountant.core.ledger.accounts import (
     SecretAccount,
     Settlement,
     allow_ex_post,
@@ -18,7 +18,7 @@ from accountant.core.currencies import (
     new_secret_account,
     secret_json,
 )
-from accountant.core.errors import Conflict, invalid
+from accountant.core.ledger.books import Books, allow_body
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.filters import Kind, granted
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
