@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, Table, select, update
 
 from accountant import requests, settings, tables, usage
 from accountant.core.errors import ExchequerError
-from accountant.core.ledger import books
+from accountant.core.ledger import entry_bodies
 from accountant.core.ledger.accounts import Accounts, decide_job, entry_part
 from accountant.core.ledger.admission import Admitted, NeedsApproval, Policy, Refused
 from accountant.core.ledger.caps import Usage
@@ -157,7 +157,7 @@ def _reserve(
     source: Mapping[str, Any],
     approval: Mapping[str, Any] | None,
 ) -> None:
-    body = books.reserve_body(
+    body = entry_bodies.reserve_body(
         locked.accounts.dp,
         job.mechanism,
         job.parameters,

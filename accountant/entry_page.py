@@ -14,10 +14,12 @@ from accountant import tables
 from accountant.auditing import require_overseer
 from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.core.errors import ExchequerError, NotFound, VerificationFailed
-from accountant.core.ledger.books import Books, read_reservation
+from accountant.core.ledger import reversals
+from accountant.core.ledger.books import Books
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import GENESIS, EntryKind, canonical, digest, opened, published
 from accountant.core.ledger.repricing import Figure, reprice
+from accountant.core.ledger.reservations import read_reservation
 from accountant.posting import read_books
 from accountant.requests import Actor
 
@@ -174,7 +176,7 @@ def replay(connection: Connection, dataset_id: UUID, books: Books, after: int, u
         document = opened(read_document(row.document))
         held = None if row.reserve is None else read_reservation(read_document(row.reserve)["body"])
         try:
-            books = books.apply(EntryKind(row.kind), document["job"], document["body"], held)
+            books = reversals.apply(books, EntryKind(row.kind), document["job"], document["body"], held)
         except VerificationFailed as error:
             raise VerificationFailed(str(error), row.seq) from None
     return books

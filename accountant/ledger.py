@@ -25,7 +25,7 @@ from accountant.core.errors import (
     VerificationFailed,
     invalid,
 )
-from accountant.core.ledger import books, lineage
+from accountant.core.ledger import entry_bodies, lineage, reservations
 from accountant.core.ledger.admission import Policy, Refused
 from accountant.core.ledger.allowances import Allowance, SecretDeclaration, allowance_body, raises
 from accountant.core.ledger.hash_chain import EntryKind
@@ -403,13 +403,13 @@ def _commit(
     ex_post: int | None = None,
 ) -> None:
     """Append the COMMIT of a job's reservation; `realized` None: all of it."""
-    held = books.read_reservation(locked.reservation(job.id))
+    held = reservations.read_reservation(locked.reservation(job.id))
     released = () if output is None else output.artifacts
     if released and held.others.ex_post:
         raise NotPermitted("an ex-post output is published whole: nothing of it may be an artifact")
     event = held.event if realized is None else realized
-    others = books.settled_part(locked.accounts, held, event, ex_post)
-    body = books.commit_body(
+    others = entry_bodies.settled_part(locked.accounts, held, event, ex_post)
+    body = entry_bodies.commit_body(
         locked.accounts.dp,
         event,
         outcome,

@@ -18,18 +18,14 @@ from sqlalchemy import JSON, Connection, Row, Select, Table, bindparam, func, se
 
 from accountant import tables, usage
 from accountant.core.errors import NotFound
-from accountant.core.ledger.accounts import (
-    Accounts,
-    ExPostAccount,
-    History,
-    SecretAccount,
-    Settlement,
-    secret_json,
-)
+from accountant.core.ledger import reversals
+from accountant.core.ledger.accounts import Accounts, ExPostAccount, SecretAccount, Settlement, secret_json
 from accountant.core.ledger.admission import Account, FilterAccount
-from accountant.core.ledger.books import Books, Reservation, read_reservation
+from accountant.core.ledger.books import Books
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import Entry, EntryKind, canonical, digest
+from accountant.core.ledger.reservations import Reservation, read_reservation
+from accountant.core.ledger.statements import History
 from accountant.core.privacy.filters import Amount, Filter, Kind
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
 
@@ -93,7 +89,7 @@ class LockedAccount:
         """Apply the next entry, to be written by `write`. Where it can't stand, nothing has changed."""
         job = None if job_id is None else str(job_id)
         entry = Entry(self.dataset, self.seq + 1, kind, self.now, actor, job, body, self.head)
-        self.books = self.books.apply(kind, job, body, self._held(kind, job_id))
+        self.books = reversals.apply(self.books, kind, job, body, self._held(kind, job_id))
         document = entry.document()
         recorded = digest(document)
         self._posted.append(

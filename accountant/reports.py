@@ -20,13 +20,16 @@ from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.checkpoints import listed as stored_checkpoints
 from accountant.core import mechanisms
 from accountant.core.errors import ExchequerError, NotFound, NotPermitted, VerificationFailed, invalid
-from accountant.core.ledger.accounts import Accounts, decide_job, demand, statements, with_largest
+from accountant.core.ledger.accounts import Accounts, decide_job, demand, with_largest
 from accountant.core.ledger.admission import Policy, Refused
-from accountant.core.ledger.books import Books, costs_json, read_costs, read_reservation, settled
+from accountant.core.ledger.books import Books
 from accountant.core.ledger.caps import ANALYST, NO_USAGE, beyond_caps, limits
 from accountant.core.ledger.checkpoints import read_checkpoint
+from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.export_formats import Verified, Verifier, read_document, summary
 from accountant.core.ledger.hash_chain import opened
+from accountant.core.ledger.reservations import read_costs, read_reservation, settled
+from accountant.core.ledger.statements import statements
 from accountant.core.mechanisms.base import quote
 from accountant.core.mechanisms.fitting import Fitted, fit
 from accountant.core.privacy.composition import epsilon_alone

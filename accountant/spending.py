@@ -25,8 +25,8 @@ from accountant.artifacts import OVERSEERS
 from accountant.core.errors import NotFound
 from accountant.core.ledger.accounts import Settlement
 from accountant.core.ledger.admission import UNIT_NAMES
-from accountant.core.ledger.books import read_reservation
 from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.reservations import read_reservation
 from accountant.core.ledger.reversals import Charge, charge_of
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Kind

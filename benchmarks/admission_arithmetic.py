@@ -23,7 +23,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from accountant.core.ledger.admission import Account, FilterAccount
-from accountant.core.ledger.books import move
+from accountant.core.ledger.reservations import move
 from accountant.core.privacy.events import Gaussian
 from accountant.core.privacy.filters import granted, portfolio
 

@@ -33,9 +33,10 @@ from accountant import (
     tables,
 )
 from accountant.core.ledger.admission import Policy
-from accountant.core.ledger.books import Reservation, commit_body, read_reservation
 from accountant.core.ledger.caps import counted
+from accountant.core.ledger.entry_bodies import commit_body
 from accountant.core.ledger.hash_chain import EntryKind, opened
+from accountant.core.ledger.reservations import Reservation, read_reservation
 from accountant.ledger import Actor, Allowance, JobRequest
 from accountant.posting import LockedAccount
 from accountant.settings import Settings

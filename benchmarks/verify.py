@@ -29,7 +29,7 @@ from accountant.core import mechanisms
 from accountant.core.files import parquet
 from accountant.core.ledger import export_formats
 from accountant.core.ledger.accounts import demand
-from accountant.core.ledger.books import allow_body, commit_body, reserve_body
+from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical, digest, published
 from accountant.core.ledger.replay import Replay
 from accountant.core.privacy.price import Terms

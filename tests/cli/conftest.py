@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from accountant import settings
 from accountant.core import mechanisms
-from accountant.core.ledger import books as core_books
+from accountant.core.ledger import entry_bodies
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.price import Terms
 from web.cli import app
@@ -49,7 +49,7 @@ def exchequer() -> Run:
 def ledger() -> Ledger:
     """Allowed, one job settled, one job reserved."""
     made = Ledger()
-    made.append(EntryKind.ALLOW, None, core_books.allow_body(None, "10", "0.000001", "a first allowance"))
+    made.append(EntryKind.ALLOW, None, entry_bodies.allow_body(None, "10", "0.000001", "a first allowance"))
     mechanism, terms = mechanisms.get("private-prediction"), Terms()
     parameters = mechanism.parse({"tokens_per_batch": 64, "batches_per_label": 1}, terms)
     event = mechanism.price(parameters, terms).dp
@@ -57,13 +57,15 @@ def ledger() -> Ledger:
     for job in ("first", "second"):
         assert made.books.account is not None
         raw = parameters.model_dump(mode="json")
-        body = core_books.reserve_body(
+        body = entry_bodies.reserve_body(
             made.books.account, mechanism.id, raw, terms, event, model=None, approval=None
         )
         made.append(EntryKind.RESERVE, job, body)
     assert made.books.account is not None
     made.append(
-        EntryKind.COMMIT, "first", core_books.commit_body(made.books.account, event, "succeeded", 1, "0" * 64)
+        EntryKind.COMMIT,
+        "first",
+        entry_bodies.commit_body(made.books.account, event, "succeeded", 1, "0" * 64),
     )
     return made
 

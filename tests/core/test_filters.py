@@ -15,7 +15,7 @@ from scipy.stats import laplace, norm
 
 from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.admission import Account, FilterAccount
-from accountant.core.ledger.books import move, settled
+from accountant.core.ledger.reservations import move, settled
 from accountant.core.privacy.composition import gaussian_mu
 from accountant.core.privacy.events import (
     Composed,

@@ -10,7 +10,7 @@ import pytest
 from accountant.core import mechanisms
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.accounts import Demand, entry_part, new_secret_account
-from accountant.core.ledger.books import allow_body, commit_body, reserve_body
+from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, read_time
 from accountant.core.ledger.lineage import of_artifacts, of_version
 from accountant.core.ledger.verifier import Verifier

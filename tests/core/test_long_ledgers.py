@@ -7,9 +7,11 @@ import pytest
 
 from accountant.core import mechanisms
 from accountant.core.errors import VerificationFailed
-from accountant.core.ledger.books import Books, allow_body, commit_body, read_reservation, reserve_body
+from accountant.core.ledger.books import Books
+from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.replay import Replay
+from accountant.core.ledger.reservations import read_reservation
 from accountant.core.privacy.price import Terms
 
 TERMS = Terms()

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from accountant.balances import account_view
 from accountant.core.ledger.accounts import Accounts, Demand, ExPostAccount, decide_job
 from accountant.core.ledger.admission import Account, FilterAccount, Policy, Refused
-from accountant.core.ledger.books import Books, move
+from accountant.core.ledger.books import Books
 from accountant.core.ledger.capacity import binding
 from accountant.core.ledger.caps import Usage, counted
+from accountant.core.ledger.reservations import move
 from accountant.core.privacy.events import FREE, Composed, EpsilonDelta, Gaussian, Laplace, SelfComposed
 from accountant.core.privacy.filters import Amount, Kind, portfolio
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal

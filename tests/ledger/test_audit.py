@@ -16,11 +16,11 @@ from accountant.core import mechanisms
 from accountant.core.errors import Conflict, VerificationFailed
 from accountant.core.files import parquet
 from accountant.core.ledger.accounts import Settlement
-from accountant.core.ledger.books import read_event
 from accountant.core.ledger.checkpoints import key_id, public_key, read_checkpoint, read_keys
 from accountant.core.ledger.commitments import TEXTS
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import GENESIS, canonical, digest, opened
+from accountant.core.ledger.reservations import read_event
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_json
 from accountant.core.privacy.price import Terms
 from accountant.ledger import Allowance

@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 
 from accountant import registry, reports, tables
 from accountant.core import mechanisms
-from accountant.core.ledger.books import allow_body, commit_body, reserve_body
+from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical
 from accountant.core.ledger.replay import Replay
 from accountant.core.privacy.price import Terms

@@ -18,7 +18,8 @@ from accountant.core.ledger.accounts import (
     new_secret_account,
     secret_json,
 )
-from accountant.core.ledger.books import Books, allow_body
+from accountant.core.ledger.books import Books
+from accountant.core.ledger.entry_bodies import allow_body
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.filters import Kind, granted
 from accountant.core.privacy.secrets import SecretKind, SecretTerms

@@ -1,26 +1,22 @@
-"""What entries do to an account: the one meaning of ALLOW, RESERVE, COMMIT and VOID (REVERSAL: corrections).
+"""What entries do to an account: the one meaning of ALLOW, RESERVE, COMMIT and VOID (REVERSAL: reversals).
 
 Pure. The ledger applies an entry here before it writes it, and `exchequer verify` replays an export
 through the same steps, so a balance can only be what the entries say.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal
 
-from accountant.core.errors import ExchequerError, VerificationFailed, invalid
+from accountant.core.errors import ExchequerError, VerificationFailed
 from accountant.core.ledger.accounts import (
     NO_EX_POST,
-    NO_HISTORY,
-    NOTHING,
     Accounts,
     Demand,
     ExPostAccount,
-    History,
     SecretAccount,
     Settlement,
     allow_ex_post,
@@ -28,218 +24,29 @@ from accountant.core.ledger.accounts import (
     beyond_dp,
     entry_part,
     read_demand,
-    secret_json,
 )
 from accountant.core.ledger.admission import Account, FilterAccount
 from accountant.core.ledger.commitments import is_hidden
+from accountant.core.ledger.entry_bodies import amount_json, costs_json
 from accountant.core.ledger.hash_chain import EntryKind
-from accountant.core.privacy.events import Event, from_json, releases, to_json
-from accountant.core.privacy.filters import Amount, Costs, Filter, Kind, granted, portfolio, price_on
-from accountant.core.privacy.price import Terms
+from accountant.core.ledger.reservations import (
+    SHAPES,
+    UNFINISHED,
+    Reservation,
+    move,
+    read_event,
+    read_reservation,
+    settled,
+)
+from accountant.core.ledger.statements import NO_HISTORY, History
+from accountant.core.privacy.events import Event, releases
+from accountant.core.privacy.filters import Costs, Filter, Kind, granted, price_on
 from accountant.core.privacy.secrets import SecretKind
-from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 
 # --- bodies -------------------------------------------------------------------------------------
 
 
-def allow_body(
-    account: Account | None,
-    epsilon: object,
-    delta: object,
-    reason: str,
-    *,
-    shares: Mapping[Kind, Fraction] | None = None,
-    order: Fraction | None = None,
-    ex_post: Mapping[str, Any] | None = None,
-    secret: SecretAccount | None = None,
-) -> dict[str, Any]:
-    """The body of an ALLOW that sets the allowance to (`epsilon`, `delta`).
-
-    The first allowance fixes orders and shares; later ones keep them. `epsilon` None leaves the `dp`
-    account as it is. `ex_post` is what currencies.ex_post_json gives, `secret` the account wanted.
-    """
-    others: dict[str, Any] = {} if ex_post is None else {"ex_post": dict(ex_post)}
-    if secret is not None:
-        others["secret"] = secret_json(secret)
-    if epsilon is None:
-        return {"reason": reason, **others}
-    if account is not None and (shares is not None or order is not None):
-        raise invalid("shares", "orders and shares are fixed at creation", "nothing")
-    eps, dlt = granted(epsilon, delta)
-    if account is None and eps == 0:
-        raise invalid("epsilon", "the first allowance is 0: it fixes the filters", "more than 0")
-    if account is None:
-        filters = portfolio(eps, dlt, shares, order)
-    else:
-        filters = tuple(e.filter for e in account.filters)
-    return {
-        **others,
-        "epsilon": to_decimal(eps, EPSILON_UNITS),
-        "delta": to_decimal(dlt, DELTA_UNITS),
-        "reason": reason,
-        "filters": [_filter_json(each, each.limit(eps, dlt)) for each in filters],
-    }
-
-
-def reserve_body(
-    account: Account | None,
-    mechanism: str,
-    parameters: Mapping[str, Any],
-    terms: Terms,
-    event: Event,
-    *,
-    model: Mapping[str, Any] | None,
-    approval: Mapping[str, Any] | None,
-    others: Mapping[str, Any] | None = None,
-    source: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The body of a RESERVE. `approval` says who approved it and why; None: the policy did.
-
-    `others` is what currencies.entry_part gives for the job: its ex-post and secret parts. `source` is
-    what it reads (core.lineage): a version of the data, or an earlier job's artifacts.
-    """
-    return {
-        **({} if others is None else others),
-        **({} if source is None else {"source": dict(source)}),
-        "mechanism": mechanism,
-        "parameters": dict(parameters),
-        "terms": terms.to_json(),
-        "model": None if model is None else dict(model),
-        "event": to_json(event),
-        "costs": {} if account is None else costs_json(account.costs(event)),
-        "approval": None if approval is None else dict(approval),
-    }
-
-
-def commit_body(
-    account: Account | None,
-    event: Event,
-    outcome: str,
-    attempt: int,
-    output: str | None,
-    *,
-    others: Mapping[str, Any] | None = None,
-    artifacts: Sequence[Mapping[str, str]] = (),
-    read: bool = True,
-) -> dict[str, Any]:
-    """The body of a COMMIT: what was really spent. `output` is the SHA-256 of what was published.
-
-    `others`: the ex-post and secret parts as realized (currencies.entry_part). `artifacts`: name, kind and
-    SHA-256 of each that is published with it. `read`: whether private data was read under the reservation,
-    which decides whether a correction may lower the charge.
-    """
-    return {
-        **({} if others is None else others),
-        **({"artifacts": [dict(each) for each in artifacts]} if artifacts else {}),
-        "event": to_json(event),
-        "costs": {} if account is None else costs_json(account.costs(event)),
-        "outcome": outcome,
-        "attempt": attempt,
-        "output_sha256": output,
-        "read": read,
-    }
-
-
-def settled_part(
-    accounts: Accounts, held: "Reservation", realized: Event, ex_post: int | None = None
-) -> dict[str, Any]:
-    """The ex-post and secret parts of the COMMIT of a reservation that realized this event.
-
-    A planned cap stands as it was reserved, whatever it really cost: the real figure depends on the data
-    and never enters the entry. `ex_post`, in units, counts where the dataset settles what was realized.
-    """
-    part: dict[str, Any] = {}
-    asked = held.others
-    if asked.ex_post:
-        settles = accounts.ex_post.settlement is Settlement.REALIZED and ex_post is not None
-        part["ex_post"] = {"cap": str(ex_post if settles else asked.ex_post)}
-    account = accounts.secret
-    if account is not None and (asked.secret is not None or releases(held.event)):
-        cost: int | None = held.secret_cost
-        if account.kind is SecretKind.MANY:
-            cost = account.cost(realized, asked.secret)
-        assert cost is not None  # what covers the reservation covers a part of it
-        release = None if asked.secret is None else asked.secret.to_json()
-        part["secret"] = {"release": release, "cost": str(cost)}
-    return part
-
-
-def _filter_json(each: Filter, limit: Amount) -> dict[str, Any]:
-    stored: dict[str, Any] = {
-        "kind": str(each.kind),
-        "share": str(each.share),
-        "order": None if each.order is None else str(each.order),
-        "limit": _amount_json(limit),
-    }
-    if each.step_delta:
-        stored["step_delta"] = str(each.step_delta)
-    return stored
-
-
-def _amount_json(amount: Amount) -> dict[str, str]:
-    return {"main": str(amount.main), "delta": str(amount.delta)}
-
-
-def costs_json(costs: Costs) -> dict[str, Any]:
-    """Costs as they stand in an entry: integers in text, null where a filter can't price the event."""
-    return {str(kind): None if cost is None else _amount_json(cost) for kind, cost in costs.items()}
-
-
-def read_costs(value: Mapping[str, Any]) -> Costs:
-    """The inverse of `costs_json`."""
-    return {
-        Kind(kind): None if cost is None else Amount(int(cost["main"]), int(cost["delta"]))
-        for kind, cost in value.items()
-    }
-
-
 # --- replay -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Reservation:
-    """A live reservation: what it covers and what is set aside on each filter and account."""
-
-    event: Event
-    costs: Costs
-    others: Demand = NOTHING
-    secret_cost: int = 0
-
-
-#: Outcomes of a COMMIT that leave the whole reservation charged.
-UNFINISHED = ("failed", "cancelled")
-
-#: Shapes of jobs whose events, costs and prices are kept, so that a ledger of a million jobs of few
-#: shapes computes few prices and shares what its live reservations hold.
-SHAPES = 4096
-
-
-def read_reservation(body: Mapping[str, Any]) -> Reservation:
-    """What the body of a RESERVE set aside."""
-    return _reservation(as_text({k: body[k] for k in ("event", "costs", "ex_post", "secret") if k in body}))
-
-
-@lru_cache(maxsize=SHAPES)
-def _reservation(text: str) -> Reservation:
-    body = json.loads(text)
-    event = read_event(body["event"])
-    secret_cost = int(body["secret"]["cost"]) if "secret" in body else 0
-    return Reservation(event, read_costs(body["costs"]), read_demand(event, body), secret_cost)
-
-
-def read_event(value: object) -> Event:
-    """The event in an entry; equal ones are one object."""
-    return _event(as_text(value))
-
-
-@lru_cache(maxsize=SHAPES)
-def _event(text: str) -> Event:
-    return from_json(json.loads(text))
-
-
-def as_text(value: object) -> str:
-    """Equal texts mean equal values: the key under which a shape is kept."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 @lru_cache(maxsize=SHAPES)
@@ -279,12 +86,15 @@ class Books:
     ) -> "Books":
         """The books after one more entry; `held` is the live reservation that a COMMIT or VOID resolves.
 
-        Raises VerificationFailed where the entry can't stand.
+        Raises VerificationFailed where the entry can't stand. A REVERSAL is `reversals.apply`'s.
         """
         with failing():
-            after = self._applied(kind, job, body, held)
-        covered = after.overdrawn and not after.accounts.overdrawn
-        return replace(after, overdrawn=False) if covered else after
+            return self._applied(kind, job, body, held).covered()
+
+    def covered(self) -> "Books":
+        """The same books, no longer overdrawn once every account is within its allowance."""
+        covered = self.overdrawn and not self.accounts.overdrawn
+        return replace(self, overdrawn=False) if covered else self
 
     def _applied(
         self, kind: EntryKind, job: str | None, body: Mapping[str, Any], held: Reservation | None
@@ -294,9 +104,7 @@ class Books:
         if job is None:
             raise VerificationFailed("it names no reservation")
         if kind is EntryKind.REVERSAL:
-            from accountant.core.ledger.reversals import reverse  # builds on the steps here
-
-            return reverse(self, job, body)
+            raise VerificationFailed("a correction is applied by reversals.apply")
         if kind is EntryKind.RESERVE:
             return self._reserve(body, read_reservation(body) if held is None else held)
         if held is None:
@@ -494,41 +302,6 @@ def _check_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Cos
     return costs
 
 
-def settled(reserved: Costs, realized: Costs) -> Costs:
-    """What a COMMIT moves to spent. A filter that could not price the reservation stays closed.
-
-    An (epsilon, delta) price covers the whole job and none of its prefixes: where one was reserved
-    (delta above 0), nothing of it returns.
-    """
-    return {kind: cost if cost is None or cost.delta else realized[kind] for kind, cost in reserved.items()}
-
-
-def move(
-    account: Account, costs: Costs, *, reserved: int = 0, spent: int = 0, keep_closed: bool = False
-) -> Account:
-    """Move `costs` into (1) or out of (-1) the reserved or spent balances.
-
-    A cost of None closes its filter when it is reserved; only that reservation's VOID reopens it.
-    """
-    moved = []
-    for each in account.filters:
-        cost = costs[each.filter.kind]
-        if cost is None:
-            closed = each.closed + (0 if keep_closed else reserved)
-            moved.append(replace(each, closed=closed))
-            continue
-        moved.append(
-            replace(
-                each,
-                reserved=Amount(
-                    each.reserved.main + reserved * cost.main, each.reserved.delta + reserved * cost.delta
-                ),
-                spent=Amount(each.spent.main + spent * cost.main, each.spent.delta + spent * cost.delta),
-            )
-        )
-    return replace(account, filters=tuple(moved))
-
-
 def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
     """The account after an ALLOW: new limits, old balances. The first one sets up the filters."""
     epsilon, delta = granted(body["epsilon"], body["delta"])
@@ -540,7 +313,7 @@ def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
     if account is not None and tuple(each.filter for each in account.filters) != filters:
         raise VerificationFailed("it changes orders or shares")
     limits = [each.limit(epsilon, delta) for each in filters]
-    if [_amount_json(limit) for limit in limits] != [value["limit"] for value in body["filters"]]:
+    if [amount_json(limit) for limit in limits] != [value["limit"] for value in body["filters"]]:
         raise VerificationFailed("its limits are not those of its allowance")
     if account is None:
         return Account(epsilon, delta, tuple(map(FilterAccount, filters, limits)))

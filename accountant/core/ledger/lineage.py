@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from accountant.core.errors import VerificationFailed
-from accountant.core.ledger.books import read_event
 from accountant.core.ledger.hash_chain import Entry, EntryKind
+from accountant.core.ledger.reservations import read_event
 from accountant.core.privacy.events import releases
 
 

@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from accountant.core.errors import VerificationFailed
-from accountant.core.ledger.books import Books, Reservation, failing, read_costs, read_reservation
+from accountant.core.ledger import reversals
+from accountant.core.ledger.books import Books, failing
 from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.reservations import Reservation, read_costs, read_reservation
 from accountant.core.privacy.filters import Kind
 
 
@@ -69,7 +71,7 @@ class Replay:
     def _reverse(self, job: str, key: bytes | str, body: Mapping[str, Any]) -> None:
         if key not in self._jobs or self._jobs[key] is not None:
             raise VerificationFailed("it corrects a job that is not settled")
-        self._books = self._books.apply(EntryKind.REVERSAL, job, body)
+        self._books = reversals.apply(self._books, EntryKind.REVERSAL, job, body)
         self._reopen(key)
         for shut in (each for each, cost in read_costs(body["costs"]).items() if cost is None):
             self._closers[shut][key] = None

@@ -16,9 +16,11 @@ from typing import Any
 from accountant.core.errors import ExchequerError, VerificationFailed, invalid
 from accountant.core.ledger.accounts import Accounts, read_demand
 from accountant.core.ledger.admission import Account
-from accountant.core.ledger.books import Books, costs_json, move, read_costs, read_reservation, settled
+from accountant.core.ledger.books import Books
 from accountant.core.ledger.commitments import is_hidden
+from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.hash_chain import EntryKind, digest, opened
+from accountant.core.ledger.reservations import Reservation, move, read_costs, read_reservation, settled
 from accountant.core.privacy.events import FREE, Event, from_json, releases, to_json
 from accountant.core.privacy.filters import ZERO, Amount, Costs
 
@@ -176,6 +178,20 @@ def reversal_body(
 
 
 # --- replay -------------------------------------------------------------------------------------
+
+
+def apply(
+    books: Books, kind: EntryKind, job: str | None, body: Document, held: Reservation | None = None
+) -> Books:
+    """The books after one more entry of any kind; `held` as for `Books.apply`.
+
+    Raises VerificationFailed where the entry can't stand.
+    """
+    if kind is not EntryKind.REVERSAL:
+        return books.apply(kind, job, body, held)
+    if job is None:
+        raise VerificationFailed("it names no reservation")
+    return reverse(books, job, body).covered()
 
 
 def reverse(books: Books, job: str | None, body: Document) -> Books:

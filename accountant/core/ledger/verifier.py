@@ -13,12 +13,13 @@ from typing import Any
 from accountant.core import mechanisms
 from accountant.core.errors import ExchequerError, VerificationFailed
 from accountant.core.ledger.accounts import NO_EX_POST, Demand, Settlement, demand, read_demand
-from accountant.core.ledger.books import SHAPES, Books, as_text, failing
+from accountant.core.ledger.books import Books, failing
 from accountant.core.ledger.checkpoints import Checkpoint
 from accountant.core.ledger.commitments import hidden_count, is_hidden
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, digest, read_entry
 from accountant.core.ledger.lineage import Lineage
 from accountant.core.ledger.replay import Replay
+from accountant.core.ledger.reservations import SHAPES, as_text
 from accountant.core.ledger.reversals import quoted
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.events import to_json
