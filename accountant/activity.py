@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, insert, select
 
 from accountant import paging
-from accountant.requests import Actor
 from accountant.tables import activity
+from accountant.transactions.job_requests import Actor
 
 READERS = ("auditor", "administrator")
 #: Who acts where nobody is signed in: the owner of the machine, at its command line.

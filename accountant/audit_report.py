@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, func, select
 from accountant import auditing, journal, reports, spending, tables
 from accountant.core.ledger.accounts import Settlement
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
-from accountant.requests import Actor
+from accountant.transactions.job_requests import Actor
 
 #: How many of a list are shown, and up to how many entries the whole ledger is verified for a report.
 NEWEST = 50

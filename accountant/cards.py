@@ -7,7 +7,6 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, select
 
 from accountant import reports, tables
-from accountant.artifacts import of_job
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict
 from accountant.core.ledger import data_card
@@ -16,7 +15,8 @@ from accountant.core.ledger.hash_chain import opened
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import from_json, releases
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
-from accountant.requests import Actor
+from accountant.transactions.artifacts import of_job
+from accountant.transactions.job_requests import Actor
 
 
 def card(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:

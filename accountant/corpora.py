@@ -14,12 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Engine, Row, Select, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accountant import activity, idempotency, paging, tables
+from accountant import activity, paging, tables
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound
 from accountant.core.template import slots
-from accountant.idempotency import Once
-from accountant.ledger import Actor
 from accountant.registry import NAME
+from accountant.transactions import idempotency
+from accountant.transactions.idempotency import Once
+from accountant.transactions.settlement import Actor
 
 
 class CorpusSpec(BaseModel):

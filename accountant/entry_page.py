@@ -20,8 +20,8 @@ from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import GENESIS, EntryKind, canonical, digest, opened, published
 from accountant.core.ledger.repricing import Figure, reprice
 from accountant.core.ledger.reservations import read_reservation
-from accountant.posting import read_books
-from accountant.requests import Actor
+from accountant.transactions.job_requests import Actor
+from accountant.transactions.locked_account import read_books
 
 #: More entries than this are not replayed for a page; ledgers older than the kept standings may have them.
 LONGEST = 2048

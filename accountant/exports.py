@@ -6,12 +6,13 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, func, select
 
-from accountant import checkpoints, tables
+from accountant import tables
 from accountant.core.errors import Conflict
 from accountant.core.files import parquet
 from accountant.core.ledger import export_formats
 from accountant.core.ledger.export_formats import read_document, summary
-from accountant.posting import read_books
+from accountant.transactions import signing
+from accountant.transactions.locked_account import read_books
 
 FORMATS = ("jsonl", "csv", "parquet")
 
@@ -86,7 +87,7 @@ def live_reservations(connection: Connection, dataset_id: UUID) -> int:
 
 
 def _signed(engine: Engine, row: Row[Any], balances: dict[str, Any], seed: bytes) -> dict[str, Any]:
-    return checkpoints.make(engine, row.dataset_id, row.name, row.chain_seq, row.chain_head, balances, seed)
+    return signing.make(engine, row.dataset_id, row.name, row.chain_seq, row.chain_head, balances, seed)
 
 
 def entries(connection: Connection, dataset_id: UUID) -> Iterator[tuple[str, str]]:

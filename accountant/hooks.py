@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select, true, update
 
 from accountant import activity, paging, tables
-from accountant.artifacts import OVERSEERS
 from accountant.core import webhook_rules
 from accountant.core.errors import Conflict, NotFound, invalid
 from accountant.core.webhook_rules import Network
-from accountant.requests import Actor
+from accountant.transactions.artifacts import OVERSEERS
+from accountant.transactions.job_requests import Actor
 
 hooks, deliveries, users = tables.hooks, tables.hook_deliveries, tables.users
 

@@ -10,17 +10,18 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, func, select
 
-from accountant import offers, paging, reports, requests, tables
-from accountant.artifacts import OVERSEERS
+from accountant import paging, reports, tables
 from accountant.core.errors import ExchequerError
 from accountant.core.ledger.accounts import Accounts, decide_job
 from accountant.core.ledger.admission import Policy, Refused
 from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
 from accountant.effects import effect, refusal_shown
-from accountant.ledger import Actor
 from accountant.listings import WantedJobs
-from accountant.posting import read_books
-from accountant.requests import Candidate, JobRequest
+from accountant.transactions import job_requests, offers
+from accountant.transactions.artifacts import OVERSEERS
+from accountant.transactions.job_requests import Candidate, JobRequest
+from accountant.transactions.locked_account import read_books
+from accountant.transactions.settlement import Actor
 
 WAITING = "awaiting_approval"
 
@@ -80,9 +81,9 @@ def price_offer(
     accounts = read_books(row).accounts
     parameters = offers.changed(job["parameters"], changes)
     request = JobRequest(job["dataset"], job["mechanism"], None, parameters)
-    priced = requests.priced(request, requests.terms_of(row, accounts))
+    priced = job_requests.priced(request, job_requests.terms_of(row, accounts))
     facts = {name: priced.columns[name] for name in ("parameters", "terms", "epsilon_alone", "breakdown")}
-    asked = requests.candidate_of(SimpleNamespace(**{name: job[name] for name in _PRICED}))  # type: ignore[arg-type]
+    asked = job_requests.candidate_of(SimpleNamespace(**{name: job[name] for name in _PRICED}))  # type: ignore[arg-type]
     return {
         **facts,
         "delta": facts["terms"]["delta"],
@@ -127,7 +128,7 @@ def _effect(
     accounts, policy = read_books(row).accounts, Policy.model_validate(row.policy)
     facts = {name: item[name] for name in _PRICED}
     try:
-        candidate = requests.candidate_of(SimpleNamespace(**facts))  # type: ignore[arg-type]
+        candidate = job_requests.candidate_of(SimpleNamespace(**facts))  # type: ignore[arg-type]
         used = Usage(
             usage.get((row.id, ANALYST, item["analyst"]), 0),
             usage.get((row.id, PROJECT, item["project"] or ""), 0),
@@ -145,4 +146,4 @@ def _refusal(job: Candidate, accounts: Accounts, policy: Policy, used: Usage) ->
     decision = decide_job(accounts, job.asked, job.epsilon_alone, policy, True, used)
     if not isinstance(decision, Refused):
         return None
-    return requests.with_largest(decision, job, accounts, policy, used).to_json()
+    return job_requests.with_largest(decision, job, accounts, policy, used).to_json()

@@ -38,7 +38,7 @@ from accountant import paging, tables
 from accountant.core.errors import NotFound, NotPermitted
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
-from accountant.requests import Actor
+from accountant.transactions.job_requests import Actor
 
 LEDGER_READERS = frozenset({"steward", "auditor"})
 ACCOUNT_READERS = frozenset({"auditor", "administrator"})

@@ -13,11 +13,11 @@ from sqlalchemy import ColumnElement, Engine, Row, Select, Text, cast, func, or_
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from accountant import paging, tables
-from accountant.artifacts import OVERSEERS
 from accountant.balances import account_view
 from accountant.core.ledger.admission import Policy
-from accountant.posting import read_books
-from accountant.requests import Actor
+from accountant.transactions.artifacts import OVERSEERS
+from accountant.transactions.job_requests import Actor
+from accountant.transactions.locked_account import read_books
 
 # --- datasets -----------------------------------------------------------------------------------
 

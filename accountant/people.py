@@ -14,8 +14,8 @@ from sqlalchemy.exc import IntegrityError
 
 from accountant import activity, paging, registry, sessions, sign_ins
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound
-from accountant.requests import Actor
 from accountant.tables import api_tokens, external_accounts, users
+from accountant.transactions.job_requests import Actor
 
 MOST_TOKEN_DAYS = 365
 #: How long a one-time password is worth something.

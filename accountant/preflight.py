@@ -9,12 +9,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, select
 
-from accountant import artifacts, requests, resources, tables
+from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, NotPermitted
 from accountant.core.ledger.admission import Policy
-from accountant.posting import read_books
-from accountant.requests import Actor, JobRequest, Priced
+from accountant.transactions import artifacts, job_requests, public_resources
+from accountant.transactions.job_requests import Actor, JobRequest, Priced
+from accountant.transactions.locked_account import read_books
 
 
 def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldProblem, ...]:
@@ -25,18 +26,18 @@ def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldPr
     with engine.connect() as connection:
         dataset = _dataset(connection, request.dataset)
         policy = Policy.model_validate(dataset.policy)
-        found = [*_told("policy", lambda: requests.check_policy(policy, request, asker.name))]
+        found = [*_told("policy", lambda: job_requests.check_policy(policy, request, asker.name))]
         if not dataset.ready:
             found.append(FieldProblem("dataset", "its data has not been checked yet", "a ready one"))
-        terms = requests.terms_of(dataset, read_books(dataset).accounts)
+        terms = job_requests.terms_of(dataset, read_books(dataset).accounts)
         try:
-            priced = requests.priced(request, terms)
+            priced = job_requests.priced(request, terms)
         except InvalidRequest as error:
             return (*found, *error.problems)
         model = _model(connection, request)
         found += _of_model(request, priced, model)
         model_id = None if model is None else model.id
-        found += _told("policy", lambda: resources.resolve(connection, priced.candidate, policy))
+        found += _told("policy", lambda: public_resources.resolve(connection, priced.candidate, policy))
         found += _told("policy", lambda: artifacts.source(connection, dataset.id, model_id, priced, asker))
     return tuple(found)
 
@@ -82,5 +83,5 @@ def _of_model(request: JobRequest, priced: Priced, model: Row[Any] | None) -> li
         return []
     if model is None or model.state != "ready":
         return [FieldProblem("model", "none that is ready is named", "a registered model")]
-    refused = requests.context_problem(priced.candidate, model.facts, requests.NO_TEMPLATE)
+    refused = job_requests.context_problem(priced.candidate, model.facts, job_requests.NO_TEMPLATE)
     return [] if refused is None else [FieldProblem("model", refused.why)]

@@ -13,15 +13,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accountant import activity, idempotency, sessions, tables
+from accountant import activity, sessions, tables
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound, invalid
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import check_removal
 from accountant.core.ledger.hash_chain import GENESIS
 from accountant.core.privacy.secrets import SecretTerms
 from accountant.core.template import slots
-from accountant.idempotency import Once
-from accountant.ledger import Actor
+from accountant.transactions import idempotency
+from accountant.transactions.idempotency import Once
+from accountant.transactions.settlement import Actor
 
 ROLES = ("steward", "analyst", "auditor", "administrator")
 #: What a token may do, of what its owner may; docs/accounts.md says what each opens.

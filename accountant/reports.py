@@ -14,10 +14,8 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, RowMapping, Select, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
-from accountant import activity, exports, paging, spending, tables, usage
-from accountant.artifacts import OVERSEERS
+from accountant import activity, exports, paging, spending, tables
 from accountant.balances import account_view, ex_post_view, secret_view
-from accountant.checkpoints import listed as stored_checkpoints
 from accountant.core import mechanisms
 from accountant.core.errors import ExchequerError, NotFound, NotPermitted, VerificationFailed, invalid
 from accountant.core.ledger.accounts import Accounts, decide_job, demand, with_largest
@@ -38,10 +36,13 @@ from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.effects import accounts_shown, effect, refusal_shown
-from accountant.ledger import Actor
 from accountant.listings import EVERY_DATASET, EVERY_JOB, Wanted, WantedJobs, conditions, job_conditions
-from accountant.posting import read_books
-from accountant.requests import delta_of, restated, terms_of
+from accountant.transactions import cap_usage
+from accountant.transactions.artifacts import OVERSEERS
+from accountant.transactions.job_requests import delta_of, restated, terms_of
+from accountant.transactions.locked_account import read_books
+from accountant.transactions.settlement import Actor
+from accountant.transactions.signing import listed as stored_checkpoints
 
 #: The key of the last row that was shown: a listing continues after it.
 
@@ -232,7 +233,7 @@ def quote_on(
     """
     with engine.connect() as connection:
         row = _dataset_row(connection, name)
-        used = usage.used(connection, row.id, viewer.id, project) if viewer is not None else NO_USAGE
+        used = cap_usage.used(connection, row.id, viewer.id, project) if viewer is not None else NO_USAGE
     accounts = read_books(row).accounts
     terms = terms_of(row, accounts)
     policy = Policy.model_validate(row.policy)
@@ -613,7 +614,7 @@ def check(engine: Engine, name: str) -> list[str]:
         return [
             *_cache_problems(row, found),
             *_job_problems(connection, row.id, live),
-            *usage.problems(connection, row.id),
+            *cap_usage.problems(connection, row.id),
             *spending.problems(connection, row.id),
         ]
 

@@ -19,10 +19,10 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import paging
 from accountant.activity import READERS
-from accountant.requests import Actor
 from accountant.sessions import Origin
 from accountant.tables import sign_in_limits as limits
 from accountant.tables import sign_ins
+from accountant.transactions.job_requests import Actor
 
 #: Failures in a row for one name: so many are free, then each doubles the wait, up to an hour.
 FREE_FAILURES = 5

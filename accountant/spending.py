@@ -21,7 +21,6 @@ from sqlalchemy import Connection, Engine, Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from accountant import tables
-from accountant.artifacts import OVERSEERS
 from accountant.core.errors import NotFound
 from accountant.core.ledger.accounts import Settlement
 from accountant.core.ledger.admission import UNIT_NAMES
@@ -31,7 +30,8 @@ from accountant.core.ledger.reversals import Charge, charge_of
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, round_allowance, to_decimal
-from accountant.requests import Actor
+from accountant.transactions.artifacts import OVERSEERS
+from accountant.transactions.job_requests import Actor
 
 #: What is summed: an amount per filter, the δ of the basic one, the other two currencies, and jobs.
 MEASURES = (*(str(kind) for kind in Kind), "basic_delta", "ex_post", "secret")

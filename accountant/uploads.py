@@ -30,8 +30,8 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from accountant import activity, paging, tables
 from accountant.core.errors import Conflict, NoRoom, NotFound, TooLarge
 from accountant.core.files.filetypes import Found, Limits, Scanner, check_columns, refused
-from accountant.requests import Actor
 from accountant.settings import Settings
+from accountant.transactions.job_requests import Actor
 
 uploads, versions, corpora = tables.uploads, tables.dataset_versions, tables.corpora
 

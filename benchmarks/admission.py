@@ -34,11 +34,12 @@ import httpx
 import psycopg
 from sqlalchemy import Engine, text
 
-from accountant import ledger, registry, reports
+from accountant import registry, reports
 from accountant.core.ledger.hash_chain import Entry, EntryKind, canonical, digest, opened
 from accountant.database import connect, migrate
-from accountant.ledger import Actor, Allowance, JobRequest
-from accountant.posting import LockedAccount
+from accountant.transactions import settlement
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.settlement import Actor, Allowance, JobRequest
 from web.local import Servers
 
 CLIENTS = (1, 20, 100)
@@ -68,7 +69,7 @@ class Ground:
         return JobRequest(dataset, "private-prediction", self.model, parameters, "benchmark")
 
     def submit(self, dataset: str, number: int) -> UUID:
-        return ledger.submit(self.engine, self.request(dataset, number), self.analyst, str(uuid4()))
+        return settlement.submit(self.engine, self.request(dataset, number), self.analyst, str(uuid4()))
 
 
 def person(engine: Engine, name: str) -> Actor:
@@ -96,9 +97,9 @@ def new_ground(
     for name in names:
         spec = registry.read_dataset({"name": name, "uri": "/x.csv", "public_size": 1000, "policy": policy})
         found_right(engine, registry.add_dataset(engine, spec, steward))
-        ledger.allow(engine, name, Allowance(epsilon, "0.000001", "benchmark"), steward)
+        settlement.allow(engine, name, Allowance(epsilon, "0.000001", "benchmark"), steward)
     ground = Ground(engine, url, servers.owner_url, home, steward, analyst, "model", names)
-    ledger.probed(engine, ground.submit(names[0], 0), {"template_tokens": 20}, None)
+    settlement.probed(engine, ground.submit(names[0], 0), {"template_tokens": 20}, None)
     return ground
 
 

@@ -22,9 +22,10 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import text
 
-from accountant import ledger, reports
+from accountant import reports
 from accountant.database import connect
-from accountant.ledger import Actor, JobRequest
+from accountant.transactions import settlement
+from accountant.transactions.settlement import Actor, JobRequest
 from benchmarks.admission import new_ground, server
 
 CLAIMANTS = 20
@@ -56,12 +57,12 @@ def claim(url: str, datasets: list[str], analyst: Actor, model: str, seconds: fl
             )
             start = time.perf_counter()
             try:
-                job_id = ledger.submit(engine, request, analyst, str(uuid4()))
+                job_id = settlement.submit(engine, request, analyst, str(uuid4()))
                 outcome.taken.append(1e3 * (time.perf_counter() - start))
                 state = reports.job(engine, job_id, analyst)["state"]
                 outcome.answers[state] += 1
                 if state == "queued" and chance.random() < 0.8:
-                    ledger.cancel(engine, job_id, analyst)
+                    settlement.cancel(engine, job_id, analyst)
             except Exception as error:
                 outcome.errors[f"{type(error).__name__}: {str(error)[:80]}"] += 1
 

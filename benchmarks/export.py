@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from accountant import reports
 from accountant.database import connect
-from accountant.ledger import Actor
+from accountant.transactions.settlement import Actor
 from benchmarks.admission import fill, new_ground, server
 from benchmarks.verify import measured
 

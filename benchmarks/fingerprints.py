@@ -18,8 +18,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from accountant import identity, registry
+from accountant import registry
 from accountant.database import connect, migrate
+from accountant.transactions import unit_fingerprints
 from web.local import Servers
 from workers import records
 from workers.fingerprints import fingerprints, proof
@@ -64,7 +65,7 @@ def main() -> None:
             return registry.add_dataset(engine, registry.read_dataset(raw), steward)
 
         def claim(path: Path) -> None:
-            identity.claim(engine, waiting(), proof(KEY), fingerprints(str(path), LAYOUT, KEY))
+            unit_fingerprints.claim(engine, waiting(), proof(KEY), fingerprints(str(path), LAYOUT, KEY))
 
         one, two = Path(folder, "one.csv"), Path(folder, "two.csv")
         made(one, count, "one", "this one is in both")

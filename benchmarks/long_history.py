@@ -19,27 +19,16 @@ from uuid import UUID
 
 from sqlalchemy import Engine, create_engine, text
 
-from accountant import (
-    corpora,
-    exports,
-    hooks,
-    ledger,
-    offers,
-    people,
-    proposals,
-    registry,
-    reports,
-    spending,
-    tables,
-)
+from accountant import corpora, exports, hooks, people, registry, reports, spending, tables
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.caps import counted
 from accountant.core.ledger.entry_bodies import commit_body
 from accountant.core.ledger.hash_chain import EntryKind, opened
 from accountant.core.ledger.reservations import Reservation, read_reservation
-from accountant.ledger import Actor, Allowance, JobRequest
-from accountant.posting import LockedAccount
 from accountant.settings import Settings
+from accountant.transactions import offers, proposals, settlement
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.settlement import Actor, Allowance, JobRequest
 from benchmarks.admission import Ground, found_right
 from web.api.auditing import ACTIVITY, ENTRIES
 from web.api.jobs import ORDER as JOBS
@@ -123,8 +112,8 @@ def shape(ground: Ground, mechanism: str, parameters: dict[str, Any]) -> Shape:
     model = ground.model if mechanism != "noisy-count" else None
     dataset = ground.datasets[-1]
     asked = JobRequest(dataset, mechanism, model, parameters, "benchmark")
-    job_id = ledger.submit(ground.engine, asked, ground.analyst, None)
-    ledger.probed(ground.engine, job_id, {"template_tokens": 20}, None)
+    job_id = settlement.submit(ground.engine, asked, ground.analyst, None)
+    settlement.probed(ground.engine, job_id, {"template_tokens": 20}, None)
     with ground.engine.connect() as connection:
         row = connection.execute(text("SELECT * FROM jobs WHERE id = :id"), {"id": job_id}).one()
         stored = connection.execute(text("SELECT document FROM entries WHERE job_id = :id"), {"id": job_id})
@@ -259,7 +248,7 @@ def refusal_of(ground: Ground) -> UUID:
     """A request that does not fit, refused by the service."""
     request = ground.request(ground.datasets[3], 0)
     request.parameters.update(tokens_per_batch=10**7, clip=10.0, temperature=0.1)
-    return ledger.submit(ground.engine, request, ground.analyst, None)
+    return settlement.submit(ground.engine, request, ground.analyst, None)
 
 
 def write_refused(ground: Ground, name: str, count: int, model: UUID, analysts: list[Actor]) -> None:
@@ -305,7 +294,7 @@ def write_lists(ground: Ground, size: Size) -> None:
         name = f"more-{number:03}"
         spec = {"name": name, "uri": f"/{name}.csv", "public_size": 1000, "description": "a small dataset"}
         found_right(engine, registry.add_dataset(engine, registry.read_dataset(spec), steward))
-        ledger.allow(engine, name, Allowance("8", "0.000001", "benchmark"), steward)
+        settlement.allow(engine, name, Allowance("8", "0.000001", "benchmark"), steward)
         registry.add_model(engine, f"model-{number:03}", "/nowhere", "public text", steward)
         corpus = {"name": f"corpus-{number:03}", "uri": f"/nowhere-{number}.csv", "statement": "made up"}
         corpora.add(engine, corpora.CorpusSpec.model_validate(corpus), steward)
@@ -358,13 +347,13 @@ def write_waiting(ground: Ground, many: int) -> None:
     """Requests that wait, half of them beyond what is left by now; and offers that nobody answered."""
     spec = registry.read_dataset({"name": TIGHT, "uri": "/tight.csv", "public_size": 1000})
     found_right(ground.engine, registry.add_dataset(ground.engine, spec, ground.steward))
-    ledger.allow(ground.engine, TIGHT, Allowance("1", "0.000001", "benchmark"), ground.steward)
+    settlement.allow(ground.engine, TIGHT, Allowance("1", "0.000001", "benchmark"), ground.steward)
     proposals.set_policy(ground.engine, ground.datasets[2], Policy(), ground.steward)
 
     def ask(dataset: str, tokens: int) -> UUID:
         parameters = {"tokens_per_batch": tokens, **DEAR}
         request = JobRequest(dataset, "private-prediction", ground.model, parameters, "for the autumn report")
-        return ledger.submit(ground.engine, request, ground.analyst, None)
+        return settlement.submit(ground.engine, request, ground.analyst, None)
 
     raw = {"tokens_per_batch": 1, **DEAR}
     whole = reports.quote_on(ground.engine, TIGHT, "private-prediction", raw, fit_field="tokens_per_batch")
@@ -375,7 +364,7 @@ def write_waiting(ground: Ground, many: int) -> None:
     offered = [ask(ground.datasets[2], 10 + number) for number in range(many)]
     for job in offered:
         offers.offer(ground.engine, job, {"tokens_per_batch": 2}, ground.steward, "smaller would do")
-    ledger.approve(ground.engine, ask(TIGHT, max(1, most * 8 // 10)), ground.steward, "first of these")
+    settlement.approve(ground.engine, ask(TIGHT, max(1, most * 8 // 10)), ground.steward, "first of these")
 
 
 def write_logs(ground: Ground, size: Size) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from accountant import corpora, ledger, registry
+from accountant import corpora, registry
 from accountant.core.privacy.events import Event
-from accountant.ledger import Actor, Allowance
+from accountant.transactions import settlement
+from accountant.transactions.settlement import Actor, Allowance
 
 SHARED = Path(os.environ.get("EXCHEQUER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 needs_shared = pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="../shared/data is not here")
@@ -60,35 +61,35 @@ class Bench:
         found_right(engine, version)
 
     def allow(self, epsilon: object = "10", delta: object = "0.0000029053", reason: str = "test") -> int:
-        return ledger.allow(self.engine, self.dataset, Allowance(epsilon, delta, reason), self.steward)
+        return settlement.allow(self.engine, self.dataset, Allowance(epsilon, delta, reason), self.steward)
 
-    def request(self, tokens: int = 10, **parameters: object) -> ledger.JobRequest:
+    def request(self, tokens: int = 10, **parameters: object) -> settlement.JobRequest:
         values = {"tokens_per_batch": tokens, **parameters}
-        return ledger.JobRequest(self.dataset, "private-prediction", self.model, values, "test")
+        return settlement.JobRequest(self.dataset, "private-prediction", self.model, values, "test")
 
     def submit(self, tokens: int = 10, key: str | None = None, **parameters: object) -> uuid.UUID:
-        return ledger.submit(self.engine, self.request(tokens, **parameters), self.analyst, key)
+        return settlement.submit(self.engine, self.request(tokens, **parameters), self.analyst, key)
 
     def probe(self, job_id: uuid.UUID, tokens: int = 20) -> None:
         """What a worker would find about model and template; later jobs are decided at once."""
-        ledger.probed(self.engine, job_id, {"template_tokens": tokens}, None)
+        settlement.probed(self.engine, job_id, {"template_tokens": tokens}, None)
 
     def warm(self) -> None:
         """Probe the default template, with a job that is then cancelled."""
         job_id = self.submit(1)
         self.probe(job_id)
-        ledger.cancel(self.engine, job_id, self.analyst)
+        settlement.cancel(self.engine, job_id, self.analyst)
 
 
-def commit_unread(engine: Engine, claim: ledger.Claim, realized: Event) -> None:
+def commit_unread(engine: Engine, claim: settlement.Claim, realized: Event) -> None:
     """A charge of a job that nobody recorded to have read: ledgers hold some from before this was refused."""
     with engine.begin() as connection:
-        locked, job = ledger._fenced(connection, claim)
-        output = ledger.Output("x", "0")
-        ledger._commit(locked, job, realized, "succeeded", "worker", output=output)
-        ledger._end_parts(connection, job.id)
+        locked, job = settlement._fenced(connection, claim)
+        output = settlement.Output("x", "0")
+        settlement._commit(locked, job, realized, "succeeded", "worker", output=output)
+        settlement._end_parts(connection, job.id)
         ended = {"state": "succeeded", "output_uri": "x", "output_sha256": "0", "finished_at": locked.now}
-        ledger._set(connection, job, **ended)
+        settlement._set(connection, job, **ended)
 
 
 def public_things(engine: Engine, steward: Actor, texts: int, labels: list[str]) -> dict[str, str]:

@@ -18,8 +18,9 @@ import httpx
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from accountant import ledger, registry, reports
-from accountant.ledger import Allowance
+from accountant import registry, reports
+from accountant.transactions import settlement
+from accountant.transactions.settlement import Allowance
 from tests.support import person
 from tests.workers.conftest import ROOT, SAMPLE, service, variables, wait_for
 from web.passwords import hash_password
@@ -75,7 +76,7 @@ def desk(engine, service):
         "public_size": 3000,
     }
     registry.add_dataset(engine, registry.read_dataset(raw), people["steward"])
-    ledger.allow(engine, raw["name"], Allowance("10", "0.000001", "a pilot"), people["steward"])
+    settlement.allow(engine, raw["name"], Allowance("10", "0.000001", "a pilot"), people["steward"])
     ready = lambda: reports.dataset(engine, raw["name"], people["steward"])["state"]  # noqa: E731
     wait_for(ready, lambda state: state == "ready")
     wait_for(lambda: reports.models(engine, people["steward"])[0]["state"], lambda state: state == "ready")

@@ -13,9 +13,10 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 from werkzeug.serving import make_server
 
-from accountant import ledger, proposals, registry
+from accountant import registry
 from accountant.core.ledger.admission import Policy
 from accountant.settings import Settings
+from accountant.transactions import proposals, settlement
 from tests.support import Bench
 from tests.web.browsers import PASSWORD
 from web.app import create_app
@@ -39,10 +40,10 @@ def desk(engine) -> Bench:
     bench.warm()
     for tokens in (3, 4, 5):
         job = bench.submit(tokens)
-        ledger.approve(engine, job, bench.steward, "it fits the pilot")
-    ledger.cancel(engine, job, bench.analyst)
+        settlement.approve(engine, job, bench.steward, "it fits the pilot")
+    settlement.cancel(engine, job, bench.analyst)
     refused = bench.submit(6)
-    ledger.refuse(engine, refused, bench.steward, "not a part of this study")
+    settlement.refuse(engine, refused, bench.steward, "not a part of this study")
     proposals.set_policy(engine, bench.dataset, Policy(auto_approve_epsilon="0.1"), bench.steward)
     registry.set_password(engine, bench.auditor.id, hash_password(PASSWORD))
     return bench

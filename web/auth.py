@@ -17,8 +17,8 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant import registry, sessions, sign_ins
 from accountant.core.errors import NotPermitted
-from accountant.ledger import Actor
 from accountant.sessions import Origin
+from accountant.transactions.settlement import Actor
 from web import scopes
 from web.app import engine, settings
 from web.passwords import hash_password, nobodys_hash, rehashed, verify_password

@@ -11,9 +11,9 @@ from typing import Any
 
 import fsspec
 
-from accountant.artifacts import Stored
 from accountant.core.errors import DataError
-from accountant.ledger import Output
+from accountant.transactions.artifacts import Stored
+from accountant.transactions.settlement import Output
 from workers import staging
 from workers.interface import SUFFIXES, Artifact, Count, Text
 

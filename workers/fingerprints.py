@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from accountant.core.errors import DataError
 from accountant.core.template import slots
-from accountant.identity import Fingerprint
+from accountant.transactions.unit_fingerprints import Fingerprint
 from workers import records
 from workers.records import Broken, Layout, folded
 

@@ -6,10 +6,10 @@ import time
 import structlog
 from sqlalchemy import Engine
 
-from accountant import leases
 from accountant.core.errors import Cancelled, LeaseLost, TimeLimit
 from accountant.faults import reached
-from accountant.ledger import Claim
+from accountant.transactions import leases
+from accountant.transactions.settlement import Claim
 from workers.interface import Progress
 
 log = structlog.get_logger()

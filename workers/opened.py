@@ -11,8 +11,9 @@ from typing import Any
 import fsspec
 from sqlalchemy import Engine
 
-from accountant import leases, resources, settings
+from accountant import settings
 from accountant.core.errors import DataError
+from accountant.transactions import leases, public_resources
 from workers import corpora, embeddings, models
 from workers.interface import NOTHING_PUBLIC, Public
 
@@ -35,7 +36,7 @@ def public_things(engine: Engine, job: Any, reads_output: bool) -> Public:
         return NOTHING_PUBLIC
     roots = settings.load().data_root_list
     found: dict[str, dict[str, Any]] = {"corpus": {}, "embedding": {}, "model": {}}
-    for field, (row, sha256) in resources.rows(engine, job).items():
+    for field, (row, sha256) in public_resources.rows(engine, job).items():
         match job.resources[field]["kind"]:
             case "corpus":
                 found["corpus"][field] = corpora.open_corpus(row, roots, sha256)

@@ -14,9 +14,10 @@ from kombu.exceptions import OperationalError as BrokerError
 from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from accountant import expiry, leases, settings, spending, uploads
+from accountant import settings, spending, uploads
 from accountant.database import engine_for
 from accountant.faults import reached
+from accountant.transactions import expiry, leases
 from workers import hooks, staging
 from workers.app import QUEUES, app
 

@@ -15,9 +15,9 @@ from uuid import UUID
 import fsspec
 from sqlalchemy import Engine
 
-from accountant import leases
 from accountant.faults import reached
-from accountant.ledger import Claim, Output
+from accountant.transactions import leases
+from accountant.transactions.settlement import Claim, Output
 
 
 def staged_uri(results: str, claim: Claim, kind: str = "") -> str:

@@ -18,8 +18,8 @@ import structlog
 from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from accountant import artifacts, identity, leases, ledger, registry, settings
 from accountant import corpora as registered_corpora
+from accountant import registry, settings
 from accountant.core import mechanisms
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
 from accountant.core.ledger.admission import Policy
@@ -28,6 +28,7 @@ from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import templates
 from accountant.database import engine_for
 from accountant.faults import reached
+from accountant.transactions import artifacts, leases, settlement, unit_fingerprints
 from workers import artifacts as stored
 from workers import corpora, embeddings, fingerprints, models, opened, records, staging
 from workers.app import app
@@ -68,7 +69,7 @@ def generate(self: Any, job_id: str, attempt: int, part: int = 0) -> None:
         run(engine, claim, configured)
 
 
-def run(engine: Engine, claim: ledger.Claim, configured: settings.Settings) -> None:
+def run(engine: Engine, claim: settlement.Claim, configured: settings.Settings) -> None:
     """Run a claimed attempt to its end, whatever that is, and destroy what it leaves unpublished."""
     work = leases.work(engine, claim.job_id)
     progress = Progress(total=0)
@@ -97,7 +98,7 @@ class _Attempt:
     """One claimed attempt at one part."""
 
     engine: Engine
-    claim: ledger.Claim
+    claim: settlement.Claim
     work: leases.Work
     configured: settings.Settings
     heartbeat: Heartbeat
@@ -149,7 +150,7 @@ class _Attempt:
         reserved = FREE if self.work.job.event is None else from_json(self.work.job.event)
         return Meter(reserved, price.ex_post_draws, shared=self.work.parts > 1)
 
-    def _settle(self, meter: Meter, output: ledger.Output) -> None:
+    def _settle(self, meter: Meter, output: settlement.Output) -> None:
         """Leave this part's share, or, where it is the last, publish the whole and settle the job."""
         engine, claim, seconds = self.engine, self.claim, self.configured.lease_seconds
         done, total = self.progress.done, self.progress.total
@@ -161,7 +162,7 @@ class _Attempt:
         whole = staging.joined(staging.staged_uri(self.configured.results, claim, ".all"), outputs)
         reached("worker.finished")
         self._write(
-            lambda: ledger.publish(
+            lambda: settlement.publish(
                 engine, claim, meter.realized, whole, _worker_name(), ex_post=cost, curve=curve
             )
         )
@@ -176,7 +177,7 @@ class _Attempt:
             reason = str(error) if isinstance(error, ExchequerError) else reason
             log.error("job failed before reading", job=str(self.claim.job_id), error=repr(error))
         try:
-            self._write(lambda: ledger.fail(self.engine, self.claim, outcome, reason, _worker_name()))
+            self._write(lambda: settlement.fail(self.engine, self.claim, outcome, reason, _worker_name()))
             reached("worker.ended")
         except LeaseLost:
             log.warning("lease lost while failing", job=str(self.claim.job_id))
@@ -229,9 +230,9 @@ def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
         labels = work.job.terms["labels"]
         tokens = max(models.template_tokens(folder, each, labels) for each in templates(work.job.parameters))
     except models.ModelError as error:
-        ledger.probed(engine, UUID(job_id), None, f"model: {error}")
+        settlement.probed(engine, UUID(job_id), None, f"model: {error}")
         return
-    ledger.probed(engine, UUID(job_id), {"template_tokens": tokens}, None)
+    settlement.probed(engine, UUID(job_id), {"template_tokens": tokens}, None)
 
 
 @app.task(name="exchequer.check_dataset")
@@ -247,7 +248,7 @@ def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     try:
         address = records.check_address(version.uri, configured.data_root_list)
         units = fingerprints.fingerprints(address, layout_of(dataset, version), key)
-        identity.claim(engine, version.id, fingerprints.proof(key), units)
+        unit_fingerprints.claim(engine, version.id, fingerprints.proof(key), units)
     except DataError as problem:
         registry.dataset_refused(engine, version.id, str(problem))
 
@@ -284,7 +285,7 @@ def check_corpus(corpus_id: str, attempt: int = 0) -> None:  # noqa: ARG001
         )
         facts = corpora.inspect(address, row.text_template, row.label_column)
         texts = fingerprints.fingerprints(address, records.Layout(row.text_template), key)
-        private = identity.private_in(engine, fingerprints.proof(key), texts)
+        private = unit_fingerprints.private_in(engine, fingerprints.proof(key), texts)
         registered_corpora.checked(engine, row.id, facts if private is None else None, private)
     except DataError as problem:
         registered_corpora.checked(engine, row.id, None, str(problem))

@@ -22,9 +22,10 @@ from celery import signals
 from celery.worker import state
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from accountant import leases, ledger, settings
+from accountant import settings
 from accountant.core.errors import LeaseLost
 from accountant.database import unpooled
+from accountant.transactions import leases, settlement
 from workers import staging
 
 log = structlog.get_logger()
@@ -60,7 +61,7 @@ def end_dead(worker: str, job_id: str, attempt: int, part: int = 0) -> None:
         try:
             claim = leases.died(engine, UUID(job_id), attempt, part, worker)
             if claim is not None:
-                ledger.fail(engine, claim, "failed", DIED, f"worker@{socket.gethostname()}")
+                settlement.fail(engine, claim, "failed", DIED, f"worker@{socket.gethostname()}")
                 log.error("process died, job failed", job=job_id, attempt=attempt, part=part)
                 staging.destroy_leftovers(engine, configured.results, claim.job_id)
             return

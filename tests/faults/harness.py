@@ -18,9 +18,10 @@ from pathlib import Path
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import faults, ledger, registry
+from accountant import faults, registry
 from accountant.database import connect, migrate
-from accountant.ledger import Actor, Allowance
+from accountant.transactions import settlement
+from accountant.transactions.settlement import Actor, Allowance
 from tests.faults.checker import ENDED, Findings, check
 from tests.faults.mutations import MUTATIONS
 from tests.faults.orders import Board
@@ -136,7 +137,7 @@ class Harness:
         query = text("SELECT count(*) FROM dataset_versions WHERE state <> 'ready'")
         self._until(lambda: self._ask(query) == 0, 60, "datasets are not ready")
         for name in names:
-            ledger.allow(self.engine, name, Allowance("1", "0.000001", "a fault run"), steward)
+            settlement.allow(self.engine, name, Allowance("1", "0.000001", "a fault run"), steward)
         return Desk(
             [f"http://127.0.0.1:{port}" for port in self.ports],
             names,

@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from accountant import faults, leases, ledger, reports, settings
-from accountant.ledger import JobRequest
+from accountant import faults, reports, settings
+from accountant.transactions import leases, settlement
+from accountant.transactions.settlement import JobRequest
 from tests.faults.__main__ import upper_bound
 from tests.support import Bench
 from tests.test_architecture import ROOT
@@ -51,8 +52,8 @@ def test_every_point_is_passed_by_jobs_that_succeed_fail_and_are_lost(engine, tm
     bench = dataset(engine, tmp_path)
     monkeypatch.setattr(faults, "hook", hook)
     first, second, third = (ask(bench, epsilon) for epsilon in (0.1, 0.1, 0.5))
-    ledger.approve(engine, third, bench.steward, "test")
-    ledger.cancel(engine, third, bench.analyst)
+    settlement.approve(engine, third, bench.steward, "test")
+    settlement.cancel(engine, third, bench.analyst)
     leases.deliver(engine, lambda *message: None)
     tasks.generate(str(first), 1)
     leases.claim(engine, second, 1, "lost", 0.01)
@@ -88,7 +89,7 @@ def dataset(engine, tmp_path) -> Bench:
 
 def ask(bench: Bench, epsilon: float):
     request = JobRequest(bench.dataset, "noisy-count", None, {"epsilon": epsilon}, "test")
-    return ledger.submit(bench.engine, request, bench.analyst)
+    return settlement.submit(bench.engine, request, bench.analyst)
 
 
 def test_every_point_of_the_registry_stands_in_the_code_once_and_no_other():

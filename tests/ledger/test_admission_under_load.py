@@ -17,11 +17,12 @@ import pytest
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import DataError, OperationalError
 
-from accountant import admitting, ledger, proposals, reports
-from accountant.combining import Combiner
+from accountant import reports
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
 from accountant.database import connect
-from accountant.posting import LockedAccount
+from accountant.transactions import proposals, settlement, submission
+from accountant.transactions.group_commit import Combiner
+from accountant.transactions.locked_account import LockedAccount
 from tests.support import Bench, person
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,13 +47,13 @@ class Gathering:
         actor = changes.pop("actor", self.bench.analyst)
         purpose = str(changes.pop("purpose", "test"))
         request = self.bench.request(tokens, **changes)
-        request = ledger.JobRequest(
+        request = settlement.JobRequest(
             request.dataset, request.mechanism, request.model, request.parameters, purpose
         )
-        future = self.pool.submit(ledger.submit, self.engine, request, actor, key)
+        future = self.pool.submit(settlement.submit, self.engine, request, actor, key)
         self.sent.append(future)
         queue = (self.engine, self.bench.dataset)
-        wait_until(lambda: admitting._combiner.waiting(queue) == len(self.sent))
+        wait_until(lambda: submission._combiner.waiting(queue) == len(self.sent))
         return future
 
 
@@ -163,7 +164,7 @@ def test_a_batch_that_fails_in_the_middle_leaves_nothing_half_and_fails_one_requ
 
 
 def test_a_request_that_breaks_the_decision_itself_disturbs_no_other(open_bench, monkeypatch):
-    decide = admitting.consider
+    decide = submission.consider
 
     def breaks(locked, job_id, analyst, job, *rest):
         verdict = decide(locked, job_id, analyst, job, *rest)
@@ -176,14 +177,14 @@ def test_a_request_that_breaks_the_decision_itself_disturbs_no_other(open_bench,
             raise ZeroDivisionError
         return decide(locked, job_id, analyst, job, *rest)
 
-    monkeypatch.setattr(admitting, "consider", broken_before)
+    monkeypatch.setattr(submission, "consider", broken_before)
     with gathering(open_bench) as gathered:
         first, second, third = (gathered.send(tokens) for tokens in (1, 2, 3))
     assert isinstance(second.exception(), ZeroDivisionError)
     assert [state(open_bench, each.result()) for each in (first, third)] == ["queued", "queued"]
     assert reports.check(open_bench.engine, open_bench.dataset) == []
     # Nor where its entry was posted already: the books would say what no job holds.
-    monkeypatch.setattr(admitting, "consider", breaks)
+    monkeypatch.setattr(submission, "consider", breaks)
     with gathering(open_bench) as gathered:
         first, second, third = (gathered.send(tokens) for tokens in (1, 2, 3))
     assert isinstance(second.exception(), ZeroDivisionError)
@@ -206,20 +207,20 @@ def test_a_row_that_is_not_to_be_had_is_the_answer_to_all_and_the_queue_goes_on(
         LockedAccount(connection, open_bench.dataset)
         with ThreadPoolExecutor(4) as pool:
             sent = [
-                pool.submit(ledger.submit, impatient, open_bench.request(), open_bench.analyst)
+                pool.submit(settlement.submit, impatient, open_bench.request(), open_bench.analyst)
                 for _ in range(4)
             ]
         assert all(isinstance(future.exception(), OperationalError) for future in sent)
-    job_id = ledger.submit(impatient, open_bench.request(), open_bench.analyst)
+    job_id = settlement.submit(impatient, open_bench.request(), open_bench.analyst)
     assert state(open_bench, job_id) == "queued"
-    assert not admitting._combiner._queues
+    assert not submission._combiner._queues
     impatient.dispose()
 
 
 @pytest.mark.parametrize("moment", ["_admit", "_settle"])
 def test_a_leader_that_is_interrupted_loses_nobody_and_makes_nobody_two_jobs(open_bench, monkeypatch, moment):
     """Before anything is written, or after the commit and before anybody heard of it."""
-    original, interrupted = getattr(admitting, moment), threading.Event()
+    original, interrupted = getattr(submission, moment), threading.Event()
 
     def interrupt(*arguments):
         if not interrupted.is_set():
@@ -227,7 +228,7 @@ def test_a_leader_that_is_interrupted_loses_nobody_and_makes_nobody_two_jobs(ope
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(admitting, moment, interrupt)
+    monkeypatch.setattr(submission, moment, interrupt)
     with gathering(open_bench) as gathered:
         for tokens in range(1, 8):
             gathered.send(tokens)
@@ -236,7 +237,7 @@ def test_a_leader_that_is_interrupted_loses_nobody_and_makes_nobody_two_jobs(ope
     assert [state(open_bench, job_id) for job_id in jobs] == ["queued"] * 6
     queued = rows(open_bench, "created_at FROM jobs WHERE state = 'queued'")
     assert len(queued) == (6 if moment == "_admit" else 7)
-    assert not admitting._combiner._queues
+    assert not submission._combiner._queues
     assert reports.check(open_bench.engine, open_bench.dataset) == []
 
 
@@ -276,16 +277,16 @@ def test_one_that_stops_waiting_is_taken_out_and_hands_the_lead_on():
 
 
 def test_the_search_for_the_largest_request_holds_nobody_up(open_bench, monkeypatch):
-    from accountant import requests
+    from accountant.transactions import job_requests
 
-    searching, go_on, search = threading.Event(), threading.Event(), requests.with_largest
+    searching, go_on, search = threading.Event(), threading.Event(), job_requests.with_largest
 
     def slow(*arguments):
         searching.set()
         assert go_on.wait(20)
         return search(*arguments)
 
-    monkeypatch.setattr(requests, "with_largest", slow)
+    monkeypatch.setattr(job_requests, "with_largest", slow)
     with ThreadPoolExecutor(1) as pool:
         refused = pool.submit(open_bench.submit, 359)
         assert searching.wait(20)
@@ -297,9 +298,9 @@ def test_the_search_for_the_largest_request_holds_nobody_up(open_bench, monkeypa
 
 def test_terms_that_changed_after_the_price_was_found_are_those_of_the_job(open_bench):
     open_bench.submit(10)
-    stale = admitting._last_seen[open_bench.dataset]
+    stale = submission._last_seen[open_bench.dataset]
     open_bench.allow("10", "0.000004")
-    admitting._last_seen[open_bench.dataset] = stale
+    submission._last_seen[open_bench.dataset] = stale
     job = reports.job(open_bench.engine, open_bench.submit(10), open_bench.analyst)
     assert stale[0].delta != job["terms"]["delta"] == 0.000004
     assert reports.check(open_bench.engine, open_bench.dataset) == []
@@ -397,7 +398,7 @@ def test_one_key_on_two_datasets_at_once_is_one_job_and_a_conflict(engine):
 
     def ask(bench: Bench, key: str) -> object:
         try:
-            return ledger.submit(engine, bench.request(1), analyst, key)
+            return settlement.submit(engine, bench.request(1), analyst, key)
         except Conflict as error:
             return type(error)
 

@@ -8,15 +8,16 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from accountant import artifacts, leases, ledger, proposals, reports
-from accountant.artifacts import Stored
+from accountant import reports
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, NotFound, NotPermitted, VerificationFailed
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import canonical
 from accountant.core.privacy.events import from_json
-from accountant.ledger import JobRequest, Output
+from accountant.transactions import artifacts, leases, proposals, settlement
+from accountant.transactions.artifacts import Stored
+from accountant.transactions.settlement import JobRequest, Output
 from tests import tallies
 from tests.support import Bench, person
 
@@ -36,14 +37,14 @@ def ask(
     bench: Bench, analyst=None, model: str | None = None, mechanism: str = "tally", **parameters
 ) -> uuid.UUID:
     request = JobRequest(bench.dataset, mechanism, model, parameters, "test")
-    return ledger.submit(bench.engine, request, analyst or bench.analyst)
+    return settlement.submit(bench.engine, request, analyst or bench.analyst)
 
 
 def job(bench: Bench, job_id) -> dict:
     return reports.job(bench.engine, job_id, bench.steward)
 
 
-def claimed(bench: Bench, job_id) -> ledger.Claim:
+def claimed(bench: Bench, job_id) -> settlement.Claim:
     claim = leases.claim(bench.engine, job_id, 1, "a worker", 60)
     assert claim is not None, job(bench, job_id)
     return claim
@@ -54,7 +55,7 @@ def run(bench: Bench, job_id, *left: Stored, reads: bool = True) -> None:
     if reads:
         leases.begin_reading(bench.engine, claim)
     event = from_json(job(bench, job_id)["event"])
-    ledger.publish(bench.engine, claim, event, Output("/nowhere", "0" * 64, left), "a worker")
+    settlement.publish(bench.engine, claim, event, Output("/nowhere", "0" * 64, left), "a worker")
 
 
 def entries(bench: Bench, job_id) -> dict[str, dict]:
@@ -117,7 +118,7 @@ def test_a_dataset_without_any_allowance_admits_it(engine):
     bench = Bench(engine)
     bench.allow("1000", "0.000001")
     source = ask(bench, epsilon=1.0)
-    ledger.approve(engine, source, bench.steward, "fine")
+    settlement.approve(engine, source, bench.steward, "fine")
     run(bench, source, stored())
     other = Bench(engine)
     with engine.begin() as connection:
@@ -237,7 +238,7 @@ def test_a_free_job_never_begins_to_read_records(made):
 def test_a_free_job_that_fails_is_void(made):
     bench, source, _ = made
     free = ask(bench, from_job=str(source))
-    ledger.fail(bench.engine, claimed(bench, free), "failed", "an artifact is gone", "a worker")
+    settlement.fail(bench.engine, claimed(bench, free), "failed", "an artifact is gone", "a worker")
     assert set(entries(bench, free)) == {"RESERVE", "VOID"}
     assert reports.check(bench.engine, bench.dataset) == []
 
@@ -251,24 +252,26 @@ def test_a_lost_attempt_publishes_no_artifact(made):
     from accountant.core.errors import LeaseLost
 
     with pytest.raises(LeaseLost):
-        ledger.publish(bench.engine, late, event, Output("x", "0" * 64, (stored(),)), "late")
+        settlement.publish(bench.engine, late, event, Output("x", "0" * 64, (stored(),)), "late")
     assert artifacts.listing(bench.engine, bench.steward, job=job_id) == []
 
 
 def test_an_ex_post_output_leaves_no_artifact(engine):
     bench = Bench(engine)
-    ledger.allow(engine, bench.dataset, ledger.Allowance("1", "0.000001", "x", ex_post="5"), bench.steward)
+    settlement.allow(
+        engine, bench.dataset, settlement.Allowance("1", "0.000001", "x", ex_post="5"), bench.steward
+    )
     bench.probe(bench.submit(1))
     job_id = bench.submit(1, aggregation="median", ex_post_cap=1.0)
-    ledger.approve(engine, job_id, bench.steward, "fine")
+    settlement.approve(engine, job_id, bench.steward, "fine")
     claim = claimed(bench, job_id)
     leases.begin_reading(engine, claim)
     from accountant.core.privacy.events import FREE
 
     with pytest.raises(NotPermitted, match="published whole"):
-        ledger.publish(engine, claim, FREE, Output("x", "0" * 64, (stored(),)), "a worker")
+        settlement.publish(engine, claim, FREE, Output("x", "0" * 64, (stored(),)), "a worker")
     assert job(bench, job_id)["state"] == "running"
-    ledger.publish(engine, claim, FREE, Output("x", "0" * 64), "a worker")
+    settlement.publish(engine, claim, FREE, Output("x", "0" * 64), "a worker")
 
 
 # --- the verifier -------------------------------------------------------------------------------

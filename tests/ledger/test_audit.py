@@ -11,7 +11,7 @@ from pyarrow import parquet as pq
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import checkpoints, leases, ledger, proposals, reports
+from accountant import reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, VerificationFailed
 from accountant.core.files import parquet
@@ -23,8 +23,9 @@ from accountant.core.ledger.hash_chain import GENESIS, canonical, digest, opened
 from accountant.core.ledger.reservations import read_event
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_json
 from accountant.core.privacy.price import Terms
-from accountant.ledger import Allowance
 from accountant.listings import WantedJobs
+from accountant.transactions import leases, proposals, settlement, signing
+from accountant.transactions.settlement import Allowance
 from tests.support import Bench, person
 
 SEED = b"s" * 32
@@ -38,11 +39,11 @@ def audited(engine) -> Bench:
     """A ledger with every kind of entry; one job really cost ex-post 0.123456789 of its cap of 1."""
     bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
     allowance = Allowance("10", "0.000001", REASON, ex_post="5", ex_post_settlement="realized")
-    ledger.allow(engine, bench.dataset, allowance, bench.steward)
+    settlement.allow(engine, bench.dataset, allowance, bench.steward)
     bench.warm()
     finish(bench, bench.submit(12), None)
     job_id = bench.submit(5, aggregation="median", ex_post_cap=1.0)
-    ledger.approve(engine, job_id, bench.steward, REASON)
+    settlement.approve(engine, job_id, bench.steward, REASON)
     finish(bench, job_id, 123_456_789)
     bench.submit(9)
     return bench
@@ -54,8 +55,8 @@ def finish(bench: Bench, job_id: uuid.UUID, ex_post: int | None) -> None:
     leases.begin_reading(bench.engine, claim)
     stored = reports.job(bench.engine, job_id, bench.steward)["event"]
     event = FREE if stored is None else read_event(stored)
-    output = ledger.Output("/o", "0" * 64)
-    ledger.publish(bench.engine, claim, event, output, "worker-of-ada", ex_post=ex_post)
+    output = settlement.Output("/o", "0" * 64)
+    settlement.publish(bench.engine, claim, event, output, "worker-of-ada", ex_post=ex_post)
 
 
 def exported(bench: Bench, form: str, public: bool = False, seed: bytes | None = SEED) -> bytes:
@@ -368,13 +369,13 @@ def test_rotated_keys(audited, tmp_path):
     other = b"t" * 32
     with pytest.raises(Conflict, match="not the one in use"):
         exported(audited, "jsonl", seed=other)
-    checkpoints.rotate(audited.engine, SEED, other)
+    signing.rotate(audited.engine, SEED, other)
     with pytest.raises(Conflict, match="not the one in use"):
         exported(audited, "jsonl", seed=SEED)
     content = exported(audited, "jsonl", seed=other)
     found = check("jsonl", content, tmp_path, [kept], public_key(SEED))
     assert [each.key for each in found.checkpoints] == [key_id(public_key(SEED)), key_id(public_key(other))]
-    published = read_keys(checkpoints.keys(audited.engine, other))
+    published = read_keys(signing.keys(audited.engine, other))
     assert [each.id for each in published] == [each.key for each in found.checkpoints]
     assert published[0].until == published[1].since
     check("jsonl", content, tmp_path, pinned=public_key(other))
@@ -395,8 +396,8 @@ def test_a_replaced_key_signs_nothing_new(audited):
     from accountant.core.ledger.checkpoints import sign
 
     reports.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
-    checkpoints.rotate(audited.engine, SEED, b"t" * 32)
-    keys = checkpoints.keys(audited.engine, b"t" * 32)
+    signing.rotate(audited.engine, SEED, b"t" * 32)
+    keys = signing.keys(audited.engine, b"t" * 32)
     late = sign("d", 0, GENESIS, {}, datetime.now(UTC) + timedelta(days=1), SEED, keys)
     with pytest.raises(VerificationFailed, match="not in use"):
         read_checkpoint(late)

@@ -7,13 +7,14 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import activity, expiry, leases, ledger, proposals, reports
+from accountant import activity, reports
 from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermitted, VerificationFailed
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import digest
 from accountant.core.privacy.events import SelfComposed, from_json, to_json
-from accountant.ledger import Allowance, Output
+from accountant.transactions import expiry, leases, proposals, settlement
+from accountant.transactions.settlement import Allowance, Output
 from tests.support import Bench, commit_unread, person
 
 
@@ -34,7 +35,7 @@ def settled(desk: Bench, tokens: int = 10, realized: int | None = None, read: bo
     claim = leases.claim(desk.engine, job_id, 1, "worker", 60)
     if read:
         leases.begin_reading(desk.engine, claim)
-        ledger.publish(desk.engine, claim, event(desk, job_id, realized), Output("x", "0"), "worker")
+        settlement.publish(desk.engine, claim, event(desk, job_id, realized), Output("x", "0"), "worker")
     else:
         commit_unread(desk.engine, claim, event(desk, job_id, realized))
     return job_id
@@ -114,7 +115,7 @@ def test_a_charge_is_lowered_where_nothing_private_was_read(desk):
 
 def test_a_void_job_that_did_read_is_charged_and_stays_charged(desk):
     job_id = desk.submit(10)
-    ledger.cancel(desk.engine, job_id, desk.analyst)
+    settlement.cancel(desk.engine, job_id, desk.analyst)
     corrected(desk, job_id, "reserved")
     assert float(spent(desk)) > 0
     with pytest.raises(InvalidRequest, match="changes nothing"):
@@ -135,7 +136,7 @@ def test_a_raise_beyond_the_allowance_is_recorded_and_nothing_costly_is_admitted
     sound(desk)
     claim = leases.claim(desk.engine, waiting, 1, "worker", 60)  # what was admitted before still settles
     leases.begin_reading(desk.engine, claim)
-    ledger.publish(desk.engine, claim, event(desk, waiting), Output("x", "0"), "worker")
+    settlement.publish(desk.engine, claim, event(desk, waiting), Output("x", "0"), "worker")
     with pytest.raises(Conflict):
         desk.allow("11")
     desk.allow("200")
@@ -210,7 +211,7 @@ def test_a_raise_needs_two_people_where_the_policy_says_so_and_a_cut_never_does(
     proposals.set_policy(desk.engine, desk.dataset, Policy(two_people=True), desk.steward)
     allowance = Allowance("12", "0.0000029053", "more")
     with pytest.raises(NotPermitted, match="two people"):
-        ledger.allow(desk.engine, desk.dataset, allowance, desk.steward)
+        settlement.allow(desk.engine, desk.dataset, allowance, desk.steward)
     found = proposals.allow_or_propose(desk.engine, desk.dataset, allowance, desk.steward)
     other = proposals.allow_or_propose(
         desk.engine, desk.dataset, Allowance(None, None, "x", ex_post="5"), desk.steward
@@ -259,7 +260,7 @@ def test_one_steward_cannot_switch_two_people_off_and_raise_alone(desk):
     assert _policy(desk) == both
     raised = Allowance("12", "0.0000029053", "more")
     with pytest.raises(NotPermitted, match="two people"):
-        ledger.allow(desk.engine, desk.dataset, raised, desk.steward)
+        settlement.allow(desk.engine, desk.dataset, raised, desk.steward)
     with pytest.raises(NotPermitted, match="two people"):
         proposals.confirm(desk.engine, found, desk.steward, "me again")
     assert proposals.confirm(desk.engine, found, desk.second, "the board wants it") is None

@@ -2,9 +2,10 @@
 
 import pytest
 
-from accountant import ledger, reports
+from accountant import reports
 from accountant.core.errors import InvalidRequest
-from accountant.ledger import JobRequest
+from accountant.transactions import settlement
+from accountant.transactions.settlement import JobRequest
 from tests.support import Bench
 
 FITS = {"epsilon": 1.0, "layers": "5-6", "samples_per_label": 50}
@@ -19,7 +20,7 @@ def bench(engine) -> Bench:
 
 def ask(bench: Bench, **parameters: object) -> dict:
     request = JobRequest(bench.dataset, "epsvec", bench.model, FITS | parameters, "test")
-    job_id = ledger.submit(bench.engine, request, bench.analyst)
+    job_id = settlement.submit(bench.engine, request, bench.analyst)
     if reports.job(bench.engine, job_id, bench.analyst)["state"] == "submitted":
         bench.probe(job_id)
     return reports.job(bench.engine, job_id, bench.analyst)

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import text
 
-from accountant import identity, leases, ledger, registry, reports
+from accountant import registry, reports
 from accountant.core.errors import Conflict, DataError, InvalidRequest, NotPermitted
 from accountant.core.ledger.export_formats import read_document
-from accountant.identity import Fingerprint
+from accountant.transactions import leases, settlement, unit_fingerprints
+from accountant.transactions.unit_fingerprints import Fingerprint
 from tests.support import Bench, found_right
 
 PROOF = b"the key"
@@ -34,13 +35,13 @@ class Registrar:
 
     def checked(self, fingerprints: list[Fingerprint], **spec: object) -> str:
         name, version = self.waiting(**spec)
-        identity.claim(self.engine, version, PROOF, fingerprints)
+        unit_fingerprints.claim(self.engine, version, PROOF, fingerprints)
         return name
 
     def version(self, name: str, fingerprints: list[Fingerprint], **changes: object) -> dict:
         changes = {"uri": "/data/next.csv", **changes}
         added = registry.add_version(self.engine, name, changes, self.bench.steward)
-        identity.claim(self.engine, added, PROOF, fingerprints)
+        unit_fingerprints.claim(self.engine, added, PROOF, fingerprints)
         return self.facts(name)["versions"][-1]
 
     def facts(self, name: str) -> dict:
@@ -130,7 +131,7 @@ def test_two_workers_that_check_overlapping_data_at_once_make_one_ready(registra
 
     def check(names: list[str]) -> str:
         name, version = registrar.waiting()
-        identity.claim(registrar.engine, version, PROOF, stream(names))
+        unit_fingerprints.claim(registrar.engine, version, PROOF, stream(names))
         return registrar.facts(name)["state"]
 
     with ThreadPoolExecutor(2) as pool:
@@ -151,7 +152,7 @@ def test_a_race_between_units_and_records_of_units_has_one_winner(registrar, tag
                 yield from units(f"{tag} ann")
             both_read.wait(30)
 
-        identity.claim(registrar.engine, version, PROOF, stream())
+        unit_fingerprints.claim(registrar.engine, version, PROOF, stream())
         return registrar.facts(name)["state"]
 
     with ThreadPoolExecutor(2) as pool:
@@ -189,7 +190,7 @@ def test_what_goes_wrong_while_reading_leaves_no_trace(registrar, tag):
         raise DataError("row 2: it is no JSON")
 
     with pytest.raises(DataError, match="row 2"):
-        identity.claim(registrar.engine, version, PROOF, cut_short())
+        unit_fingerprints.claim(registrar.engine, version, PROOF, cut_short())
     assert registrar.facts(name)["state"] == "checking"
     assert registrar.facts(registrar.checked(units(f"{tag}x")))["state"] == "ready"
 
@@ -199,13 +200,13 @@ def test_fingerprints_of_another_key_are_refused(registrar, tag):
     registrar.checked(units(f"{tag}x"))
     _, version = registrar.waiting()
     with pytest.raises(DataError, match="identity key"):
-        identity.claim(registrar.engine, version, b"another key", units(f"{tag}x"))
+        unit_fingerprints.claim(registrar.engine, version, b"another key", units(f"{tag}x"))
 
 
 def test_a_second_message_changes_nothing(registrar, tag):
     name, version = registrar.waiting()
-    identity.claim(registrar.engine, version, PROOF, units(f"{tag}x"))
-    identity.claim(registrar.engine, version, PROOF, units(f"{tag}y"))
+    unit_fingerprints.claim(registrar.engine, version, PROOF, units(f"{tag}x"))
+    unit_fingerprints.claim(registrar.engine, version, PROOF, units(f"{tag}y"))
     assert registrar.facts(registrar.checked(units(f"{tag}y")))["state"] == "ready"
     assert registrar.facts(name)["state"] == "ready"
 
@@ -223,9 +224,9 @@ def test_analysts_see_the_same_of_data_that_overlaps_and_of_data_that_is_broken(
             reports.dataset(registrar.engine, name, registrar.bench.analyst),
             *[each for each in catalogue if each["name"] == name],
         ]
-        request = ledger.JobRequest(name, "private-prediction", registrar.bench.model, {}, "test")
+        request = settlement.JobRequest(name, "private-prediction", registrar.bench.model, {}, "test")
         with pytest.raises(InvalidRequest) as refused:
-            ledger.submit(registrar.engine, request, registrar.bench.analyst)
+            settlement.submit(registrar.engine, request, registrar.bench.analyst)
         seen.append(json.dumps([*facts, str(refused.value)]).replace(name, "NAME"))
     assert seen[0] == seen[1]
     assert "versions" not in seen[0]
@@ -245,16 +246,16 @@ def test_analysts_see_the_same_of_a_dataset_whose_new_version_overlaps(registrar
 def test_a_text_of_a_corpus_that_is_a_private_record_is_found(registrar, tag):
     """By record, and of units by column; what was only looked at locks nobody out."""
     public = units(f"{tag} public", f"{tag} both")
-    assert identity.private_in(registrar.engine, PROOF, public) is None
+    assert unit_fingerprints.private_in(registrar.engine, PROOF, public) is None
     by_record = registrar.checked(units(f"{tag} ann", f"{tag} both"))
-    found = identity.private_in(registrar.engine, PROOF, public)
+    found = unit_fingerprints.private_in(registrar.engine, PROOF, public)
     assert f"dataset {by_record!r} (about 50 % of it)" in found
     people = units(f"{tag} bob") + units(f"{tag} said", is_unit=False)
     by_column = registrar.checked(people, unit_column="who")
-    assert repr(by_column) in identity.private_in(registrar.engine, PROOF, units(f"{tag} said"))
+    assert repr(by_column) in unit_fingerprints.private_in(registrar.engine, PROOF, units(f"{tag} said"))
     assert registrar.facts(registrar.checked(units(f"{tag} public")))["state"] == "ready"
     with pytest.raises(DataError, match="identity key"):
-        identity.private_in(registrar.engine, b"another", public)
+        unit_fingerprints.private_in(registrar.engine, b"another", public)
 
 
 # --- versions -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import leases, ledger, registry, reports
+from accountant import registry, reports
 from accountant.core.errors import (
     Conflict,
     InvalidRequest,
@@ -20,8 +20,9 @@ from accountant.core.errors import (
 )
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json
-from accountant.ledger import Output
-from accountant.posting import LockedAccount
+from accountant.transactions import leases, settlement
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.settlement import Output
 from tests.support import Bench, person
 
 
@@ -37,7 +38,7 @@ def renyi(bench: Bench) -> dict:
     return account(bench)["filters"][0]
 
 
-def claimed(bench: Bench, job_id, attempt: int = 1, seconds: float = 60) -> ledger.Claim:
+def claimed(bench: Bench, job_id, attempt: int = 1, seconds: float = 60) -> settlement.Claim:
     claim = leases.claim(bench.engine, job_id, attempt, "worker", seconds)
     assert claim is not None
     return claim
@@ -56,13 +57,13 @@ def test_a_job_is_priced_approved_reserved_charged_and_verified(bench):
     bench.probe(job_id)
     assert state(bench, job_id) == "awaiting_approval"
     assert renyi(bench)["reserved"] == "0"
-    ledger.approve(bench.engine, job_id, bench.steward, "it fits the study")
+    settlement.approve(bench.engine, job_id, bench.steward, "it fits the study")
     assert state(bench, job_id) == "queued"
     assert float(renyi(bench)["reserved"]) > 0
     claim = claimed(bench, job_id)
     leases.begin_reading(bench.engine, claim)
     reserved = renyi(bench)["reserved"]
-    ledger.publish(bench.engine, claim, event_of(bench, job_id), Output("x", "0" * 64), "worker")
+    settlement.publish(bench.engine, claim, event_of(bench, job_id), Output("x", "0" * 64), "worker")
     assert state(bench, job_id) == "succeeded"
     assert renyi(bench)["reserved"] == "0"
     assert renyi(bench)["spent"] == reserved
@@ -77,7 +78,7 @@ def test_an_early_stop_returns_the_steps_not_taken(open_bench):
     leases.begin_reading(open_bench.engine, claim)
     whole = event_of(open_bench, job_id)
     reserved = float(renyi(open_bench)["reserved"])
-    ledger.publish(open_bench.engine, claim, SelfComposed(whole.event, 4), Output("x", "0"), "worker")
+    settlement.publish(open_bench.engine, claim, SelfComposed(whole.event, 4), Output("x", "0"), "worker")
     assert float(renyi(open_bench)["spent"]) == pytest.approx(0.4 * reserved, rel=1e-6)
     assert reports.check(open_bench.engine, open_bench.dataset) == []
 
@@ -88,7 +89,9 @@ def test_nothing_is_realized_beyond_the_reservation(open_bench):
     leases.begin_reading(open_bench.engine, claim)
     whole = event_of(open_bench, job_id)
     with pytest.raises(VerificationFailed, match="more than was reserved"):
-        ledger.publish(open_bench.engine, claim, SelfComposed(whole.event, 11), Output("x", "0"), "worker")
+        settlement.publish(
+            open_bench.engine, claim, SelfComposed(whole.event, 11), Output("x", "0"), "worker"
+        )
     assert state(open_bench, job_id) == "running"
 
 
@@ -185,11 +188,13 @@ def test_a_late_worker_publishes_nothing(open_bench):
     leases.expire(open_bench.engine, max_attempts=3)
     fresh = claimed(open_bench, job_id, attempt=2)
     with pytest.raises(LeaseLost):
-        ledger.publish(open_bench.engine, late, event_of(open_bench, job_id), Output("late", "0"), "worker")
+        settlement.publish(
+            open_bench.engine, late, event_of(open_bench, job_id), Output("late", "0"), "worker"
+        )
     with pytest.raises(LeaseLost):
         leases.begin_reading(open_bench.engine, late)
     leases.begin_reading(open_bench.engine, fresh)
-    ledger.publish(open_bench.engine, fresh, event_of(open_bench, job_id), Output("good", "0"), "worker")
+    settlement.publish(open_bench.engine, fresh, event_of(open_bench, job_id), Output("good", "0"), "worker")
     assert reports.output_uri(open_bench.engine, job_id, open_bench.analyst) == "good"
 
 
@@ -198,7 +203,7 @@ def test_a_job_that_never_said_that_it_reads_publishes_nothing(open_bench):
     job_id = open_bench.submit(10)
     claim = claimed(open_bench, job_id)
     with pytest.raises(Conflict, match="not recorded"):
-        ledger.publish(open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0"), "worker")
+        settlement.publish(open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0"), "worker")
     assert state(open_bench, job_id) == "running"
     assert renyi(open_bench)["spent"] == "0"
 
@@ -226,28 +231,28 @@ def test_an_expired_lease_refunds_nothing_and_the_last_attempt_is_charged(open_b
 
 def test_before_reading_a_failure_is_void_and_after_it_is_charged_whole(open_bench):
     early = open_bench.submit(10)
-    ledger.fail(open_bench.engine, claimed(open_bench, early), "failed", "no model", "worker")
+    settlement.fail(open_bench.engine, claimed(open_bench, early), "failed", "no model", "worker")
     assert renyi(open_bench)["spent"] == "0"
     late = open_bench.submit(10)
     claim = claimed(open_bench, late)
     leases.begin_reading(open_bench.engine, claim)
     reserved = renyi(open_bench)["reserved"]
-    ledger.fail(open_bench.engine, claim, "failed", "kept from view", "worker")
+    settlement.fail(open_bench.engine, claim, "failed", "kept from view", "worker")
     assert renyi(open_bench)["spent"] == reserved
     assert reports.check(open_bench.engine, open_bench.dataset) == []
 
 
 def test_cancelling(open_bench):
     queued = open_bench.submit(10)
-    ledger.cancel(open_bench.engine, queued, open_bench.analyst)
+    settlement.cancel(open_bench.engine, queued, open_bench.analyst)
     assert state(open_bench, queued) == "cancelled"
     assert renyi(open_bench)["reserved"] == "0"
     running = open_bench.submit(10)
     claim = claimed(open_bench, running)
-    ledger.cancel(open_bench.engine, running, open_bench.analyst)
+    settlement.cancel(open_bench.engine, running, open_bench.analyst)
     assert leases.renew(open_bench.engine, claim, 60, 0, 10) is True
     with pytest.raises(NotFound):
-        ledger.cancel(open_bench.engine, running, person(open_bench.engine, "analyst"))
+        settlement.cancel(open_bench.engine, running, person(open_bench.engine, "analyst"))
 
 
 # --- approval -----------------------------------------------------------------------------------
@@ -256,15 +261,15 @@ def test_cancelling(open_bench):
 def test_nobody_approves_their_own_job_unless_solo(engine):
     strict = Bench(engine)
     strict.allow()
-    job_id = ledger.submit(engine, strict.request(), strict.steward)
+    job_id = settlement.submit(engine, strict.request(), strict.steward)
     strict.probe(job_id)
     with pytest.raises(NotPermitted):
-        ledger.approve(engine, job_id, strict.steward, "mine")
+        settlement.approve(engine, job_id, strict.steward, "mine")
     solo = Bench(engine, policy={"solo": True})
     solo.allow()
-    job_id = ledger.submit(engine, solo.request(), solo.steward)
+    job_id = settlement.submit(engine, solo.request(), solo.steward)
     solo.probe(job_id)
-    ledger.approve(engine, job_id, solo.steward, "mine")
+    settlement.approve(engine, job_id, solo.steward, "mine")
     assert state(solo, job_id) == "queued"
 
 
@@ -273,14 +278,14 @@ def test_approval_needs_a_reason_a_steward_and_room(bench):
     bench.probe(first)
     bench.probe(second)
     with pytest.raises(InvalidRequest):
-        ledger.approve(bench.engine, first, bench.steward, " ")
+        settlement.approve(bench.engine, first, bench.steward, " ")
     with pytest.raises(NotPermitted):
-        ledger.approve(bench.engine, first, bench.analyst, "please")
-    ledger.approve(bench.engine, first, bench.steward, "yes")
-    ledger.approve(bench.engine, second, bench.steward, "yes")  # too late: the room is taken
+        settlement.approve(bench.engine, first, bench.analyst, "please")
+    settlement.approve(bench.engine, first, bench.steward, "yes")
+    settlement.approve(bench.engine, second, bench.steward, "yes")  # too late: the room is taken
     assert state(bench, second) == "refused"
     with pytest.raises(Conflict):
-        ledger.approve(bench.engine, first, bench.steward, "again")
+        settlement.approve(bench.engine, first, bench.steward, "again")
 
 
 def test_a_context_that_does_not_fit_is_refused_before_anything_is_reserved(bench):
@@ -380,7 +385,7 @@ def test_the_database_refuses_balances_under_which_no_filter_holds(bench, change
 
 def test_a_reservation_is_resolved_once(open_bench):
     job_id = open_bench.submit(10)
-    ledger.cancel(open_bench.engine, job_id, open_bench.analyst)
+    settlement.cancel(open_bench.engine, job_id, open_bench.analyst)
     with pytest.raises(DBAPIError, match="resolved_once"), open_bench.engine.begin() as connection:
         connection.execute(
             text(
@@ -401,9 +406,9 @@ def exported(open_bench) -> list[str]:
         job_id = open_bench.submit(tokens)
         claim = claimed(open_bench, job_id)
         leases.begin_reading(open_bench.engine, claim)
-        ledger.publish(open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0" * 64), "w")
+        settlement.publish(open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0" * 64), "w")
     open_bench.submit(5)
-    ledger.cancel(open_bench.engine, open_bench.submit(6), open_bench.analyst)
+    settlement.cancel(open_bench.engine, open_bench.submit(6), open_bench.analyst)
     return list(reports.export(open_bench.engine, open_bench.dataset, open_bench.auditor, "jsonl"))
 
 

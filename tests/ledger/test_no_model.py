@@ -3,17 +3,18 @@
 import pytest
 from sqlalchemy import text
 
-from accountant import leases, ledger, proposals, reports
+from accountant import reports
 from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.export_formats import read_document, verify_lines
 from accountant.core.privacy.events import FREE, Laplace
 from accountant.core.privacy.units import to_decimal
-from accountant.ledger import JobRequest, Output
+from accountant.transactions import leases, proposals, settlement
+from accountant.transactions.settlement import JobRequest, Output
 
 
 def ask(bench, model=None, mechanism="noisy-count", **parameters):
     request = JobRequest(bench.dataset, mechanism, model, parameters, "how many")
-    return ledger.submit(bench.engine, request, bench.analyst)
+    return settlement.submit(bench.engine, request, bench.analyst)
 
 
 def test_a_count_is_reserved_without_a_look_at_a_model_and_its_ledger_verifies(open_bench):
@@ -24,7 +25,7 @@ def test_a_count_is_reserved_without_a_look_at_a_model_and_its_ledger_verifies(o
     assert leases.work(bench.engine, job_id).model is None
     claim = leases.claim(bench.engine, job_id, 1, "w", 60)
     leases.begin_reading(bench.engine, claim)
-    ledger.publish(bench.engine, claim, Laplace(4.0), Output("/x", "0" * 64), "w")
+    settlement.publish(bench.engine, claim, Laplace(4.0), Output("/x", "0" * 64), "w")
     assert reports.check(bench.engine, bench.dataset) == []
     verify_lines(reports.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
     query = "SELECT document FROM entries WHERE job_id = :job AND kind = 'RESERVE'"
@@ -39,7 +40,7 @@ def test_a_count_that_needs_approval_is_approved_and_one_in_a_list_of_models_is_
     proposals.set_policy(bench.engine, bench.dataset, Policy(models=("some-model",)), bench.steward)
     job_id = ask(bench)
     assert reports.job(bench.engine, job_id, bench.analyst)["state"] == "awaiting_approval"
-    ledger.approve(bench.engine, job_id, bench.steward, "fine")
+    settlement.approve(bench.engine, job_id, bench.steward, "fine")
     assert reports.job(bench.engine, job_id, bench.analyst)["state"] == "queued"
 
 
@@ -56,7 +57,7 @@ def test_a_job_shows_what_stays_charged_and_not_what_its_commit_states(open_benc
     job_id = ask(bench, noise="gaussian", epsilon=0.5)
     claim = leases.claim(bench.engine, job_id, 1, "a worker", 60)
     leases.begin_reading(bench.engine, claim)
-    ledger.publish(bench.engine, claim, FREE, Output("/nowhere", "0" * 64), "a worker")
+    settlement.publish(bench.engine, claim, FREE, Output("/nowhere", "0" * 64), "a worker")
     reserved, charged = (
         each["costs"] for each in reports.job(bench.engine, job_id, bench.analyst)["entries"]
     )

@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from accountant import expiry, ledger, offers, proposals, reports
+from accountant import reports
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotFound, NotPermitted
 from accountant.core.ledger.admission import Policy
-from accountant.ledger import Allowance
+from accountant.transactions import expiry, offers, proposals, settlement
+from accountant.transactions.settlement import Allowance
 from tests.support import Bench, person
 
 SMALLER = {"tokens_per_batch": 4}
@@ -59,7 +60,7 @@ def test_consent_admits_the_offer_and_never_what_was_asked(desk):
     }
     assert offers.accept(desk.engine, found, desk.analyst) == made  # two clicks, one job
     assert entries(desk) == before + 1
-    for act in (ledger.approve, ledger.refuse):
+    for act in (settlement.approve, settlement.refuse):
         with pytest.raises(Conflict):
             act(desk.engine, asked, desk.steward, "again")
     assert reports.check(desk.engine, desk.dataset) == []
@@ -81,7 +82,7 @@ def test_an_offer_is_smaller_everywhere_and_fits(desk):
         offers.offer(desk.engine, asked, SMALLER, desk.steward, " ")
     with pytest.raises(NotPermitted):
         offers.offer(desk.engine, asked, SMALLER, desk.analyst, "why")
-    ledger.allow(desk.engine, desk.dataset, Allowance("0.05", "0.0000029053", "less"), desk.steward)
+    settlement.allow(desk.engine, desk.dataset, Allowance("0.05", "0.0000029053", "less"), desk.steward)
     with pytest.raises(InvalidRequest) as caught:
         offers.offer(desk.engine, asked, {"tokens_per_batch": 9}, desk.steward, "why")
     assert "would be refused now" in caught.value.problems[0].problem
@@ -122,12 +123,12 @@ def test_nobody_approves_their_own_by_an_offer(engine):
     bench = Bench(engine, policy={"solo": True})
     bench.allow()
     bench.warm()
-    own = ledger.submit(engine, bench.request(10), bench.steward)
+    own = settlement.submit(engine, bench.request(10), bench.steward)
     found = offers.offer(engine, own, SMALLER, bench.steward, "alone")
     proposals.set_policy(engine, bench.dataset, Policy(), bench.steward)
     with pytest.raises(Conflict, match="solo"):
         offers.accept(engine, found, bench.steward)
-    again = ledger.submit(engine, bench.request(10), bench.steward)
+    again = settlement.submit(engine, bench.request(10), bench.steward)
     with pytest.raises(NotPermitted):
         offers.offer(engine, again, SMALLER, bench.steward, "alone")
 
@@ -146,7 +147,7 @@ def test_what_changed_since_the_offer_is_looked_at_anew(desk, owner):
     with pytest.raises(NotPermitted, match="private-prediction"):
         offers.accept(desk.engine, found, desk.analyst)
     proposals.set_policy(desk.engine, desk.dataset, Policy(), second)
-    ledger.allow(desk.engine, desk.dataset, Allowance("0.0001", "0.0000029053", "stop"), second)
+    settlement.allow(desk.engine, desk.dataset, Allowance("0.0001", "0.0000029053", "stop"), second)
     made = offers.accept(desk.engine, found, desk.analyst)
     assert job(desk, made)["state"] == "refused"
     assert job(desk, made)["refusal"]["cap"] in ("renyi", "gaussian", "renyi2", "basic")
@@ -207,8 +208,8 @@ def test_of_two_who_decide_at_once_one_is_told(desk, turn):
     offering = lambda who: lambda: offers.offer(engine, asked, SMALLER, who, "less")  # noqa: E731
     others = [
         offering(second),
-        lambda: ledger.approve(engine, asked, second, "yes"),
-        lambda: ledger.cancel(engine, asked, desk.analyst),
+        lambda: settlement.approve(engine, asked, second, "yes"),
+        lambda: settlement.cancel(engine, asked, desk.analyst),
     ]
     answers = race(offering(desk.steward), others[turn % 3])
     assert Counter(answers)["done"] == 1, answers

@@ -6,13 +6,14 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import func, select, update
 
-from accountant import leases, ledger, reports, tables
+from accountant import reports, tables
 from accountant import settings as settings_module
 from accountant.core.errors import Cancelled, Conflict, LeaseLost
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json
-from accountant.ledger import Output
 from accountant.settings import Settings
+from accountant.transactions import leases, settlement
+from accountant.transactions.settlement import Output
 from tests.support import Bench
 
 PARTS = 3
@@ -26,7 +27,7 @@ def shared(open_bench, monkeypatch) -> Bench:
     return open_bench
 
 
-def held(bench: Bench, job_id, part: int, attempt: int = 1, seconds: float = 60) -> ledger.Claim:
+def held(bench: Bench, job_id, part: int, attempt: int = 1, seconds: float = 60) -> settlement.Claim:
     claim = leases.claim(bench.engine, job_id, attempt, f"worker {part}", seconds, part)
     assert claim is not None
     leases.begin_reading(bench.engine, claim)
@@ -45,12 +46,14 @@ def staged(number: int) -> Output:
     return Output(f"part-{number}", str(number) * 64)
 
 
-def finish(bench: Bench, claim: ledger.Claim, count: int = 10):
+def finish(bench: Bench, claim: settlement.Claim, count: int = 10):
     return leases.finish(bench.engine, claim, tokens(bench, claim.job_id, count), staged(claim.part), None)
 
 
-def settle(bench: Bench, claim: ledger.Claim, count: int = 10) -> None:
-    ledger.publish(bench.engine, claim, tokens(bench, claim.job_id, count), Output("all", "a" * 64), "worker")
+def settle(bench: Bench, claim: settlement.Claim, count: int = 10) -> None:
+    settlement.publish(
+        bench.engine, claim, tokens(bench, claim.job_id, count), Output("all", "a" * 64), "worker"
+    )
 
 
 def rows(bench: Bench, job_id) -> list:
@@ -60,7 +63,7 @@ def rows(bench: Bench, job_id) -> list:
         return list(connection.execute(query))
 
 
-def lose(bench: Bench, claim: ledger.Claim) -> None:
+def lose(bench: Bench, claim: settlement.Claim) -> None:
     """Let the lease of one part run out, and the reaper find it."""
     past = func.clock_timestamp() - timedelta(seconds=1)
     with bench.engine.begin() as connection:
@@ -154,15 +157,15 @@ def test_a_part_that_fails_for_good_charges_the_job_once_and_fences_off_the_othe
     job_id = shared.submit(10)
     claims = [held(shared, job_id, part) for part in range(PARTS)]
     finish(shared, claims[0])
-    ledger.fail(shared.engine, claims[1], "failed", "what the data did", "worker")
+    settlement.fail(shared.engine, claims[1], "failed", "what the data did", "worker")
     ended = job(shared, job_id)
-    assert (ended["state"], ended["failure"]) == ("failed", ledger.UNSAID)
+    assert (ended["state"], ended["failure"]) == ("failed", settlement.UNSAID)
     assert ended["entries"][1]["costs"] == ended["entries"][0]["costs"], "all of it"
     for step in (
         lambda: leases.renew(shared.engine, claims[2], 60, 1, 150),
         lambda: finish(shared, claims[2]),
         lambda: settle(shared, claims[2]),
-        lambda: ledger.fail(shared.engine, claims[2], "failed", "", "worker"),
+        lambda: settlement.fail(shared.engine, claims[2], "failed", "", "worker"),
     ):
         with pytest.raises(LeaseLost):
             step()
@@ -180,7 +183,7 @@ def test_what_parts_left_for_the_settlement_is_gone_when_the_job_has_ended(share
         if outcome == "succeeded":
             settle(shared, claims[2])
         else:
-            ledger.fail(shared.engine, claims[2], outcome, "", "worker")
+            settlement.fail(shared.engine, claims[2], outcome, "", "worker")
         for row in rows(shared, job_id):
             assert row.state == "stopped"
             assert all(getattr(row, name) is None for name in PRIVATE)
@@ -212,13 +215,13 @@ def test_attempts_of_one_part_are_capped_and_then_the_job_fails(shared):
 def test_cancelling_stops_parts_that_run_and_ends_a_job_that_only_waits(shared):
     running, waiting = shared.submit(10), shared.submit(10)
     claim = held(shared, running, 0)
-    ledger.cancel(shared.engine, running, shared.analyst)
+    settlement.cancel(shared.engine, running, shared.analyst)
     assert leases.renew(shared.engine, claim, 60, 0, 1) is True
     with pytest.raises(Cancelled):
         finish(shared, claim)
-    ledger.fail(shared.engine, claim, "cancelled", "cancelled while it ran", "worker")
+    settlement.fail(shared.engine, claim, "cancelled", "cancelled while it ran", "worker")
     finish(shared, held(shared, waiting, 0))
-    ledger.cancel(shared.engine, waiting, shared.analyst)
+    settlement.cancel(shared.engine, waiting, shared.analyst)
     for job_id in (running, waiting):
         assert job(shared, job_id)["state"] == "cancelled"
         assert job(shared, job_id)["entries"][1]["kind"] == "COMMIT"
@@ -228,7 +231,7 @@ def test_cancelling_stops_parts_that_run_and_ends_a_job_that_only_waits(shared):
 def test_a_cancelled_job_whose_worker_is_lost_does_not_run_again(shared):
     job_id = shared.submit(10)
     claim = held(shared, job_id, 0)
-    ledger.cancel(shared.engine, job_id, shared.analyst)
+    settlement.cancel(shared.engine, job_id, shared.analyst)
     lose(shared, claim)
     assert job(shared, job_id)["state"] == "cancelled"
     sound(shared)
@@ -301,5 +304,5 @@ def test_waiting_is_measured_from_when_the_message_was_sent(shared):
         )
     assert leases.longest_wait(shared.engine, {"generate"}) >= 500
     assert leases.longest_wait(shared.engine, {"probe"}) == 0
-    ledger.cancel(shared.engine, job_id, shared.analyst)
+    settlement.cancel(shared.engine, job_id, shared.analyst)
     assert leases.longest_wait(shared.engine, {"generate"}) < 500

@@ -7,12 +7,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import expiry, leases, ledger, proposals, reports, usage
+from accountant import reports
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.caps import counted
 from accountant.core.privacy.events import from_json
-from accountant.ledger import Output
+from accountant.transactions import cap_usage, expiry, leases, proposals, settlement
+from accountant.transactions.settlement import Output
 from tests.support import Bench, person
 
 
@@ -33,7 +34,7 @@ def used(bench: Bench, project: str | None = None):
     query = text("SELECT id FROM datasets WHERE name = :name")
     with bench.engine.connect() as connection:
         dataset = connection.execute(query, {"name": bench.dataset}).scalar_one()
-        return usage.used(connection, dataset, bench.analyst.id, project)
+        return cap_usage.used(connection, dataset, bench.analyst.id, project)
 
 
 # --- approvals that expire ----------------------------------------------------------------------
@@ -75,15 +76,15 @@ def test_a_sweep_expires_what_is_overdue_and_nothing_else_and_may_run_twice(benc
 def test_an_overdue_request_can_not_be_approved_and_is_expired_by_the_attempt(bench, waiting):
     overdue(bench, waiting)
     with pytest.raises(Conflict, match="expired"):
-        ledger.approve(bench.engine, waiting, bench.steward, "late")
+        settlement.approve(bench.engine, waiting, bench.steward, "late")
     assert state(bench, waiting) == "expired"
     with pytest.raises(Conflict, match="expired"):
-        ledger.approve(bench.engine, waiting, bench.steward, "later still")
+        settlement.approve(bench.engine, waiting, bench.steward, "later still")
     assert [e["kind"] for e in reports.entries(bench.engine, bench.dataset, bench.auditor)] == ["ALLOW"]
 
 
 def test_a_request_in_time_is_approved(bench, waiting):
-    ledger.approve(bench.engine, waiting, bench.steward, "in time")
+    settlement.approve(bench.engine, waiting, bench.steward, "in time")
     assert state(bench, waiting) == "queued"
     overdue(bench, waiting)
     assert expiry.sweep(bench.engine) == 0
@@ -100,9 +101,9 @@ def test_a_cap_counts_live_and_charged_jobs_by_their_stand_alone_epsilon(open_be
     assert used(bench).analyst == together
     claim = leases.claim(bench.engine, first, 1, "worker", 60)
     leases.begin_reading(bench.engine, claim)
-    ledger.publish(bench.engine, claim, from_json(whole[0]["event"]), Output("x", "0"), "worker")
+    settlement.publish(bench.engine, claim, from_json(whole[0]["event"]), Output("x", "0"), "worker")
     assert used(bench).analyst == together
-    ledger.cancel(bench.engine, second, bench.analyst)
+    settlement.cancel(bench.engine, second, bench.analyst)
     assert used(bench).analyst == counted(whole[0]["epsilon_alone"])
     assert reports.check(bench.engine, bench.dataset) == []
 
@@ -120,7 +121,7 @@ def test_a_refusal_by_a_cap_names_it_with_the_largest_that_fits(open_bench):
     assert state(bench, bench.submit(largest + 1)) == "refused"
     assert state(bench, bench.submit(largest)) == "queued"
     other = person(bench.engine, "analyst")
-    assert state(bench, ledger.submit(bench.engine, bench.request(largest), other)) == "queued"
+    assert state(bench, settlement.submit(bench.engine, bench.request(largest), other)) == "queued"
 
 
 def test_a_project_is_shared_by_its_people_and_must_be_named_where_it_is_capped(open_bench):
@@ -129,14 +130,14 @@ def test_a_project_is_shared_by_its_people_and_must_be_named_where_it_is_capped(
     with pytest.raises(InvalidRequest, match="project"):
         bench.submit(10)
     with pytest.raises(InvalidRequest, match="project"):
-        ledger.submit(bench.engine, replace(bench.request(10), project="No Name"), bench.analyst)
+        settlement.submit(bench.engine, replace(bench.request(10), project="No Name"), bench.analyst)
     request = replace(bench.request(40), project="atlas")
-    assert state(bench, ledger.submit(bench.engine, request, bench.analyst)) == "queued"
+    assert state(bench, settlement.submit(bench.engine, request, bench.analyst)) == "queued"
     other = person(bench.engine, "analyst")
-    job = reports.job(bench.engine, ledger.submit(bench.engine, request, other), other)
+    job = reports.job(bench.engine, settlement.submit(bench.engine, request, other), other)
     assert job["refusal"]["cap"] == "project cap"
     elsewhere = replace(request, project="borealis")
-    assert state(bench, ledger.submit(bench.engine, elsewhere, other)) == "queued"
+    assert state(bench, settlement.submit(bench.engine, elsewhere, other)) == "queued"
     assert reports.check(bench.engine, bench.dataset) == []
 
 
@@ -184,7 +185,7 @@ def test_a_cap_below_what_is_used_stops_the_next_job_and_harms_no_running_one(op
     job_id = bench.submit(50)
     policy(bench, auto_approve_epsilon="10", analyst_epsilon="0.001")
     assert state(bench, bench.submit(1)) == "refused"
-    ledger.cancel(bench.engine, job_id, bench.analyst)
+    settlement.cancel(bench.engine, job_id, bench.analyst)
     assert used(bench).analyst == 0
 
 

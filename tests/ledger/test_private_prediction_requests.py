@@ -2,8 +2,9 @@
 
 import pytest
 
-from accountant import ledger, reports
+from accountant import reports
 from accountant.core.errors import InvalidRequest
+from accountant.transactions import settlement
 from tests.support import Bench, public_things
 
 CLUSTERS = {"batching": "clusters", "clusters": 4, "public_centres": 50}
@@ -14,8 +15,8 @@ MEDIAN = {"aggregation": "median", "ex_post_cap": 1.0}
 @pytest.fixture
 def bench(engine) -> Bench:
     made = Bench(engine, label_column="label", labels=["good", "bad"])
-    ledger.allow(
-        engine, made.dataset, ledger.Allowance("10", "0.0000029053", "a test", ex_post="5"), made.steward
+    settlement.allow(
+        engine, made.dataset, settlement.Allowance("10", "0.0000029053", "a test", ex_post="5"), made.steward
     )
     return made
 
@@ -50,7 +51,7 @@ def test_what_fits_is_reserved_with_the_hashes_of_what_it_names(bench, labels):
     things = public_things(bench.engine, bench.steward, 100, labels)
     bench.probe(bench.submit(1, **PUBLIC, public_corpus=things["public_corpus"]))
     job_id = bench.submit(5, **CLUSTERS, **PUBLIC, **things)
-    ledger.approve(bench.engine, job_id, bench.steward, "fine")
+    settlement.approve(bench.engine, job_id, bench.steward, "fine")
     assert reports.job(bench.engine, job_id, bench.analyst)["state"] == "queued"
     reserve = reports.entries(bench.engine, bench.dataset, bench.auditor)[0]
     assert set(reserve["body"]["source"]["public"]) == {"public_corpus", "embedding"}

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accountant import leases, ledger, proposals, reports
+from accountant import reports
 from accountant.core.errors import Conflict, ExchequerError
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json, to_json
-from accountant.ledger import Output
+from accountant.transactions import leases, proposals, settlement
+from accountant.transactions.settlement import Output
 from tests.support import Bench, commit_unread, person
 
 pytestmark = pytest.mark.slow
@@ -65,7 +66,7 @@ class Oracle:
         if job_id in self.live and act in ("publish", "publish unread"):
             self.publish(job_id, event, amount, act == "publish")
         elif job_id in self.live and act == "cancel":
-            ledger.cancel(self.engine, job_id, self.bench.analyst)
+            settlement.cancel(self.engine, job_id, self.bench.analyst)
             self.charged[job_id], self.read[job_id] = 0, False
             del self.live[job_id]
         elif job_id not in self.live and act in ("correct", "nothing"):
@@ -76,7 +77,7 @@ class Oracle:
         claim = leases.claim(self.engine, job_id, 1, "worker", 60)
         if read:
             leases.begin_reading(self.engine, claim)
-            ledger.publish(self.engine, claim, SelfComposed(event, spent), Output("x", "0"), "worker")
+            settlement.publish(self.engine, claim, SelfComposed(event, spent), Output("x", "0"), "worker")
         else:
             commit_unread(self.engine, claim, SelfComposed(event, spent))
         self.charged[job_id], self.read[job_id] = spent, read
@@ -111,7 +112,7 @@ class Oracle:
         job_id = self.bench.submit(2)
         job = reports.job(self.engine, job_id, self.bench.steward)
         if job["state"] == "queued":
-            ledger.cancel(self.engine, job_id, self.bench.analyst)
+            settlement.cancel(self.engine, job_id, self.bench.analyst)
         return from_json(job["event"]).event
 
 

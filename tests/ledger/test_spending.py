@@ -5,10 +5,12 @@ import uuid
 
 import pytest
 
-from accountant import leases, ledger, proposals, reports, spending
+from accountant import reports, spending
 from accountant.core.ledger.admission import Policy
 from accountant.core.privacy.events import from_json
-from accountant.ledger import Allowance
+from accountant.transactions import leases, proposals
+from accountant.transactions import settlement as ledger
+from accountant.transactions.settlement import Allowance
 from tests.support import Bench, person
 
 

@@ -4,10 +4,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import ProgrammingError
 
-from accountant import entry_page, ledger, reports
+from accountant import entry_page, reports
 from accountant.core.ledger.allowances import Allowance, allowance_body
 from accountant.core.ledger.hash_chain import EntryKind
-from accountant.posting import LockedAccount
+from accountant.transactions import settlement
+from accountant.transactions.locked_account import LockedAccount
 from tests.support import Bench
 
 
@@ -35,14 +36,14 @@ def after(bench: Bench, seq: int) -> dict:
 def test_a_short_replay_gives_what_a_whole_one_gives(bench, monkeypatch):
     bench.warm()
     job = bench.submit(3)  # reserved before balances are kept, voided after
-    ledger.approve(bench.engine, job, bench.steward, "it fits")
+    settlement.approve(bench.engine, job, bench.steward, "it fits")
     reserved = reports.dataset(bench.engine, bench.dataset, bench.auditor)["entries"]
     lengthened(bench, 200)
     assert standings(bench) == []
     lengthened(bench, 200)
     (kept,) = standings(bench)
     assert kept == reserved + 400
-    ledger.cancel(bench.engine, job, bench.analyst)
+    settlement.cancel(bench.engine, job, bench.analyst)
     last = kept + 1
 
     short = [after(bench, seq) for seq in (kept, last)]

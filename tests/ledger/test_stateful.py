@@ -20,11 +20,12 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import text
 
-from accountant import leases, ledger, reports
+from accountant import reports
 from accountant.core.errors import Conflict, LeaseLost, NotPermitted
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import from_json
-from accountant.ledger import Allowance, Claim, JobRequest, Output
+from accountant.transactions import leases, settlement
+from accountant.transactions.settlement import Allowance, Claim, JobRequest, Output
 from tests.faults.checker import Tally
 from tests.support import Bench, person
 
@@ -123,7 +124,7 @@ class Ledger(RuleBasedStateMachine):
 
     def _allow(self, epsilon: float) -> None:
         allowance = Allowance(str(epsilon), "0.000001", "test")
-        ledger.allow(self.bench.engine, self.bench.dataset, allowance, self.bench.steward)
+        settlement.allow(self.bench.engine, self.bench.dataset, allowance, self.bench.steward)
         if not self.tally.filters:
             query = text("SELECT document::json -> 'body' -> 'filters' FROM entries e JOIN datasets d ON "
                          "d.id = e.dataset_id WHERE d.name = :name AND seq = 1")  # fmt: skip
@@ -159,9 +160,9 @@ class Ledger(RuleBasedStateMachine):
         earlier = self.keys.get((actor.name, key)) if key else None
         if earlier is not None and earlier[0] != request:
             with pytest.raises(Conflict):
-                ledger.submit(self.bench.engine, asked, actor, key)
+                settlement.submit(self.bench.engine, asked, actor, key)
             return
-        job_id = ledger.submit(self.bench.engine, asked, actor, key)
+        job_id = settlement.submit(self.bench.engine, asked, actor, key)
         if earlier is not None:
             assert job_id == earlier[1]
             return
@@ -175,7 +176,7 @@ class Ledger(RuleBasedStateMachine):
     def decide(self, data: st.DataObject, job_id: uuid.UUID) -> None:
         """A steward says yes or no; yes may come too late to fit."""
         job, yes = self.known[job_id], data.draw(st.booleans())
-        act = ledger.approve if yes else ledger.refuse
+        act = settlement.approve if yes else settlement.refuse
         if job.state != "awaiting_approval":
             with pytest.raises(Conflict):
                 act(self.bench.engine, job_id, self.bench.steward, "test")
@@ -190,9 +191,9 @@ class Ledger(RuleBasedStateMachine):
         job = self.known[job_id]
         if job.state in ("refused", "succeeded", "failed", "cancelled"):
             with pytest.raises(Conflict):
-                ledger.cancel(self.bench.engine, job_id, self.bench.steward)
+                settlement.cancel(self.bench.engine, job_id, self.bench.steward)
             return
-        ledger.cancel(self.bench.engine, job_id, self.bench.steward)
+        settlement.cancel(self.bench.engine, job_id, self.bench.steward)
         if job.state == "queued":
             self._resolve(job, "cancelled", charged=job.read)
         elif job.state == "awaiting_approval":
@@ -228,7 +229,7 @@ class Ledger(RuleBasedStateMachine):
 
     def _publish(self, job_id: uuid.UUID, claim: Claim) -> None:
         event = from_json(self._body(self.known[job_id].request)["event"])
-        ledger.publish(self.bench.engine, claim, event, Output(f"/{claim.token}", "0" * 64), "w")
+        settlement.publish(self.bench.engine, claim, event, Output(f"/{claim.token}", "0" * 64), "w")
 
     @in_state("running")
     def publish(self, data: st.DataObject, job_id: uuid.UUID) -> None:
@@ -243,7 +244,7 @@ class Ledger(RuleBasedStateMachine):
         """Charged in whole after reading began, void before."""
         job, outcome = self.known[job_id], data.draw(st.sampled_from(["failed", "cancelled"]))
         job.old.append(job.claim)
-        ledger.fail(self.bench.engine, job.claim, outcome, "test", "w")
+        settlement.fail(self.bench.engine, job.claim, outcome, "test", "w")
         self._resolve(job, outcome, charged=job.read)
 
     @in_state("running")
@@ -280,7 +281,7 @@ class Ledger(RuleBasedStateMachine):
     def _comes_late(self, job_id: uuid.UUID, claim: Claim) -> None:
         for act in (
             lambda: self._publish(job_id, claim),
-            lambda: ledger.fail(self.bench.engine, claim, "failed", "late", "w"),
+            lambda: settlement.fail(self.bench.engine, claim, "failed", "late", "w"),
             lambda: leases.begin_reading(self.bench.engine, claim),
             lambda: leases.renew(self.bench.engine, claim, 3600, 1, 3),
         ):

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import leases, ledger, proposals, registry, reports
+from accountant import registry, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger.accounts import Settlement
@@ -16,8 +16,9 @@ from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import FREE, SelfComposed, from_json, to_json
 from accountant.core.privacy.price import Price
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
-from accountant.ledger import Allowance, JobRequest, Output, SecretDeclaration
-from accountant.posting import LockedAccount
+from accountant.transactions import leases, proposals, settlement
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.settlement import Allowance, JobRequest, Output, SecretDeclaration
 from tests.support import Bench, commit_unread, person, public_things
 
 DELTA = "0.0000029053"
@@ -40,7 +41,7 @@ def ready(engine, allowance=None, **policy) -> Bench:
 
 
 def allow(bench: Bench, allowance: Allowance) -> int:
-    return ledger.allow(bench.engine, bench.dataset, allowance, bench.steward)
+    return settlement.allow(bench.engine, bench.dataset, allowance, bench.steward)
 
 
 def with_pin(engine, kind=SecretKind.MANY, **policy) -> Bench:
@@ -52,11 +53,11 @@ def with_pin(engine, kind=SecretKind.MANY, **policy) -> Bench:
 def ask(bench: Bench, mechanism: str, **parameters):
     """A job of another mechanism, approved where that is needed."""
     request = JobRequest(bench.dataset, mechanism, bench.model, parameters, "test")
-    job_id = ledger.submit(bench.engine, request, bench.analyst)
+    job_id = settlement.submit(bench.engine, request, bench.analyst)
     if job(bench, job_id)["state"] == "submitted":
         bench.probe(job_id)
     if job(bench, job_id)["state"] == "awaiting_approval":
-        ledger.approve(bench.engine, job_id, bench.steward, "it fits the study")
+        settlement.approve(bench.engine, job_id, bench.steward, "it fits the study")
     return job_id
 
 
@@ -82,12 +83,12 @@ def run(bench: Bench, job_id, realized=None, outcome="succeeded", **others) -> N
     assert claim is not None
     leases.begin_reading(bench.engine, claim)
     if outcome == "failed":
-        ledger.fail(bench.engine, claim, outcome, "kept from view", "worker")
+        settlement.fail(bench.engine, claim, outcome, "kept from view", "worker")
         return
     event = job(bench, job_id)["event"]
     whole = FREE if event is None else from_json(event)
     output = Output("x", "0" * 64)
-    ledger.publish(bench.engine, claim, realized or whole, output, "worker", **others)
+    settlement.publish(bench.engine, claim, realized or whole, output, "worker", **others)
 
 
 def sound(bench: Bench) -> None:
@@ -203,7 +204,7 @@ def test_an_ex_post_allowance_is_never_set_below_what_is_used(engine):
 
 def test_a_cancelled_ex_post_job_returns_its_cap(engine):
     bench = ready(engine, Allowance("10", DELTA, "test", ex_post="2"))
-    ledger.cancel(engine, median(bench, 1.5), bench.analyst)
+    settlement.cancel(engine, median(bench, 1.5), bench.analyst)
     assert facts(bench)["ex_post"]["left"] == "2"
     assert says(bench)["dp"] == "Nothing has been released."
     sound(bench)
@@ -239,7 +240,7 @@ def test_no_removal_of_records_is_stated_where_the_unit_is_a_column(engine):
     removed = SecretDeclaration(PIN, SecretKind.MANY, 16)
     redacted = replace(removed, terms=replace(PIN, without=Without.REDACTED))
     bench = Bench(engine, unit_column="patient_id", max_records_per_unit=1)
-    for declare in (ledger.allow, proposals.allow_or_propose, proposals.preview):
+    for declare in (settlement.allow, proposals.allow_or_propose, proposals.preview):
         with pytest.raises(InvalidRequest, match="patient_id"):
             declare(engine, bench.dataset, Allowance("10", DELTA, "test", secret=removed), bench.steward)
     allow(bench, Allowance("10", DELTA, "test", secret=redacted))
@@ -288,7 +289,7 @@ def test_a_secret_job_needs_a_statement_and_takes_its_facts(engine, all_run):
     bench = Bench(engine, policy={"secret_jobs": True})
     own = {"prior": 1e-4, "records_per_secret": 3, "sampling_rate": 0.5, "neighbour": "removed"}
     request = JobRequest(bench.dataset, "secpe", bench.model, {**own, "bound": 5e-4}, "test")
-    early = ledger.submit(engine, request, bench.analyst)
+    early = settlement.submit(engine, request, bench.analyst)
     assert job(bench, early)["refusal"]["cap"] == "secret"
     allow(bench, Allowance(None, None, "secrets", secret=SecretDeclaration(PIN, SecretKind.MANY)))
     with pytest.raises(InvalidRequest, match="records_per_secret"):
@@ -384,9 +385,9 @@ def test_a_closed_filter_names_the_job_that_closed_it(engine, monkeypatch):
         return facts(bench)["account"]["filters"][1]
 
     assert (gaussian()["state"], gaussian()["closed_by"]) == ("closed", str(first))
-    ledger.cancel(engine, first, bench.analyst)
+    settlement.cancel(engine, first, bench.analyst)
     assert (gaussian()["state"], gaussian()["closed_by"]) == ("closed", str(second))
-    ledger.cancel(engine, second, bench.analyst)
+    settlement.cancel(engine, second, bench.analyst)
     assert (gaussian()["state"], gaussian()["closed_by"]) == ("open", None)
     assert reports.check(engine, bench.dataset) == []
 

@@ -9,7 +9,7 @@ from flask.testing import FlaskClient
 from sqlalchemy import Engine
 
 from accountant import registry
-from accountant.ledger import Actor
+from accountant.transactions.settlement import Actor
 from tests.support import Bench, person
 
 PASSWORD = "correct horse battery"

@@ -7,8 +7,8 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine
 
-from accountant.ledger import Actor
 from accountant.settings import Settings
+from accountant.transactions.settlement import Actor
 from tests.support import Bench
 from tests.web.browsers import PASSWORD, Site
 from tests.web.conformance import watch
@@ -46,8 +46,9 @@ def publish(tmp_path: Path, engine: Engine) -> Callable[[str, bytes], None]:
     from hashlib import sha256
     from uuid import UUID
 
-    from accountant import leases, ledger, reports
+    from accountant import reports
     from accountant.core.privacy.events import from_json
+    from accountant.transactions import leases, settlement
 
     def end(job_id: str, content: bytes) -> None:
         claim = leases.claim(engine, UUID(job_id), 1, "a worker", 60)
@@ -57,8 +58,8 @@ def publish(tmp_path: Path, engine: Engine) -> Callable[[str, bytes], None]:
         event = from_json(reports.job(engine, UUID(job_id), overseer)["event"])
         file = tmp_path / f"{job_id}.jsonl"
         file.write_bytes(content)
-        ledger.publish(
-            engine, claim, event, ledger.Output(str(file), sha256(content).hexdigest()), "a worker"
+        settlement.publish(
+            engine, claim, event, settlement.Output(str(file), sha256(content).hexdigest()), "a worker"
         )
 
     return end

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from accountant import corpora, hooks, offers, people, proposals, registry
+from accountant import corpora, hooks, people, registry
 from accountant.core.ledger.admission import Policy
-from accountant.ledger import Allowance
+from accountant.transactions import offers, proposals
+from accountant.transactions.settlement import Allowance
 from tests.web.browsers import Site
 
 PEOPLE: Final = frozenset({"analyst", "stranger", "steward", "auditor", "administrator"})

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from accountant import leases, ledger
-from accountant.artifacts import Stored
 from accountant.core.privacy.events import from_json
+from accountant.transactions import leases, settlement
+from accountant.transactions.artifacts import Stored
 from tests import tallies
 from tests.support import found_right
 
@@ -37,9 +37,9 @@ def released(site, tmp_path) -> tuple[str, Path, str]:
     file.write_bytes(content)
     (tmp_path / "out.jsonl").write_bytes(b'{"text": "x"}\n')
     stored = Stored("counts", "noisy-counts", "application/json", sha256, len(content), str(file))
-    output = ledger.Output(str(tmp_path / "out.jsonl"), "0" * 64, (stored,))
+    output = settlement.Output(str(tmp_path / "out.jsonl"), "0" * 64, (stored,))
     event = from_json(site.api("steward").get(f"/jobs/{job_id}").json["event"])
-    ledger.publish(site.engine, claim, event, output, "a worker")
+    settlement.publish(site.engine, claim, event, output, "a worker")
     return job_id, file, sha256
 
 

@@ -7,10 +7,11 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from accountant import ledger, registry, reports
+from accountant import registry, reports
 from accountant.core import mechanisms
 from accountant.core.privacy.price import Terms
-from accountant.ledger import Allowance
+from accountant.transactions import settlement
+from accountant.transactions.settlement import Allowance
 from tests.support import public_things
 from web.views import prefills, schema
 
@@ -234,7 +235,7 @@ def test_fit_fills_in_the_most_that_is_left(site, mechanism):
 
 
 def test_fit_of_a_median_fills_in_its_cap(site):
-    ledger.allow(
+    settlement.allow(
         site.engine, site.bench.dataset, Allowance(None, None, "a study", ex_post="4"), site.bench.steward
     )
     browser = site.pages("analyst")

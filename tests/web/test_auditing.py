@@ -9,13 +9,15 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, event, text
 
-from accountant import leases, ledger, proposals, reports
+from accountant import reports
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import allowance_body
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.events import FREE
-from accountant.ledger import Allowance
-from accountant.posting import LockedAccount
+from accountant.transactions import leases, proposals
+from accountant.transactions import settlement as ledger
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.settlement import Allowance
 from tests.support import person
 from tests.web.browsers import Site
 

@@ -128,9 +128,9 @@ def released(site, tmp_path):
     import uuid
     from hashlib import sha256
 
-    from accountant import leases, ledger
-    from accountant.artifacts import Stored
     from accountant.core.privacy.events import from_json
+    from accountant.transactions import leases, settlement
+    from accountant.transactions.artifacts import Stored
 
     parameters = {"epsilon": 1.0, "shots": 0, "samples_per_label": 100, "layers": "1-2", "max_tokens": 20}
     asked = {"mechanism": "epsvec", "parameters": parameters, "model": site.bench.model}
@@ -150,8 +150,8 @@ def released(site, tmp_path):
         16,
         str(file),
     )
-    output = ledger.Output("x", "0" * 64, (stored,))
-    ledger.publish(site.engine, claim, from_json(answer["event"]), output, "a worker")
+    output = settlement.Output("x", "0" * 64, (stored,))
+    settlement.publish(site.engine, claim, from_json(answer["event"]), output, "a worker")
     return answer["id"]
 
 
@@ -203,11 +203,11 @@ def test_the_card_of_what_was_made_from_it_inherits_its_guarantee(site, released
     job_id = site.api("analyst").post("/jobs", body).json["id"]
     import uuid
 
-    from accountant import leases, ledger
     from accountant.core.privacy.events import FREE
+    from accountant.transactions import leases, settlement
 
     claim = leases.claim(site.engine, uuid.UUID(job_id), 1, "a worker", 60)
-    ledger.publish(site.engine, claim, FREE, ledger.Output("x", "0" * 64), "a worker")
+    settlement.publish(site.engine, claim, FREE, settlement.Output("x", "0" * 64), "a worker")
     source = site.api("analyst").get(f"/jobs/{released}/card").json
     card = site.api("analyst").get(f"/jobs/{job_id}/card").json
     assert card["guarantee"].startswith(f"Made from the artifacts of job {released}")

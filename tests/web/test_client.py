@@ -14,9 +14,10 @@ from sqlalchemy import Engine
 from waitress import create_server
 
 import web.client as exchequer
-from accountant import ledger, registry
+from accountant import registry
 from accountant.core.privacy.units import up
-from accountant.ledger import Actor
+from accountant.transactions import settlement
+from accountant.transactions.settlement import Actor
 from tests.support import Bench
 from web.client import Client, Refused
 
@@ -243,7 +244,7 @@ def test_what_a_notebook_shows_is_escaped(engine: Engine, as_person: Callable[[A
     shown = dataset._repr_html_()
     assert "&lt;script&gt;" in shown
     assert "<script>" not in shown
-    job_id = ledger.submit(engine, sly.request(), sly.analyst, None)
+    job_id = settlement.submit(engine, sly.request(), sly.analyst, None)
     assert str(UUID(str(job_id))) in as_person(sly.analyst).job(str(job_id))._repr_html_()
 
 

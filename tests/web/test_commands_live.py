@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from typer.testing import CliRunner
 
 from accountant import registry
-from accountant.ledger import Actor
+from accountant.transactions.settlement import Actor
 from tests.support import Bench, person
 from tests.web.test_client import address  # noqa: F401  (a fixture)
 from web.cli import app

@@ -5,12 +5,14 @@ from functools import partial
 import pytest
 from sqlalchemy import text
 
-from accountant import leases, ledger, reports
+from accountant import reports
 from accountant.core.errors import NotPermitted
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.ex_post_curves import CostCurve
-from accountant.ledger import Allowance, Output
+from accountant.transactions import leases
+from accountant.transactions import settlement as ledger
+from accountant.transactions.settlement import Allowance, Output
 from tests.web.browsers import Site
 from tests.web.looks import ALSO_NAMES, Look, look
 

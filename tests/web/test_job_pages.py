@@ -13,11 +13,13 @@ from html import unescape
 import pytest
 from sqlalchemy import Engine, event, text
 
-from accountant import leases, ledger, listings, proposals, reports
+from accountant import listings, reports
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import digest
 from accountant.core.states import ENDED, JOB_STATES, STATES
-from accountant.ledger import Allowance, Output
+from accountant.transactions import leases, proposals
+from accountant.transactions import settlement as ledger
+from accountant.transactions.settlement import Allowance, Output
 from tests.support import Bench, person
 
 OUTPUT = b'{"text": "=1+1", "label": "a", "complete": true}\n{"text": "two\\nlines", "label": null}\n'

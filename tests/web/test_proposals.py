@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from accountant import proposals
 from accountant.core.ledger.admission import Policy
+from accountant.transactions import proposals
 
 
 def test_a_raise_is_proposed_and_confirmed_over_rest(site):

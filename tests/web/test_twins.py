@@ -15,14 +15,15 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from accountant import hooks, identity, leases, ledger, registry
+from accountant import hooks, registry
 from accountant.core import webhook_rules
 from accountant.core.errors import DataError
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.database import connect
-from accountant.ledger import Allowance
 from accountant.settings import Settings
+from accountant.transactions import leases, settlement, unit_fingerprints
+from accountant.transactions.settlement import Allowance
 from tests import tallies
 from tests.conftest import as_application, fresh_database
 from tests.support import Bench
@@ -62,7 +63,7 @@ def checked(engine: Engine, version: UUID, path: Path) -> None:
     key = b"k" * 32
     try:
         units = fingerprints.fingerprints(str(path), LAYOUT, key)
-        identity.claim(engine, version, fingerprints.proof(key), units)
+        unit_fingerprints.claim(engine, version, fingerprints.proof(key), units)
     except DataError as problem:
         registry.dataset_refused(engine, version, str(problem))
 
@@ -71,16 +72,16 @@ def settled(site: Site, figure: int, cap: str = "10") -> str:
     """A median job that cost `figure` units."""
     bench = site.bench
     allowed = Allowance(None, None, "a study", ex_post=cap)
-    ledger.allow(bench.engine, bench.dataset, allowed, bench.steward)
+    settlement.allow(bench.engine, bench.dataset, allowed, bench.steward)
     job_id = site.api("analyst").post("/jobs", site.job(parameters=MEDIAN)).json["id"]
     site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits the study"})
     claim = leases.claim(bench.engine, UUID(job_id), 1, "worker", 60)
     assert claim is not None
     leases.begin_reading(bench.engine, claim)
     curve = CostCurve.of([[figure / 1e9] * 5, [0.0] * 5, [figure / 3e9] * 5][: 2 + figure % 2])
-    output = ledger.Output("x", "0" * 64)
+    output = settlement.Output("x", "0" * 64)
     leases.finish(bench.engine, claim, FREE, output, figure, curve)
-    ledger.publish(bench.engine, claim, FREE, output, "worker", ex_post=figure, curve=curve)
+    settlement.publish(bench.engine, claim, FREE, output, "worker", ex_post=figure, curve=curve)
     return str(job_id)
 
 

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from accountant import proposals
 from accountant.core.ledger.admission import Policy
+from accountant.transactions import proposals
 from web.meaning import at_most, meaning
 
 STEPS = [

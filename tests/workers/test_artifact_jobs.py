@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from accountant import artifacts, ledger, registry, reports
+from accountant import registry, reports
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.ledger import Allowance, JobRequest
+from accountant.transactions import artifacts, settlement
+from accountant.transactions.settlement import Allowance, JobRequest
 from tests import tallies
 from tests.support import person
 from tests.workers.conftest import ROOT, Service, wait_for
@@ -48,7 +49,7 @@ class Desk:
 
     def ask(self, dataset: str, **parameters: object) -> uuid.UUID:
         request = JobRequest(dataset, tallies.NAME, None, parameters, "test")
-        return ledger.submit(self.engine, request, self.analyst)
+        return settlement.submit(self.engine, request, self.analyst)
 
     def ended(self, job_id: uuid.UUID) -> dict:
         final = ("succeeded", "failed", "cancelled", "refused")
@@ -85,7 +86,7 @@ def words(count: int) -> list[str]:
 def released(desk) -> tuple[str, uuid.UUID]:
     """A dataset of 400 records, and a job that left its artifacts."""
     name = desk.dataset(desk.file(words(400)))
-    ledger.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    settlement.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     job_id = desk.ask(name, epsilon=1.0)
     assert desk.ended(job_id)["state"] == "succeeded"
     return name, job_id
@@ -111,7 +112,7 @@ def test_a_job_over_artifacts_runs_without_opening_the_data(desk):
     """The data is gone by then, and the dataset has nothing left for anybody."""
     uri = desk.file(words(50))
     name = desk.dataset(uri)
-    ledger.allow(desk.engine, name, Allowance("1", "0.000001", "test"), desk.steward)
+    settlement.allow(desk.engine, name, Allowance("1", "0.000001", "test"), desk.steward)
     quote = reports.quote_on(desk.engine, name, tallies.NAME, {}, fit_field="epsilon")
     source = desk.ask(name, noise_multiplier=quote["parameters"]["noise_multiplier"])
     assert desk.ended(source)["state"] == "succeeded"
@@ -135,7 +136,7 @@ def test_a_job_over_artifacts_runs_without_opening_the_data(desk):
 @pytest.mark.parametrize("spoil", ["changed", "longer", "gone"])
 def test_an_artifact_whose_bytes_changed_is_not_read(desk, spoil):
     name = desk.dataset(desk.file(words(20)))
-    ledger.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    settlement.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     source = desk.ask(name, epsilon=1.0)
     assert desk.ended(source)["state"] == "succeeded"
     path = Path(desk.rows(source)[0].uri)
@@ -206,7 +207,7 @@ def test_people_are_found_by_the_column_that_names_them(desk):
 def test_new_data_of_the_same_people_is_a_version_with_its_own_layout(desk):
     texts = words(60)
     name = desk.dataset(desk.file(texts[:30]))
-    ledger.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    settlement.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     path = desk.folder / f"{uuid.uuid4().hex}.csv"
     path.write_text("kind,words\n" + "".join(f"down,{t}\n" for t in texts))
     changes = {"uri": str(path), "text_template": "{words}", "label_column": "kind"}

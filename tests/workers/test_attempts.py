@@ -17,13 +17,14 @@ import pytest
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from sqlalchemy.exc import OperationalError
 
-from accountant import leases, ledger, reports
+from accountant import reports
 from accountant import settings as settings_module
 from accountant.core.errors import MeterExceeded
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import Exponential, SelfComposed
-from accountant.ledger import Allowance, Output
 from accountant.settings import Settings
+from accountant.transactions import leases, settlement
+from accountant.transactions.settlement import Allowance, Output
 from tests.support import Bench
 from workers import opened, staging, tasks, watch
 from workers.interface import Text
@@ -80,15 +81,15 @@ def bench(engine, tmp_path, configured) -> Bench:
     data.write_text("text\n" + "".join(f"record {number}\n" for number in range(50)))
     made = Bench(engine, uri=str(data))
     made.allow()
-    ledger.allow(engine, made.dataset, Allowance(None, None, "a study", ex_post="10"), made.steward)
+    settlement.allow(engine, made.dataset, Allowance(None, None, "a study", ex_post="10"), made.steward)
     made.warm()
     return made
 
 
 def queued(bench: Bench) -> UUID:
     request = replace(bench.request(), parameters=PARAMETERS)
-    job_id = ledger.submit(bench.engine, request, bench.analyst)
-    ledger.approve(bench.engine, job_id, bench.steward, "it fits the study")
+    job_id = settlement.submit(bench.engine, request, bench.analyst)
+    settlement.approve(bench.engine, job_id, bench.steward, "it fits the study")
     return job_id
 
 
@@ -148,7 +149,7 @@ def test_what_the_done_parts_staged_is_destroyed_when_another_fails(bench, confi
     runner.at_batch = fails
     attempt(bench, job_id, 1, configured)
     ended = job(bench, job_id)
-    assert (ended["state"], ended["failure"]) == ("failed", ledger.UNSAID)
+    assert (ended["state"], ended["failure"]) == ("failed", settlement.UNSAID)
     assert files(configured, job_id) == []
     assert reports.ex_post(bench.engine, bench.dataset, bench.auditor) == []
     assert reports.dataset(bench.engine, bench.dataset, bench.steward)["ex_post"]["spent"] == "2.5"
@@ -167,7 +168,7 @@ def test_what_goes_wrong_afterwards_does_not_tell_a_log_what_went_wrong_before(
         raise RuntimeError("the ledger could not be written")
 
     runner.at_batch = fails
-    monkeypatch.setattr(ledger, "fail", breaks)
+    monkeypatch.setattr(settlement, "fail", breaks)
     with pytest.raises(RuntimeError, match="could not be written") as caught:
         attempt(bench, queued(bench), 0, configured)
     assert "the words of a record" not in "".join(traceback.format_exception(caught.value))
@@ -210,7 +211,7 @@ def expire(bench: Bench, job_id: UUID, part: int) -> None:
 @pytest.mark.parametrize("step", ["begin_reading", "finish", "publish"])
 def test_a_step_whose_answer_is_lost_is_done_once_and_its_output_stays(bench, configured, monkeypatch, step):
     """It went through and the connection broke: done again, it finds the same or the lease gone."""
-    module = ledger if step == "publish" else leases
+    module = settlement if step == "publish" else leases
     real, calls = getattr(module, step), []
 
     def answer_lost(*args, **options):
@@ -263,7 +264,7 @@ def test_a_process_that_was_killed_ends_its_own_attempt_and_no_other(
     assert reported("our message", error) == "running", "a shutdown is no failure"
     monkeypatch.setattr(watch.state, "should_terminate", None)
     assert reported("our message", error) == "failed"
-    assert job(bench, job_id)["failure"] == ledger.UNSAID
+    assert job(bench, job_id)["failure"] == settlement.UNSAID
     sound(bench)
 
 

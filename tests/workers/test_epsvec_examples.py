@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from accountant import artifacts, ledger, reports
+from accountant import reports
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.ledger import Allowance, JobRequest
+from accountant.transactions import artifacts, settlement
+from accountant.transactions.settlement import Allowance, JobRequest
 from tests.workers.conftest import ROOT
 from tests.workers.test_jobs import Desk
 
@@ -26,7 +27,7 @@ def desk(service, engine) -> Desk:
 def dataset(desk) -> str:
     """The bundled reviews, with what one such job needs."""
     name = desk.dataset(public_size=3000)
-    ledger.allow(desk.engine, name, Allowance("8", "0.000001", "test"), desk.steward)
+    settlement.allow(desk.engine, name, Allowance("8", "0.000001", "test"), desk.steward)
     return name
 
 
@@ -35,7 +36,7 @@ def ask(desk, dataset: str, example: str, **changes) -> uuid.UUID:
     assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")
     parameters = {name: value for name, value in (request["parameters"] | changes).items() if value != ""}
     asked = JobRequest(dataset, request["mechanism"], desk.model, parameters, request["purpose"])
-    return ledger.submit(desk.engine, asked, desk.analyst)
+    return settlement.submit(desk.engine, asked, desk.analyst)
 
 
 def texts_of(desk, job: dict) -> list[dict]:

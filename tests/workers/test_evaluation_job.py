@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from accountant import artifacts, corpora, ledger, registry, reports
+from accountant import corpora, registry, reports
 from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.ledger import Allowance, JobRequest
+from accountant.transactions import artifacts, settlement
+from accountant.transactions.settlement import Allowance, JobRequest
 from tests.support import other_people
 from tests.workers.conftest import SAMPLE, wait_for
 from tests.workers.test_jobs import Desk, desk  # noqa: F401  (the fixture)
@@ -43,7 +44,7 @@ def named(desk: Desk) -> dict[str, str]:  # noqa: F811
 def texts(desk: Desk) -> tuple[str, str]:  # noqa: F811
     """(dataset, a job on it that wrote texts), and nothing of the allowance is left for another."""
     dataset = desk.dataset()
-    ledger.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
+    settlement.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
     job_id = desk.submit(dataset, tokens_per_batch=48, max_text_tokens=16)
     assert desk.ended(job_id)["state"] == "succeeded"
     return dataset, str(job_id)
@@ -51,7 +52,7 @@ def texts(desk: Desk) -> tuple[str, str]:  # noqa: F811
 
 def ask(desk: Desk, dataset: str, **parameters):  # noqa: F811
     request = JobRequest(dataset, "evaluation", None, parameters, "how good is it")
-    return ledger.submit(desk.engine, request, desk.analyst)
+    return settlement.submit(desk.engine, request, desk.analyst)
 
 
 def test_it_is_free_and_leaves_figures_and_a_report(desk, named, texts):  # noqa: F811

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from accountant import ledger, reports
+from accountant import reports
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.ledger import Allowance, JobRequest
+from accountant.transactions import settlement
+from accountant.transactions.settlement import Allowance, JobRequest
 from tests.workers.conftest import ROOT
 from tests.workers.test_jobs import Desk
 
@@ -26,7 +27,7 @@ def desk(service, engine) -> Desk:
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
     name = desk.dataset(public_size=3000)
-    ledger.allow(desk.engine, name, Allowance("30", "0.000001", "test"), desk.steward)
+    settlement.allow(desk.engine, name, Allowance("30", "0.000001", "test"), desk.steward)
     return name
 
 
@@ -38,7 +39,7 @@ def test_an_example_runs_is_charged_and_publishes_texts_of_the_private_kind(desk
     assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")
     assert path.stem == request["mechanism"]
     asked = JobRequest(dataset, request["mechanism"], desk.model, request["parameters"], request["purpose"])
-    job = desk.ended(ledger.submit(desk.engine, asked, desk.analyst), seconds=300)
+    job = desk.ended(settlement.submit(desk.engine, asked, desk.analyst), seconds=300)
     assert job["state"] == "succeeded", job
     assert job["progress"]["done"] == job["progress"]["total"]
     reserved, committed = (entry["costs"] for entry in job["entries"])

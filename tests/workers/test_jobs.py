@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from accountant import ledger, registry, reports
+from accountant import registry, reports
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.ledger import Allowance, JobRequest
+from accountant.transactions import settlement
+from accountant.transactions.settlement import Allowance, JobRequest
 from tests.support import other_people, person
 from tests.workers.conftest import SAMPLE, wait_for
 
@@ -62,7 +63,7 @@ class Desk:
             **parameters,
         }
         request = JobRequest(dataset, "private-prediction", self.model, values, "test")
-        return ledger.submit(self.engine, request, self.analyst)
+        return settlement.submit(self.engine, request, self.analyst)
 
     def job(self, job_id) -> dict:
         return reports.job(self.engine, job_id, self.analyst)
@@ -80,7 +81,7 @@ def desk(service, engine) -> Desk:
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
     name = desk.dataset()
-    ledger.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    settlement.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     return name
 
 
@@ -103,7 +104,7 @@ def test_a_job_runs_is_charged_its_price_and_publishes_its_texts(desk, dataset):
 def test_a_count_runs_without_a_model_and_says_one_number_per_label(desk, dataset):
     parameters = {"noise": "gaussian", "epsilon": 0.5}
     request = JobRequest(dataset, "noisy-count", None, parameters, "how many")
-    job = desk.ended(ledger.submit(desk.engine, request, desk.analyst))
+    job = desk.ended(settlement.submit(desk.engine, request, desk.analyst))
     assert job["state"] == "succeeded", job
     assert job["entries"][0]["costs"] == job["entries"][1]["costs"]
     uri = reports.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
@@ -136,7 +137,7 @@ def test_a_worker_killed_while_it_reads_costs_nothing_and_the_job_runs_again(des
 def test_a_running_job_stops_at_the_next_token_when_cancelled_and_is_charged(desk, dataset):
     job_id = desk.submit(dataset, tokens_per_batch=60)
     wait_for(lambda: desk.job(job_id)["progress"]["done"], lambda done: done > 0)
-    ledger.cancel(desk.engine, job_id, desk.analyst)
+    settlement.cancel(desk.engine, job_id, desk.analyst)
     job = desk.ended(job_id, 30)
     assert job["state"] == "cancelled"
     assert job["entries"][-1]["kind"] == "COMMIT"
@@ -222,11 +223,11 @@ def test_a_failure_while_private_data_is_read_says_nothing(desk, dataset, tmp_pa
     """The data disappears between its check and the job: charged, and no word of why."""
     copy = other_people(SAMPLE / "private.csv", tmp_path / "private.csv")
     name = desk.dataset(uri=str(copy))
-    ledger.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    settlement.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     copy.unlink()
     job = desk.ended(desk.submit(name))
     assert job["state"] == "failed"
-    assert job["failure"] == ledger.UNSAID
+    assert job["failure"] == settlement.UNSAID
     assert job["entries"][-1]["costs"] == job["entries"][0]["costs"]
     with desk.engine.connect() as connection:
         stored = connection.execute(text("SELECT row_to_json(jobs)::text FROM jobs WHERE id = :id"), job)

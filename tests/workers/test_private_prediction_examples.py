@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from accountant import artifacts, corpora, ledger, registry, reports
+from accountant import corpora, registry, reports
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.ledger import Allowance, JobRequest
+from accountant.transactions import artifacts, settlement
+from accountant.transactions.settlement import Allowance, JobRequest
 from tests.workers.conftest import ROOT, SAMPLE, wait_for
 from tests.workers.test_jobs import Desk
 from workers import artifacts as stored
@@ -47,7 +48,7 @@ def desk(service, engine) -> Desk:
 def dataset(desk) -> str:
     name = desk.dataset(public_size=3000)
     allowance = Allowance("30", "0.000001", "test", ex_post="5")
-    ledger.allow(desk.engine, name, allowance, desk.steward)
+    settlement.allow(desk.engine, name, allowance, desk.steward)
     return name
 
 
@@ -60,10 +61,10 @@ def ended(desk: Desk, dataset: str, example: str) -> tuple[dict, list[dict]]:
         >= {name: request["parameters"][name] for name in NAMES.keys() & request["parameters"]}.items()
     )
     asked = JobRequest(dataset, request["mechanism"], desk.model, request["parameters"], request["purpose"])
-    job_id = ledger.submit(desk.engine, asked, desk.analyst)
+    job_id = settlement.submit(desk.engine, asked, desk.analyst)
     state = wait_for(lambda: desk.job(job_id)["state"], lambda state: state != "submitted")
     if state == "awaiting_approval":
-        ledger.approve(desk.engine, job_id, desk.steward, "fine")
+        settlement.approve(desk.engine, job_id, desk.steward, "fine")
     job = desk.ended(job_id, SECONDS)
     assert job["state"] == "succeeded", job
     assert job["progress"]["done"] == job["progress"]["total"]

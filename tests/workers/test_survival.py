@@ -13,11 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from accountant import ledger, reports
+from accountant import reports
 from accountant import settings as settings_module
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.ledger import Allowance
 from accountant.settings import Settings
+from accountant.transactions import settlement
+from accountant.transactions.settlement import Allowance
 from tests.support import other_people
 from tests.workers.conftest import SAMPLE, wait_for
 from tests.workers.test_jobs import Desk
@@ -52,7 +53,7 @@ def dataset(desk, tmp_path_factory) -> str:
 def opened(desk: Desk, folder: Path, **policy) -> str:
     uri = str(other_people(SAMPLE / "private.csv", folder / "others.csv"))
     name = desk.dataset(uri=uri, policy={"auto_approve_epsilon": "10", **policy})
-    ledger.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    settlement.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     return name
 
 
@@ -111,7 +112,7 @@ def test_a_process_that_dies_while_it_reads_has_failed_and_is_charged(desk, data
     (child,) = psutil.Process(service.running["generate"].pid).children()
     os.kill(child.pid, signal.SIGKILL)
     job = desk.ended(job_id, 30)
-    assert (job["state"], job["failure"]) == ("failed", ledger.UNSAID)
+    assert (job["state"], job["failure"]) == ("failed", settlement.UNSAID)
     assert job["attempt"] == 1
     assert job["entries"][-1]["kind"] == "COMMIT"
     assert job["entries"][-1]["costs"] == job["entries"][0]["costs"]
@@ -125,7 +126,7 @@ def test_an_attempt_that_takes_too_long_has_failed_and_is_charged(desk, dataset,
     dataset = opened(desk, tmp_path, time_limit_seconds=2)
     job_id = desk.submit(dataset, tokens_per_batch=200)
     job = desk.ended(job_id, 60)
-    assert (job["state"], job["failure"]) == ("failed", ledger.UNSAID)
+    assert (job["state"], job["failure"]) == ("failed", settlement.UNSAID)
     assert job["entries"][-1]["costs"] == job["entries"][0]["costs"]
     wait_for(lambda: left(service, job_id), lambda names: not names, 20)
     sound(desk, dataset)

@@ -27,12 +27,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy import text
 
-from accountant import checkpoints, hooks, ledger, proposals, registry
+from accountant import hooks, registry
 from accountant.core.errors import Conflict, InvalidRequest, NotFound
 from accountant.core.ledger.admission import Policy
 from accountant.core.webhook_rules import EVENTS, JOB_EVENTS, networks
-from accountant.ledger import Allowance
 from accountant.settings import Settings
+from accountant.transactions import proposals, settlement, signing
+from accountant.transactions.settlement import Allowance
 from tests.support import Bench, found_right, person
 from workers import hooks as sending
 from workers.hooks import Sender, post
@@ -126,9 +127,9 @@ def test_a_change_and_its_message_are_one_transaction(bench, receiver, sender, e
         connection.execute(text("UPDATE jobs SET state = 'cancelled' WHERE id = :id"), {"id": job})
         connection.rollback()
     assert len(told(engine, hook_id)) == 1
-    ledger.approve(engine, job, bench.steward, "fine")
+    settlement.approve(engine, job, bench.steward, "fine")
     assert events_of(engine, hook_id)[1:] == ["job.queued"]
-    ledger.cancel(engine, job, bench.analyst)
+    settlement.cancel(engine, job, bench.analyst)
     assert events_of(engine, hook_id)[2:] == ["job.cancelled"]
     bench.submit(10**6)
     assert events_of(engine, hook_id)[3:] == ["job.refused"]
@@ -141,7 +142,7 @@ def test_where_no_hook_is_active_nothing_is_written(bench, receiver, sender, eng
     count = text("SELECT count(*) FROM hook_deliveries")
     with engine.connect() as connection:
         before = connection.execute(count).scalar_one()
-    ledger.approve(engine, bench.submit(3), bench.steward, "fine")
+    settlement.approve(engine, bench.submit(3), bench.steward, "fine")
     with engine.connect() as connection:
         assert connection.execute(count).scalar_one() == before
 
@@ -165,14 +166,14 @@ def test_what_happens_to_datasets_proposals_and_checkpoints_is_told_to_overseers
         dataset_id = connection.execute(
             text("SELECT id FROM datasets WHERE name = :name"), {"name": bench.dataset}
         ).scalar_one()
-    checkpoints.make(engine, dataset_id, bench.dataset, 1, "0" * 64, {}, bytes(32))
+    signing.make(engine, dataset_id, bench.dataset, 1, "0" * 64, {}, bytes(32))
     found = Counter(events_of(engine, steward))
     assert {"job.queued", "proposal.open", "proposal.withdrawn", "version.ready", "checkpoint.made"} <= set(
         found
     )
     assert Counter(events_of(engine, auditor)) == found
     assert {each.split(".")[0] for each in events_of(engine, analyst)} == {"job"}
-    ledger.cancel(engine, job, bench.analyst)
+    settlement.cancel(engine, job, bench.analyst)
 
 
 STAGES = [(0, None), (89, None), (90, "dataset.low"), (99, "dataset.low"), (100, "dataset.exhausted")]

@@ -7,8 +7,9 @@ from uuid import UUID
 import fsspec
 from flask import Response, request
 
-from accountant import activity, artifacts
+from accountant import activity
 from accountant.core.errors import Conflict, NotFound
+from accountant.transactions import artifacts
 from web.api import answers, api
 from web.api.bodies import read_id
 from web.api.openapi import ID, TEXT, Operation, describe, listing

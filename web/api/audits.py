@@ -4,7 +4,8 @@ from datetime import datetime
 
 from flask import Response, jsonify
 
-from accountant import checkpoints, reports
+from accountant import reports
+from accountant.transactions import signing
 from web.api import answers, api
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import Order, page, read_window
@@ -31,7 +32,7 @@ def keys() -> Response:
 
     Each is introduced by the one before, so they come in one piece: a part could not be checked.
     """
-    return jsonify(keys=checkpoints.keys(engine(), seed()))
+    return jsonify(keys=signing.keys(engine(), seed()))
 
 
 @api.get("/datasets/<name>/checkpoints")

@@ -8,11 +8,12 @@ from uuid import UUID
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import ledger, listings, proposals, registry, reports, spending
+from accountant import listings, registry, reports, spending
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, invalid
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import SecretDeclaration
+from accountant.transactions import proposals, settlement
 from web.api import answers, api, overseer_answers
 from web.api.audits import seed
 from web.api.bodies import MAX_PAGE, Body, made, read, read_choice, read_object, read_seq
@@ -55,7 +56,7 @@ class NewAllowance(Body):
     ex_post_settlement: str | None = Field(None, max_length=20)
     secret: dict[str, Any] | None = None
 
-    def allowance(self) -> ledger.Allowance:
+    def allowance(self) -> settlement.Allowance:
         """The allowance that the ledger takes. Raises InvalidRequest for figures of too many digits."""
         for field in ("epsilon", "delta", "order", "ex_post"):
             if len(str(getattr(self, field))) > 100:
@@ -63,7 +64,7 @@ class NewAllowance(Body):
         given = {name: getattr(self, name) for name in type(self).model_fields}
         if self.secret is not None:
             given["secret"] = SecretDeclaration.from_json(self.secret)
-        return ledger.Allowance(**given)
+        return settlement.Allowance(**given)
 
 
 class Correction(Body):

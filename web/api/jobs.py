@@ -6,11 +6,12 @@ from uuid import UUID
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import cards, ledger, listings, reports
+from accountant import cards, listings, reports
 from accountant.core import mechanisms
 from accountant.core.errors import invalid
 from accountant.core.ledger.data_card import markdown
 from accountant.core.states import JOB_STATES
+from accountant.transactions import settlement
 from web.api import answers, api, outputs
 from web.api.bodies import Body, made, read, read_choice, read_id, read_moment, read_when
 from web.api.datasets import MECHANISM, YES_NO
@@ -69,11 +70,11 @@ def submit() -> tuple[Response, int]:
 
 def submit_job(job: NewJob, key: str | None) -> UUID:
     """Submit for whoever acts; pages do it too."""
-    request = ledger.JobRequest(
+    request = settlement.JobRequest(
         job.dataset, job.mechanism, job.model, job.parameters, job.purpose, job.project
     )
     try:
-        return ledger.submit(engine(), request, current_actor(), key)
+        return settlement.submit(engine(), request, current_actor(), key)
     except OverflowError:
         raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
 
@@ -132,7 +133,7 @@ def approve(job: str) -> Response:
     The price is looked at again: what does not fit any more by now is refused.
     """
     job_id = read_id(job)
-    ledger.approve(engine(), job_id, current_actor(), read(Reason).reason)
+    settlement.approve(engine(), job_id, current_actor(), read(Reason).reason)
     return _answer(job_id)
 
 
@@ -141,7 +142,7 @@ def approve(job: str) -> Response:
 def refuse(job: str) -> Response:
     """Say no, as a steward."""
     job_id = read_id(job)
-    ledger.refuse(engine(), job_id, current_actor(), read(Reason).reason)
+    settlement.refuse(engine(), job_id, current_actor(), read(Reason).reason)
     return _answer(job_id)
 
 
@@ -153,7 +154,7 @@ def cancel(job: str) -> Response:
     Before it began to read it is void and costs nothing; after, it is charged its whole reservation.
     """
     job_id = read_id(job)
-    ledger.cancel(engine(), job_id, current_actor())
+    settlement.cancel(engine(), job_id, current_actor())
     return _answer(job_id)
 
 

@@ -2,7 +2,8 @@
 
 from flask import Response, jsonify, request
 
-from accountant import proposals, reports
+from accountant import reports
+from accountant.transactions import proposals
 from web.api import api
 from web.api import overseer_answers as overseers
 from web.api.bodies import read

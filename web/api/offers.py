@@ -7,8 +7,9 @@ from typing import Any
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import inbox, offers, reports
+from accountant import inbox, reports
 from accountant.core.errors import invalid
+from accountant.transactions import offers
 from web.api import answers, api
 from web.api import overseer_answers as overseers
 from web.api.bodies import Body, read, read_choice, read_id

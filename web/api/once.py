@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from accountant.core.errors import invalid
 from accountant.core.ledger.hash_chain import canonical
-from accountant.idempotency import Once
+from accountant.transactions.idempotency import Once
 from web.auth import current_actor
 
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")

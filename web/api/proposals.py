@@ -5,7 +5,7 @@ from typing import Any
 from flask import Response, jsonify
 from pydantic import Field
 
-from accountant import proposals
+from accountant.transactions import proposals
 from web.api import answers, api
 from web.api.bodies import Body, read, read_choice, read_id
 from web.api.datasets import OVERSEERS, Figure

@@ -121,7 +121,7 @@ def ensure_person(configured: Settings, name: str, roles: tuple[str, ...]) -> st
 def first_account(configured: Settings) -> str | None:
     """Make the steward's account where there is none at all; the password, where one was made."""
     from accountant import people
-    from accountant.ledger import Actor
+    from accountant.transactions.settlement import Actor
 
     nobody = Actor(UUID(int=0), "bootstrap", frozenset({"administrator"}))
     if people.listing(engine(configured), nobody, limit=1):

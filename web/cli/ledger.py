@@ -235,7 +235,7 @@ def _checked_here(dataset: str | None) -> dict[str, list[str]]:
 
     engine = bootstrap.engine(bootstrap.settings())
     from accountant import reports
-    from accountant.ledger import Actor
+    from accountant.transactions.settlement import Actor
 
     nobody = Actor(UUID(int=0), "bootstrap", frozenset({"auditor"}))
     names = [each["name"] for each in reports.datasets(engine, nobody)] if dataset is None else [dataset]

@@ -16,7 +16,7 @@ from accountant import preflight, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotPermitted
 from accountant.core.mechanisms.base import Mechanism
-from accountant.ledger import JobRequest
+from accountant.transactions.settlement import JobRequest
 from web.api.bodies import read
 from web.api.datasets import QuoteRequest, quote_for
 from web.api.jobs import NewJob, submit_job

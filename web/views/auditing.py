@@ -7,10 +7,11 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import auditing, checkpoints, journal, reports
-from accountant.artifacts import OVERSEERS
+from accountant import auditing, journal, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict
+from accountant.transactions import signing
+from accountant.transactions.artifacts import OVERSEERS
 from web.api.auditing import (
     ACTIVITY,
     CHECKPOINTS,
@@ -166,7 +167,7 @@ def checkpoint_file(reference: str) -> Response:
 @overseers
 def keys() -> str:
     """The public keys that sign checkpoints, and when each did."""
-    return render_template("keys.html", keys=auditing.read_validity(checkpoints.keys(engine(), seed())))
+    return render_template("keys.html", keys=auditing.read_validity(signing.keys(engine(), seed())))
 
 
 @pages.get("/ledger/keys.json")
@@ -174,7 +175,7 @@ def keys() -> str:
 @overseers
 def keys_file() -> Response:
     """The public keys as the file that `exchequer verify --public-key` takes."""
-    text = json.dumps({"keys": checkpoints.keys(engine(), seed())}, indent=2)
+    text = json.dumps({"keys": signing.keys(engine(), seed())}, indent=2)
     headers = {"Content-Disposition": 'attachment; filename="keys.json"'}
     return Response(text + "\n", mimetype="application/json", headers=headers)
 
@@ -184,7 +185,7 @@ def keys_file() -> Response:
 @overseers
 def exports() -> str:
     """Files to take home, and the command that checks them there."""
-    known = checkpoints.keys(engine(), seed())
+    known = signing.keys(engine(), seed())
     return render_template(
         "exports.html",
         asked=_asked(("dataset",)),

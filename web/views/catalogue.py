@@ -5,10 +5,10 @@ from typing import Any
 from flask import render_template, request, url_for
 
 from accountant import listings, reports
-from accountant.artifacts import OVERSEERS
 from accountant.core import mechanisms
 from accountant.listings import Wanted, WantedJobs
-from accountant.requests import Actor
+from accountant.transactions.artifacts import OVERSEERS
+from accountant.transactions.job_requests import Actor
 from web.api.bodies import read_choice
 from web.api.datasets import ORDER
 from web.api.paging import cut, read_window

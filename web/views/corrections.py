@@ -8,8 +8,8 @@ from flask import Blueprint, Response, flash, redirect, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import proposals
 from accountant.core.errors import Conflict, InvalidRequest, invalid
+from accountant.transactions import proposals
 from web.api.bodies import read, read_id
 from web.api.proposals import ChargeCorrection
 from web.app import engine

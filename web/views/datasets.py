@@ -4,9 +4,10 @@ from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import artifacts, registry, reports, spending
+from accountant import registry, reports, spending
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.listings import WantedJobs
+from accountant.transactions import artifacts
 from web.api.bodies import read, read_seq
 from web.api.datasets import Correction, NewVersion, export_response
 from web.app import engine

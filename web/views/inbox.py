@@ -13,10 +13,11 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import inbox, ledger, offers, proposals, reports
+from accountant import inbox, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotPermitted, invalid
 from accountant.listings import WantedJobs
+from accountant.transactions import offers, proposals, settlement
 from web.api import proposals as proposals_api
 from web.api.bodies import read, read_id
 from web.api.jobs import Reason
@@ -201,9 +202,9 @@ def _act(decision: str, job_id: UUID, job: Mapping[str, Any]) -> None:
     actor, reason = current_actor(), _reason()
     match decision:
         case "approve":
-            ledger.approve(engine(), job_id, actor, reason)
+            settlement.approve(engine(), job_id, actor, reason)
         case "refuse":
-            ledger.refuse(engine(), job_id, actor, reason)
+            settlement.refuse(engine(), job_id, actor, reason)
         case _:
             with priceable():
                 offers.offer(engine(), job_id, _changes(job, sent()), actor, reason)

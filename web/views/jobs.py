@@ -8,11 +8,12 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import artifacts, ledger, listings, reports
-from accountant.artifacts import OVERSEERS
+from accountant import listings, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, invalid
 from accountant.core.states import ENDED, JOB_STATES, STATES
+from accountant.transactions import artifacts, settlement
+from accountant.transactions.artifacts import OVERSEERS
 from web.api import outputs
 from web.api.bodies import read_choice, read_id
 from web.api.jobs import ORDER, card_response
@@ -167,7 +168,7 @@ def cancel(job: str) -> BaseResponse:
     """Ask the job to stop."""
     job_id = read_id(job)
     try:
-        ledger.cancel(engine(), job_id, current_actor())
+        settlement.cancel(engine(), job_id, current_actor())
     except Conflict as error:
         flash(str(error), "problem")
     return redirect(url_for("jobs.show", job=job_id), 303)

@@ -7,8 +7,9 @@ from flask import Blueprint, flash, redirect, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import inbox, offers, reports
+from accountant import inbox, reports
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
+from accountant.transactions import offers
 from web.api.bodies import read, read_id
 from web.api.offers import ORDER, Answer
 from web.api.paging import cut, read_window

@@ -8,9 +8,10 @@ from flask import Blueprint, Response, flash, jsonify, redirect, render_template
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import proposals, reports
+from accountant import reports
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger.admission import Policy
+from accountant.transactions import proposals
 from web.api.bodies import read
 from web.api.conditional import etag
 from web.api.datasets import NewAllowance

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from accountant import artifacts, corpora, listings, reports
+from accountant import corpora, listings, reports
 from accountant.core import mechanisms
 from accountant.core.errors import NotFound
 from accountant.core.mechanisms.base import Mechanism
-from accountant.ledger import Actor
 from accountant.listings import WantedJobs
+from accountant.transactions import artifacts
+from accountant.transactions.settlement import Actor
 from web.api.bodies import read_id
 from web.app import engine
 from web.views import schema

@@ -10,11 +10,12 @@ from flask_login import login_required
 from itsdangerous import BadSignature, URLSafeSerializer
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import proposals, registry, reports, uploads
+from accountant import registry, reports, uploads
 from accountant.core.errors import Conflict, ExchequerError, FieldProblem, InvalidRequest, NotFound
 from accountant.core.ledger.allowances import allowance_body
 from accountant.core.ledger.books import Books
-from accountant.ledger import Allowance
+from accountant.transactions import proposals
+from accountant.transactions.settlement import Allowance
 from web.api.bodies import read
 from web.api.datasets import NewAllowance
 from web.app import engine

@@ -19,8 +19,8 @@ from accountant.core.ledger.admission import Policy
 from accountant.core.privacy.events import Event, to_json
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.faults import reached
-from accountant.ledger import Claim, Output, give_up
-from accountant.posting import LockedAccount
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.settlement import Claim, Output, give_up
 
 jobs, parts, outbox = tables.jobs, tables.parts, tables.outbox
 

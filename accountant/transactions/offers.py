@@ -19,20 +19,21 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import paging, requests, tables, usage
-from accountant.admitting import admit_approved
-from accountant.artifacts import OVERSEERS
+from accountant import paging, tables
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, NotFound, NotPermitted, invalid
 from accountant.core.ledger.accounts import Accounts, Demand, decide_job
 from accountant.core.ledger.admission import Policy, Refused
 from accountant.core.privacy.events import releases
 from accountant.core.template import templates
-from accountant.deciding import Untold, tell_largest
-from accountant.expiry import expire_approvals
-from accountant.ledger import Actor, close_refused, judged
-from accountant.posting import LockedAccount
-from accountant.requests import Candidate, JobRequest, Priced
+from accountant.transactions import cap_usage, job_requests
+from accountant.transactions.artifacts import OVERSEERS
+from accountant.transactions.decision import Untold, tell_largest
+from accountant.transactions.expiry import expire_approvals
+from accountant.transactions.job_requests import Candidate, JobRequest, Priced
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.settlement import Actor, close_refused, judged
+from accountant.transactions.submission import admit_approved
 
 offers, jobs = tables.offers, tables.jobs
 
@@ -51,7 +52,7 @@ def offer(engine: Engine, job_id: UUID, changes: Mapping[str, Any], actor: Actor
         return _offer(engine, job_id, changes, actor, reason)
     except _NoRoom as error:  # the largest that fits is a search over prices: after the lock
         found = error.untold
-        told = requests.with_largest(found.refused, found.job, found.accounts, found.policy, found.usage)
+        told = job_requests.with_largest(found.refused, found.job, found.accounts, found.policy, found.usage)
         fits = "nothing" if told.largest is None else f"{told.size_field} up to {told.largest:,}"
         raise invalid("parameters", f"it would be refused now: {told.why}", f"{fits} fits") from None
 
@@ -105,10 +106,10 @@ def _smaller(accounts: Accounts, job: Row[Any], changes: Mapping[str, Any], term
     """The price of what is offered. Raises InvalidRequest naming a field, or what is larger."""
     parameters = changed(job.parameters, changes)
     request = JobRequest("", job.mechanism, None, parameters)
-    priced = requests.priced(request, terms)
+    priced = job_requests.priced(request, terms)
     if templates(priced.candidate.parameters) != templates(job.parameters):
         raise invalid("parameters", "the text of a template differs", "other sizes of the same request")
-    asked = requests.candidate_of(job)
+    asked = job_requests.candidate_of(job)
     larger = beyond(accounts, priced.candidate, asked)
     if larger:
         raise invalid("parameters", f"it costs more than was asked: {', '.join(larger)}", "a smaller request")
@@ -120,7 +121,7 @@ def _smaller(accounts: Accounts, job: Row[Any], changes: Mapping[str, Any], term
 def _require_room(
     connection: Connection, locked: LockedAccount, job: Row[Any], offered: Candidate, policy: Policy
 ) -> None:
-    used = usage.used(connection, locked.dataset_id, job.analyst_id, job.project)
+    used = cap_usage.used(connection, locked.dataset_id, job.analyst_id, job.project)
     decision = decide_job(locked.accounts, offered.asked, offered.epsilon_alone, policy, True, used)
     if isinstance(decision, Refused):
         raise _NoRoom(Untold(decision, offered, locked.accounts, policy, used))
@@ -225,10 +226,10 @@ def _steward(connection: Connection, found: Row[Any], asked: Row[Any], analyst: 
 
 
 def _require_price(connection: Connection, locked: LockedAccount, asked: Row[Any], found: Row[Any]) -> None:
-    offered = requests.candidate_of(_as_job(asked.mechanism, found))
+    offered = job_requests.candidate_of(_as_job(asked.mechanism, found))
     terms = _terms(connection, locked.dataset_id, locked)
     request = JobRequest(asked.dataset, asked.mechanism, None, found.parameters)
-    larger = beyond(locked.accounts, requests.priced(request, terms).candidate, offered)
+    larger = beyond(locked.accounts, job_requests.priced(request, terms).candidate, offered)
     if larger:
         raise Conflict(f"it costs more now than was offered ({', '.join(larger)}): ask again")
 
@@ -369,7 +370,7 @@ def _asked(connection: Connection, found: Row[Any]) -> Row[Any]:
 
 def _terms(connection: Connection, dataset_id: UUID, locked: LockedAccount) -> Any:
     row = connection.execute(select(tables.datasets).where(tables.datasets.c.id == dataset_id)).one()
-    return requests.terms_of(row, locked.accounts)
+    return job_requests.terms_of(row, locked.accounts)
 
 
 def _as_job(mechanism: str, found: Row[Any]) -> Any:

@@ -19,18 +19,19 @@ from uuid import UUID, uuid4
 from sqlalchemy import JSON, Connection, Engine, Table, bindparam, func, select, text, true
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from accountant import artifacts, requests, resources, tables
-from accountant.combining import Combiner, Take, Ticket
+from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, NotFound, invalid
 from accountant.core.ledger import lineage
 from accountant.core.ledger.accounts import Accounts
 from accountant.core.ledger.admission import Policy
 from accountant.core.privacy.price import Terms
-from accountant.deciding import Asker, Untold, consider, tell_largest
 from accountant.faults import reached
-from accountant.posting import LockedAccount, read_books
-from accountant.requests import Actor, JobRequest, terms_of
+from accountant.transactions import artifacts, job_requests, public_resources
+from accountant.transactions.decision import Asker, Untold, consider, tell_largest
+from accountant.transactions.group_commit import Combiner, Take, Ticket
+from accountant.transactions.job_requests import Actor, JobRequest, terms_of
+from accountant.transactions.locked_account import LockedAccount, read_books
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ def _price_beforehand(engine: Engine, request: JobRequest) -> None:
         seen = _remember(request.dataset, terms_of(row, accounts), accounts)
     terms, accounts = seen
     try:
-        accounts.fits(requests.priced(request, terms).candidate.asked)
+        accounts.fits(job_requests.priced(request, terms).candidate.asked)
     except (ExchequerError, ArithmeticError, TypeError, ValueError):
         return  # told when the request is looked at under the terms of then
 
@@ -269,18 +270,18 @@ class _Batch:
             problem = f"{request.dataset!r} is not ready: its data has not been checked"
             raise invalid("dataset", problem, "a ready one")
         model = self._model(request)
-        requests.check_policy(self.policy, request, submission.actor.name)
-        priced = requests.priced(request, self.terms)
+        job_requests.check_policy(self.policy, request, submission.actor.name)
+        priced = job_requests.priced(request, self.terms)
         if submission.sha256 is None:
             raise invalid("parameters", "holds what has no canonical JSON form", "finite numbers and text")
         model_id = None if model is None else UUID(model.id)
         reads = artifacts.source(locked.connection, locked.dataset_id, model_id, priced, submission.actor)
-        named = resources.resolve(locked.connection, priced.candidate, self.policy)
+        named = public_resources.resolve(locked.connection, priced.candidate, self.policy)
         if reads is None:
             source = lineage.of_version(self.version_number)
         else:
             source = artifacts.lineage_of(locked.connection, reads, priced.candidate.mechanism)
-        source |= resources.lineage(named)
+        source |= public_resources.lineage(named)
         asker = Asker(submission.actor.id, submission.actor.name, request.project)
         verdict = consider(
             locked, submission.job_id, asker, priced.candidate, model, source, self.policy, approval

@@ -12,9 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import activity, artifacts, requests, resources, tables, usage
-from accountant.admitting import submit
-from accountant.artifacts import Stored
+from accountant import activity, tables
 from accountant.core.errors import (
     Conflict,
     ExchequerError,
@@ -32,11 +30,14 @@ from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.events import Event, from_json, from_releases, releases
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.core.privacy.price import Terms
-from accountant.deciding import Asker, Untold, Verdict, consider, refused, tell_largest
-from accountant.expiry import expire_approvals
 from accountant.faults import reached
-from accountant.posting import LockedAccount
-from accountant.requests import Actor, JobRequest
+from accountant.transactions import artifacts, cap_usage, job_requests, public_resources
+from accountant.transactions.artifacts import Stored
+from accountant.transactions.decision import Asker, Untold, Verdict, consider, refused, tell_largest
+from accountant.transactions.expiry import expire_approvals
+from accountant.transactions.job_requests import Actor, JobRequest
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.submission import submit
 
 __all__ = [
     "Actor",
@@ -111,10 +112,10 @@ def _consider(
         _record(locked, job, refused(locked, Refused("policy", "-", "-", str(excluded)), "policy", None))
         return None
     dp = locked.accounts.dp
-    priced = requests.restated(job, requests.delta_of(None if dp is None else dp.delta))
+    priced = job_requests.restated(job, job_requests.delta_of(None if dp is None else dp.delta))
     source = _source(connection, job)
     verdict = consider(locked, job.id, analyst, priced.candidate, model, source, policy, approval)
-    stated = {name: priced.columns[name] for name in requests.RESTATED}
+    stated = {name: priced.columns[name] for name in job_requests.RESTATED}
     return _record(locked, job, replace(verdict, columns={**stated, **verdict.columns}))
 
 
@@ -122,8 +123,10 @@ def _excluded(job: Row[Any], model: Row[Any] | None, asker: Asker, policy: Polic
     """Why a policy that was set after a job was asked for does not admit it."""
     named = None if model is None else model.name
     try:
-        requests.check_policy(policy, JobRequest("", job.mechanism, named, {}, "", job.project), asker.name)
-        resources.check_policy(policy, job.resources)
+        job_requests.check_policy(
+            policy, JobRequest("", job.mechanism, named, {}, "", job.project), asker.name
+        )
+        public_resources.check_policy(policy, job.resources)
     except (NotPermitted, InvalidRequest) as error:
         return error
     return None
@@ -140,7 +143,7 @@ def _record(locked: LockedAccount, job: Row[Any], verdict: Verdict) -> Untold | 
 
 def _source(connection: Connection, job: Row[Any]) -> dict[str, Any]:
     """What the job reads, for its RESERVE."""
-    named = resources.lineage(job.resources)
+    named = public_resources.lineage(job.resources)
     if job.source_job_id is not None:
         source = connection.execute(select(tables.jobs).where(tables.jobs.c.id == job.source_job_id)).one()
         return artifacts.lineage_of(connection, source, job.mechanism) | named
@@ -161,7 +164,7 @@ def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, proble
             return
         model = _model_of(connection, job)
         facts_known = None if model is None else model.facts
-        key = requests.probe_key(facts_known, job.parameters, Terms.from_json(job.terms))
+        key = job_requests.probe_key(facts_known, job.parameters, Terms.from_json(job.terms))
         _keep_probe(connection, key, facts)
         dataset = connection.execute(
             select(tables.datasets).where(tables.datasets.c.id == job.dataset_id)
@@ -362,7 +365,7 @@ def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: 
     """VOID a reservation under which nothing private was read, else charge all of it."""
     if job.reading_began_at is None:
         locked.append(EntryKind.VOID, by, job.id, {"outcome": outcome, "reason": reason, "read": False})
-        usage.settle(locked.connection, job, charged=False)
+        cap_usage.settle(locked.connection, job, charged=False)
     else:
         _commit(locked, job, None, outcome, by)
     reached("close.charged")
@@ -420,7 +423,7 @@ def _commit(
         read=job.reading_began_at is not None,
     )
     locked.append(EntryKind.COMMIT, by, job.id, body)
-    usage.settle(locked.connection, job, charged=True)
+    cap_usage.settle(locked.connection, job, charged=True)
 
 
 # --- rows ---------------------------------------------------------------------------------------

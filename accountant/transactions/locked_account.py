@@ -16,7 +16,7 @@ from uuid import UUID
 
 from sqlalchemy import JSON, Connection, Row, Select, Table, bindparam, func, select
 
-from accountant import tables, usage
+from accountant import tables
 from accountant.core.errors import NotFound
 from accountant.core.ledger import reversals
 from accountant.core.ledger.accounts import Accounts, ExPostAccount, SecretAccount, Settlement, secret_json
@@ -28,6 +28,7 @@ from accountant.core.ledger.reservations import Reservation, read_reservation
 from accountant.core.ledger.statements import History
 from accountant.core.privacy.filters import Amount, Filter, Kind
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
+from accountant.transactions import cap_usage
 
 
 def _locking(column: str) -> Select[Any]:
@@ -72,7 +73,7 @@ class LockedAccount:
         self.head: str = account["chain_head"]
         self.now: datetime = row.now
         self.books = read_books(account)
-        self.usage = usage.Sheet(connection, self.dataset_id)
+        self.usage = cap_usage.Sheet(connection, self.dataset_id)
         self._posted: list[dict[str, Any]] = []
 
     @property

@@ -15,7 +15,7 @@ from accountant import paging, tables
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, NotFound, invalid
 from accountant.core.ledger import lineage
-from accountant.requests import Priced
+from accountant.transactions.job_requests import Priced
 
 OVERSEERS = frozenset({"steward", "auditor"})
 

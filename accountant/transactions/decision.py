@@ -12,15 +12,17 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Table, select, update
 
-from accountant import requests, settings, tables, usage
+from accountant import settings, tables
 from accountant.core.errors import ExchequerError
 from accountant.core.ledger import entry_bodies
 from accountant.core.ledger.accounts import Accounts, decide_job, entry_part
 from accountant.core.ledger.admission import Admitted, NeedsApproval, Policy, Refused
 from accountant.core.ledger.caps import Usage
 from accountant.core.ledger.hash_chain import EntryKind
-from accountant.posting import LockedAccount
-from accountant.requests import Candidate
+from accountant.transactions import cap_usage as usage
+from accountant.transactions import job_requests
+from accountant.transactions.job_requests import Candidate
+from accountant.transactions.locked_account import LockedAccount
 
 logger = logging.getLogger(__name__)
 
@@ -93,10 +95,10 @@ def consider(
     use is counted on `locked`, the rest is the caller's to write with it.
     """
     facts = None if model is None else model.facts
-    probe = _probe(locked.connection, requests.probe_key(facts, job.parameters, job.terms))
+    probe = _probe(locked.connection, job_requests.probe_key(facts, job.parameters, job.terms))
     if probe is None:
         return _verdict("submitted", task="probe")  # a worker looks at the model, and `probed` decides
-    problem = requests.context_problem(job, facts, probe)
+    problem = job_requests.context_problem(job, facts, probe)
     if problem is not None:
         return refused(locked, problem, "policy", None)
     holders, alone = usage.holders_of(asker.id, asker.project), job.epsilon_alone
@@ -115,7 +117,7 @@ def consider(
             locked.usage.reserve(holders, alone, policy)
             reason = None if approval is None else approval["reason"]
             verdict = _verdict("queued", reason=reason, attempt=1, queued_at=locked.now, task="generate")
-            return replace(verdict, parts=requests.parts_of(job, settings.load().fan_out))
+            return replace(verdict, parts=job_requests.parts_of(job, settings.load().fan_out))
 
 
 def refused(locked: LockedAccount, refusal: Refused, by: str, approval: Mapping[str, Any] | None) -> Verdict:
@@ -179,7 +181,7 @@ _MOST_PROBES = 1000
 def _probe(connection: Connection, key: str | None) -> Mapping[str, Any] | None:
     """What is known of the model with the job's template; None: nobody has looked yet."""
     if key is None:
-        return requests.NO_TEMPLATE
+        return job_requests.NO_TEMPLATE
     if key not in _probes:
         query = select(tables.probes.c.facts).where(tables.probes.c.key == key)
         facts = connection.execute(query).scalar_one_or_none()
@@ -197,7 +199,9 @@ def _probe(connection: Connection, key: str | None) -> Mapping[str, Any] | None:
 def tell_largest(engine: Engine, job_id: UUID, untold: Untold) -> None:
     """Add to a recorded refusal the largest request that would have fitted: a search over prices."""
     try:
-        told = requests.with_largest(untold.refused, untold.job, untold.accounts, untold.policy, untold.usage)
+        told = job_requests.with_largest(
+            untold.refused, untold.job, untold.accounts, untold.policy, untold.usage
+        )
     except (ExchequerError, ArithmeticError, ValueError):
         logger.exception("the refusal of %s names no largest request", job_id)
         return

@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import activity, paging, tables, usage
+from accountant import activity, paging, tables
 from accountant.core.errors import Conflict, NotFound, NotPermitted, VerificationFailed, invalid
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance, allowance_body, raises
@@ -26,10 +26,11 @@ from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.reversals import Document, TwoPeople, charge_of, corrected, reversal_body
 from accountant.core.privacy.events import Event, from_json, to_json
 from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price, to_decimal
-from accountant.expiry import expire_proposals
-from accountant.idempotency import Once, claim
-from accountant.ledger import Actor, append_allowance, policy_of
-from accountant.posting import LockedAccount, read_books
+from accountant.transactions import cap_usage
+from accountant.transactions.expiry import expire_proposals
+from accountant.transactions.idempotency import Once, claim
+from accountant.transactions.locked_account import LockedAccount, read_books
+from accountant.transactions.settlement import Actor, append_allowance, policy_of
 
 proposals, entries = tables.proposals, tables.entries
 
@@ -308,7 +309,7 @@ def _write(locked: LockedAccount, found: Row[Any], people: TwoPeople, actor: Act
     body = reversal_body(locked.accounts, reserve, current, event, cap, people)
     before = charge_of(reserve, current)
     entry = locked.append(EntryKind.REVERSAL, people.confirmer, found.job_id, body)
-    usage.correct(connection, _job(connection, found.job_id), body["counts"] - before.counts)
+    cap_usage.correct(connection, _job(connection, found.job_id), body["counts"] - before.counts)
     return entry.seq
 
 

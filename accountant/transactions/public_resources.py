@@ -14,7 +14,7 @@ from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import NotPermitted, invalid
 from accountant.core.ledger.admission import Policy
-from accountant.requests import Candidate
+from accountant.transactions.job_requests import Candidate
 
 _WORDS = {"corpus": "corpus", "embedding": "embedding model", "model": "language model"}
 
