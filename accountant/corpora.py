@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Engine, Row, Select, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accountant import activity, paging, tables
+from accountant import paging, tables
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound
 from accountant.core.template import slots
+from accountant.identities import activity_log
 from accountant.registry import NAME
 from accountant.transactions import idempotency
 from accountant.transactions.idempotency import Once
@@ -65,7 +66,7 @@ def add(engine: Engine, spec: CorpusSpec, actor: Actor, once: Once | None = None
                 insert(tables.corpora).values(id=corpus_id, state="checking", created_by=actor.id, **values)
             )
             connection.execute(insert(tables.outbox).values(task="check_corpus", subject=corpus_id))
-            activity.record(connection, actor, "corpus registered", "corpus", spec.name)
+            activity_log.record(connection, actor, "corpus registered", "corpus", spec.name)
     except IntegrityError:
         raise Conflict(f"there is a corpus {spec.name!r} already") from None
     return corpus_id

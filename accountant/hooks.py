@@ -18,10 +18,11 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select, true, update
 
-from accountant import activity, paging, tables
+from accountant import paging, tables
 from accountant.core import webhook_rules
 from accountant.core.errors import Conflict, NotFound, invalid
 from accountant.core.webhook_rules import Network
+from accountant.identities import activity_log
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import Actor
 
@@ -66,7 +67,7 @@ def add(
             )
         )
         # Not the address: it may hold a secret of its receiver's.
-        activity.record(connection, actor, "webhook registered", "webhook", str(hook_id), events=wanted)
+        activity_log.record(connection, actor, "webhook registered", "webhook", str(hook_id), events=wanted)
     return hook_id, webhook_rules.show_secret(secret)
 
 
@@ -76,7 +77,7 @@ def renew_secret(engine: Engine, hook_id: UUID, actor: Actor, key: bytes) -> str
     with engine.begin() as connection:
         _mine(connection, hook_id, actor)
         _set(connection, hook_id, secret=_seal(key, hook_id, secret))
-        activity.record(connection, actor, "webhook secret renewed", "webhook", str(hook_id))
+        activity_log.record(connection, actor, "webhook secret renewed", "webhook", str(hook_id))
     return webhook_rules.show_secret(secret)
 
 
@@ -85,7 +86,7 @@ def enable(engine: Engine, hook_id: UUID, actor: Actor) -> None:
     with engine.begin() as connection:
         _mine(connection, hook_id, actor)
         _set(connection, hook_id, active=True, disabled_at=None, disabled_reason=None)
-        activity.record(connection, actor, "webhook enabled", "webhook", str(hook_id))
+        activity_log.record(connection, actor, "webhook enabled", "webhook", str(hook_id))
 
 
 def disable(engine: Engine, hook_id: UUID, actor: Actor) -> None:
@@ -93,7 +94,7 @@ def disable(engine: Engine, hook_id: UUID, actor: Actor) -> None:
     with engine.begin() as connection:
         if _mine(connection, hook_id, actor).active:
             _disable(connection, hook_id, "by its owner")
-            activity.record(connection, actor, "webhook disabled", "webhook", str(hook_id))
+            activity_log.record(connection, actor, "webhook disabled", "webhook", str(hook_id))
 
 
 def remove(engine: Engine, hook_id: UUID, actor: Actor) -> None:
@@ -102,7 +103,7 @@ def remove(engine: Engine, hook_id: UUID, actor: Actor) -> None:
         _mine(connection, hook_id, actor)
         _give_up_pending(connection, hook_id, "the webhook was removed")
         _set(connection, hook_id, active=False, removed_at=func.clock_timestamp(), secret=b"")
-        activity.record(connection, actor, "webhook removed", "webhook", str(hook_id))
+        activity_log.record(connection, actor, "webhook removed", "webhook", str(hook_id))
 
 
 def test(engine: Engine, hook_id: UUID, actor: Actor) -> UUID:

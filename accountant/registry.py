@@ -13,13 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accountant import activity, sessions, tables
+from accountant import tables
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound, invalid
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import check_removal
 from accountant.core.ledger.hash_chain import GENESIS
 from accountant.core.privacy.secrets import SecretTerms
 from accountant.core.template import slots
+from accountant.identities import activity_log, sessions
 from accountant.transactions import idempotency
 from accountant.transactions.idempotency import Once
 from accountant.transactions.settlement import Actor
@@ -61,7 +62,7 @@ def add_user(
                     roles=roles,
                 )
             )
-            activity.record(connection, actor, "account added", "account", name, roles=roles)
+            activity_log.record(connection, actor, "account added", "account", name, roles=roles)
     except IntegrityError:
         raise Conflict(f"there is a user {name!r} already") from None
     return user_id
@@ -112,7 +113,7 @@ def set_password(
             return False
         sessions.end(connection, user_id)
         action = "password changed" if expires is None else "password reset"
-        activity.record(connection, actor, action, "account", name)
+        activity_log.record(connection, actor, action, "account", name)
     return True
 
 
@@ -279,7 +280,7 @@ def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | No
                 return earlier
             connection.execute(insert(tables.datasets).values(id=dataset_id, created_by=actor.id, **values))
             connection.execute(insert(tables.accounts).values(dataset_id=dataset_id, chain_head=GENESIS))
-            activity.record(
+            activity_log.record(
                 connection, actor, "dataset registered", "dataset", spec.name, policy=values["policy"]
             )
             return _add_version(connection, version_id, dataset_id, 1, spec, actor)
@@ -337,7 +338,7 @@ def correct_dataset(
             check_removal(stated, spec.unit_column)
         values = spec.model_dump(mode="json", include={"unit_column", "labels", "max_records_per_unit"})
         connection.execute(update(tables.datasets).where(tables.datasets.c.id == dataset.id).values(**values))
-        activity.record(connection, actor, "data corrected", "dataset", name, fields=sorted(changes))
+        activity_log.record(connection, actor, "data corrected", "dataset", name, fields=sorted(changes))
         return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
 
 
@@ -380,7 +381,7 @@ def add_version(
             raise invalid("label_column", "every version of a dataset has one, or none has", allowed)
         # The statements name the dataset's unit: data on visits would break what is said of patients.
         spec = _declared(dataset, ready[-1], {**changes, "unit_column": dataset.unit_column})
-        activity.record(connection, actor, "data added", "dataset", name, version=len(versions) + 1)
+        activity_log.record(connection, actor, "data added", "dataset", name, version=len(versions) + 1)
         return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
 
 
@@ -476,7 +477,7 @@ def add_model(
                 )
             )
             connection.execute(insert(tables.outbox).values(task="check_model", subject=model_id))
-            activity.record(connection, actor, "model registered", "model", name, trained_on=trained_on)
+            activity_log.record(connection, actor, "model registered", "model", name, trained_on=trained_on)
     except IntegrityError:
         raise Conflict(f"there is a model {name!r} already") from None
     return model_id

@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, RowMapping, Select, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
-from accountant import activity, exports, paging, spending, tables
+from accountant import exports, paging, spending, tables
 from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.core import mechanisms
 from accountant.core.errors import ExchequerError, NotFound, NotPermitted, VerificationFailed, invalid
@@ -36,6 +36,7 @@ from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.effects import accounts_shown, effect, refusal_shown
+from accountant.identities import activity_log
 from accountant.listings import EVERY_DATASET, EVERY_JOB, Wanted, WantedJobs, conditions, job_conditions
 from accountant.transactions import cap_usage
 from accountant.transactions.artifacts import OVERSEERS
@@ -575,7 +576,7 @@ def export(
     with engine.connect() as connection:
         row = _dataset_row(connection, name)
     pieces = exports.export(engine, row.id, form, public=public, seed=seed)
-    activity.note(engine, viewer, "ledger exported", "dataset", row.name, format=form, public=public)
+    activity_log.note(engine, viewer, "ledger exported", "dataset", row.name, format=form, public=public)
     return pieces
 
 
@@ -585,7 +586,9 @@ def checkpoint(engine: Engine, name: str, viewer: Actor, seed: bytes) -> dict[st
     with engine.connect() as connection:
         row = _dataset_row(connection, name)
     made = exports.checkpoint(engine, row.id, seed)
-    activity.note(engine, viewer, "checkpoint signed", "dataset", row.name, entry=made["checkpoint"]["seq"])
+    activity_log.note(
+        engine, viewer, "checkpoint signed", "dataset", row.name, entry=made["checkpoint"]["seq"]
+    )
     return made
 
 

@@ -27,9 +27,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from accountant import activity, paging, tables
+from accountant import paging, tables
 from accountant.core.errors import Conflict, NoRoom, NotFound, TooLarge
 from accountant.core.files.filetypes import Found, Limits, Scanner, check_columns, refused
+from accountant.identities import activity_log
 from accountant.settings import Settings
 from accountant.transactions.job_requests import Actor
 
@@ -184,7 +185,7 @@ def _keep(
         connection.execute(
             upsert(uploads).values(values).on_conflict_do_update(index_elements=["sha256"], set_=again)
         )
-        activity.record(connection, actor, "file uploaded", "upload", sha256, format=found.format)
+        activity_log.record(connection, actor, "file uploaded", "upload", sha256, format=found.format)
         draft.path.rename(target)
         _sync_folder(store.folder)
     return show(engine, store, sha256, actor)
@@ -281,7 +282,7 @@ def discard(engine: Engine, sha256: str, actor: Actor) -> None:
             raise NotFound("upload", sha256[:64])
         if row.claimed:
             raise Conflict("a dataset or corpus was registered with this file")
-        activity.record(connection, actor, "file destroyed", "upload", sha256)
+        activity_log.record(connection, actor, "file destroyed", "upload", sha256)
         _remove(connection, sha256, row.address)
 
 

@@ -19,12 +19,13 @@ from uuid import UUID
 
 from sqlalchemy import Engine, create_engine, text
 
-from accountant import corpora, exports, hooks, people, registry, reports, spending, tables
+from accountant import corpora, exports, hooks, registry, reports, spending, tables
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.caps import counted
 from accountant.core.ledger.entry_bodies import commit_body
 from accountant.core.ledger.hash_chain import EntryKind, opened
 from accountant.core.ledger.reservations import Reservation, read_reservation
+from accountant.identities import people
 from accountant.settings import Settings
 from accountant.transactions import offers, proposals, settlement
 from accountant.transactions.locked_account import LockedAccount

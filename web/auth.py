@@ -15,9 +15,10 @@ from flask_login import LoginManager, UserMixin, current_user, login_user, logou
 from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import registry, sessions, sign_ins
+from accountant import registry
 from accountant.core.errors import NotPermitted
-from accountant.sessions import Origin
+from accountant.identities import sessions, sign_ins
+from accountant.identities.sessions import Origin
 from accountant.transactions.settlement import Actor
 from web import scopes
 from web.app import engine, settings
@@ -101,7 +102,7 @@ def in_words(seconds: int) -> str:
 
 
 class SignedIn(UserMixin):  # type: ignore[misc]
-    """The user of a session; its id is the token that `accountant.sessions` knows."""
+    """The user of a session; its id is the token that `accountant.identities.sessions` knows."""
 
     def __init__(self, user: Any, token: str) -> None:
         self.actor = registry.actor_of(user)

@@ -18,7 +18,8 @@ from flask import Flask, current_app, url_for
 from joserfc.errors import JoseError
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import people, registry, sign_ins
+from accountant import registry
+from accountant.identities import people, sign_ins
 from accountant.settings import Settings
 from web.app import engine, settings
 from web.auth import origin

@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import activity, paging, tables
+from accountant import paging, tables
 from accountant.core.errors import Conflict, NotFound, NotPermitted, VerificationFailed, invalid
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance, allowance_body, raises
@@ -26,6 +26,7 @@ from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.reversals import Document, TwoPeople, charge_of, corrected, reversal_body
 from accountant.core.privacy.events import Event, from_json, to_json
 from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price, to_decimal
+from accountant.identities import activity_log
 from accountant.transactions import cap_usage
 from accountant.transactions.expiry import expire_proposals
 from accountant.transactions.idempotency import Once, claim
@@ -250,7 +251,7 @@ def _replace_policy(
     detail["policy"] = policy.model_dump(mode="json")
     change = update(tables.datasets).where(tables.datasets.c.id == dataset.id)
     connection.execute(change.values(policy=detail["policy"]))
-    activity.record(connection, actor, "policy set", "dataset", dataset.name, **detail)
+    activity_log.record(connection, actor, "policy set", "dataset", dataset.name, **detail)
 
 
 # --- deciding -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import activity, tables
+from accountant import tables
 from accountant.core.errors import (
     Conflict,
     ExchequerError,
@@ -31,6 +31,7 @@ from accountant.core.privacy.events import Event, from_json, from_releases, rele
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
+from accountant.identities import activity_log
 from accountant.transactions import artifacts, cap_usage, job_requests, public_resources
 from accountant.transactions.artifacts import Stored
 from accountant.transactions.decision import Asker, Untold, Verdict, consider, refused, tell_largest
@@ -258,7 +259,7 @@ def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
                 _set(connection, job, cancel_requested=True)
             case state:
                 raise Conflict(f"the job is {state} already")
-        activity.record(connection, actor, "job cancelled", "job", str(job_id), dataset=locked.dataset)
+        activity_log.record(connection, actor, "job cancelled", "job", str(job_id), dataset=locked.dataset)
     reached("cancel.committed")
 
 

@@ -7,12 +7,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import activity, reports
+from accountant import reports
 from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermitted, VerificationFailed
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import digest
 from accountant.core.privacy.events import SelfComposed, from_json, to_json
+from accountant.identities import activity_log
 from accountant.transactions import expiry, leases, proposals, settlement
 from accountant.transactions.settlement import Allowance, Output
 from tests.support import Bench, commit_unread, person
@@ -268,7 +269,7 @@ def test_one_steward_cannot_switch_two_people_off_and_raise_alone(desk):
     assert _policy(desk) == alone
     shown = proposals.show(desk.engine, found, desk.auditor)
     assert (shown["state"], shown["entry"]) == ("confirmed", None)
-    (done, *_) = activity.listing(desk.engine, desk.auditor, action="policy set")
+    (done, *_) = activity_log.listing(desk.engine, desk.auditor, action="policy set")
     assert (done["actor"], done["detail"]["proposed_by"]) == (desk.second.name, desk.steward.name)
     assert proposals.allow_or_propose(desk.engine, desk.dataset, raised, desk.steward) is None
 

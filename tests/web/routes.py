@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from accountant import corpora, hooks, people, registry
+from accountant import corpora, hooks, registry
 from accountant.core.ledger.admission import Policy
+from accountant.identities import people
 from accountant.transactions import offers, proposals
 from accountant.transactions.settlement import Allowance
 from tests.web.browsers import Site

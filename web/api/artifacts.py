@@ -7,8 +7,8 @@ from uuid import UUID
 import fsspec
 from flask import Response, request
 
-from accountant import activity
 from accountant.core.errors import Conflict, NotFound
+from accountant.identities import activity_log
 from accountant.transactions import artifacts
 from web.api import answers, api
 from web.api.bodies import read_id
@@ -75,5 +75,5 @@ def download(sha256: str) -> Response:
     response.headers["Cache-Control"] = "private, no-cache"
     response.set_etag(sha256)
     facts = {"dataset": row.dataset, "name": row.name, "job": str(row.job_id)}
-    activity.note(engine(), actor, "artifact downloaded", "artifact", sha256, **facts)
+    activity_log.note(engine(), actor, "artifact downloaded", "artifact", sha256, **facts)
     return response

@@ -15,11 +15,12 @@ from uuid import UUID
 import fsspec
 from flask import Response, request
 
-from accountant import activity, cards, reports
+from accountant import cards, reports
 from accountant.core.errors import Conflict, NotFound, invalid
 from accountant.core.files import parquet, rows
 from accountant.core.files.pieces import Pieces
 from accountant.core.ledger.data_card import markdown
+from accountant.identities import activity_log
 from web.app import engine
 from web.auth import current_actor
 
@@ -45,7 +46,7 @@ def download(job_id: UUID) -> Response:
     response.set_etag(job["output_sha256"])
     response.make_conditional(request)
     if request.method == "GET" and response.status_code == 200:
-        activity.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=job["dataset"])
+        activity_log.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=job["dataset"])
     return response
 
 
@@ -75,7 +76,7 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
         response.set_etag(sha256 if form == "jsonl" else f"{sha256}-{form}")
         response.make_conditional(request)
     if request.method == "GET" and response.status_code == 200:
-        activity.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=job["dataset"])
+        activity_log.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=job["dataset"])
     return response
 
 

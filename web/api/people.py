@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 from flask import Response, abort, g, jsonify, request
 from pydantic import Field
 
-from accountant import people, registry, sign_ins
+from accountant import registry
 from accountant.core.errors import NotPermitted, invalid
+from accountant.identities import people, sign_ins
 from web.api import account_answers as accounts
 from web.api import answers, api
 from web.api.bodies import MAX_PAGE, Body, read, read_choice, read_id

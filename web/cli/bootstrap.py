@@ -120,7 +120,7 @@ def ensure_person(configured: Settings, name: str, roles: tuple[str, ...]) -> st
 
 def first_account(configured: Settings) -> str | None:
     """Make the steward's account where there is none at all; the password, where one was made."""
-    from accountant import people
+    from accountant.identities import people
     from accountant.transactions.settlement import Actor
 
     nobody = Actor(UUID(int=0), "bootstrap", frozenset({"administrator"}))

@@ -7,8 +7,9 @@ from flask_login import current_user, login_required
 from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import people, registry, sessions, sign_ins
+from accountant import registry
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
+from accountant.identities import people, sessions, sign_ins
 from web.api.bodies import read_id
 from web.app import engine
 from web.auth import current_actor, session_limits, start_session, user_of_password

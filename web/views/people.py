@@ -9,8 +9,9 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import activity, people, registry, sign_ins
+from accountant import registry
 from accountant.core.errors import Conflict, InvalidRequest
+from accountant.identities import activity_log, people, sign_ins
 from web.api.bodies import read_choice, read_id
 from web.api.paging import cut, read_window
 from web.api.people import SIGN_INS, USERS
@@ -105,7 +106,7 @@ def _person(name: str, form: Form, once: dict[str, Any] | None = None) -> str:
         person=found,
         tokens=people.tokens(engine(), UUID(found["id"])),
         tries=sign_ins.listing(engine(), current_actor(), name=name, limit=10),
-        acts=activity.listing(engine(), current_actor(), kind="account", object_id=name, limit=10),
+        acts=activity_log.listing(engine(), current_actor(), kind="account", object_id=name, limit=10),
         form=form,
         once=once,
         chosen=request.form.getlist("roles") if form.problems else found["roles"],
@@ -199,7 +200,7 @@ def reset_password(name: str) -> BaseResponse:
 
 @pages.get("/sign-ins")
 @login_required
-@needs_role(*activity.READERS)
+@needs_role(*activity_log.READERS)
 def log() -> str:
     """Tries to sign in, newest first."""
     window = read_window(SIGN_INS, PAGE)

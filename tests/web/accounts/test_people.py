@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import text
 
-from accountant import activity, people, registry
+from accountant import registry
 from accountant.core.errors import Conflict, NotPermitted
 from accountant.database import connect
+from accountant.identities import activity_log, people
 from tests.support import person
 from tests.web.browsers import Pages
 
@@ -169,7 +170,7 @@ def test_who_did_what_is_in_a_log_for_auditors(site):
     admin.post(f"/users/{name}/revoke-tokens")
     admin.post(f"/users/{name}/deactivate")
     admin.post(f"/users/{name}/activate")
-    rows = activity.listing(site.engine, site.actor("auditor"), kind="account", object_id=name)
+    rows = activity_log.listing(site.engine, site.actor("auditor"), kind="account", object_id=name)
     assert [each["action"] for each in rows[::-1]][-7:] == [
         "roles changed",
         "password reset",
@@ -187,25 +188,27 @@ def test_who_did_what_is_in_a_log_for_auditors(site):
     assert "from analyst to analyst, auditor" in page
     for role in ("steward", "analyst"):
         with pytest.raises(NotPermitted):
-            activity.listing(site.engine, site.bench.steward if role == "steward" else site.bench.analyst)
+            activity_log.listing(site.engine, site.bench.steward if role == "steward" else site.bench.analyst)
 
 
 def test_registrations_and_policies_are_in_the_log_without_addresses(site):
-    rows = activity.listing(site.engine, site.actor("auditor"), kind="dataset", object_id=site.bench.dataset)
+    rows = activity_log.listing(
+        site.engine, site.actor("auditor"), kind="dataset", object_id=site.bench.dataset
+    )
     assert [each["action"] for each in rows] == ["dataset registered"]
     site.api("steward").put(f"/datasets/{site.bench.dataset}/policy", {"auto_approve_epsilon": "1"})
-    rows = activity.listing(
+    rows = activity_log.listing(
         site.engine, site.actor("auditor"), actor=site.actor("steward").name, action="policy set"
     )
     assert rows[0]["detail"]["policy"]["auto_approve_epsilon"] == "1"
-    everything = activity.listing(site.engine, site.actor("auditor"), limit=200)
+    everything = activity_log.listing(site.engine, site.actor("auditor"), limit=200)
     assert "/nowhere" not in str(everything)
 
 
 def test_the_log_comes_in_pages_by_key(site):
     auditor = site.actor("auditor")
-    first = activity.listing(site.engine, auditor, limit=2)
-    second = activity.listing(site.engine, auditor, limit=2, after=[first[-1]["id"]])
+    first = activity_log.listing(site.engine, auditor, limit=2)
+    second = activity_log.listing(site.engine, auditor, limit=2, after=[first[-1]["id"]])
     ids = [each["id"] for each in first + second]
     assert ids == sorted(set(ids), reverse=True)
     assert len(ids) == 4
@@ -214,10 +217,10 @@ def test_the_log_comes_in_pages_by_key(site):
 def test_a_note_stands_only_where_what_it_tells_does(site):
     admin = site.actor("administrator")
     taken = site.actor("analyst").name
-    before = activity.listing(site.engine, admin, limit=1)[0]["id"]
+    before = activity_log.listing(site.engine, admin, limit=1)[0]["id"]
     with pytest.raises(Conflict):
         registry.add_user(site.engine, taken, None, ["analyst"], actor=admin)
-    assert activity.listing(site.engine, admin, limit=1)[0]["id"] == before
+    assert activity_log.listing(site.engine, admin, limit=1)[0]["id"] == before
 
 
 def test_what_is_not_there_is_not_found(site):

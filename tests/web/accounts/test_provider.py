@@ -9,7 +9,8 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from accountant import people, registry, sign_ins
+from accountant import registry
+from accountant.identities import people, sign_ins
 from accountant.settings import Settings
 from tests.web.accounts.oidc_provider import CLIENT_ID, CLIENT_SECRET
 from tests.web.browsers import Api, Pages

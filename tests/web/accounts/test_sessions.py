@@ -3,7 +3,8 @@
 import pytest
 from sqlalchemy import text
 
-from accountant import people, registry
+from accountant import registry
+from accountant.identities import people
 from tests.web.browsers import PASSWORD, Pages
 from web.passwords import hash_password
 

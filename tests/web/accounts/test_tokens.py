@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 
-from accountant import people, registry
+from accountant import registry
+from accountant.identities import people
 from tests.web.browsers import PASSWORD, Api
 from web import scopes
 

@@ -18,8 +18,8 @@ from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, up
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import paging
-from accountant.activity import READERS
-from accountant.sessions import Origin
+from accountant.identities.activity_log import READERS
+from accountant.identities.sessions import Origin
 from accountant.tables import sign_in_limits as limits
 from accountant.tables import sign_ins
 from accountant.transactions.job_requests import Actor

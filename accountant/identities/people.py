@@ -12,8 +12,9 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, Row, any_, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accountant import activity, paging, registry, sessions, sign_ins
+from accountant import paging, registry
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound
+from accountant.identities import activity_log, sessions, sign_ins
 from accountant.tables import api_tokens, external_accounts, users
 from accountant.transactions.job_requests import Actor
 
@@ -112,7 +113,9 @@ def set_roles(engine: Engine, actor: Actor, name: str, roles: Iterable[str]) -> 
             _keep_one(connection, row)
         connection.execute(update(users).where(users.c.id == row.id).values(roles=wanted))
         sessions.end(connection, row.id)
-        activity.record(connection, actor, "roles changed", "account", name, before=row.roles, after=wanted)
+        activity_log.record(
+            connection, actor, "roles changed", "account", name, before=row.roles, after=wanted
+        )
 
 
 def deactivate(engine: Engine, actor: Actor, name: str) -> None:
@@ -126,7 +129,7 @@ def deactivate(engine: Engine, actor: Actor, name: str) -> None:
         connection.execute(update(users).where(users.c.id == row.id).values(active=False))
         sessions.end(connection, row.id)
         _revoke(connection, api_tokens.c.user_id == row.id)
-        activity.record(connection, actor, "account closed", "account", name)
+        activity_log.record(connection, actor, "account closed", "account", name)
 
 
 def activate(engine: Engine, actor: Actor, name: str) -> None:
@@ -137,7 +140,7 @@ def activate(engine: Engine, actor: Actor, name: str) -> None:
         if row.active:
             return
         connection.execute(update(users).where(users.c.id == row.id).values(active=True))
-        activity.record(connection, actor, "account opened", "account", name)
+        activity_log.record(connection, actor, "account opened", "account", name)
 
 
 def reset_password(engine: Engine, actor: Actor, name: str, password_hash: str) -> datetime:
@@ -160,7 +163,7 @@ def unlock(engine: Engine, actor: Actor | None, name: str) -> None:
     with engine.begin() as connection:
         _held(connection, name)
         sign_ins.clear(connection, name)
-        activity.record(connection, actor, "account unlocked", "account", name)
+        activity_log.record(connection, actor, "account unlocked", "account", name)
 
 
 def end_sessions(engine: Engine, actor: Actor, name: str) -> None:
@@ -169,7 +172,7 @@ def end_sessions(engine: Engine, actor: Actor, name: str) -> None:
         actor.require(_ADMINISTRATOR)
     with engine.begin() as connection:
         sessions.end(connection, _held(connection, name).id)
-        activity.record(connection, actor, "signed out everywhere", "account", name)
+        activity_log.record(connection, actor, "signed out everywhere", "account", name)
 
 
 def _held(connection: Connection, name: str) -> Row[Any]:
@@ -224,7 +227,7 @@ def add_external(
                 )
                 actor = Actor(user_id, name, frozenset(roles))
                 facts = {"roles": roles, "provider": issuer}
-                activity.record(connection, actor, "account added", "account", name, **facts)
+                activity_log.record(connection, actor, "account added", "account", name, **facts)
         except IntegrityError:
             continue
         return registry.find_user(engine, user_id=user_id)
@@ -241,7 +244,7 @@ def map_roles(engine: Engine, user: Row[Any], issuer: str, roles: list[str]) -> 
         connection.execute(update(users).where(users.c.id == row.id).values(roles=wanted))
         sessions.end(connection, row.id)
         facts = {"before": row.roles, "after": wanted, "provider": issuer}
-        activity.record(connection, registry.actor_of(row), "roles changed", "account", row.name, **facts)
+        activity_log.record(connection, registry.actor_of(row), "roles changed", "account", row.name, **facts)
 
 
 # --- tokens -------------------------------------------------------------------------------------
@@ -264,7 +267,7 @@ def make_token(engine: Engine, actor: Actor, name: str, scopes: Iterable[str], d
     with engine.begin() as connection:
         token_id, token = registry.new_token(connection, actor.id, name.strip(), expires, wanted, False)
         facts = {"token": name.strip(), "scopes": wanted, "expires_at": expires.isoformat()}
-        activity.record(connection, actor, "token made", "account", actor.name, **facts)
+        activity_log.record(connection, actor, "token made", "account", actor.name, **facts)
     return {
         "id": str(token_id),
         "token": token,
@@ -305,7 +308,7 @@ def revoke_token(engine: Engine, actor: Actor, token_id: UUID) -> None:
         if not ended:
             raise NotFound("token", str(token_id))
         owner = connection.execute(select(users.c.name).where(users.c.id == ended[0].user_id)).scalar_one()
-        activity.record(connection, actor, "token revoked", "account", owner, token=ended[0].name)
+        activity_log.record(connection, actor, "token revoked", "account", owner, token=ended[0].name)
 
 
 def revoke_tokens(engine: Engine, actor: Actor, name: str) -> int:
@@ -315,7 +318,7 @@ def revoke_tokens(engine: Engine, actor: Actor, name: str) -> int:
     with engine.begin() as connection:
         row = _held(connection, name)
         ended = _revoke(connection, api_tokens.c.user_id == row.id)
-        activity.record(connection, actor, "tokens revoked", "account", name, tokens=len(ended))
+        activity_log.record(connection, actor, "tokens revoked", "account", name, tokens=len(ended))
     return len(ended)
 
 
