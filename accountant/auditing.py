@@ -12,11 +12,12 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, Select, func, select
 
-from accountant import paging, tables
+from accountant import tables
 from accountant.core.errors import NotFound, VerificationFailed
 from accountant.core.ledger.checkpoints import Key, key_id, read_checkpoint, read_keys
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
+from accountant.tables import paging
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import Actor
 

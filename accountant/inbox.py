@@ -10,13 +10,14 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, func, select
 
-from accountant import paging, reports, tables
+from accountant import reports, tables
 from accountant.core.errors import ExchequerError
 from accountant.core.ledger.accounts import Accounts, decide_job
 from accountant.core.ledger.admission import Policy, Refused
 from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
 from accountant.effects import effect, refusal_shown
 from accountant.listings import WantedJobs
+from accountant.tables import paging
 from accountant.transactions import job_requests, offers
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import Candidate, JobRequest

@@ -34,10 +34,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from accountant import paging, tables
+from accountant import tables
 from accountant.core.errors import NotFound, NotPermitted
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
+from accountant.tables import paging
 from accountant.transactions.job_requests import Actor
 
 LEDGER_READERS = frozenset({"steward", "auditor"})

@@ -12,9 +12,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Engine, Row, Select, Text, cast, func, or_, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
-from accountant import paging, tables
+from accountant import tables
 from accountant.balances import account_view
 from accountant.core.ledger.admission import Policy
+from accountant.tables import paging
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import Actor
 from accountant.transactions.locked_account import read_books

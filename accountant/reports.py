@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, RowMapping, Select, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
-from accountant import exports, paging, spending, tables
+from accountant import exports, spending, tables
 from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.core import mechanisms
 from accountant.core.errors import ExchequerError, NotFound, NotPermitted, VerificationFailed, invalid
@@ -38,6 +38,7 @@ from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.effects import accounts_shown, effect, refusal_shown
 from accountant.identities import activity_log
 from accountant.listings import EVERY_DATASET, EVERY_JOB, Wanted, WantedJobs, conditions, job_conditions
+from accountant.tables import paging
 from accountant.transactions import cap_usage
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import delta_of, restated, terms_of

@@ -34,7 +34,8 @@ import httpx
 import psycopg
 from sqlalchemy import Engine, text
 
-from accountant import registry, reports
+from accountant import reports
+from accountant.catalogue import datasets as registry
 from accountant.core.ledger.hash_chain import Entry, EntryKind, canonical, digest, opened
 from accountant.database import connect, migrate
 from accountant.transactions import settlement

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from accountant import registry
+from accountant.catalogue import datasets
 from accountant.database import connect, migrate
 from accountant.transactions import unit_fingerprints
 from web.local import Servers
@@ -57,12 +57,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, Servers(Path(folder)) as servers:
         migrate(servers.database_url)
         engine = connect(servers.database_url)
-        user = registry.add_user(engine, "steward", None, ["steward"])
-        steward = registry.actor_of(registry.find_user(engine, user_id=user))  # type: ignore[arg-type]
+        user = datasets.add_user(engine, "steward", None, ["steward"])
+        steward = datasets.actor_of(datasets.find_user(engine, user_id=user))  # type: ignore[arg-type]
 
         def waiting() -> uuid.UUID:
             raw = {"name": f"data-{uuid.uuid4().hex[:8]}", "uri": "/nowhere.csv"}
-            return registry.add_dataset(engine, registry.read_dataset(raw), steward)
+            return datasets.add_dataset(engine, datasets.read_dataset(raw), steward)
 
         def claim(path: Path) -> None:
             unit_fingerprints.claim(engine, waiting(), proof(KEY), fingerprints(str(path), LAYOUT, KEY))

@@ -19,7 +19,8 @@ from uuid import UUID
 
 from sqlalchemy import Engine, create_engine, text
 
-from accountant import corpora, exports, hooks, registry, reports, spending, tables
+from accountant import exports, reports, spending, tables
+from accountant.catalogue import corpora, datasets
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.caps import counted
 from accountant.core.ledger.entry_bodies import commit_body
@@ -30,6 +31,7 @@ from accountant.settings import Settings
 from accountant.transactions import offers, proposals, settlement
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.settlement import Actor, Allowance, JobRequest
+from accountant.webhooks import delivery
 from benchmarks.admission import Ground, found_right
 from web.api.auditing import ACTIVITY, ENTRIES
 from web.api.jobs import ORDER as JOBS
@@ -91,8 +93,8 @@ def make(ground: Ground, size: Size, say: Any = print) -> None:
 
 
 def person_named(engine: Engine, name: str, role: str = "analyst") -> Actor:
-    user = registry.find_user(engine, user_id=registry.add_user(engine, name, None, [role]))
-    return registry.actor_of(user)  # type: ignore[arg-type]
+    user = datasets.find_user(engine, user_id=datasets.add_user(engine, name, None, [role]))
+    return datasets.actor_of(user)  # type: ignore[arg-type]
 
 
 # --- jobs and their entries ---------------------------------------------------------------------
@@ -294,9 +296,9 @@ def write_lists(ground: Ground, size: Size) -> None:
     for number in range(many):
         name = f"more-{number:03}"
         spec = {"name": name, "uri": f"/{name}.csv", "public_size": 1000, "description": "a small dataset"}
-        found_right(engine, registry.add_dataset(engine, registry.read_dataset(spec), steward))
+        found_right(engine, datasets.add_dataset(engine, datasets.read_dataset(spec), steward))
         settlement.allow(engine, name, Allowance("8", "0.000001", "benchmark"), steward)
-        registry.add_model(engine, f"model-{number:03}", "/nowhere", "public text", steward)
+        datasets.add_model(engine, f"model-{number:03}", "/nowhere", "public text", steward)
         corpus = {"name": f"corpus-{number:03}", "uri": f"/nowhere-{number}.csv", "statement": "made up"}
         corpora.add(engine, corpora.CorpusSpec.model_validate(corpus), steward)
         person_named(engine, f"person-{number:03}")
@@ -305,8 +307,8 @@ def write_lists(ground: Ground, size: Size) -> None:
         proposals.set_policy(engine, name, Policy(two_people=True), second)
         proposals.allow_or_propose(engine, name, Allowance("9", "0.000001", "benchmark"), second)
     write_waiting(ground, many)
-    hook_id, _ = hooks.add(engine, "https://receiver.example/", ["job.failed"], ground.analyst, b"1" * 32)
-    hooks.disable(engine, hook_id, ground.analyst)
+    hook_id, _ = delivery.add(engine, "https://receiver.example/", ["job.failed"], ground.analyst, b"1" * 32)
+    delivery.disable(engine, hook_id, ground.analyst)
     with create_engine(ground.owner_url).begin() as connection:
         for statement in SMALL:
             connection.execute(
@@ -346,8 +348,8 @@ DEAR = {"temperature": 10.0, "clip": 1.0}
 
 def write_waiting(ground: Ground, many: int) -> None:
     """Requests that wait, half of them beyond what is left by now; and offers that nobody answered."""
-    spec = registry.read_dataset({"name": TIGHT, "uri": "/tight.csv", "public_size": 1000})
-    found_right(ground.engine, registry.add_dataset(ground.engine, spec, ground.steward))
+    spec = datasets.read_dataset({"name": TIGHT, "uri": "/tight.csv", "public_size": 1000})
+    found_right(ground.engine, datasets.add_dataset(ground.engine, spec, ground.steward))
     settlement.allow(ground.engine, TIGHT, Allowance("1", "0.000001", "benchmark"), ground.steward)
     proposals.set_policy(ground.engine, ground.datasets[2], Policy(), ground.steward)
 

@@ -29,7 +29,8 @@ from typing import Any
 from flask import Flask, session
 from sqlalchemy import Engine, event, text
 
-from accountant import registry, reports
+from accountant import reports
+from accountant.catalogue import datasets
 from accountant.database import connect, migrate
 from accountant.settings import Settings
 from benchmarks.admission import Ground, new_ground
@@ -247,13 +248,13 @@ class Asker:
     """One person, on the API by token and on pages by session."""
 
     def __init__(self, app: Flask, engine: Engine, role: str) -> None:
-        user = registry.find_user(engine, name=role)
-        actor = registry.actor_of(user) if user is not None else person_named(engine, role, role)
-        token = registry.add_token(engine, actor.id, "benchmark", None)
+        user = datasets.find_user(engine, name=role)
+        actor = datasets.actor_of(user) if user is not None else person_named(engine, role, role)
+        token = datasets.add_token(engine, actor.id, "benchmark", None)
         self.headers = {"Authorization": f"Bearer {token}"}
         self.client = app.test_client()
         with app.test_request_context():
-            start_session(registry.find_user(engine, user_id=actor.id))
+            start_session(datasets.find_user(engine, user_id=actor.id))
             state = dict(session)
         with self.client.session_transaction() as kept:
             kept.update(state)
@@ -363,7 +364,7 @@ def known_ground(servers: Servers, home: Path) -> Ground:
     """The ground that an earlier run filled."""
     migrate(servers.owner_url, servers.database_url)
     engine = connect(servers.database_url, pool_size=30)
-    people = [registry.actor_of(registry.find_user(engine, name=name)) for name in ("steward", "analyst")]  # type: ignore[arg-type]
+    people = [datasets.actor_of(datasets.find_user(engine, name=name)) for name in ("steward", "analyst")]  # type: ignore[arg-type]
     names = [f"data-{number}" for number in range(4)]
     return Ground(engine, servers.database_url, servers.owner_url, home, *people, "model", names)
 

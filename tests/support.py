@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from accountant import corpora, registry
+from accountant.catalogue import corpora, datasets
 from accountant.core.privacy.events import Event
 from accountant.transactions import settlement
 from accountant.transactions.settlement import Actor, Allowance
@@ -19,10 +19,10 @@ needs_shared = pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="../sha
 
 def person(engine: Engine, role: str, name: str | None = None) -> Actor:
     """A new person with one role."""
-    user_id = registry.add_user(engine, name or f"{role}-{uuid.uuid4().hex[:8]}", None, [role])
-    user = registry.find_user(engine, user_id=user_id)
+    user_id = datasets.add_user(engine, name or f"{role}-{uuid.uuid4().hex[:8]}", None, [role])
+    user = datasets.find_user(engine, user_id=user_id)
     assert user is not None
-    return registry.actor_of(user)
+    return datasets.actor_of(user)
 
 
 def other_people(source: Path, target: Path) -> Path:
@@ -53,11 +53,11 @@ class Bench:
         self.analyst = person(engine, "analyst", f"analyst-{tag}")
         self.auditor = person(engine, "auditor", f"auditor-{tag}")
         self.model, self.dataset = f"model-{tag}", f"data-{tag}"
-        model_id = registry.add_model(engine, self.model, "/nowhere", "public text", self.steward)
+        model_id = datasets.add_model(engine, self.model, "/nowhere", "public text", self.steward)
         facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000, "end_tokens": [2], "layers": 12}
-        registry.model_checked(engine, model_id, facts, None)
+        datasets.model_checked(engine, model_id, facts, None)
         raw = {"name": self.dataset, "uri": "/nowhere.csv", "public_size": 1000, **spec}
-        version = registry.add_dataset(engine, registry.read_dataset(raw), self.steward)
+        version = datasets.add_dataset(engine, datasets.read_dataset(raw), self.steward)
         found_right(engine, version)
 
     def allow(self, epsilon: object = "10", delta: object = "0.0000029053", reason: str = "test") -> int:
@@ -99,6 +99,6 @@ def public_things(engine: Engine, steward: Actor, texts: int, labels: list[str])
     corpus_id = corpora.add(engine, corpora.CorpusSpec.model_validate(spec), steward)
     facts = {"sha256": uuid.uuid4().hex * 2, "texts": texts, "labels": labels}
     corpora.checked(engine, corpus_id, facts, None)
-    model_id = registry.add_model(engine, embedding, "/nowhere", "public text", steward, kind="embedding")
-    registry.model_checked(engine, model_id, {"sha256": uuid.uuid4().hex * 2, "dimensions": 8}, None)
+    model_id = datasets.add_model(engine, embedding, "/nowhere", "public text", steward, kind="embedding")
+    datasets.model_checked(engine, model_id, {"sha256": uuid.uuid4().hex * 2, "dimensions": 8}, None)
     return {"public_corpus": corpus, "embedding": embedding}

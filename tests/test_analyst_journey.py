@@ -18,7 +18,8 @@ import httpx
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from accountant import registry, reports
+from accountant import reports
+from accountant.catalogue import datasets
 from accountant.transactions import settlement
 from accountant.transactions.settlement import Allowance
 from tests.support import person
@@ -64,8 +65,8 @@ def desk(engine, service):
     """A steward and an analyst who can sign in, the bundled model and the sample data."""
     people = {role: person(engine, role) for role in ("steward", "analyst")}
     for actor in people.values():
-        registry.set_password(engine, actor.id, hash_password(PASSWORD))
-    registry.add_model(engine, "sample", str(SAMPLE / "model"), "public sample text", people["steward"])
+        datasets.set_password(engine, actor.id, hash_password(PASSWORD))
+    datasets.add_model(engine, "sample", str(SAMPLE / "model"), "public sample text", people["steward"])
     from workers.sample import LABELS
 
     raw = {
@@ -75,7 +76,7 @@ def desk(engine, service):
         "labels": list(LABELS),
         "public_size": 3000,
     }
-    registry.add_dataset(engine, registry.read_dataset(raw), people["steward"])
+    datasets.add_dataset(engine, datasets.read_dataset(raw), people["steward"])
     settlement.allow(engine, raw["name"], Allowance("10", "0.000001", "a pilot"), people["steward"])
     ready = lambda: reports.dataset(engine, raw["name"], people["steward"])["state"]  # noqa: E731
     wait_for(ready, lambda state: state == "ready")
@@ -111,7 +112,7 @@ def fits_its_window(page) -> bool:
 
 def approve(engine, address: str, steward, job_id: str) -> None:
     """Another person says yes, through the API."""
-    token = registry.add_token(engine, steward.id, "journey", None)
+    token = datasets.add_token(engine, steward.id, "journey", None)
     headers = {"Authorization": f"Bearer {token}"}
     path = f"{address}/api/v1/jobs/{job_id}/approve"
     httpx.post(path, json={"reason": "it fits"}, headers=headers, trust_env=False).raise_for_status()

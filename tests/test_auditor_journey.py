@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 from werkzeug.serving import make_server
 
-from accountant import registry
+from accountant.catalogue import datasets
 from accountant.core.ledger.admission import Policy
 from accountant.settings import Settings
 from accountant.transactions import proposals, settlement
@@ -45,7 +45,7 @@ def desk(engine) -> Bench:
     refused = bench.submit(6)
     settlement.refuse(engine, refused, bench.steward, "not a part of this study")
     proposals.set_policy(engine, bench.dataset, Policy(auto_approve_epsilon="0.1"), bench.steward)
-    registry.set_password(engine, bench.auditor.id, hash_password(PASSWORD))
+    datasets.set_password(engine, bench.auditor.id, hash_password(PASSWORD))
     return bench
 
 

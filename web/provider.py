@@ -18,7 +18,7 @@ from flask import Flask, current_app, url_for
 from joserfc.errors import JoseError
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import registry
+from accountant.catalogue import datasets
 from accountant.identities import people, sign_ins
 from accountant.settings import Settings
 from web.app import engine, settings
@@ -76,9 +76,9 @@ def _check(configured: Settings, issuer: str) -> None:
         raise RuntimeError("EXCHEQUER_OIDC_ISSUER is not an https:// address")
     if not configured.oidc_client_id:
         raise RuntimeError("EXCHEQUER_OIDC_ISSUER is set, and EXCHEQUER_OIDC_CLIENT_ID is not")
-    unknown = set(configured.oidc_roles.values()) - set(registry.ROLES)
+    unknown = set(configured.oidc_roles.values()) - set(datasets.ROLES)
     if unknown or not configured.oidc_roles:
-        allowed = ", ".join(registry.ROLES)
+        allowed = ", ".join(datasets.ROLES)
         raise RuntimeError(
             f"EXCHEQUER_OIDC_ROLES maps to {sorted(unknown) or 'nothing'}; roles are {allowed}"
         )
@@ -188,7 +188,7 @@ def user_of(claims: Mapping[str, Any]) -> Any:
             f"{settings().oidc_name} knows you but gives you no role here. Ask whoever manages its groups."
         )
     sign_ins.log(engine(), known, user_id, origin("provider"), "signed in")
-    return registry.find_user(engine(), user_id=user.id)
+    return datasets.find_user(engine(), user_id=user.id)
 
 
 def roles_of(claims: Mapping[str, Any], configured: Settings) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any
 from flask import Flask, request
 from flask_login import current_user
 
+from accountant.catalogue.uploads import Store
 from accountant.core.files.filetypes import refused
-from accountant.uploads import Store
 from web.app import settings
 
 #: The program's way: the body is the file.

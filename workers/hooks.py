@@ -1,4 +1,4 @@
-"""Sends what `accountant.hooks` has to tell: signed, bounded in time and size, and to no address inside.
+"""Sends what `accountant.webhooks.delivery` has to tell: signed, bounded in time and size, and to no address inside.
 
 A thread of the relay, so that a slow receiver holds up no job; two relays share the work. The name of a
 receiver is resolved once, every address that it has is checked, and the connection goes to one of those very
@@ -23,11 +23,12 @@ import structlog
 from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from accountant import hooks, settings
+from accountant import settings
 from accountant.core import webhook_rules
 from accountant.core.errors import InvalidRequest
 from accountant.core.webhook_rules import Network, Target
-from accountant.hooks import Delivery, Outcome, Retries
+from accountant.webhooks import delivery as hooks
+from accountant.webhooks.delivery import Delivery, Outcome, Retries
 
 log = structlog.get_logger()
 

@@ -14,7 +14,8 @@ from kombu.exceptions import OperationalError as BrokerError
 from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from accountant import settings, spending, uploads
+from accountant import settings, spending
+from accountant.catalogue import uploads
 from accountant.database import engine_for
 from accountant.faults import reached
 from accountant.transactions import expiry, leases

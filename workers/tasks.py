@@ -18,8 +18,9 @@ import structlog
 from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from accountant import corpora as registered_corpora
-from accountant import registry, settings
+from accountant import settings
+from accountant.catalogue import corpora as registered_corpora
+from accountant.catalogue import datasets
 from accountant.core import mechanisms
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
 from accountant.core.ledger.admission import Policy
@@ -239,7 +240,7 @@ def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
 def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     """Read new data through once, and claim its units; what is wrong is told to its stewards only."""
     engine = _engine()
-    found = registry.version_to_check(engine, UUID(version_id))
+    found = datasets.version_to_check(engine, UUID(version_id))
     if found is None:
         return
     version, dataset = found
@@ -250,24 +251,24 @@ def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
         units = fingerprints.fingerprints(address, layout_of(dataset, version), key)
         unit_fingerprints.claim(engine, version.id, fingerprints.proof(key), units)
     except DataError as problem:
-        registry.dataset_refused(engine, version.id, str(problem))
+        datasets.dataset_refused(engine, version.id, str(problem))
 
 
 @app.task(name="exchequer.check_model")
 def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     """Look at a new model's files: what it is, how long its context is, and its hash."""
     engine, configured = _engine(), settings.load()
-    row = registry.model_row(engine, UUID(model_id))
+    row = datasets.model_row(engine, UUID(model_id))
     if row is None:
         return
     try:
         folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
         inspect = embeddings.inspect if row.kind == "embedding" else models.inspect
-        registry.model_checked(engine, row.id, inspect(folder), None)
+        datasets.model_checked(engine, row.id, inspect(folder), None)
     except models.ModelError as error:
-        registry.model_checked(engine, row.id, None, str(error))
+        datasets.model_checked(engine, row.id, None, str(error))
     except Exception as error:
-        registry.model_checked(engine, row.id, None, f"path: it can't be read ({type(error).__name__})")
+        datasets.model_checked(engine, row.id, None, f"path: it can't be read ({type(error).__name__})")
 
 
 @app.task(name="exchequer.check_corpus")

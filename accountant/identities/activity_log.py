@@ -7,8 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, insert, select
 
-from accountant import paging
-from accountant.tables import activity
+from accountant.tables import activity, paging
 from accountant.transactions.job_requests import Actor
 
 READERS = ("auditor", "administrator")

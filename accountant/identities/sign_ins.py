@@ -17,11 +17,10 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from accountant import paging
 from accountant.identities.activity_log import READERS
 from accountant.identities.sessions import Origin
+from accountant.tables import paging, sign_ins
 from accountant.tables import sign_in_limits as limits
-from accountant.tables import sign_ins
 from accountant.transactions.job_requests import Actor
 
 #: Failures in a row for one name: so many are free, then each doubles the wait, up to an hour.

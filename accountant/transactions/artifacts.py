@@ -11,10 +11,11 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, func, insert, literal, or_, select
 
-from accountant import paging, tables
+from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, NotFound, invalid
 from accountant.core.ledger import lineage
+from accountant.tables import paging
 from accountant.transactions.job_requests import Priced
 
 OVERSEERS = frozenset({"steward", "auditor"})

@@ -19,13 +19,14 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import paging, tables
+from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, NotFound, NotPermitted, invalid
 from accountant.core.ledger.accounts import Accounts, Demand, decide_job
 from accountant.core.ledger.admission import Policy, Refused
 from accountant.core.privacy.events import releases
 from accountant.core.template import templates
+from accountant.tables import paging
 from accountant.transactions import cap_usage, job_requests
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.decision import Untold, tell_largest

@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
-from accountant import paging, tables
+from accountant import tables
 from accountant.core.errors import Conflict, NotFound, NotPermitted, VerificationFailed, invalid
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance, allowance_body, raises
@@ -27,6 +27,7 @@ from accountant.core.ledger.reversals import Document, TwoPeople, charge_of, cor
 from accountant.core.privacy.events import Event, from_json, to_json
 from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price, to_decimal
 from accountant.identities import activity_log
+from accountant.tables import paging
 from accountant.transactions import cap_usage
 from accountant.transactions.expiry import expire_proposals
 from accountant.transactions.idempotency import Once, claim

@@ -13,9 +13,10 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, func, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from accountant import paging, tables
+from accountant import tables
 from accountant.core.errors import Conflict
 from accountant.core.ledger.checkpoints import introduction, key_id, public_key, sign
+from accountant.tables import paging
 
 #: Serialises introductions with signatures: a key never signs after it was replaced.
 _LOCK = 0x6578_6368_6571

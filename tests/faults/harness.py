@@ -18,7 +18,8 @@ from pathlib import Path
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import faults, registry
+from accountant import faults
+from accountant.catalogue import datasets
 from accountant.database import connect, migrate
 from accountant.transactions import settlement
 from accountant.transactions.settlement import Actor, Allowance
@@ -148,13 +149,13 @@ class Harness:
         )
 
     def _person(self, role: str) -> Actor:
-        user_id = registry.add_user(self.engine, f"{role}-{os.urandom(4).hex()}", None, [role])
-        user = registry.find_user(self.engine, user_id=user_id)
+        user_id = datasets.add_user(self.engine, f"{role}-{os.urandom(4).hex()}", None, [role])
+        user = datasets.find_user(self.engine, user_id=user_id)
         assert user is not None
-        return registry.actor_of(user)
+        return datasets.actor_of(user)
 
     def _token(self, actor: Actor) -> str:
-        return registry.add_token(self.engine, actor.id, "faults", None)
+        return datasets.add_token(self.engine, actor.id, "faults", None)
 
     def _dataset(self, number: int, steward: Actor) -> str:
         """Different people in each, two relations, records or patients as units."""
@@ -166,7 +167,7 @@ class Harness:
         raw |= {"policy": {"auto_approve_epsilon": "0.3"}}
         raw |= {"neighbours": "replace-one"} if number % 3 == 2 else {}
         raw |= {"unit_column": "who", "max_records_per_unit": 1 + number % 2} if number % 2 else {}
-        registry.add_dataset(self.engine, registry.read_dataset(raw), steward)
+        datasets.add_dataset(self.engine, datasets.read_dataset(raw), steward)
         return name
 
     # --- running --------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import text
 
-from accountant import registry, reports
+from accountant import reports
+from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, DataError, InvalidRequest, NotPermitted
 from accountant.core.ledger.export_formats import read_document
 from accountant.transactions import leases, settlement, unit_fingerprints
@@ -30,8 +31,8 @@ class Registrar:
 
     def waiting(self, **spec: object) -> tuple[str, uuid.UUID]:
         name = f"data-{uuid.uuid4().hex[:8]}"
-        raw = registry.read_dataset({"name": name, "uri": "/data/x.csv", **spec})
-        return name, registry.add_dataset(self.engine, raw, self.bench.steward)
+        raw = datasets.read_dataset({"name": name, "uri": "/data/x.csv", **spec})
+        return name, datasets.add_dataset(self.engine, raw, self.bench.steward)
 
     def checked(self, fingerprints: list[Fingerprint], **spec: object) -> str:
         name, version = self.waiting(**spec)
@@ -40,7 +41,7 @@ class Registrar:
 
     def version(self, name: str, fingerprints: list[Fingerprint], **changes: object) -> dict:
         changes = {"uri": "/data/next.csv", **changes}
-        added = registry.add_version(self.engine, name, changes, self.bench.steward)
+        added = datasets.add_version(self.engine, name, changes, self.bench.steward)
         unit_fingerprints.claim(self.engine, added, PROOF, fingerprints)
         return self.facts(name)["versions"][-1]
 
@@ -83,7 +84,7 @@ def test_a_refused_version_claims_nothing(registrar, tag):
     refused = registrar.checked(units(f"{tag}b", f"{tag}c"))
     assert registrar.facts(refused)["state"] == "invalid"
     assert registrar.facts(registrar.checked(units(f"{tag}c")))["state"] == "ready"
-    registry.correct_dataset(registrar.engine, refused, {"uri": "/data/y.csv"}, registrar.bench.steward)
+    datasets.correct_dataset(registrar.engine, refused, {"uri": "/data/y.csv"}, registrar.bench.steward)
     assert registrar.facts(refused)["state"] == "checking"
 
 
@@ -216,7 +217,7 @@ def test_analysts_see_the_same_of_data_that_overlaps_and_of_data_that_is_broken(
     registrar.checked(units(f"{tag}a"))
     overlapping = registrar.checked(units(f"{tag}a"))
     broken, version = registrar.waiting()
-    registry.dataset_refused(registrar.engine, version, "row 1: it is no JSON")
+    datasets.dataset_refused(registrar.engine, version, "row 1: it is no JSON")
     seen = []
     for name in (overlapping, broken):
         catalogue = reports.datasets(registrar.engine, registrar.bench.analyst)
@@ -265,7 +266,7 @@ def test_new_jobs_run_on_the_newest_ready_version_and_the_ledger_says_which(open
     bench = open_bench
     old = bench.submit(10)
     changes = {"uri": "/nowhere-2.csv", "text_template": "{title}. {body}"}
-    version = registry.add_version(bench.engine, bench.dataset, changes, bench.steward)
+    version = datasets.add_version(bench.engine, bench.dataset, changes, bench.steward)
     meanwhile = bench.submit(11)
     found_right(bench.engine, version)
     new = bench.submit(12)
@@ -297,7 +298,7 @@ REFUSED = [
 @pytest.mark.parametrize(("changes", "field"), REFUSED)
 def test_what_prices_and_statements_rest_on_is_the_datasets(bench, changes, field):
     with pytest.raises(InvalidRequest) as caught:
-        registry.add_version(bench.engine, bench.dataset, changes, bench.steward)
+        datasets.add_version(bench.engine, bench.dataset, changes, bench.steward)
     assert caught.value.problems[0].field == field
 
 
@@ -306,7 +307,7 @@ def test_every_version_has_the_unit_that_the_statements_name(registrar, tag):
     name = registrar.checked(units(tag), unit_column="patient")
     changes = {"uri": "/visits.csv", "unit_column": "visit"}
     with pytest.raises(InvalidRequest) as caught:
-        registry.add_version(registrar.engine, name, changes, registrar.bench.steward)
+        datasets.add_version(registrar.engine, name, changes, registrar.bench.steward)
     (problem,) = caught.value.problems
     assert (problem.field, problem.problem) == ("unit_column", "is the dataset's, for every version")
     assert problem.allowed == "label_column, text_template, uri"
@@ -316,9 +317,9 @@ def test_every_version_has_the_unit_that_the_statements_name(registrar, tag):
 
 def test_versions_are_added_by_stewards_to_data_that_was_found_right(bench, registrar):
     with pytest.raises(NotPermitted):
-        registry.add_version(bench.engine, bench.dataset, {"uri": "/x.csv"}, bench.analyst)
+        datasets.add_version(bench.engine, bench.dataset, {"uri": "/x.csv"}, bench.analyst)
     name, _ = registrar.waiting()
     with pytest.raises(Conflict, match="correct what was refused"):
-        registry.add_version(bench.engine, name, {"uri": "/x.csv"}, bench.steward)
+        datasets.add_version(bench.engine, name, {"uri": "/x.csv"}, bench.steward)
     with pytest.raises(Conflict, match="in use"):
-        registry.correct_dataset(bench.engine, bench.dataset, {"uri": "/x.csv"}, bench.steward)
+        datasets.correct_dataset(bench.engine, bench.dataset, {"uri": "/x.csv"}, bench.steward)

@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import registry, reports
+from accountant import reports
+from accountant.catalogue import datasets
 from accountant.core.errors import (
     Conflict,
     InvalidRequest,
@@ -299,12 +300,12 @@ def test_a_context_that_does_not_fit_is_refused_before_anything_is_reserved(benc
 
 def test_a_model_that_never_ends_a_text_is_refused_before_anything_is_reserved(bench):
     """Its public facts say so; with a text that ends each text it runs."""
-    endless = registry.add_model(
+    endless = datasets.add_model(
         bench.engine, f"endless-{uuid.uuid4().hex[:8]}", "/nowhere", "public", bench.steward
     )
     facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000, "end_tokens": []}
-    registry.model_checked(bench.engine, endless, facts, None)
-    bench.model = registry.model_row(bench.engine, endless).name
+    datasets.model_checked(bench.engine, endless, facts, None)
+    bench.model = datasets.model_row(bench.engine, endless).name
     job_id = bench.submit(10)
     bench.probe(job_id, tokens=20)
     job = reports.job(bench.engine, job_id, bench.analyst)

@@ -9,7 +9,8 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine, text
 
-from accountant import registry, reports, tables
+from accountant import reports, tables
+from accountant.catalogue import datasets
 from accountant.core import mechanisms
 from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical
@@ -151,22 +152,22 @@ def test_tokens_from_before_scopes_go_on_with_all_of_them(alembic, owner, engine
         for name, kept in (("session", token), ("nightly", f"{token}-nightly")):
             connection.execute(add, {"user": person.id, "name": name, "token": kept.encode()})
     command.upgrade(alembic, "head")
-    found = registry.user_of_token(engine, token)
+    found = datasets.user_of_token(engine, token)
     assert found.name == person.name
-    assert tuple(found.scopes) == registry.SCOPES
+    assert tuple(found.scopes) == datasets.SCOPES
     assert found.by_sign_in  # it ends with the sessions
-    assert not registry.user_of_token(engine, f"{token}-nightly").by_sign_in
+    assert not datasets.user_of_token(engine, f"{token}-nightly").by_sign_in
 
 
 def test_a_downgrade_widens_no_token(alembic, owner, engine):
     person = Bench(engine).steward
-    narrow = registry.add_token(engine, person.id, "narrow", None, scopes=["read"])
-    wide = registry.add_token(engine, person.id, "wide", None)
+    narrow = datasets.add_token(engine, person.id, "narrow", None, scopes=["read"])
+    wide = datasets.add_token(engine, person.id, "wide", None)
     engine.dispose()
     command.downgrade(alembic, "0011")
     command.upgrade(alembic, "head")
-    assert registry.user_of_token(engine, narrow) is None
-    assert registry.user_of_token(engine, wide) is not None
+    assert datasets.user_of_token(engine, narrow) is None
+    assert datasets.user_of_token(engine, wide) is not None
 
 
 def test_a_connection_that_the_server_closed_while_idle_is_replaced(engine, owner, monkeypatch):

@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import registry, reports
+from accountant import reports
+from accountant.catalogue import datasets
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger.accounts import Settlement
@@ -258,8 +259,8 @@ def test_nor_does_a_correction_make_the_unit_a_column_after_that(engine):
         )
         connection.execute(wrong, {"name": bench.dataset})
     with pytest.raises(InvalidRequest, match="patient_id"):
-        registry.correct_dataset(engine, bench.dataset, {"unit_column": "patient_id"}, bench.steward)
-    assert registry.correct_dataset(engine, bench.dataset, {"uri": "/elsewhere.csv"}, bench.steward)
+        datasets.correct_dataset(engine, bench.dataset, {"unit_column": "patient_id"}, bench.steward)
+    assert datasets.correct_dataset(engine, bench.dataset, {"uri": "/elsewhere.csv"}, bench.steward)
 
 
 def test_one_exact_job_that_reveals_half_a_pin_and_never_a_second(engine, all_run):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from accountant import registry
+from accountant.catalogue import datasets
 from tests.web.browsers import PASSWORD, Api, Site
 from tests.web.conformance import Description
 
@@ -204,7 +204,7 @@ def refuse_version(r: Recorder, name: str) -> None:
     )
     with r.site.engine.connect() as connection:
         version = connection.execute(query, {"name": name}).scalar_one()
-    registry.dataset_refused(r.site.engine, version, "row 2 has no column 'title'")
+    datasets.dataset_refused(r.site.engine, version, "row 2 has no column 'title'")
 
 
 def jobs(r: Recorder, _: Publish) -> None:

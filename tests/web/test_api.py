@@ -217,15 +217,15 @@ TAKERS += ["{dataset}/quote", "{dataset}/allowance", "{dataset}/data", "{dataset
 @pytest.fixture(scope="module")
 def everybody(app, engine, password_hash):
     """One dataset, and one person with every role: what they send reaches every check."""
-    from accountant import registry
+    from accountant.catalogue import datasets
     from tests.support import Bench
     from tests.web.browsers import Site
 
     bench = Bench(engine)
     bench.allow()
-    everything = registry.add_user(engine, "everybody", None, list(registry.ROLES))
+    everything = datasets.add_user(engine, "everybody", None, list(datasets.ROLES))
     site = Site(app, engine, bench, password_hash)
-    site.people["everybody"] = registry.actor_of(registry.find_user(engine, user_id=everything))
+    site.people["everybody"] = datasets.actor_of(datasets.find_user(engine, user_id=everything))
     return site
 
 

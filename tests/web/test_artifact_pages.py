@@ -143,15 +143,15 @@ def test_the_page_adds_a_version_and_keeps_what_was_typed(site):
 
 
 def test_refused_data_shows_its_reason_to_stewards_alone(site):
-    from accountant import registry
+    from accountant.catalogue import datasets
 
     steward = site.actor("steward")
-    version = registry.add_version(site.engine, site.bench.dataset, {"uri": "/data/d.csv"}, steward)
-    registry.dataset_refused(site.engine, version, "units of it have an account already, in dataset 'secret'")
+    version = datasets.add_version(site.engine, site.bench.dataset, {"uri": "/data/d.csv"}, steward)
+    datasets.dataset_refused(site.engine, version, "units of it have an account already, in dataset 'secret'")
     assert "already, in dataset" in site.pages("steward").get(site.dataset).text
     for who in ("analyst", "auditor"):
         assert "secret&#39;" not in site.pages(who).get(site.dataset).text
         assert "d.csv" not in json.dumps(site.api(who).get(site.dataset).json)
-    later = registry.add_version(site.engine, site.bench.dataset, {"uri": "/data/e.csv"}, steward)
+    later = datasets.add_version(site.engine, site.bench.dataset, {"uri": "/data/e.csv"}, steward)
     found_right(site.engine, later)
     assert [each["number"] for each in site.api("steward").get(site.dataset).json["versions"]] == [1, 2, 3]

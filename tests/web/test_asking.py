@@ -7,7 +7,8 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from accountant import registry, reports
+from accountant import reports
+from accountant.catalogue import datasets
 from accountant.core import mechanisms
 from accountant.core.privacy.price import Terms
 from accountant.transactions import settlement
@@ -157,9 +158,9 @@ def test_the_form_as_it_comes_is_priced_and_may_be_submitted(site):
 
 def test_defaults_fit_a_model_with_a_short_context(site):
     small = f"small-{site.bench.dataset}"
-    model_id = registry.add_model(site.engine, small, "/nowhere", "public text", site.bench.steward)
+    model_id = datasets.add_model(site.engine, small, "/nowhere", "public text", site.bench.steward)
     facts = {"sha256": "5" * 64, "context_tokens": 512, "end_tokens": [2], "layers": 4}
-    registry.model_checked(site.engine, model_id, facts, None)
+    datasets.model_checked(site.engine, model_id, facts, None)
     site.api("steward").put(f"{site.dataset}/policy", {"models": [small]})
     browser = site.pages("analyst")
     page = browser.get(f"{site.dataset}/submit").text

@@ -6,7 +6,8 @@ from html import unescape
 import pytest
 from sqlalchemy import Engine, event, text
 
-from accountant import listings, registry
+from accountant import listings
+from accountant.catalogue import datasets
 from accountant.listings import Wanted
 from tests.support import Bench
 from tests.web.test_asking import fields, press
@@ -33,7 +34,7 @@ def others(site):
         bench.allow()
         made[name] = bench.dataset
     raw = {"name": f"raw-{site.bench.dataset}", "uri": "/nowhere.csv", "public_size": 10}
-    registry.add_dataset(site.engine, registry.read_dataset(raw), site.bench.steward)
+    datasets.add_dataset(site.engine, datasets.read_dataset(raw), site.bench.steward)
     return made | {"raw": raw["name"]}
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from waitress import create_server
 
 import web.client as exchequer
-from accountant import registry
+from accountant.catalogue import datasets
 from accountant.core.privacy.units import up
 from accountant.transactions import settlement
 from accountant.transactions.settlement import Actor
@@ -39,7 +39,7 @@ def as_person(engine: Engine, address: str) -> Iterator[Callable[[Actor], Client
     made: list[Client] = []
 
     def connect(person: Actor) -> Client:
-        made.append(Client(address, registry.add_token(engine, person.id, "test", None)))
+        made.append(Client(address, datasets.add_token(engine, person.id, "test", None)))
         return made[-1]
 
     yield connect

@@ -5,17 +5,17 @@ import re
 import pytest
 from sqlalchemy import text
 
-from accountant import hooks
-from accountant.hooks import Outcome, Retries
+from accountant.webhooks import delivery
+from accountant.webhooks.delivery import Outcome, Retries
 
 URL = "https://receiver.example/hook"
 
 
 def sent_all(engine, settings_key: bytes, outcome: Outcome) -> None:
     """Every message that is due gets this outcome, as if it had been sent."""
-    while taken := hooks.take(engine, settings_key, 100):
+    while taken := delivery.take(engine, settings_key, 100):
         for each in taken:
-            hooks.settle(engine, each, outcome, Retries(5, 24))
+            delivery.settle(engine, each, outcome, Retries(5, 24))
 
 
 def all_due(engine) -> None:

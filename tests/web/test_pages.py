@@ -213,12 +213,12 @@ def test_models_by_form(site):
 
 
 def test_refused_data_can_be_declared_again(site):
-    from accountant import registry
+    from accountant.catalogue import datasets
 
     name = f"broken-{site.bench.dataset}"
     raw = {"name": name, "uri": "/data/wrong.csv"}
-    version = registry.add_dataset(site.engine, registry.read_dataset(raw), site.actor("steward"))
-    registry.dataset_refused(site.engine, version, "no column 'text'")
+    version = datasets.add_dataset(site.engine, datasets.read_dataset(raw), site.actor("steward"))
+    datasets.dataset_refused(site.engine, version, "no column 'text'")
     browser, path = site.pages("steward"), f"/datasets/{name}"
     page = browser.get(path).text
     assert "no column &#39;text&#39;" in page

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 from flask import Flask
 
-from accountant import hooks
+from accountant.webhooks import delivery
 from tests import tallies
 from tests.web.browsers import PASSWORD, Api
 from tests.web.routes import API, World
@@ -64,8 +64,8 @@ def signed_in(world: World) -> None:
 
 def told(world: World) -> None:
     actor = world.site.actor("analyst")
-    (hook,) = hooks.listing(world.site.engine, actor)
-    hooks.test(world.site.engine, UUID(hook["id"]), actor)
+    (hook,) = delivery.listing(world.site.engine, actor)
+    delivery.test(world.site.engine, UUID(hook["id"]), actor)
 
 
 ROWS = {
@@ -116,7 +116,7 @@ def world(site) -> Iterator[World]:
 
 def address(world: World, path: str, query: str = "") -> str:
     """The path with names in it, and `?` where `limit` and the like can follow."""
-    (hook,) = hooks.listing(world.site.engine, world.site.actor("analyst"))
+    (hook,) = delivery.listing(world.site.engine, world.site.actor("analyst"))
     filled = path.replace("{name}", world.dataset).replace("{id}", hook["id"])
     return f"{filled}?{query.format(dataset=world.dataset)}&"
 

@@ -8,7 +8,8 @@ import httpx
 import pytest
 from waitress import create_server
 
-from accountant import registry, reports
+from accountant import reports
+from accountant.catalogue import datasets
 from tests.support import Bench
 
 
@@ -27,7 +28,7 @@ def test_room_for_twenty_admits_twenty_of_sixty_four(address, engine):
     bench.allow()
     bench.warm()
     bench.submit(10)  # leaves 348 of 358 tokens: room for 20 jobs of 17
-    token = registry.add_token(engine, bench.analyst.id, "race", None)
+    token = datasets.add_token(engine, bench.analyst.id, "race", None)
     body = {
         "dataset": bench.dataset,
         "mechanism": "private-prediction",
@@ -52,7 +53,7 @@ def test_one_key_is_one_job_however_many_send_it_at_once(address, engine):
     bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
     bench.allow()
     bench.warm()
-    token = registry.add_token(engine, bench.analyst.id, "race", None)
+    token = datasets.add_token(engine, bench.analyst.id, "race", None)
     headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "once"}
 
     def ask(number: int) -> tuple[int, str, str]:

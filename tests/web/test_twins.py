@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from accountant import hooks, registry
+from accountant.catalogue import datasets
 from accountant.core import webhook_rules
 from accountant.core.errors import DataError
 from accountant.core.privacy.events import FREE
@@ -24,6 +24,7 @@ from accountant.database import connect
 from accountant.settings import Settings
 from accountant.transactions import leases, settlement, unit_fingerprints
 from accountant.transactions.settlement import Allowance
+from accountant.webhooks import delivery
 from tests import tallies
 from tests.conftest import as_application, fresh_database
 from tests.support import Bench
@@ -65,7 +66,7 @@ def checked(engine: Engine, version: UUID, path: Path) -> None:
         units = fingerprints.fingerprints(str(path), LAYOUT, key)
         unit_fingerprints.claim(engine, version, fingerprints.proof(key), units)
     except DataError as problem:
-        registry.dataset_refused(engine, version, str(problem))
+        datasets.dataset_refused(engine, version, str(problem))
 
 
 def settled(site: Site, figure: int, cap: str = "10") -> str:
@@ -93,7 +94,7 @@ def make_twin(engine: Engine, app, password_hash: str, folder: Path, facts) -> W
     site = Site(app, engine, bench, password_hash)
     for path, spoilt in ((folder / "more.csv", None), (folder / "bad.csv", broken)):
         written(path, counts, spoilt)
-        version = registry.add_version(engine, bench.dataset, {"uri": str(path)}, bench.steward)
+        version = datasets.add_version(engine, bench.dataset, {"uri": str(path)}, bench.steward)
         checked(engine, version, path)
     bench.allow()
     bench.warm()
@@ -181,7 +182,7 @@ def test_no_message_of_ones_own_webhook_tells_a_private_fact(twins):
     for world in twins:
         key = world.site.app.extensions["exchequer"]["settings"].secret("webhooks")
         bodies: list[str] = []
-        while taken := hooks.take(world.site.engine, key, 100):  # a few at a time
+        while taken := delivery.take(world.site.engine, key, 100):  # a few at a time
             bodies += [each.content.decode() for each in taken]
         said.append(sorted(OWN.sub("*", body) for body in bodies))
     assert said[0] == said[1]

@@ -25,7 +25,7 @@ import pytest
 from pyarrow import parquet
 from sqlalchemy import text
 
-from accountant import registry, uploads
+from accountant.catalogue import datasets, uploads
 from accountant.core.errors import InvalidRequest
 from accountant.core.files.filetypes import HEAD_BYTES, Limits, Scanner
 from accountant.settings import Settings
@@ -53,7 +53,7 @@ def steward(engine):
 
 @pytest.fixture(scope="module")
 def token(engine, steward) -> dict[str, str]:
-    return {"Authorization": f"Bearer {registry.add_token(engine, steward.id, 'test', None)}"}
+    return {"Authorization": f"Bearer {datasets.add_token(engine, steward.id, 'test', None)}"}
 
 
 def send(server: Served, token: dict[str, str], content: object, **headers: str) -> httpx.Response:
@@ -312,7 +312,7 @@ def test_everybody_else_is_stopped_at_a_mib(server, engine, token):
     assert len(large) > 2 * MIB
     before = server.kept()
     for role in ("analyst", "auditor", "administrator"):
-        other = registry.add_token(engine, person(engine, role).id, "test", None)
+        other = datasets.add_token(engine, person(engine, role).id, "test", None)
         assert send(server, {"Authorization": f"Bearer {other}"}, CSV).status_code == 403
     assert send(server, {}, CSV).status_code == 401
     assert send(server, {"Authorization": "Bearer exq_none"}, large).status_code == 401
@@ -409,7 +409,7 @@ def aged(engine, sha256: str) -> None:
 def test_what_nothing_names_is_destroyed_in_time_and_what_a_dataset_names_stays(engine, steward, store):
     named, unnamed, young = (uploads.receive(engine, store, [rows(3)], steward) for _ in range(3))
     spec = {"name": f"data-{uuid.uuid4().hex[:8]}", "uri": named["address"]}
-    registry.add_dataset(engine, registry.read_dataset(spec), steward)
+    datasets.add_dataset(engine, datasets.read_dataset(spec), steward)
     for each in (named, unnamed):
         aged(engine, each["sha256"])
     assert uploads.sweep(engine, store) == 1
@@ -440,9 +440,9 @@ def test_a_steward_destroys_what_nothing_names(site, engine):
     assert not Path(sent["address"]).exists()
     assert api.get(f"/uploads/{sent['sha256']}").status_code == 404
     kept = api.raw("/uploads", rows(3)).json
-    registry.add_dataset(
+    datasets.add_dataset(
         engine,
-        registry.read_dataset({"name": f"d-{uuid.uuid4().hex[:8]}", "uri": kept["address"]}),
+        datasets.read_dataset({"name": f"d-{uuid.uuid4().hex[:8]}", "uri": kept["address"]}),
         site.actor("steward"),
     )
     assert api.client.delete(f"/api/v1/uploads/{kept['sha256']}", headers=api.headers).status_code == 409
@@ -532,8 +532,8 @@ def announced(server: Served, path: str, headers: dict[str, str]) -> str:
 
 def test_a_large_body_is_taken_in_from_nobody_but_a_steward(database_url, engine, steward, tmp_path):
     """waitress writes it to a file before the application looks: credentials that are none open no disk."""
-    analyst = registry.add_token(engine, person(engine, "analyst").id, "test", None)
-    real = registry.add_token(engine, steward.id, "test", None)
+    analyst = datasets.add_token(engine, person(engine, "analyst").id, "test", None)
+    real = datasets.add_token(engine, steward.id, "test", None)
     with serving(database_url, tmp_path, upload_bytes=100 * MIB) as server:
         refused = {
             "401": {"Authorization": "Bearer exq_none"},

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from accountant import registry, reports
+from accountant import reports
+from accountant.catalogue import datasets
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.transactions import artifacts, settlement
 from accountant.transactions.settlement import Allowance, JobRequest
@@ -40,7 +41,7 @@ class Desk:
         name = f"notes-{uuid.uuid4().hex[:6]}"
         raw = {"name": name, "uri": uri, "policy": {"auto_approve_epsilon": "10"}}
         raw |= {"label_column": "label", "labels": ["up", "down"], **spec}
-        registry.add_dataset(self.engine, registry.read_dataset(raw), self.steward)
+        datasets.add_dataset(self.engine, datasets.read_dataset(raw), self.steward)
         wait_for(lambda: self.facts(name)["state"], lambda state: state != "checking")
         return name
 
@@ -211,7 +212,7 @@ def test_new_data_of_the_same_people_is_a_version_with_its_own_layout(desk):
     path = desk.folder / f"{uuid.uuid4().hex}.csv"
     path.write_text("kind,words\n" + "".join(f"down,{t}\n" for t in texts))
     changes = {"uri": str(path), "text_template": "{words}", "label_column": "kind"}
-    registry.add_version(desk.engine, name, changes, desk.steward)
+    datasets.add_version(desk.engine, name, changes, desk.steward)
     wait_for(lambda: desk.facts(name)["versions"][-1]["state"], lambda state: state == "ready")
     source = desk.ask(name, noise_multiplier=0.01)
     assert desk.ended(source)["state"] == "refused"  # no allowance for a figure that exact

@@ -5,7 +5,8 @@ import uuid
 
 import pytest
 
-from accountant import corpora, registry, reports
+from accountant import reports
+from accountant.catalogue import corpora, datasets
 from accountant.core.errors import Conflict, DataError, InvalidRequest, NotPermitted
 from tests.support import other_people, person
 from tests.workers.conftest import SAMPLE, wait_for
@@ -107,8 +108,8 @@ def test_a_datasets_own_file_is_no_public_corpus(service, engine, tmp_path):
     steward = person(engine, "steward")
     private = other_people(SAMPLE / "public_sample.csv", tmp_path / "private.csv")
     name = f"reviews-{uuid.uuid4().hex[:6]}"
-    raw = registry.read_dataset({"name": name, "uri": str(private)})
-    registry.add_dataset(engine, raw, steward)
+    raw = datasets.read_dataset({"name": name, "uri": str(private)})
+    datasets.add_dataset(engine, raw, steward)
     wait_for(
         lambda: reports.dataset(engine, name, steward)["state"], lambda state: state == "ready", seconds=60
     )

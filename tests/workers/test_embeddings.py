@@ -13,7 +13,8 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModel, BertConfig, BertModel, PreTrainedTokenizerFast
 
-from accountant import registry, settings
+from accountant import settings
+from accountant.catalogue import datasets
 from tests.support import SHARED, needs_shared, person
 from tests.workers.conftest import SAMPLE
 from workers import embeddings, tasks
@@ -259,10 +260,10 @@ def test_a_model_is_checked_as_what_it_was_registered_for(bert, engine, database
     monkeypatch.setattr(settings, "load", settings.Settings)
     steward = person(engine, "steward")
     rows = {}
-    for kind in registry.MODEL_KINDS:
-        added = registry.add_model(engine, f"m-{uuid.uuid4().hex[:8]}", str(bert), "public", steward, kind)
+    for kind in datasets.MODEL_KINDS:
+        added = datasets.add_model(engine, f"m-{uuid.uuid4().hex[:8]}", str(bert), "public", steward, kind)
         tasks.check_model(str(added))
-        rows[kind] = registry.model_row(engine, added)
+        rows[kind] = datasets.model_row(engine, added)
     assert rows["embedding"].facts["dimensions"] == 32
     assert rows["embedding"].facts["sha256"] == inspect(bert)["sha256"]
     assert rows["language"].facts is None

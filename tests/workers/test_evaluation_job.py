@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from accountant import corpora, registry, reports
+from accountant import reports
+from accountant.catalogue import corpora, datasets
 from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.transactions import artifacts, settlement
@@ -29,7 +30,7 @@ def named(desk: Desk) -> dict[str, str]:  # noqa: F811
         statement="made for the demo",
     )
     corpora.add(desk.engine, spec, desk.steward)
-    registry.add_model(
+    datasets.add_model(
         desk.engine, embedding, str(SAMPLE / "model"), "public sample text", desk.steward, "embedding"
     )
     wait_for(lambda: desk.model_state(embedding)["state"], lambda state: state != "checking")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from accountant import registry, reports
+from accountant import reports
+from accountant.catalogue import datasets
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.transactions import settlement
 from accountant.transactions.settlement import Allowance, JobRequest
@@ -35,7 +36,7 @@ class Desk:
         self.engine = engine
         self.steward, self.analyst = person(engine, "steward"), person(engine, "analyst")
         self.model = f"sample-{uuid.uuid4().hex[:6]}"
-        registry.add_model(engine, self.model, str(SAMPLE / "model"), "public sample text", self.steward)
+        datasets.add_model(engine, self.model, str(SAMPLE / "model"), "public sample text", self.steward)
         wait_for(lambda: self.model_state(self.model)["state"], lambda state: state != "checking")
 
     def model_state(self, name: str) -> dict:
@@ -46,7 +47,7 @@ class Desk:
         from workers.sample import LABELS as every_label
 
         raw = {"name": name, "labels": list(every_label), **DATA, **changes}
-        registry.add_dataset(self.engine, registry.read_dataset(raw), self.steward)
+        datasets.add_dataset(self.engine, datasets.read_dataset(raw), self.steward)
         wait_for(lambda: self.facts(name)["state"], lambda state: state != "checking")
         return name
 
@@ -180,7 +181,7 @@ def test_a_path_that_is_no_model_is_an_error_that_names_it(desk, tmp_path, spoil
         (folder / "tokenizer_config.json").unlink()
     spoil(folder)
     name = f"bad-{uuid.uuid4().hex[:6]}"
-    registry.add_model(desk.engine, name, str(folder), "nothing", desk.steward)
+    datasets.add_model(desk.engine, name, str(folder), "nothing", desk.steward)
     state = wait_for(lambda: desk.model_state(name), lambda model: model["state"] != "checking")
     assert state["state"] == "invalid"
     assert message in state["error"]
@@ -190,7 +191,7 @@ def test_a_model_whose_bytes_changed_does_not_run(desk, dataset, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(SAMPLE / "model", folder)
     name = f"moving-{uuid.uuid4().hex[:6]}"
-    registry.add_model(desk.engine, name, str(folder), "public", desk.steward)
+    datasets.add_model(desk.engine, name, str(folder), "public", desk.steward)
     wait_for(lambda: desk.model_state(name)["state"], lambda state: state == "ready")
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
     other = Desk.__new__(Desk)

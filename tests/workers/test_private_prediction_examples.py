@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from accountant import corpora, registry, reports
+from accountant import reports
+from accountant.catalogue import corpora, datasets
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.transactions import artifacts, settlement
 from accountant.transactions.settlement import Allowance, JobRequest
@@ -31,7 +32,7 @@ def desk(service, engine) -> Desk:
         "statement": "made up by workers/sample/corpus.py",
     }
     corpora.add(engine, corpora.CorpusSpec.model_validate(spec), made.steward)
-    registry.add_model(
+    datasets.add_model(
         engine,
         NAMES["embedding"],
         str(SAMPLE / "model"),

@@ -27,13 +27,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy import text
 
-from accountant import hooks, registry
+from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, InvalidRequest, NotFound
 from accountant.core.ledger.admission import Policy
 from accountant.core.webhook_rules import EVENTS, JOB_EVENTS, networks
 from accountant.settings import Settings
 from accountant.transactions import proposals, settlement, signing
 from accountant.transactions.settlement import Allowance
+from accountant.webhooks import delivery as hooks
 from tests.support import Bench, found_right, person
 from workers import hooks as sending
 from workers.hooks import Sender, post
@@ -161,7 +162,7 @@ def test_what_happens_to_datasets_proposals_and_checkpoints_is_told_to_overseers
     )
     proposals.withdraw(engine, proposal, bench.steward, "no")
     spec = {"name": f"{bench.dataset}-2", "uri": "/nowhere-2.csv"}
-    found_right(engine, registry.add_dataset(engine, registry.read_dataset(spec), bench.steward))
+    found_right(engine, datasets.add_dataset(engine, datasets.read_dataset(spec), bench.steward))
     with engine.connect() as connection:
         dataset_id = connection.execute(
             text("SELECT id FROM datasets WHERE name = :name"), {"name": bench.dataset}

@@ -5,7 +5,7 @@ from typing import Literal
 from flask import Response, jsonify
 from pydantic import Field
 
-from accountant import corpora
+from accountant.catalogue import corpora
 from web.api import answers, api
 from web.api.bodies import MAX_PAGE, Body, made, read
 from web.api.once import read_once

@@ -8,7 +8,8 @@ from uuid import UUID
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import listings, registry, reports, spending
+from accountant import listings, reports, spending
+from accountant.catalogue import datasets as registry
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, invalid
 from accountant.core.ledger.admission import Policy

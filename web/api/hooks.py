@@ -6,9 +6,9 @@ from uuid import UUID
 from flask import Response, jsonify
 from pydantic import Field
 
-from accountant import hooks
 from accountant.core import webhook_rules
 from accountant.core.webhook_rules import Network
+from accountant.webhooks import delivery as hooks
 from web.api import account_answers as accounts
 from web.api import api
 from web.api.bodies import Body, read, read_id

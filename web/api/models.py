@@ -5,7 +5,8 @@ from typing import Literal
 from flask import Response, jsonify
 from pydantic import Field
 
-from accountant import registry, reports
+from accountant import reports
+from accountant.catalogue import datasets
 from accountant.core.mechanisms import MECHANISMS, RUNNABLE
 from web.api import answers, api
 from web.api.bodies import MAX_PAGE, Body, made, read
@@ -21,7 +22,7 @@ ORDER = Order("models", BY_NAME, MAX_PAGE)
 class NewModel(Body):
     """A model to register."""
 
-    name: str = Field(pattern=registry.NAME)
+    name: str = Field(pattern=datasets.NAME)
     path: str = Field(max_length=2000)
     trained_on: str = Field(max_length=4000)
     kind: Literal["language", "embedding"] = "language"
@@ -54,7 +55,7 @@ def add_model() -> tuple[Response, int]:
     actor = current_actor()
     actor.require("steward")
     body = read(NewModel)
-    registry.add_model(
+    datasets.add_model(
         engine(), body.name, body.path, body.trained_on, actor, body.kind, once=read_once(body)
     )
     return made(reports.model(engine(), body.name, actor), "model", name=body.name)

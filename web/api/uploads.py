@@ -4,7 +4,7 @@ from datetime import datetime
 
 from flask import Response, jsonify, request
 
-from accountant import uploads
+from accountant.catalogue import uploads
 from accountant.core.errors import ExchequerError, TooLarge, invalid
 from web.api import account_answers as accounts
 from web.api import api

@@ -98,17 +98,17 @@ def new_password() -> str:
 def create_person(configured: Settings, name: str, roles: tuple[str, ...], password: str) -> None:
     """A new account in the database. Raises Conflict where there is one."""
     database = engine(configured)
-    from accountant import registry
+    from accountant.catalogue import datasets
     from web.passwords import hash_password
 
-    registry.add_user(database, name, hash_password(password, name), list(roles))
+    datasets.add_user(database, name, hash_password(password, name), list(roles))
 
 
 def ensure_person(configured: Settings, name: str, roles: tuple[str, ...]) -> str | None:
     """The password of a new account, kept in the home's keys too; None where the account exists."""
-    from accountant import registry
+    from accountant.catalogue import datasets
 
-    if registry.find_user(engine(configured), name=name) is not None:
+    if datasets.find_user(engine(configured), name=name) is not None:
         return None
     password = new_password()
     with suppress(Conflict):  # somebody was first, or the account was closed: it is left as it is
@@ -143,11 +143,11 @@ def _keep(path: Path, text: str) -> None:
 
 def issue_token(configured: Settings, name: str) -> str:
     """A token for an account of the local stack, as long as a session. Raises Failed where it is closed."""
-    from accountant import registry
+    from accountant.catalogue import datasets
 
     database = engine(configured)
-    user = registry.find_user(database, name=name)
+    user = datasets.find_user(database, name=name)
     if user is None:
         raise Failed(f"there is no open account {name!r}. Sign in as another with `exchequer login`.")
     ends = datetime.now(UTC) + timedelta(hours=configured.session_hours)
-    return registry.add_token(database, user.id, "command line", ends, by_sign_in=True)
+    return datasets.add_token(database, user.id, "command line", ends, by_sign_in=True)

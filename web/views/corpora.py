@@ -4,7 +4,7 @@ from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import corpora
+from accountant.catalogue import corpora
 from accountant.core.errors import Conflict, InvalidRequest
 from web.api.bodies import read
 from web.api.corpora import NewCorpus

@@ -4,7 +4,8 @@ from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import registry, reports, spending
+from accountant import reports, spending
+from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.listings import WantedJobs
 from accountant.transactions import artifacts
@@ -81,7 +82,7 @@ def correct(name: str) -> BaseResponse:
     }
     try:
         correction = read(Correction, changes).model_dump(exclude_unset=True)
-        registry.correct_dataset(engine(), name, correction, current_actor())
+        datasets.correct_dataset(engine(), name, correction, current_actor())
     except InvalidRequest as error:
         return Response(_page(name, data=rejected(error)), 422)
     except Conflict as error:
@@ -100,7 +101,7 @@ def add_version(name: str) -> BaseResponse:
     given = {field: values.get(field, "").strip() for field in fields}
     try:
         version = read(NewVersion, {field: value for field, value in given.items() if value})
-        registry.add_version(engine(), name, version.model_dump(exclude_none=True), current_actor())
+        datasets.add_version(engine(), name, version.model_dump(exclude_none=True), current_actor())
     except InvalidRequest as error:
         return Response(_page(name, version=rejected(error)), 422)
     except Conflict as error:

@@ -4,10 +4,10 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import hooks
 from accountant.core import webhook_rules
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.transactions.artifacts import OVERSEERS
+from accountant.webhooks import delivery as hooks
 from web.api.bodies import read, read_id
 from web.api.hooks import DELIVERIES, NewWebhook, allowed, key
 from web.api.paging import cut, read_window

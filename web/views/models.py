@@ -4,7 +4,8 @@ from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import registry, reports
+from accountant import reports
+from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, InvalidRequest
 from web.api.bodies import read
 from web.api.models import NewModel
@@ -34,7 +35,7 @@ def add() -> BaseResponse:
     values = {name: value.strip() for name, value in sent().items()}
     try:
         body = read(NewModel, {name: values[name] for name in NewModel.model_fields if name in values})
-        registry.add_model(engine(), body.name, body.path, body.trained_on, current_actor(), body.kind)
+        datasets.add_model(engine(), body.name, body.path, body.trained_on, current_actor(), body.kind)
     except InvalidRequest as error:
         return Response(_page(rejected(error)), 422)
     except Conflict as error:

@@ -9,7 +9,7 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import registry
+from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.identities import activity_log, people, sign_ins
 from web.api.bodies import read_choice, read_id
@@ -46,7 +46,7 @@ def _listing(form: Form, once: dict[str, Any] | None = None) -> str:
         engine(),
         current_actor(),
         name=request.args.get("name", "").strip().lower(),
-        role=read_choice("role", registry.ROLES),
+        role=read_choice("role", datasets.ROLES),
         active=None if state is None else state == "open",
         **window.reads,
     )
@@ -72,7 +72,7 @@ def add() -> BaseResponse:
     name, made = request.form.get("name", "").strip(), new_password()
     until = datetime.now(UTC) + people.ONE_TIME
     try:
-        registry.add_user(
+        datasets.add_user(
             engine(),
             name,
             hash_password(made, name),

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from accountant import corpora, listings, reports
+from accountant import listings, reports
+from accountant.catalogue import corpora
 from accountant.core import mechanisms
 from accountant.core.errors import NotFound
 from accountant.core.mechanisms.base import Mechanism

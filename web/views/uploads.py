@@ -4,7 +4,7 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import uploads
+from accountant.catalogue import uploads
 from accountant.core.errors import InvalidRequest, NoRoom, TooLarge, invalid
 from web.api.paging import cut, read_window
 from web.api.uploads import ORDER

@@ -10,7 +10,8 @@ from flask_login import login_required
 from itsdangerous import BadSignature, URLSafeSerializer
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import registry, reports, uploads
+from accountant import reports
+from accountant.catalogue import datasets, uploads
 from accountant.core.errors import Conflict, ExchequerError, FieldProblem, InvalidRequest, NotFound
 from accountant.core.ledger.allowances import allowance_body
 from accountant.core.ledger.books import Books
@@ -242,7 +243,7 @@ def _problems(values: Mapping[str, str]) -> list[FieldProblem]:
     """Everything that is wrong with what was typed so far; what comes later is not missing yet."""
     found: list[FieldProblem] = []
     try:
-        spec = registry.read_dataset(declaration(values))
+        spec = datasets.read_dataset(declaration(values))
         reports.dataset(engine(), spec.name, current_actor())
         found.append(FieldProblem("name", f"there is a dataset {spec.name!r} already", "another name"))
     except NotFound:
@@ -271,8 +272,8 @@ def _at_field(problem: FieldProblem) -> FieldProblem:
 def _create(values: Mapping[str, str]) -> BaseResponse:
     actor = current_actor()
     try:
-        spec = registry.read_dataset(declaration(values))
-        registry.add_dataset(engine(), spec, actor)
+        spec = datasets.read_dataset(declaration(values))
+        datasets.add_dataset(engine(), spec, actor)
     except InvalidRequest as error:
         return Response(_page("data", Form(values, error.problems)), 422)
     except Conflict as error:

@@ -49,10 +49,10 @@ def names(site) -> dict[str, str]:
 
 @pytest.fixture
 def everybody(site) -> Pages:
-    from accountant import registry
+    from accountant.catalogue import datasets
 
     name = f"all-{site.bench.dataset}"
-    registry.add_user(site.engine, name, site.password_hash, list(registry.ROLES))
+    datasets.add_user(site.engine, name, site.password_hash, list(datasets.ROLES))
     browser = Pages(site.app)
     assert browser.sign_in(name).status_code == 303
     return browser

@@ -14,11 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Engine, Row, Select, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accountant import paging, tables
+from accountant import tables
+from accountant.catalogue.datasets import NAME
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound
 from accountant.core.template import slots
 from accountant.identities import activity_log
-from accountant.registry import NAME
+from accountant.tables import paging
 from accountant.transactions import idempotency
 from accountant.transactions.idempotency import Once
 from accountant.transactions.settlement import Actor

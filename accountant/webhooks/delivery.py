@@ -18,11 +18,12 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select, true, update
 
-from accountant import paging, tables
+from accountant import tables
 from accountant.core import webhook_rules
 from accountant.core.errors import Conflict, NotFound, invalid
 from accountant.core.webhook_rules import Network
 from accountant.identities import activity_log
+from accountant.tables import paging
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import Actor
 

@@ -27,11 +27,12 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from accountant import paging, tables
+from accountant import tables
 from accountant.core.errors import Conflict, NoRoom, NotFound, TooLarge
 from accountant.core.files.filetypes import Found, Limits, Scanner, check_columns, refused
 from accountant.identities import activity_log
 from accountant.settings import Settings
+from accountant.tables import paging
 from accountant.transactions.job_requests import Actor
 
 uploads, versions, corpora = tables.uploads, tables.dataset_versions, tables.corpora
