@@ -34,10 +34,10 @@ import httpx
 import psycopg
 from sqlalchemy import Engine, text
 
-from accountant import reports
 from accountant.catalogue import datasets as registry
 from accountant.core.ledger.hash_chain import Entry, EntryKind, canonical, digest, opened
 from accountant.database import connect, migrate
+from accountant.queries import jobs
 from accountant.transactions import settlement
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.settlement import Actor, Allowance, JobRequest
@@ -386,7 +386,7 @@ def history(ground: Ground, entries: int, rounds: int) -> tuple[float, float]:
     fill(ground, long, entries)
     with ground.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE"))
-    assert reports.check(ground.engine, short) == []
+    assert jobs.check(ground.engine, short) == []
     taken: dict[str, list[float]] = {short: [], long: []}
     for number in range(rounds + 20):
         for dataset in (short, long):
@@ -455,7 +455,7 @@ def main() -> None:
                 f"one request: {short:.2f} ms after 1,000 entries, {long:.2f} ms after {asked.entries:,}: "
                 f"{long / short:.2f} (goal at most 1.1) {verdict(long <= 1.1 * short)}"
             )
-        wrong = {name: found for name in ground.datasets[:1] if (found := reports.check(ground.engine, name))}
+        wrong = {name: found for name in ground.datasets[:1] if (found := jobs.check(ground.engine, name))}
         print(f"ledger check of the hot dataset: {wrong or 'holds'}")
         ground.engine.dispose()
 

@@ -22,8 +22,8 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import text
 
-from accountant import reports
 from accountant.database import connect
+from accountant.queries import jobs
 from accountant.transactions import settlement
 from accountant.transactions.settlement import Actor, JobRequest
 from benchmarks.admission import new_ground, server
@@ -59,7 +59,7 @@ def claim(url: str, datasets: list[str], analyst: Actor, model: str, seconds: fl
             try:
                 job_id = settlement.submit(engine, request, analyst, str(uuid4()))
                 outcome.taken.append(1e3 * (time.perf_counter() - start))
-                state = reports.job(engine, job_id, analyst)["state"]
+                state = jobs.job(engine, job_id, analyst)["state"]
                 outcome.answers[state] += 1
                 if state == "queued" and chance.random() < 0.8:
                     settlement.cancel(engine, job_id, analyst)
@@ -100,7 +100,7 @@ def measure(datasets: int, seconds: float, processes: int, home: Path | None = N
             assert process.stdout is not None
             met.append(json.loads(process.stdout.read()))
             process.wait()
-        wrong = {name: found for name in ground.datasets if (found := reports.check(ground.engine, name))}
+        wrong = {name: found for name in ground.datasets if (found := jobs.check(ground.engine, name))}
         with ground.engine.connect() as connection:
             entries = connection.execute(text("SELECT count(*) FROM entries")).scalar_one()
         ground.engine.dispose()

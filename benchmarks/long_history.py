@@ -19,7 +19,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine, create_engine, text
 
-from accountant import exports, reports, spending, tables
+from accountant import tables
 from accountant.catalogue import corpora, datasets
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.caps import counted
@@ -27,6 +27,8 @@ from accountant.core.ledger.entry_bodies import commit_body
 from accountant.core.ledger.hash_chain import EntryKind, opened
 from accountant.core.ledger.reservations import Reservation, read_reservation
 from accountant.identities import people
+from accountant.queries import exports, spending
+from accountant.queries import jobs as reports
 from accountant.settings import Settings
 from accountant.transactions import offers, proposals, settlement
 from accountant.transactions.locked_account import LockedAccount

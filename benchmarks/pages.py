@@ -29,9 +29,9 @@ from typing import Any
 from flask import Flask, session
 from sqlalchemy import Engine, event, text
 
-from accountant import reports
 from accountant.catalogue import datasets
 from accountant.database import connect, migrate
+from accountant.queries import jobs
 from accountant.settings import Settings
 from benchmarks.admission import Ground, new_ground
 from benchmarks.admission_parts import postmaster_of, server_seconds
@@ -393,7 +393,7 @@ def main() -> None:
         before = {(address, role): counted(ask)[1] for address, role, ask in asked(ground, given.only)}
     with ground_of(Size(entries=given.entries), given.keep) as ground:
         for name in given.check:
-            print(f"ledger of {name}: {reports.check(ground.engine, name) or 'holds'}", flush=True)
+            print(f"ledger of {name}: {jobs.check(ground.engine, name) or 'holds'}", flush=True)
         print(f"{sizes(ground)}; {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
         print("median ms, slowest of ten, processor ms, statements", flush=True)
         found = measure(ground, given.rounds, given.only, before)

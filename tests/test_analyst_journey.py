@@ -18,8 +18,8 @@ import httpx
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from accountant import reports
 from accountant.catalogue import datasets
+from accountant.queries import jobs
 from accountant.transactions import settlement
 from accountant.transactions.settlement import Allowance
 from tests.support import person
@@ -78,9 +78,9 @@ def desk(engine, service):
     }
     datasets.add_dataset(engine, datasets.read_dataset(raw), people["steward"])
     settlement.allow(engine, raw["name"], Allowance("10", "0.000001", "a pilot"), people["steward"])
-    ready = lambda: reports.dataset(engine, raw["name"], people["steward"])["state"]  # noqa: E731
+    ready = lambda: jobs.dataset(engine, raw["name"], people["steward"])["state"]  # noqa: E731
     wait_for(ready, lambda state: state == "ready")
-    wait_for(lambda: reports.models(engine, people["steward"])[0]["state"], lambda state: state == "ready")
+    wait_for(lambda: jobs.models(engine, people["steward"])[0]["state"], lambda state: state == "ready")
     return raw["name"], people
 
 

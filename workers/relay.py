@@ -14,10 +14,11 @@ from kombu.exceptions import OperationalError as BrokerError
 from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from accountant import settings, spending
+from accountant import settings
 from accountant.catalogue import uploads
 from accountant.database import engine_for
 from accountant.faults import reached
+from accountant.queries import spending
 from accountant.transactions import expiry, leases
 from workers import hooks, staging
 from workers.app import QUEUES, app

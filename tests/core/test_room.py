@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.balances import account_view
 from accountant.core.ledger.accounts import Accounts, Demand, ExPostAccount, decide_job
 from accountant.core.ledger.admission import Account, FilterAccount, Policy, Refused
 from accountant.core.ledger.books import Books
@@ -17,7 +16,8 @@ from accountant.core.ledger.reservations import move
 from accountant.core.privacy.events import FREE, Composed, EpsilonDelta, Gaussian, Laplace, SelfComposed
 from accountant.core.privacy.filters import Amount, Kind, portfolio
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
-from accountant.effects import effect
+from accountant.queries.account_views import account_view
+from accountant.queries.admission_preview import effect
 
 POLICY = Policy(auto_approve_epsilon="1000")
 

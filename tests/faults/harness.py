@@ -247,13 +247,13 @@ class Harness:
         import subprocess
         import sys
 
-        from accountant import reports
+        from accountant.queries import jobs
 
         auditor = self._person("auditor")
         for name in self.desk.datasets:
             file = self.folder / f"{name}.jsonl"
             with file.open("wb") as lines:
-                for line in reports.export(self.engine, name, auditor, "jsonl"):
+                for line in jobs.export(self.engine, name, auditor, "jsonl"):
                     lines.write(line if isinstance(line, bytes) else line.encode())
             command = [sys.executable, "-m", "web.cli", "verify", str(file)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from accountant import faults, reports, settings
+from accountant import faults, settings
+from accountant.queries import jobs
 from accountant.transactions import leases, settlement
 from accountant.transactions.settlement import JobRequest
 from tests.faults.__main__ import upper_bound
@@ -63,7 +64,7 @@ def test_every_point_is_passed_by_jobs_that_succeed_fail_and_are_lost(engine, tm
     relay.sweep(engine, configured, 0.0)
     failing.append(True)
     tasks.generate(str(second), 2)
-    states = [reports.job(engine, job, bench.analyst)["state"] for job in (first, second, third)]
+    states = [jobs.job(engine, job, bench.analyst)["state"] for job in (first, second, third)]
     assert states == ["succeeded", "failed", "cancelled"]
     assert set(passed) == set(faults.POINTS)
 

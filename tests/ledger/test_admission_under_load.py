@@ -17,9 +17,9 @@ import pytest
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import DataError, OperationalError
 
-from accountant import reports
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
 from accountant.database import connect
+from accountant.queries import jobs as reports
 from accountant.transactions import proposals, settlement, submission
 from accountant.transactions.group_commit import Combiner
 from accountant.transactions.locked_account import LockedAccount

@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from accountant import reports
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, NotFound, NotPermitted, VerificationFailed
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import canonical
 from accountant.core.privacy.events import from_json
+from accountant.queries import jobs
 from accountant.transactions import artifacts, leases, proposals, settlement
 from accountant.transactions.artifacts import Stored
 from accountant.transactions.settlement import JobRequest, Output
@@ -41,7 +41,7 @@ def ask(
 
 
 def job(bench: Bench, job_id) -> dict:
-    return reports.job(bench.engine, job_id, bench.steward)
+    return jobs.job(bench.engine, job_id, bench.steward)
 
 
 def claimed(bench: Bench, job_id) -> settlement.Claim:
@@ -66,7 +66,7 @@ def entries(bench: Bench, job_id) -> dict[str, dict]:
 
 
 def balances(bench: Bench) -> dict:
-    return reports.dataset(bench.engine, bench.dataset, bench.steward)["account"]
+    return jobs.dataset(bench.engine, bench.dataset, bench.steward)["account"]
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ def test_a_job_over_artifacts_is_free_and_shows_its_lineage(made):
     assert found["RESERVE"]["source"] == {"job": str(source), "artifacts": {"counts": file.sha256}}
     assert [set(each["costs"]["renyi"].values()) for each in found.values()] == [{"0"}, {"0"}]
     assert balances(bench) == before
-    assert reports.check(bench.engine, bench.dataset) == []
-    verify_lines(reports.export(bench.engine, bench.dataset, bench.auditor, "jsonl"))
+    assert jobs.check(bench.engine, bench.dataset) == []
+    verify_lines(jobs.export(bench.engine, bench.dataset, bench.auditor, "jsonl"))
     again = ask(bench, from_job=str(free))  # and what it released serves the next
     assert job(bench, again)["state"] == "queued"
 
@@ -110,7 +110,7 @@ def test_an_exhausted_dataset_admits_it(made):
     assert job(bench, bench.submit(largest))["state"] == "queued"
     assert job(bench, ask(bench, epsilon=1.0))["state"] == "refused"
     assert job(bench, ask(bench, from_job=str(source)))["state"] == "queued"
-    assert reports.check(bench.engine, bench.dataset) == []
+    assert jobs.check(bench.engine, bench.dataset) == []
 
 
 def test_a_dataset_without_any_allowance_admits_it(engine):
@@ -211,7 +211,7 @@ def test_others_see_artifacts_only_where_the_policy_shares_them(made):
     assert len(listed(other)) == 1
     assert job(bench, ask(bench, other, from_job=str(source)))["state"] == "queued"
     with pytest.raises(NotFound):
-        reports.job(bench.engine, source, other)  # the job itself stays its owner's
+        jobs.job(bench.engine, source, other)  # the job itself stays its owner's
     assert listed(stranger) == []  # who may not ask may not look either
     proposals.set_policy(bench.engine, bench.dataset, replace_analysts(shared, ()), bench.steward)
     assert len(listed(stranger)) == 1
@@ -240,7 +240,7 @@ def test_a_free_job_that_fails_is_void(made):
     free = ask(bench, from_job=str(source))
     settlement.fail(bench.engine, claimed(bench, free), "failed", "an artifact is gone", "a worker")
     assert set(entries(bench, free)) == {"RESERVE", "VOID"}
-    assert reports.check(bench.engine, bench.dataset) == []
+    assert jobs.check(bench.engine, bench.dataset) == []
 
 
 def test_a_lost_attempt_publishes_no_artifact(made):
@@ -303,7 +303,7 @@ FORGERIES = {
 def test_verify_finds_a_job_that_read_what_nobody_released(made, name):
     bench, source, _ = made
     run(bench, ask(bench, from_job=str(source)), reads=False)
-    lines = list(reports.export(bench.engine, bench.dataset, bench.auditor, "jsonl"))
+    lines = list(jobs.export(bench.engine, bench.dataset, bench.auditor, "jsonl"))
     verify_lines(forged(lines, lambda document: None))
 
     def change(document: dict) -> None:

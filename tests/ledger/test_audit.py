@@ -11,7 +11,6 @@ from pyarrow import parquet as pq
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, VerificationFailed
 from accountant.core.files import parquet
@@ -23,7 +22,8 @@ from accountant.core.ledger.hash_chain import GENESIS, canonical, digest, opened
 from accountant.core.ledger.reservations import read_event
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_json
 from accountant.core.privacy.price import Terms
-from accountant.listings import WantedJobs
+from accountant.queries import jobs
+from accountant.queries.listings import WantedJobs
 from accountant.transactions import leases, proposals, settlement, signing
 from accountant.transactions.settlement import Allowance
 from tests.support import Bench, person
@@ -53,14 +53,14 @@ def finish(bench: Bench, job_id: uuid.UUID, ex_post: int | None) -> None:
     claim = leases.claim(bench.engine, job_id, 1, "worker-of-ada", 60)
     assert claim is not None
     leases.begin_reading(bench.engine, claim)
-    stored = reports.job(bench.engine, job_id, bench.steward)["event"]
+    stored = jobs.job(bench.engine, job_id, bench.steward)["event"]
     event = FREE if stored is None else read_event(stored)
     output = settlement.Output("/o", "0" * 64)
     settlement.publish(bench.engine, claim, event, output, "worker-of-ada", ex_post=ex_post)
 
 
 def exported(bench: Bench, form: str, public: bool = False, seed: bytes | None = SEED) -> bytes:
-    pieces = reports.export(bench.engine, bench.dataset, bench.auditor, form, public=public, seed=seed)
+    pieces = jobs.export(bench.engine, bench.dataset, bench.auditor, form, public=public, seed=seed)
     return b"".join(each.encode() if isinstance(each, str) else each for each in pieces)
 
 
@@ -73,7 +73,7 @@ def check(form: str, content: bytes, tmp_path, known=(), pinned=None):
 
 
 def made_checkpoint(bench: Bench, seed: bytes = SEED):
-    return read_checkpoint(reports.checkpoint(bench.engine, bench.dataset, bench.auditor, seed))
+    return read_checkpoint(jobs.checkpoint(bench.engine, bench.dataset, bench.auditor, seed))
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +102,7 @@ def test_a_full_export_opens_what_a_job_really_cost(audited, tmp_path):
     found = check("jsonl", exported(audited, "jsonl"), tmp_path)
     assert found.books.ex_post.spent == 123_456_789
     assert found.books.ex_post.settlement is Settlement.REALIZED
-    assert reports.check(audited.engine, audited.dataset) == []
+    assert jobs.check(audited.engine, audited.dataset) == []
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -191,7 +191,7 @@ def documents_of(bench: Bench) -> list[dict]:
 def test_entries_of_version_1_are_not_published(bench, owner):
     overwrite(owner, bench, [{**opened(each), "version": 1} for each in documents_of(bench)])
     bench.submit(1)
-    assert reports.check(bench.engine, bench.dataset) == []
+    assert jobs.check(bench.engine, bench.dataset) == []
     verify_lines(exported(bench, "jsonl").decode().splitlines())
     with pytest.raises(Conflict, match="can't be published"):
         exported(bench, "jsonl", public=True)
@@ -216,7 +216,7 @@ def test_a_correction_is_published_without_its_people_and_figures(audited, tmp_p
     """A REVERSAL quotes whole entries: their private values are hidden too, and the chain still holds."""
     second = person(audited.engine, "steward", f"confirmer-{uuid.uuid4().hex[:6]}")
     raised = to_json(SelfComposed(Exponential(1.0), 60))
-    for job in reports.jobs(
+    for job in jobs.jobs(
         audited.engine, audited.steward, WantedJobs(dataset=audited.dataset, state="succeeded")
     ):
         # The median with what it really cost; the other job has no such cost.
@@ -225,7 +225,7 @@ def test_a_correction_is_published_without_its_people_and_figures(audited, tmp_p
             audited.engine, uuid.UUID(job["id"]), audited.steward, REASON, event=raised, ex_post=cap
         )
         proposals.confirm(audited.engine, proposed, second, REASON)
-    assert reports.check(audited.engine, audited.dataset) == []
+    assert jobs.check(audited.engine, audited.dataset) == []
     full = check("jsonl", exported(audited, "jsonl"), tmp_path)
     for form in FORMATS:
         public = check(form, exported(audited, form, True), tmp_path)
@@ -342,7 +342,7 @@ def test_a_rewritten_and_rehashed_history_is_caught_by_an_old_checkpoint(audited
     check("jsonl", lines, tmp_path)  # all of it is consistent, newly signed, and a lie
     with pytest.raises(VerificationFailed, match="history up to entry"):
         check("jsonl", lines, tmp_path, [kept])
-    assert "history up to entry" in reports.check(audited.engine, audited.dataset)[0]
+    assert "history up to entry" in jobs.check(audited.engine, audited.dataset)[0]
 
 
 def test_the_wrong_key(audited, tmp_path):
@@ -354,7 +354,7 @@ def test_the_wrong_key(audited, tmp_path):
 
 @pytest.mark.parametrize("name", ["seq", "head", "balances", "at", "key", "dataset"])
 def test_a_changed_checkpoint(audited, name):
-    file = reports.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
+    file = jobs.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
     own = file["checkpoint"]
     if isinstance(own[name], str):
         own[name] = "2031-01-01T00:00:00.000000Z" if name == "at" else own[name][:-1] + "x"
@@ -380,10 +380,10 @@ def test_rotated_keys(audited, tmp_path):
     assert published[0].until == published[1].since
     check("jsonl", content, tmp_path, pinned=public_key(other))
     # The new key does not vouch for the old one, and nobody can introduce a key without the old secret.
-    first = reports.checkpoints(audited.engine, audited.dataset, audited.auditor)[-1]
+    first = jobs.checkpoints(audited.engine, audited.dataset, audited.auditor)[-1]
     with pytest.raises(VerificationFailed, match="does not follow"):
         read_checkpoint(first, public_key(other))
-    forged = reports.checkpoint(audited.engine, audited.dataset, audited.auditor, other)
+    forged = jobs.checkpoint(audited.engine, audited.dataset, audited.auditor, other)
     forged["keys"][1]["signature"] = forged["signature"]
     with pytest.raises(VerificationFailed, match="introduction"):
         read_checkpoint(forged)
@@ -395,7 +395,7 @@ def test_a_replaced_key_signs_nothing_new(audited):
 
     from accountant.core.ledger.checkpoints import sign
 
-    reports.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
+    jobs.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
     signing.rotate(audited.engine, SEED, b"t" * 32)
     keys = signing.keys(audited.engine, b"t" * 32)
     late = sign("d", 0, GENESIS, {}, datetime.now(UTC) + timedelta(days=1), SEED, keys)
@@ -414,21 +414,21 @@ def test_checkpoints_and_keys_are_append_only(audited, owner, table, statement):
 
 
 def test_one_checkpoint_an_entry(audited):
-    first = reports.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
-    assert reports.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED) == first
+    first = jobs.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
+    assert jobs.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED) == first
     exported(audited, "csv")
-    assert reports.checkpoints(audited.engine, audited.dataset, audited.auditor) == [first]
+    assert jobs.checkpoints(audited.engine, audited.dataset, audited.auditor) == [first]
 
 
 # --- the live ledger ----------------------------------------------------------------------------
 
 
 def test_the_check_names_what_disagrees(audited):
-    assert reports.check(audited.engine, audited.dataset) == []
+    assert jobs.check(audited.engine, audited.dataset) == []
     change = text(
         "UPDATE accounts SET renyi_spent = renyi_spent - 1 FROM datasets "
         "WHERE datasets.id = dataset_id AND name = :name"
     )
     with audited.engine.begin() as connection:
         connection.execute(change, {"name": audited.dataset})
-    assert "cached balances" in reports.check(audited.engine, audited.dataset)[0]
+    assert "cached balances" in jobs.check(audited.engine, audited.dataset)[0]

@@ -7,13 +7,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import reports
 from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermitted, VerificationFailed
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import digest
 from accountant.core.privacy.events import SelfComposed, from_json, to_json
 from accountant.identities import activity_log
+from accountant.queries import jobs
 from accountant.transactions import expiry, leases, proposals, settlement
 from accountant.transactions.settlement import Allowance, Output
 from tests.support import Bench, commit_unread, person
@@ -27,7 +27,7 @@ def desk(open_bench):
 
 
 def event(desk: Bench, job_id, times: int | None = None):
-    whole = from_json(reports.job(desk.engine, job_id, desk.steward)["event"])
+    whole = from_json(jobs.job(desk.engine, job_id, desk.steward)["event"])
     return whole if times is None else SelfComposed(whole.event, times)
 
 
@@ -49,7 +49,7 @@ def corrected(desk: Bench, job_id, true) -> int:
 
 
 def dataset(desk: Bench) -> dict:
-    return reports.dataset(desk.engine, desk.dataset, desk.steward)
+    return jobs.dataset(desk.engine, desk.dataset, desk.steward)
 
 
 def spent(desk: Bench) -> str:
@@ -57,11 +57,11 @@ def spent(desk: Bench) -> str:
 
 
 def exported(desk: Bench) -> list[str]:
-    return list(reports.export(desk.engine, desk.dataset, desk.auditor, "jsonl"))
+    return list(jobs.export(desk.engine, desk.dataset, desk.auditor, "jsonl"))
 
 
 def sound(desk: Bench) -> None:
-    assert reports.check(desk.engine, desk.dataset) == []
+    assert jobs.check(desk.engine, desk.dataset) == []
     verify_lines(exported(desk))
 
 
@@ -73,7 +73,7 @@ def test_a_charge_is_raised_by_two_people_and_the_entry_names_both(desk):
     before = float(spent(desk))
     corrected(desk, job_id, "reserved")
     assert float(spent(desk)) == pytest.approx(before / 4 * 10, rel=1e-6)
-    entry = reports.entries(desk.engine, desk.dataset, desk.auditor)[0]
+    entry = jobs.entries(desk.engine, desk.dataset, desk.auditor)[0]
     assert entry["kind"] == "REVERSAL"
     assert entry["body"]["proposed_by"] == desk.steward.name
     assert entry["body"]["confirmed_by"] == desk.second.name == entry["actor"]
@@ -132,7 +132,7 @@ def test_a_raise_beyond_the_allowance_is_recorded_and_nothing_costly_is_admitted
     assert facts["overdrawn"]
     assert "Overdrawn" in facts["statements"][0]["text"]
     assert not facts["statements"][0]["unqualified"]
-    refused = reports.job(desk.engine, desk.submit(1), desk.analyst)["refusal"]
+    refused = jobs.job(desk.engine, desk.submit(1), desk.analyst)["refusal"]
     assert refused["cap"] == "overdrawn"
     sound(desk)
     claim = leases.claim(desk.engine, waiting, 1, "worker", 60)  # what was admitted before still settles
@@ -142,7 +142,7 @@ def test_a_raise_beyond_the_allowance_is_recorded_and_nothing_costly_is_admitted
         desk.allow("11")
     desk.allow("200")
     assert not dataset(desk)["overdrawn"]
-    assert reports.job(desk.engine, desk.submit(1), desk.analyst)["state"] == "queued"
+    assert jobs.job(desk.engine, desk.submit(1), desk.analyst)["state"] == "queued"
     sound(desk)
 
 
@@ -176,7 +176,7 @@ def test_two_who_confirm_at_once_write_one_entry(desk):
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(confirm, [desk.second, third] * 4))
-    kinds = [e["kind"] for e in reports.entries(desk.engine, desk.dataset, desk.auditor)]
+    kinds = [e["kind"] for e in jobs.entries(desk.engine, desk.dataset, desk.auditor)]
     assert kinds.count("REVERSAL") == 1
     # Whoever won is told the entry's number however often they ask; the other that it is done.
     assert sorted(map(str, answers)).count("the proposal is confirmed already") == 4
@@ -227,7 +227,7 @@ def test_a_raise_needs_two_people_where_the_policy_says_so_and_a_cut_never_does(
     again = proposals.allow_or_propose(desk.engine, desk.dataset, allowance, desk.steward)
     proposals.confirm(desk.engine, again, desk.second, "seen")
     assert dataset(desk)["account"]["epsilon"] == "12"
-    body = reports.entries(desk.engine, desk.dataset, desk.auditor)[0]["body"]
+    body = jobs.entries(desk.engine, desk.dataset, desk.auditor)[0]["body"]
     assert (body["proposed_by"], body["confirmed_by"]) == (desk.steward.name, desk.second.name)
     assert other is not None
     sound(desk)

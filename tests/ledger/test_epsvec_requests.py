@@ -2,8 +2,8 @@
 
 import pytest
 
-from accountant import reports
 from accountant.core.errors import InvalidRequest
+from accountant.queries import jobs
 from accountant.transactions import settlement
 from accountant.transactions.settlement import JobRequest
 from tests.support import Bench
@@ -21,19 +21,19 @@ def bench(engine) -> Bench:
 def ask(bench: Bench, **parameters: object) -> dict:
     request = JobRequest(bench.dataset, "epsvec", bench.model, FITS | parameters, "test")
     job_id = settlement.submit(bench.engine, request, bench.analyst)
-    if reports.job(bench.engine, job_id, bench.analyst)["state"] == "submitted":
+    if jobs.job(bench.engine, job_id, bench.analyst)["state"] == "submitted":
         bench.probe(job_id)
-    return reports.job(bench.engine, job_id, bench.analyst)
+    return jobs.job(bench.engine, job_id, bench.analyst)
 
 
 def test_a_layer_that_the_model_lacks_is_refused_before_anything_is_reserved(bench):
     assert ask(bench)["state"] != "refused"  # the model has 12 layers
-    entries = len(reports.entries(bench.engine, bench.dataset, bench.auditor))
+    entries = len(jobs.entries(bench.engine, bench.dataset, bench.auditor))
     refused = ask(bench, layers="11-12")
     assert refused["state"] == "refused"
     assert refused["refusal"]["asked"] == "layers"
     assert "the model has 12 layers" in str(refused["refusal"])
-    assert len(reports.entries(bench.engine, bench.dataset, bench.auditor)) == entries
+    assert len(jobs.entries(bench.engine, bench.dataset, bench.auditor)) == entries
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_a_layer_that_the_model_lacks_is_refused_before_anything_is_reserved(ben
     ],
 )
 def test_other_bad_requests_name_their_field_and_what_is_allowed(bench, raw, field, allowed):
-    entries = len(reports.entries(bench.engine, bench.dataset, bench.auditor))
+    entries = len(jobs.entries(bench.engine, bench.dataset, bench.auditor))
     with pytest.raises(InvalidRequest) as refused:
         ask(bench, **raw)
     (found,) = refused.value.problems
     assert found.field == f"parameters.{field}"
     assert allowed in found.allowed
-    assert len(reports.entries(bench.engine, bench.dataset, bench.auditor)) == entries
+    assert len(jobs.entries(bench.engine, bench.dataset, bench.auditor)) == entries

@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import reports
 from accountant.catalogue import datasets
 from accountant.core.errors import (
     Conflict,
@@ -21,6 +20,7 @@ from accountant.core.errors import (
 )
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json
+from accountant.queries import jobs as reports
 from accountant.transactions import leases, settlement
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.settlement import Output

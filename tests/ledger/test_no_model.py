@@ -3,11 +3,11 @@
 import pytest
 from sqlalchemy import text
 
-from accountant import reports
 from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.export_formats import read_document, verify_lines
 from accountant.core.privacy.events import FREE, Laplace
 from accountant.core.privacy.units import to_decimal
+from accountant.queries import jobs
 from accountant.transactions import leases, proposals, settlement
 from accountant.transactions.settlement import JobRequest, Output
 
@@ -20,14 +20,14 @@ def ask(bench, model=None, mechanism="noisy-count", **parameters):
 def test_a_count_is_reserved_without_a_look_at_a_model_and_its_ledger_verifies(open_bench):
     bench = open_bench
     job_id = ask(bench, epsilon=0.25)
-    job = reports.job(bench.engine, job_id, bench.analyst)
+    job = jobs.job(bench.engine, job_id, bench.analyst)
     assert (job["state"], job["model"]) == ("queued", None)
     assert leases.work(bench.engine, job_id).model is None
     claim = leases.claim(bench.engine, job_id, 1, "w", 60)
     leases.begin_reading(bench.engine, claim)
     settlement.publish(bench.engine, claim, Laplace(4.0), Output("/x", "0" * 64), "w")
-    assert reports.check(bench.engine, bench.dataset) == []
-    verify_lines(reports.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
+    assert jobs.check(bench.engine, bench.dataset) == []
+    verify_lines(jobs.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
     query = "SELECT document FROM entries WHERE job_id = :job AND kind = 'RESERVE'"
     with bench.engine.connect() as connection:
         document = connection.execute(text(query), {"job": job_id}).scalar_one()
@@ -39,9 +39,9 @@ def test_a_count_that_needs_approval_is_approved_and_one_in_a_list_of_models_is_
 
     proposals.set_policy(bench.engine, bench.dataset, Policy(models=("some-model",)), bench.steward)
     job_id = ask(bench)
-    assert reports.job(bench.engine, job_id, bench.analyst)["state"] == "awaiting_approval"
+    assert jobs.job(bench.engine, job_id, bench.analyst)["state"] == "awaiting_approval"
     settlement.approve(bench.engine, job_id, bench.steward, "fine")
-    assert reports.job(bench.engine, job_id, bench.analyst)["state"] == "queued"
+    assert jobs.job(bench.engine, job_id, bench.analyst)["state"] == "queued"
 
 
 @pytest.mark.parametrize("mechanism", ["noisy-count", "private-prediction"])
@@ -58,10 +58,8 @@ def test_a_job_shows_what_stays_charged_and_not_what_its_commit_states(open_benc
     claim = leases.claim(bench.engine, job_id, 1, "a worker", 60)
     leases.begin_reading(bench.engine, claim)
     settlement.publish(bench.engine, claim, FREE, Output("/nowhere", "0" * 64), "a worker")
-    reserved, charged = (
-        each["costs"] for each in reports.job(bench.engine, job_id, bench.analyst)["entries"]
-    )
+    reserved, charged = (each["costs"] for each in jobs.job(bench.engine, job_id, bench.analyst)["entries"])
     assert int(charged["renyi"]["main"]) == 0
     assert charged["basic"] == reserved["basic"]
-    filters = reports.dataset(bench.engine, bench.dataset, bench.auditor)["account"]["filters"]
+    filters = jobs.dataset(bench.engine, bench.dataset, bench.auditor)["account"]["filters"]
     assert to_decimal(int(charged["basic"]["main"]), 10**9) == filters[-1]["spent"]

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from accountant import reports
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotFound, NotPermitted
 from accountant.core.ledger.admission import Policy
+from accountant.queries import jobs
 from accountant.transactions import expiry, offers, proposals, settlement
 from accountant.transactions.settlement import Allowance
 from tests.support import Bench, person
@@ -28,11 +28,11 @@ def desk(engine) -> Bench:
 
 
 def job(bench: Bench, job_id: uuid.UUID) -> dict:
-    return reports.job(bench.engine, job_id, bench.auditor)
+    return jobs.job(bench.engine, job_id, bench.auditor)
 
 
 def entries(bench: Bench) -> int:
-    return reports.dataset(bench.engine, bench.dataset, bench.auditor)["entries"]
+    return jobs.dataset(bench.engine, bench.dataset, bench.auditor)["entries"]
 
 
 def offered(bench: Bench, tokens: int = 10, **changes: object) -> tuple[uuid.UUID, uuid.UUID]:
@@ -51,7 +51,7 @@ def test_consent_admits_the_offer_and_never_what_was_asked(desk):
     assert (now["state"], now["parameters"]["tokens_per_batch"]) == ("queued", 4)
     assert (now["analyst"], now["decided_by"]) == (desk.analyst.name, desk.steward.name)
     assert job(desk, asked)["state"] == "refused"
-    entry = reports.entries(desk.engine, desk.dataset, desk.auditor)[0]
+    entry = jobs.entries(desk.engine, desk.dataset, desk.auditor)[0]
     assert (entry["kind"], entry["actor"]) == ("RESERVE", desk.analyst.name)
     assert entry["body"]["approval"] == {
         "by": desk.steward.name,
@@ -63,7 +63,7 @@ def test_consent_admits_the_offer_and_never_what_was_asked(desk):
     for act in (settlement.approve, settlement.refuse):
         with pytest.raises(Conflict):
             act(desk.engine, asked, desk.steward, "again")
-    assert reports.check(desk.engine, desk.dataset) == []
+    assert jobs.check(desk.engine, desk.dataset) == []
 
 
 def test_an_offer_is_smaller_everywhere_and_fits(desk):
@@ -151,7 +151,7 @@ def test_what_changed_since_the_offer_is_looked_at_anew(desk, owner):
     made = offers.accept(desk.engine, found, desk.analyst)
     assert job(desk, made)["state"] == "refused"
     assert job(desk, made)["refusal"]["cap"] in ("renyi", "gaussian", "renyi2", "basic")
-    assert reports.check(desk.engine, desk.dataset) == []
+    assert jobs.check(desk.engine, desk.dataset) == []
 
 
 def test_a_price_above_the_offered_one_is_not_what_was_approved(desk, owner):
@@ -218,7 +218,7 @@ def test_of_two_who_decide_at_once_one_is_told(desk, turn):
     state = job(desk, asked)["state"]
     assert (state == "refused") == (len(open_offers) == 1)
     assert state in ("refused", "queued", "cancelled")
-    assert reports.check(engine, desk.dataset) == []
+    assert jobs.check(engine, desk.dataset) == []
 
 
 @pytest.mark.parametrize("turn", range(4))
@@ -238,9 +238,9 @@ def test_consent_races_with_another_answer(desk, turn):
 
     answers = race(lambda: offers.accept(engine, found, desk.analyst), other)
     state = offers.show(engine, found, desk.analyst)["state"]
-    made = [each for each in reports.jobs(engine, desk.analyst) if each["state"] == "queued"]
+    made = [each for each in jobs.jobs(engine, desk.analyst) if each["state"] == "queued"]
     assert len(made) == (state == "accepted") == (answers[0] == "done")
-    assert reports.check(engine, desk.dataset) == []
+    assert jobs.check(engine, desk.dataset) == []
 
 
 def test_sixteen_clicks_are_one_job(desk):
@@ -249,4 +249,4 @@ def test_sixteen_clicks_are_one_job(desk):
     answers = race(*[lambda: made.append(offers.accept(desk.engine, found, desk.analyst))] * 16)
     assert answers == ["done"] * 16
     assert len(set(made)) == 1
-    assert len([each for each in reports.jobs(desk.engine, desk.analyst) if each["state"] == "queued"]) == 1
+    assert len([each for each in jobs.jobs(desk.engine, desk.analyst) if each["state"] == "queued"]) == 1

@@ -6,11 +6,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import func, select, update
 
-from accountant import reports, tables
 from accountant import settings as settings_module
+from accountant import tables
 from accountant.core.errors import Cancelled, Conflict, LeaseLost
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json
+from accountant.queries import jobs
 from accountant.settings import Settings
 from accountant.transactions import leases, settlement
 from accountant.transactions.settlement import Output
@@ -35,7 +36,7 @@ def held(bench: Bench, job_id, part: int, attempt: int = 1, seconds: float = 60)
 
 
 def job(bench: Bench, job_id) -> dict:
-    return reports.job(bench.engine, job_id, bench.analyst)
+    return jobs.job(bench.engine, job_id, bench.analyst)
 
 
 def tokens(bench: Bench, job_id, count: int) -> SelfComposed:
@@ -73,8 +74,8 @@ def lose(bench: Bench, claim: settlement.Claim) -> None:
 
 
 def sound(bench: Bench) -> None:
-    assert reports.check(bench.engine, bench.dataset) == []
-    verify_lines(reports.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
+    assert jobs.check(bench.engine, bench.dataset) == []
+    verify_lines(jobs.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
 
 
 def test_parts_run_side_by_side_and_the_last_one_settles_the_most_that_any_spent(shared):
@@ -92,7 +93,7 @@ def test_parts_run_side_by_side_and_the_last_one_settles_the_most_that_any_spent
     ended = job(shared, job_id)
     assert (ended["state"], ended["progress"]) == ("succeeded", {"done": 150, "total": 150, "unit": "tokens"})
     assert [each["kind"] for each in ended["entries"]] == ["RESERVE", "COMMIT"]
-    entry = reports.entries(shared.engine, shared.dataset, shared.steward, limit=1)[0]["body"]
+    entry = jobs.entries(shared.engine, shared.dataset, shared.steward, limit=1)[0]["body"]
     assert from_json(entry["event"]) == tokens(shared, job_id, 7)
     sound(shared)
 

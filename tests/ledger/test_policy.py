@@ -7,11 +7,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import reports
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.caps import counted
 from accountant.core.privacy.events import from_json
+from accountant.queries import jobs as reports
 from accountant.transactions import cap_usage, expiry, leases, proposals, settlement
 from accountant.transactions.settlement import Output
 from tests.support import Bench, person

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from accountant import inbox, reports
 from accountant.core.errors import Conflict, NotPermitted
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.caps import counted
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import from_json
+from accountant.queries import inbox, jobs
 from accountant.transactions import proposals, settlement
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.settlement import Allowance
@@ -31,11 +31,11 @@ def policy(bench: Bench, **values: object) -> None:
 
 
 def job(bench: Bench, job_id) -> dict:
-    return reports.job(bench.engine, job_id, bench.steward)
+    return jobs.job(bench.engine, job_id, bench.steward)
 
 
 def kinds(bench: Bench) -> list[str]:
-    return [each["kind"] for each in reports.entries(bench.engine, bench.dataset, bench.auditor)]
+    return [each["kind"] for each in jobs.entries(bench.engine, bench.dataset, bench.auditor)]
 
 
 @pytest.mark.parametrize(("values", "named"), EXCLUDES)
@@ -114,7 +114,7 @@ def test_what_a_steward_approves_is_stated_and_counted_at_the_delta_of_then(benc
     )
     assert (shown["delta"], shown["epsilon_alone"]) == (1e-9, pytest.approx(cost["1e-9"]))
     settlement.approve(bench.engine, waiting, bench.steward, "fine")
-    reserve = reports.entries(bench.engine, bench.dataset, bench.auditor)[0]["body"]
+    reserve = jobs.entries(bench.engine, bench.dataset, bench.auditor)[0]["body"]
     assert reserve["terms"]["delta"] == 1e-9
     with bench.engine.connect() as connection:
         held = connection.execute(
@@ -124,9 +124,9 @@ def test_what_a_steward_approves_is_stated_and_counted_at_the_delta_of_then(benc
     assert held == counted(cost["1e-9"])
     bench.allow("10", "1e-6")  # what was decided stays as it was decided
     assert job(bench, waiting)["delta"] == 1e-9
-    assert reports.check(bench.engine, bench.dataset) == []
+    assert jobs.check(bench.engine, bench.dataset) == []
     settlement.cancel(bench.engine, waiting, bench.analyst)
-    assert reports.check(bench.engine, bench.dataset) == []
+    assert jobs.check(bench.engine, bench.dataset) == []
 
 
 @pytest.mark.parametrize("way", ["alone", "by the pages"])

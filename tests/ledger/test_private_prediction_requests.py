@@ -2,8 +2,8 @@
 
 import pytest
 
-from accountant import reports
 from accountant.core.errors import InvalidRequest
+from accountant.queries import jobs
 from accountant.transactions import settlement
 from tests.support import Bench, public_things
 
@@ -37,13 +37,13 @@ def bench(engine) -> Bench:
 )
 def test_what_lacks_public_things_is_refused_by_name(bench, raw, named, field, problem):
     things = public_things(bench.engine, bench.steward, 100, ["good", "other"])
-    before = len(reports.entries(bench.engine, bench.dataset, bench.auditor))
+    before = len(jobs.entries(bench.engine, bench.dataset, bench.auditor))
     with pytest.raises(InvalidRequest) as refused:
         bench.submit(5, **raw, **{name: things[name] for name in named})
     (found,) = refused.value.problems
     assert found.field == f"parameters.{field}"
     assert problem in found.problem
-    assert len(reports.entries(bench.engine, bench.dataset, bench.auditor)) == before
+    assert len(jobs.entries(bench.engine, bench.dataset, bench.auditor)) == before
 
 
 @pytest.mark.parametrize("labels", [[], ["good", "bad", "other"]])
@@ -52,12 +52,12 @@ def test_what_fits_is_reserved_with_the_hashes_of_what_it_names(bench, labels):
     bench.probe(bench.submit(1, **PUBLIC, public_corpus=things["public_corpus"]))
     job_id = bench.submit(5, **CLUSTERS, **PUBLIC, **things)
     settlement.approve(bench.engine, job_id, bench.steward, "fine")
-    assert reports.job(bench.engine, job_id, bench.analyst)["state"] == "queued"
-    reserve = reports.entries(bench.engine, bench.dataset, bench.auditor)[0]
+    assert jobs.job(bench.engine, job_id, bench.analyst)["state"] == "queued"
+    reserve = jobs.entries(bench.engine, bench.dataset, bench.auditor)[0]
     assert set(reserve["body"]["source"]["public"]) == {"public_corpus", "embedding"}
 
 
 def test_labels_of_a_corpus_do_not_matter_where_only_centres_come_from_it(bench):
     things = public_things(bench.engine, bench.steward, 100, ["other"])
     job_id = bench.submit(5, **CLUSTERS, **things)
-    assert reports.job(bench.engine, job_id, bench.analyst)["state"] == "submitted"
+    assert jobs.job(bench.engine, job_id, bench.analyst)["state"] == "submitted"

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accountant import reports
 from accountant.core.errors import Conflict, ExchequerError
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json, to_json
+from accountant.queries import jobs
 from accountant.transactions import leases, proposals, settlement
 from accountant.transactions.settlement import Output
 from tests.support import Bench, commit_unread, person
@@ -51,7 +51,7 @@ class Oracle:
 
     def submit(self, tokens: int) -> None:
         job_id = self.bench.submit(tokens)
-        if reports.job(self.engine, job_id, self.bench.steward)["state"] == "queued":
+        if jobs.job(self.engine, job_id, self.bench.steward)["state"] == "queued":
             self.jobs.append(job_id)
             self.live[job_id] = tokens
 
@@ -62,7 +62,7 @@ class Oracle:
             assert self.charged or self.live
 
     def on_job(self, act: str, job_id, amount: int) -> None:
-        event = from_json(reports.job(self.engine, job_id, self.bench.steward)["event"]).event
+        event = from_json(jobs.job(self.engine, job_id, self.bench.steward)["event"]).event
         if job_id in self.live and act in ("publish", "publish unread"):
             self.publish(job_id, event, amount, act == "publish")
         elif job_id in self.live and act == "cancel":
@@ -97,8 +97,8 @@ class Oracle:
         self.read[job_id] |= after > before
 
     def check(self) -> None:
-        assert reports.check(self.engine, self.bench.dataset) == []
-        found = verify_lines(reports.export(self.engine, self.bench.dataset, self.bench.auditor, "jsonl"))
+        assert jobs.check(self.engine, self.bench.dataset) == []
+        found = verify_lines(jobs.export(self.engine, self.bench.dataset, self.bench.auditor, "jsonl"))
         account = found.books.account
         one = account.costs(self._token())
         for each in account.filters:
@@ -110,7 +110,7 @@ class Oracle:
 
     def _token(self):
         job_id = self.bench.submit(2)
-        job = reports.job(self.engine, job_id, self.bench.steward)
+        job = jobs.job(self.engine, job_id, self.bench.steward)
         if job["state"] == "queued":
             settlement.cancel(self.engine, job_id, self.bench.analyst)
         return from_json(job["event"]).event

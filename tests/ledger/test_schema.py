@@ -9,7 +9,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine, text
 
-from accountant import reports, tables
+from accountant import tables
 from accountant.catalogue import datasets
 from accountant.core import mechanisms
 from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
@@ -17,6 +17,7 @@ from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonic
 from accountant.core.ledger.replay import Replay
 from accountant.core.privacy.price import Terms
 from accountant.database import MIGRATIONS
+from accountant.queries import jobs
 from tests.support import Bench
 
 
@@ -131,13 +132,13 @@ def test_an_older_ledger_is_carried_over(alembic, owner, engine):
     with owner.begin() as connection:
         write_old(connection, bench.dataset)
     command.upgrade(alembic, "head")
-    wrong = reports.check(engine, bench.dataset)
+    wrong = jobs.check(engine, bench.dataset)
     assert [each for each in wrong if "sums of spending" not in each] == []  # no jobs: nobody spent it
-    facts = reports.dataset(engine, bench.dataset, bench.steward)
+    facts = jobs.dataset(engine, bench.dataset, bench.steward)
     texts = {each["currency"]: each["text"] for each in facts["statements"]}
     for fact in ("(7.5, 0.000001)", "1 raise", "1 job failed"):
         assert fact in texts["dp"]
-    assert "step_delta" not in json.dumps(reports.entries(engine, bench.dataset, bench.auditor))
+    assert "step_delta" not in json.dumps(jobs.entries(engine, bench.dataset, bench.auditor))
 
 
 def test_tokens_from_before_scopes_go_on_with_all_of_them(alembic, owner, engine):

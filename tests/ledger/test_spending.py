@@ -5,9 +5,9 @@ import uuid
 
 import pytest
 
-from accountant import reports, spending
 from accountant.core.ledger.admission import Policy
 from accountant.core.privacy.events import from_json
+from accountant.queries import jobs, spending
 from accountant.transactions import leases, proposals
 from accountant.transactions import settlement as ledger
 from accountant.transactions.settlement import Allowance
@@ -38,7 +38,7 @@ def busy(engine) -> Bench:
 
 
 def job(bench: Bench, job_id: uuid.UUID) -> dict:
-    return reports.job(bench.engine, job_id, bench.auditor)
+    return jobs.job(bench.engine, job_id, bench.auditor)
 
 
 def ended(bench: Bench, job_id: uuid.UUID) -> None:
@@ -54,7 +54,7 @@ def summed(found: dict, name: str) -> int:
 
 def test_all_sums_together_are_the_balances(busy):
     found = spending.figures(busy.engine, busy.dataset, busy.auditor)
-    filters = reports.dataset(busy.engine, busy.dataset, busy.auditor)["account"]["filters"]
+    filters = jobs.dataset(busy.engine, busy.dataset, busy.auditor)["account"]["filters"]
     measured = {each["name"]: each for each in found["measures"]}
     for each in filters:
         used = round((float(each["spent"]) + float(each["reserved"])) * 10**9)
@@ -62,7 +62,7 @@ def test_all_sums_together_are_the_balances(busy):
         assert found["burn_down"][-1][each["kind"]] == each["left"]
     assert sum(each["jobs"] for each in found["spending"]) == 5
     assert found["through"] == found["entries"]
-    assert reports.check(busy.engine, busy.dataset) == []
+    assert jobs.check(busy.engine, busy.dataset) == []
 
 
 @pytest.mark.parametrize("steps", [1, 3, 100])
@@ -77,7 +77,7 @@ def test_kept_sums_answer_as_the_entries_do(busy, monkeypatch, steps):
         assert now["spending"] == before["spending"]
         assert now["measures"] == before["measures"]
         assert now["burn_down"][-1] | {"at": ""} == before["burn_down"][-1] | {"at": ""}
-        assert reports.check(busy.engine, busy.dataset) == []
+        assert jobs.check(busy.engine, busy.dataset) == []
         while spending.roll(busy.engine):
             pass
 
@@ -89,7 +89,7 @@ def test_a_wrong_sum_is_found(busy, monkeypatch):
     spending.roll(busy.engine)
     with busy.engine.begin() as connection:
         connection.execute(text("UPDATE spending SET renyi = renyi + 1"))
-    assert any("spending on renyi" in each for each in reports.check(busy.engine, busy.dataset))
+    assert any("spending on renyi" in each for each in jobs.check(busy.engine, busy.dataset))
 
 
 def test_an_analyst_sees_their_own_and_the_sum_of_others(busy):

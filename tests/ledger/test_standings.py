@@ -4,9 +4,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import ProgrammingError
 
-from accountant import entry_page, reports
 from accountant.core.ledger.allowances import Allowance, allowance_body
 from accountant.core.ledger.hash_chain import EntryKind
+from accountant.queries import jobs, ledger_entry
 from accountant.transactions import settlement
 from accountant.transactions.locked_account import LockedAccount
 from tests.support import Bench
@@ -30,14 +30,14 @@ def standings(bench: Bench) -> list[int]:
 
 
 def after(bench: Bench, seq: int) -> dict:
-    return entry_page.show(bench.engine, bench.dataset, seq, bench.auditor)["after"]
+    return ledger_entry.show(bench.engine, bench.dataset, seq, bench.auditor)["after"]
 
 
 def test_a_short_replay_gives_what_a_whole_one_gives(bench, monkeypatch):
     bench.warm()
     job = bench.submit(3)  # reserved before balances are kept, voided after
     settlement.approve(bench.engine, job, bench.steward, "it fits")
-    reserved = reports.dataset(bench.engine, bench.dataset, bench.auditor)["entries"]
+    reserved = jobs.dataset(bench.engine, bench.dataset, bench.auditor)["entries"]
     lengthened(bench, 200)
     assert standings(bench) == []
     lengthened(bench, 200)
@@ -49,17 +49,17 @@ def test_a_short_replay_gives_what_a_whole_one_gives(bench, monkeypatch):
     short = [after(bench, seq) for seq in (kept, last)]
     assert [each["from"] for each in short] == [kept, kept]
     whole = []
-    monkeypatch.setattr(entry_page, "_start", lambda *_: entry_page._Start(entry_page.Books(), 0))
+    monkeypatch.setattr(ledger_entry, "_start", lambda *_: ledger_entry._Start(ledger_entry.Books(), 0))
     for seq in (kept, last):
         whole.append({**after(bench, seq), "from": kept})
     assert short == whole
-    assert short[1]["account"] == reports.dataset(bench.engine, bench.dataset, bench.auditor)["account"]
+    assert short[1]["account"] == jobs.dataset(bench.engine, bench.dataset, bench.auditor)["account"]
     assert short[0]["account"] != short[1]["account"]
 
 
 def test_a_replay_that_is_too_long_is_not_made(bench, monkeypatch):
     lengthened(bench, 30)
-    monkeypatch.setattr(entry_page, "LONGEST", 20)
+    monkeypatch.setattr(ledger_entry, "LONGEST", 20)
     far, near = after(bench, 31), after(bench, 20)
     assert far["account"] is None
     assert far["problem"] == "the nearest balances that were kept are 31 entries before this one"

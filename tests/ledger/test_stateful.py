@@ -20,10 +20,10 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import text
 
-from accountant import reports
 from accountant.core.errors import Conflict, LeaseLost, NotPermitted
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import from_json
+from accountant.queries import jobs
 from accountant.transactions import leases, settlement
 from accountant.transactions.settlement import Allowance, Claim, JobRequest, Output
 from tests.faults.checker import Tally
@@ -315,8 +315,8 @@ class Ledger(RuleBasedStateMachine):
             assert (row["basic_reserved"], row["basic_spent"]) == (self.reserved, self.spent)
 
     def teardown(self) -> None:
-        assert reports.check(self.bench.engine, self.bench.dataset) == []
-        verify_lines(reports.export(self.bench.engine, self.bench.dataset, self.bench.steward, "jsonl"))
+        assert jobs.check(self.bench.engine, self.bench.dataset) == []
+        verify_lines(jobs.export(self.bench.engine, self.bench.dataset, self.bench.steward, "jsonl"))
 
 
 @pytest.mark.slow

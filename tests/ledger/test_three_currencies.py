@@ -6,7 +6,6 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import reports
 from accountant.catalogue import datasets
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, InvalidRequest
@@ -17,6 +16,7 @@ from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import FREE, SelfComposed, from_json, to_json
 from accountant.core.privacy.price import Price
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
+from accountant.queries import jobs
 from accountant.transactions import leases, proposals, settlement
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.settlement import Allowance, JobRequest, Output, SecretDeclaration
@@ -67,11 +67,11 @@ def median(bench: Bench, cap: float, **parameters):
 
 
 def job(bench: Bench, job_id) -> dict:
-    return reports.job(bench.engine, job_id, bench.steward)
+    return jobs.job(bench.engine, job_id, bench.steward)
 
 
 def facts(bench: Bench, viewer=None) -> dict:
-    return reports.dataset(bench.engine, bench.dataset, viewer or bench.steward)
+    return jobs.dataset(bench.engine, bench.dataset, viewer or bench.steward)
 
 
 def says(bench: Bench) -> dict[str, str]:
@@ -94,9 +94,9 @@ def run(bench: Bench, job_id, realized=None, outcome="succeeded", **others) -> N
 
 def sound(bench: Bench) -> None:
     """Balances, history and prices are those of the entries, here and offline."""
-    assert reports.check(bench.engine, bench.dataset) == []
+    assert jobs.check(bench.engine, bench.dataset) == []
     for form in ("jsonl", "csv"):
-        verify_lines(reports.export(bench.engine, bench.dataset, bench.auditor, form))
+        verify_lines(jobs.export(bench.engine, bench.dataset, bench.auditor, form))
 
 
 # --- an account in its row ----------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_planned_caps_add_up_and_are_charged_whole(engine):
     run(bench, first, ex_post=123_456_789)
     account = facts(bench, bench.analyst)["ex_post"]
     assert (account["spent"], account["reserved"], account["left"]) == ("1", "0", "1.5")
-    newest = reports.entries(bench.engine, bench.dataset, bench.auditor)[0]
+    newest = jobs.entries(bench.engine, bench.dataset, bench.auditor)[0]
     assert newest["body"]["ex_post"] == {"cap": "1000000000"}  # the real figure is nowhere
     assert "except for the outputs of 1 ex-post job" in says(bench)["dp"]
     assert "planning figure" in says(bench)["ex-post"]
@@ -217,7 +217,7 @@ def test_a_cancelled_ex_post_job_returns_its_cap(engine):
 def test_a_dp_job_pays_on_the_secret_account_and_half_a_pin_passes_once(engine):
     bench = with_pin(engine)
     limit = float(facts(bench)["secret"]["limit"])
-    quote = reports.quote_on(engine, bench.dataset, "private-prediction", {}, fit_field="tokens_per_batch")
+    quote = jobs.quote_on(engine, bench.dataset, "private-prediction", {}, fit_field="tokens_per_batch")
     most = quote["parameters"]["tokens_per_batch"]
     assert most < 358  # less than the filters alone would give
     assert job(bench, bench.submit(most + 1))["refusal"]["cap"] == "secret"
@@ -390,7 +390,7 @@ def test_a_closed_filter_names_the_job_that_closed_it(engine, monkeypatch):
     assert (gaussian()["state"], gaussian()["closed_by"]) == ("closed", str(second))
     settlement.cancel(engine, second, bench.analyst)
     assert (gaussian()["state"], gaussian()["closed_by"]) == ("open", None)
-    assert reports.check(engine, bench.dataset) == []
+    assert jobs.check(engine, bench.dataset) == []
 
 
 # --- what runs ----------------------------------------------------------------------------------
@@ -411,13 +411,13 @@ def test_what_has_a_price_and_no_runner_is_refused_at_submission(engine):
 def test_a_quote_on_a_dataset_decides_in_every_currency(engine):
     bench = with_pin(engine)
     raw = {"aggregation": "median", "ex_post_cap": 1.0}
-    answer = reports.quote_on(engine, bench.dataset, "private-prediction", raw)["dataset"]
+    answer = jobs.quote_on(engine, bench.dataset, "private-prediction", raw)["dataset"]
     assert (answer["decision"], answer["refusal"]["cap"]) == ("Refused", "secret")
-    answer = reports.quote_on(engine, bench.dataset, "private-prediction", {"tokens_per_batch": 340})
+    answer = jobs.quote_on(engine, bench.dataset, "private-prediction", {"tokens_per_batch": 340})
     largest = answer["dataset"]["refusal"]["largest"]
-    fits = reports.quote_on(engine, bench.dataset, "private-prediction", {"tokens_per_batch": largest})
+    fits = jobs.quote_on(engine, bench.dataset, "private-prediction", {"tokens_per_batch": largest})
     assert fits["dataset"]["decision"] == "Admitted"
-    answer = reports.quote_on(engine, bench.dataset, "secpe", {"bound": 0.01})
+    answer = jobs.quote_on(engine, bench.dataset, "secpe", {"bound": 0.01})
     assert answer["dataset"]["refusal"]["cap"] == "policy"
 
 
@@ -465,7 +465,7 @@ def test_balances_that_are_not_those_of_the_entries_are_found(engine):
             column = change.split(" ")[0]
             connection.execute(text(f"UPDATE accounts SET {change} {where}"), {"name": bench.dataset})
             connection.commit()
-            assert reports.check(engine, bench.dataset), change
+            assert jobs.check(engine, bench.dataset), change
             undo = f"UPDATE accounts SET {column} = :value {where}"
             connection.execute(text(undo), {"name": bench.dataset, "value": getattr(before, column)})
             connection.commit()

@@ -46,8 +46,8 @@ def publish(tmp_path: Path, engine: Engine) -> Callable[[str, bytes], None]:
     from hashlib import sha256
     from uuid import UUID
 
-    from accountant import reports
     from accountant.core.privacy.events import from_json
+    from accountant.queries import jobs
     from accountant.transactions import leases, settlement
 
     def end(job_id: str, content: bytes) -> None:
@@ -55,7 +55,7 @@ def publish(tmp_path: Path, engine: Engine) -> Callable[[str, bytes], None]:
         assert claim is not None
         leases.begin_reading(engine, claim)
         overseer = Actor(claim.token, "nobody", frozenset({"auditor"}))
-        event = from_json(reports.job(engine, UUID(job_id), overseer)["event"])
+        event = from_json(jobs.job(engine, UUID(job_id), overseer)["event"])
         file = tmp_path / f"{job_id}.jsonl"
         file.write_bytes(content)
         settlement.publish(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from werkzeug.serving import make_server
 
-from accountant import reports
-from accountant.listings import WantedJobs
+from accountant.queries import jobs
+from accountant.queries.listings import WantedJobs
 from tests.web.browsers import PASSWORD
 from web.api.openapi import examples, routes
 from web.views.api_docs import operations_by_tag
@@ -38,7 +38,7 @@ def worker(site, publish):
 
     def work() -> None:
         while not over.wait(0.1):
-            for job in reports.jobs(site.engine, site.bench.steward, WantedJobs(state="queued")):
+            for job in jobs.jobs(site.engine, site.bench.steward, WantedJobs(state="queued")):
                 publish(job["id"], b'{"text": "hello", "label": null, "complete": true}\n')
 
     thread = threading.Thread(target=work)

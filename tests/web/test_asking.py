@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from accountant import reports
 from accountant.catalogue import datasets
 from accountant.core import mechanisms
 from accountant.core.privacy.price import Terms
+from accountant.queries import jobs
 from accountant.transactions import settlement
 from accountant.transactions.settlement import Allowance
 from tests.support import public_things
@@ -272,7 +272,7 @@ def test_a_refusal_leads_to_a_form_that_fits(site):
     browser = site.pages("analyst")
     job_id = site.api("analyst").post("/jobs", site.job(tokens=2_000)).json["id"]
     page = browser.get(f"/jobs/{job_id}").text
-    largest = reports.job(site.engine, UUID(job_id), site.bench.analyst)["refusal"]["largest"]
+    largest = jobs.job(site.engine, UUID(job_id), site.bench.analyst)["refusal"]["largest"]
     for word in ("what binds", "asked", "left", f"tokens per batch = {largest}"):
         assert word in page
     link = unescape(re.search(r'href="([^"]+largest=true)"', page)[1])

@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, event, text
 
-from accountant import reports
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import allowance_body
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.events import FREE
+from accountant.queries import jobs as reports
 from accountant.transactions import leases, proposals
 from accountant.transactions import settlement as ledger
 from accountant.transactions.locked_account import LockedAccount
@@ -520,7 +520,7 @@ def test_the_report_says_where_the_ledger_does_not_hold(site, done, owner):
 
 
 def test_the_report_is_bounded(site, monkeypatch):
-    from accountant import audit_report
+    from accountant.queries import audit_report
 
     for n in range(7):
         site.bench.allow(str(11 + n))

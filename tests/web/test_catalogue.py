@@ -6,9 +6,9 @@ from html import unescape
 import pytest
 from sqlalchemy import Engine, event, text
 
-from accountant import listings
 from accountant.catalogue import datasets
-from accountant.listings import Wanted
+from accountant.queries import listings
+from accountant.queries.listings import Wanted
 from tests.support import Bench
 from tests.web.test_asking import fields, press
 

@@ -5,11 +5,11 @@ from functools import partial
 import pytest
 from sqlalchemy import text
 
-from accountant import reports
 from accountant.core.errors import NotPermitted
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.ex_post_curves import CostCurve
+from accountant.queries import jobs
 from accountant.transactions import leases
 from accountant.transactions import settlement as ledger
 from accountant.transactions.settlement import Allowance, Output
@@ -171,7 +171,7 @@ def test_stewards_and_auditors_see_cap_and_figure_with_what_they_mean(sites):
     assert "3.000000001" not in hidden
     assert 'polyline class="plot-line' not in hidden
     with pytest.raises(NotPermitted):
-        reports.ex_post(site.engine, site.bench.dataset, site.bench.analyst)
+        jobs.ex_post(site.engine, site.bench.dataset, site.bench.analyst)
 
 
 @pytest.mark.parametrize(
@@ -181,13 +181,13 @@ def test_the_cap_stands_under_planned_and_differences_return_or_overdraw_under_r
     planned, realized = sites
     ended(planned, figure)
     ended(realized, figure, "realized")
-    found = [reports.dataset(s.engine, s.bench.dataset, s.bench.steward)["ex_post"]["spent"] for s in sites]
+    found = [jobs.dataset(s.engine, s.bench.dataset, s.bench.steward)["ex_post"]["spent"] for s in sites]
     assert found == ["2.5", spent]
     assert "all later decisions depend on the data" in realized.pages("steward").get(realized.dataset).text
     for site in sites:
-        assert reports.check(site.engine, site.bench.dataset) == []
-        verify_lines(reports.export(site.engine, site.bench.dataset, site.bench.steward, "jsonl"))
-    export = "".join(reports.export(planned.engine, planned.bench.dataset, planned.bench.steward, "jsonl"))
+        assert jobs.check(site.engine, site.bench.dataset) == []
+        verify_lines(jobs.export(site.engine, site.bench.dataset, site.bench.steward, "jsonl"))
+    export = "".join(jobs.export(planned.engine, planned.bench.dataset, planned.bench.steward, "jsonl"))
     assert str(figure) not in export
 
 

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import event, text
 
-from accountant import reports
 from accountant.core.ledger.admission import Policy
+from accountant.queries import jobs
 from accountant.transactions import proposals, settlement
 from accountant.transactions.settlement import Allowance
 
@@ -68,7 +68,7 @@ def test_offers_by_the_api(site):
     assert api.post(f"/offers/{third['id']}/withdraw", {"reason": ""}).status_code == 422
     assert api.post(f"/offers/{third['id']}/withdraw", {"reason": "no"}).json["state"] == "withdrawn"
     assert asker.post(f"/offers/{third['id']}/withdraw", {"reason": "x"}).status_code == 403
-    assert reports.check(site.engine, site.bench.dataset) == []
+    assert jobs.check(site.engine, site.bench.dataset) == []
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from html import unescape
 import pytest
 from sqlalchemy import Engine, event, text
 
-from accountant import listings, reports
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import digest
 from accountant.core.states import ENDED, JOB_STATES, STATES
+from accountant.queries import jobs, listings
 from accountant.transactions import leases, proposals
 from accountant.transactions import settlement as ledger
 from accountant.transactions.settlement import Allowance, Output
@@ -307,7 +307,7 @@ def test_the_card_of_a_corrected_job_states_the_correction(site, done):
     before = site.api("analyst").get(f"/jobs/{done}/card").json
     other = person(bench.engine, "steward")
     event_ = {"type": "SelfComposed", "event": {"type": "ZCDp", "rho": 0.05}, "count": 10}
-    entry = reports.job(bench.engine, uuid.UUID(done), bench.auditor)["event"]
+    entry = jobs.job(bench.engine, uuid.UUID(done), bench.auditor)["event"]
     event_ = {**entry, "count": entry["count"] * 2} if "count" in entry else event_
     found = proposals.correct(bench.engine, uuid.UUID(done), bench.steward, "twice as many", event=event_)
     proposals.confirm(bench.engine, found, other, "seen")

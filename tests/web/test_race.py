@@ -8,8 +8,8 @@ import httpx
 import pytest
 from waitress import create_server
 
-from accountant import reports
 from accountant.catalogue import datasets
+from accountant.queries import jobs
 from tests.support import Bench
 
 
@@ -46,7 +46,7 @@ def test_room_for_twenty_admits_twenty_of_sixty_four(address, engine):
     with ThreadPoolExecutor(64) as pool:
         answers = Counter(pool.map(ask, range(64)))
     assert answers == {(201, "queued"): 20, (201, "refused"): 44}
-    assert reports.check(engine, bench.dataset) == []
+    assert jobs.check(engine, bench.dataset) == []
 
 
 def test_one_key_is_one_job_however_many_send_it_at_once(address, engine):
@@ -69,4 +69,4 @@ def test_one_key_is_one_job_however_many_send_it_at_once(address, engine):
     (first, many), (conflict, rest) = sorted(answers.items())
     assert (first[0], conflict) == (201, (409, None, None))
     assert {many, rest} == {16, 48}
-    assert reports.check(engine, bench.dataset) == []
+    assert jobs.check(engine, bench.dataset) == []

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from accountant import reports
 from accountant.catalogue import datasets
 from accountant.core.ledger.export_formats import verify_lines
+from accountant.queries import jobs
 from accountant.transactions import artifacts, settlement
 from accountant.transactions.settlement import Allowance, JobRequest
 from tests import tallies
@@ -46,7 +46,7 @@ class Desk:
         return name
 
     def facts(self, name: str) -> dict:
-        return reports.dataset(self.engine, name, self.steward)
+        return jobs.dataset(self.engine, name, self.steward)
 
     def ask(self, dataset: str, **parameters: object) -> uuid.UUID:
         request = JobRequest(dataset, tallies.NAME, None, parameters, "test")
@@ -54,7 +54,7 @@ class Desk:
 
     def ended(self, job_id: uuid.UUID) -> dict:
         final = ("succeeded", "failed", "cancelled", "refused")
-        look = lambda: reports.job(self.engine, job_id, self.analyst)  # noqa: E731
+        look = lambda: jobs.job(self.engine, job_id, self.analyst)  # noqa: E731
         return wait_for(look, lambda job: job["state"] in final)
 
     def rows(self, job_id: uuid.UUID):
@@ -106,7 +106,7 @@ def test_artifacts_are_published_with_their_hashes(desk, released):
     counts = found["counts"].json()
     assert abs(counts["up"] - 400) < 100
     assert found["vector"].tensors()["layer.0"].tolist() == list(counts.values())
-    verify_lines(reports.export(desk.engine, name, desk.steward, "jsonl"))
+    verify_lines(jobs.export(desk.engine, name, desk.steward, "jsonl"))
 
 
 def test_a_job_over_artifacts_runs_without_opening_the_data(desk):
@@ -114,7 +114,7 @@ def test_a_job_over_artifacts_runs_without_opening_the_data(desk):
     uri = desk.file(words(50))
     name = desk.dataset(uri)
     settlement.allow(desk.engine, name, Allowance("1", "0.000001", "test"), desk.steward)
-    quote = reports.quote_on(desk.engine, name, tallies.NAME, {}, fit_field="epsilon")
+    quote = jobs.quote_on(desk.engine, name, tallies.NAME, {}, fit_field="epsilon")
     source = desk.ask(name, noise_multiplier=quote["parameters"]["noise_multiplier"])
     assert desk.ended(source)["state"] == "succeeded"
     assert desk.ended(desk.ask(name, epsilon=0.1))["state"] == "refused"
@@ -124,14 +124,14 @@ def test_a_job_over_artifacts_runs_without_opening_the_data(desk):
     assert [each["kind"] for each in free["entries"]] == ["RESERVE", "COMMIT"]
     assert all(cost["main"] == "0" for each in free["entries"] for cost in each["costs"].values())
     job_id = uuid.UUID(free["id"])
-    lines = Path(reports.output_uri(desk.engine, job_id, desk.analyst)).read_text().splitlines()
+    lines = Path(jobs.output_uri(desk.engine, job_id, desk.analyst)).read_text().splitlines()
     assert [json.loads(line)["label"] for line in lines] == ["up", "down"]
     assert [row.name for row in desk.rows(job_id)] == ["largest"]
     with desk.engine.connect() as connection:
         query = text("SELECT reading_began_at FROM jobs WHERE id = :job")
         assert connection.execute(query, {"job": job_id}).scalar_one() is None
-    assert reports.check(desk.engine, name) == []
-    verify_lines(reports.export(desk.engine, name, desk.steward, "jsonl"))
+    assert jobs.check(desk.engine, name) == []
+    verify_lines(jobs.export(desk.engine, name, desk.steward, "jsonl"))
 
 
 @pytest.mark.parametrize("spoil", ["changed", "longer", "gone"])

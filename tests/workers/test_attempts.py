@@ -17,11 +17,11 @@ import pytest
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from sqlalchemy.exc import OperationalError
 
-from accountant import reports
 from accountant import settings as settings_module
 from accountant.core.errors import MeterExceeded
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import Exponential, SelfComposed
+from accountant.queries import jobs
 from accountant.settings import Settings
 from accountant.transactions import leases, settlement
 from accountant.transactions.settlement import Allowance, Output
@@ -100,7 +100,7 @@ def attempt(bench: Bench, job_id: UUID, part: int, configured: Settings, number:
 
 
 def job(bench: Bench, job_id: UUID) -> dict:
-    return reports.job(bench.engine, job_id, bench.analyst)
+    return jobs.job(bench.engine, job_id, bench.analyst)
 
 
 def files(configured: Settings, job_id: UUID) -> list[Path]:
@@ -108,14 +108,14 @@ def files(configured: Settings, job_id: UUID) -> list[Path]:
 
 
 def published(bench: Bench, job_id: UUID) -> bytes:
-    data = Path(reports.output_uri(bench.engine, job_id, bench.analyst)).read_bytes()
+    data = Path(jobs.output_uri(bench.engine, job_id, bench.analyst)).read_bytes()
     assert hashlib.sha256(data).hexdigest() == job(bench, job_id)["output_sha256"]
     return data
 
 
 def sound(bench: Bench) -> None:
-    assert reports.check(bench.engine, bench.dataset) == []
-    verify_lines(reports.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
+    assert jobs.check(bench.engine, bench.dataset) == []
+    verify_lines(jobs.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
@@ -132,7 +132,7 @@ def test_a_job_without_epsilon_runs_in_parts_and_settles_at_the_batch_that_cost_
     assert ended["progress"]["done"] == BATCHES * TOKENS
     texts = [json.loads(line)["text"] for line in published(bench, job_id).splitlines()]
     assert texts == [f"{index}: 0" for index in range(BATCHES)], "every batch once, in order"
-    (found,) = reports.ex_post(bench.engine, bench.dataset, bench.auditor)
+    (found,) = jobs.ex_post(bench.engine, bench.dataset, bench.auditor)
     assert (found["cap"], found["realized"]) == ("2.5", "3"), "4 tokens of 0.75 each"
     assert len(files(configured, job_id)) == 1
     sound(bench)
@@ -151,8 +151,8 @@ def test_what_the_done_parts_staged_is_destroyed_when_another_fails(bench, confi
     ended = job(bench, job_id)
     assert (ended["state"], ended["failure"]) == ("failed", settlement.UNSAID)
     assert files(configured, job_id) == []
-    assert reports.ex_post(bench.engine, bench.dataset, bench.auditor) == []
-    assert reports.dataset(bench.engine, bench.dataset, bench.steward)["ex_post"]["spent"] == "2.5"
+    assert jobs.ex_post(bench.engine, bench.dataset, bench.auditor) == []
+    assert jobs.dataset(bench.engine, bench.dataset, bench.steward)["ex_post"]["spent"] == "2.5"
     sound(bench)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from accountant import reports
 from accountant.core.ledger.export_formats import verify_lines
+from accountant.queries import jobs
 from accountant.transactions import artifacts, settlement
 from accountant.transactions.settlement import Allowance, JobRequest
 from tests.workers.conftest import ROOT
@@ -40,7 +40,7 @@ def ask(desk, dataset: str, example: str, **changes) -> uuid.UUID:
 
 
 def texts_of(desk, job: dict) -> list[dict]:
-    uri = reports.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
     return [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
 
 
@@ -81,8 +81,8 @@ def test_a_later_job_is_free_and_runs_when_nothing_is_left(desk, dataset, first)
     texts = texts_of(desk, job)
     assert {each["label"] for each in texts} == {"hotel negative"}
     assert len(texts) > 30
-    assert reports.check(desk.engine, dataset) == []
-    verify_lines(reports.export(desk.engine, dataset, desk.steward, "jsonl"))
+    assert jobs.check(desk.engine, dataset) == []
+    verify_lines(jobs.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
 def test_a_later_job_that_does_not_fit_the_model_is_void_and_says_why(desk, dataset, first):

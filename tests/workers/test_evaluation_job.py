@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from accountant import reports
 from accountant.catalogue import corpora, datasets
 from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.export_formats import verify_lines
+from accountant.queries import jobs
 from accountant.transactions import artifacts, settlement
 from accountant.transactions.settlement import Allowance, JobRequest
 from tests.support import other_people
@@ -63,7 +63,7 @@ def test_it_is_free_and_leaves_figures_and_a_report(desk, named, texts):  # noqa
     job = desk.ended(job_id)
     assert job["state"] == "succeeded", job["failure"]
     assert desk.facts(dataset)["account"]["filters"] == before["filters"]
-    lines = Path(reports.output_uri(desk.engine, job_id, desk.analyst)).read_text().splitlines()
+    lines = Path(jobs.output_uri(desk.engine, job_id, desk.analyst)).read_text().splitlines()
     figures = [json.loads(line) for line in lines]
     assert [each["name"] for each in figures][:2] == ["MAUVE", "Length distance"]
     assert all(each["settings"] for each in figures)
@@ -71,7 +71,7 @@ def test_it_is_free_and_leaves_figures_and_a_report(desk, named, texts):  # noqa
     page = Path(artifacts.find(desk.engine, report["sha256"], desk.analyst).uri).read_text()
     assert "<svg" in page
     assert source in page
-    verify_lines(reports.export(desk.engine, dataset, desk.steward, "jsonl"))
+    verify_lines(jobs.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
 def test_it_needs_a_job_that_its_asker_may_read(desk, named, texts, tmp_path):  # noqa: F811

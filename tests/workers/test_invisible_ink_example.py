@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from accountant import reports
 from accountant.core.ledger.export_formats import verify_lines
+from accountant.queries import jobs
 from accountant.transactions import settlement
 from accountant.transactions.settlement import Allowance, JobRequest
 from tests.workers.conftest import ROOT
@@ -45,12 +45,12 @@ def test_an_example_runs_is_charged_and_publishes_texts_of_the_private_kind(desk
     reserved, committed = (entry["costs"] for entry in job["entries"])
     assert [entry["kind"] for entry in job["entries"]] == ["RESERVE", "COMMIT"]
     assert committed.keys() == reserved.keys()
-    uri = reports.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
     data = Path(uri).read_bytes()
     assert hashlib.sha256(data).hexdigest() == job["output_sha256"]
     texts = [json.loads(line) for line in data.splitlines()]
     assert {each["label"] for each in texts} == set(LABELS)
     told = sum(THEMES[each["label"].split()[0]] in each["text"] for each in texts)
     assert told > len(texts) / 3  # 2 % of the public reviews do, 95 % of the private ones
-    assert reports.check(desk.engine, dataset) == []
-    verify_lines(reports.export(desk.engine, dataset, desk.steward, "jsonl"))
+    assert jobs.check(desk.engine, dataset) == []
+    verify_lines(jobs.export(desk.engine, dataset, desk.steward, "jsonl"))

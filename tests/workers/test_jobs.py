@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from accountant import reports
 from accountant.catalogue import datasets
 from accountant.core.ledger.export_formats import verify_lines
+from accountant.queries import jobs
 from accountant.transactions import settlement
 from accountant.transactions.settlement import Allowance, JobRequest
 from tests.support import other_people, person
@@ -40,7 +40,7 @@ class Desk:
         wait_for(lambda: self.model_state(self.model)["state"], lambda state: state != "checking")
 
     def model_state(self, name: str) -> dict:
-        return next(m for m in reports.models(self.engine, self.steward) if m["name"] == name)
+        return next(m for m in jobs.models(self.engine, self.steward) if m["name"] == name)
 
     def dataset(self, **changes) -> str:
         name = f"reviews-{uuid.uuid4().hex[:6]}"
@@ -52,7 +52,7 @@ class Desk:
         return name
 
     def facts(self, name: str) -> dict:
-        return reports.dataset(self.engine, name, self.steward)
+        return jobs.dataset(self.engine, name, self.steward)
 
     def submit(self, dataset: str, **parameters):
         values = {
@@ -67,7 +67,7 @@ class Desk:
         return settlement.submit(self.engine, request, self.analyst)
 
     def job(self, job_id) -> dict:
-        return reports.job(self.engine, job_id, self.analyst)
+        return jobs.job(self.engine, job_id, self.analyst)
 
     def ended(self, job_id, seconds: float = 120) -> dict:
         final = ("succeeded", "failed", "cancelled", "refused")
@@ -92,14 +92,14 @@ def test_a_job_runs_is_charged_its_price_and_publishes_its_texts(desk, dataset):
     assert job["state"] == "succeeded", job
     assert [entry["kind"] for entry in job["entries"]] == ["RESERVE", "COMMIT"]
     assert job["entries"][0]["costs"] == job["entries"][1]["costs"]
-    uri = reports.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
     data = Path(uri).read_bytes()
     assert hashlib.sha256(data).hexdigest() == job["output_sha256"]
     texts = [json.loads(line) for line in data.splitlines()]
     assert texts
     assert all(set(each) == {"text", "label", "complete"} for each in texts)
-    assert reports.check(desk.engine, dataset) == []
-    verify_lines(reports.export(desk.engine, dataset, desk.steward, "jsonl"))
+    assert jobs.check(desk.engine, dataset) == []
+    verify_lines(jobs.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
 def test_a_count_runs_without_a_model_and_says_one_number_per_label(desk, dataset):
@@ -108,14 +108,14 @@ def test_a_count_runs_without_a_model_and_says_one_number_per_label(desk, datase
     job = desk.ended(settlement.submit(desk.engine, request, desk.analyst))
     assert job["state"] == "succeeded", job
     assert job["entries"][0]["costs"] == job["entries"][1]["costs"]
-    uri = reports.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
     counts = [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
     from workers.sample import LABELS as every_label
 
     assert [each["label"] for each in counts] == list(every_label)
     assert all(isinstance(each["count"], int) for each in counts)
     assert job["progress"]["unit"] == "counts"
-    assert reports.check(desk.engine, dataset) == []
+    assert jobs.check(desk.engine, dataset) == []
 
 
 def test_a_worker_killed_while_it_reads_costs_nothing_and_the_job_runs_again(desk, dataset, service):
@@ -132,7 +132,7 @@ def test_a_worker_killed_while_it_reads_costs_nothing_and_the_job_runs_again(des
     after = desk.facts(dataset)["account"]["filters"][0]
     cost = job["entries"][1]["costs"]["renyi"]["main"]
     assert round((float(after["spent"]) - float(before["spent"])) * 1e9) == int(cost)
-    assert reports.check(desk.engine, dataset) == []
+    assert jobs.check(desk.engine, dataset) == []
 
 
 def test_a_running_job_stops_at_the_next_token_when_cancelled_and_is_charged(desk, dataset):
@@ -217,7 +217,7 @@ def test_data_that_is_not_as_declared_is_refused_to_the_steward_only(desk, chang
     facts = desk.facts(name)
     assert facts["state"] == "invalid"
     assert message in facts["versions"][0]["error"]
-    assert message not in json.dumps(reports.dataset(desk.engine, name, desk.analyst))
+    assert message not in json.dumps(jobs.dataset(desk.engine, name, desk.analyst))
 
 
 def test_a_failure_while_private_data_is_read_says_nothing(desk, dataset, tmp_path):

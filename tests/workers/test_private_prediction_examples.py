@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from accountant import reports
 from accountant.catalogue import corpora, datasets
 from accountant.core.ledger.export_formats import verify_lines
+from accountant.queries import jobs
 from accountant.transactions import artifacts, settlement
 from accountant.transactions.settlement import Allowance, JobRequest
 from tests.workers.conftest import ROOT, SAMPLE, wait_for
@@ -69,7 +69,7 @@ def ended(desk: Desk, dataset: str, example: str) -> tuple[dict, list[dict]]:
     job = desk.ended(job_id, SECONDS)
     assert job["state"] == "succeeded", job
     assert job["progress"]["done"] == job["progress"]["total"]
-    uri = reports.output_uri(desk.engine, job_id, desk.analyst)
+    uri = jobs.output_uri(desk.engine, job_id, desk.analyst)
     return job, [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
 
 
@@ -86,7 +86,7 @@ def test_an_example_runs_pays_and_tells_what_the_private_reviews_are_about(desk,
     reserved, committed = job["entries"]
     with desk.engine.connect() as connection:
         released = artifacts.of_job(connection, uuid.UUID(job["id"]))
-    figures = {each["job"]: each for each in reports.ex_post(desk.engine, dataset, desk.steward)}
+    figures = {each["job"]: each for each in jobs.ex_post(desk.engine, dataset, desk.steward)}
     if example.endswith("median"):
         assert all(cost["main"] == "0" for cost in committed["costs"].values())
         assert released == []
@@ -102,5 +102,5 @@ def test_an_example_runs_pays_and_tells_what_the_private_reviews_are_about(desk,
         tensors = stored.read([row])["clusters"].tensors()
         assert tensors["counts"].shape == (len(LABELS), 40)
         assert tensors["batches"].sum(axis=1).tolist() == [2] * len(LABELS)
-    assert reports.check(desk.engine, dataset) == []
-    verify_lines(reports.export(desk.engine, dataset, desk.steward, "jsonl"))
+    assert jobs.check(desk.engine, dataset) == []
+    verify_lines(jobs.export(desk.engine, dataset, desk.steward, "jsonl"))

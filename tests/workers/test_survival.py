@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from accountant import reports
 from accountant import settings as settings_module
 from accountant.core.ledger.export_formats import verify_lines
+from accountant.queries import jobs
 from accountant.settings import Settings
 from accountant.transactions import settlement
 from accountant.transactions.settlement import Allowance
@@ -62,7 +62,7 @@ def reads(desk: Desk, job_id) -> None:
 
 
 def texts(desk: Desk, job: dict) -> list[dict]:
-    uri = reports.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
     return [json.loads(line) for line in Path(uri).read_text().splitlines()]
 
 
@@ -71,8 +71,8 @@ def left(service, job_id) -> list[str]:
 
 
 def sound(desk: Desk, dataset: str) -> None:
-    assert reports.check(desk.engine, dataset) == []
-    verify_lines(reports.export(desk.engine, dataset, desk.steward, "jsonl"))
+    assert jobs.check(desk.engine, dataset) == []
+    verify_lines(jobs.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
 def test_a_shared_job_runs_on_two_workers_and_is_published_in_order(desk, dataset, service):

@@ -6,10 +6,11 @@ from uuid import UUID
 
 from flask import Response, jsonify, request
 
-from accountant import audit_report, auditing, entry_page, journal
 from accountant.core import mechanisms
 from accountant.core.errors import NotFound
 from accountant.core.ledger.hash_chain import EntryKind
+from accountant.queries import audit_log, audit_report, ledgers
+from accountant.queries import ledger_entry as entry_page
 from web.api import api
 from web.api import overseer_answers as overseers
 from web.api.bodies import read_choice, read_id, read_when
@@ -59,7 +60,7 @@ def ledger_entries() -> Response:
 def found_entries(window: Window) -> list[dict[str, Any]]:
     """Entries with the filters of the address."""
     job = request.args.get("job")
-    wanted = auditing.Wanted(
+    wanted = ledgers.Wanted(
         dataset=request.args.get("dataset") or None,
         kind=read_choice("kind", KINDS),
         actor=request.args.get("actor") or None,
@@ -68,7 +69,7 @@ def found_entries(window: Window) -> list[dict[str, Any]]:
         since=read_when("since"),
         until=read_when("until"),
     )
-    return auditing.entries(engine(), current_actor(), wanted, **window.reads)
+    return ledgers.entries(engine(), current_actor(), wanted, **window.reads)
 
 
 @api.get("/datasets/<name>/ledger/<seq>")
@@ -90,7 +91,7 @@ def entry_named(name: str, seq: str) -> dict[str, Any]:
     Operation(
         query={
             "dataset": TEXT,
-            "cap": _choice(auditing.CAPS),
+            "cap": _choice(ledgers.CAPS),
             "analyst": TEXT,
             "mechanism": MECHANISM,
         },
@@ -107,11 +108,11 @@ def list_refusals() -> Response:
 
 def found_refusals(window: Window) -> list[dict[str, Any]]:
     """Refusals with the filters of the address."""
-    return auditing.refusals(
+    return ledgers.refusals(
         engine(),
         current_actor(),
         dataset=request.args.get("dataset") or None,
-        cap=read_choice("cap", auditing.CAPS),
+        cap=read_choice("cap", ledgers.CAPS),
         analyst=request.args.get("analyst") or None,
         mechanism=read_choice("mechanism", tuple(mechanisms.MECHANISMS)),
         **window.reads,
@@ -136,13 +137,13 @@ def all_checkpoints() -> Response:
 def found_checkpoints(window: Window) -> list[dict[str, Any]]:
     """Checkpoints with the filters of the address."""
     dataset = request.args.get("dataset") or None
-    return auditing.checkpoints(engine(), current_actor(), dataset=dataset, **window.reads)
+    return ledgers.checkpoints(engine(), current_actor(), dataset=dataset, **window.reads)
 
 
 @api.get("/activity")
 @describe(
     Operation(
-        query={"what": _choice(journal.WHAT), "actor": TEXT, "dataset": TEXT, **BETWEEN},
+        query={"what": _choice(audit_log.WHAT), "actor": TEXT, "dataset": TEXT, **BETWEEN},
         answer=listing("activity", overseers.Act, paged=ACTIVITY),
         refusals=(404,),
         roles=("steward", "auditor", "administrator"),
@@ -156,14 +157,14 @@ def list_activity() -> Response:
 
 def found_acts(window: Window) -> list[dict[str, Any]]:
     """Acts with the filters of the address."""
-    wanted = journal.Wanted(
-        what=read_choice("what", journal.WHAT),
+    wanted = audit_log.Wanted(
+        what=read_choice("what", audit_log.WHAT),
         actor=request.args.get("actor") or None,
         dataset=request.args.get("dataset") or None,
         since=read_when("since"),
         until=read_when("until"),
     )
-    return journal.listing(engine(), current_actor(), wanted, **window.reads)
+    return audit_log.listing(engine(), current_actor(), wanted, **window.reads)
 
 
 @api.get("/datasets/<name>/report")

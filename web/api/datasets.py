@@ -8,12 +8,12 @@ from uuid import UUID
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import listings, reports, spending
 from accountant.catalogue import datasets as registry
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, invalid
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import SecretDeclaration
+from accountant.queries import jobs, listings, spending
 from accountant.transactions import proposals, settlement
 from web.api import answers, api, overseer_answers
 from web.api.audits import seed
@@ -116,7 +116,7 @@ def datasets() -> Response:
         read_choice("mechanism", tuple(mechanisms.MECHANISMS)),
         read_choice("open", ("true", "false")) == "true",
     )
-    return page("datasets", reports.datasets(engine(), current_actor(), wanted, **window.reads), window)
+    return page("datasets", jobs.datasets(engine(), current_actor(), wanted, **window.reads), window)
 
 
 @api.post("/datasets")
@@ -139,14 +139,14 @@ def add_dataset() -> tuple[Response, int]:
     actor.require("steward")
     spec = registry.read_dataset(read_object())
     registry.add_dataset(engine(), spec, actor, read_once(spec))
-    return made(reports.dataset(engine(), spec.name, actor), "dataset", name=spec.name)
+    return made(jobs.dataset(engine(), spec.name, actor), "dataset", name=spec.name)
 
 
 @api.get("/datasets/<name>")
 @describe(Operation(answer=answers.Dataset))
 def dataset(name: str) -> Response:
     """One dataset with its account."""
-    return jsonify(reports.dataset(engine(), name, current_actor()))
+    return jsonify(jobs.dataset(engine(), name, current_actor()))
 
 
 @api.post("/datasets/<name>/allowance")
@@ -167,12 +167,12 @@ def allow(name: str) -> tuple[Response, int]:
     """
     actor = current_actor()
     actor.require("steward")
-    reports.dataset(engine(), name, actor)  # a name in the address that names nothing is 404, not 422
+    jobs.dataset(engine(), name, actor)  # a name in the address that names nothing is 404, not 422
     body = read(NewAllowance)
     proposal = proposals.allow_or_propose(engine(), name, body.allowance(), actor, read_once(body))
     if proposal is not None:
         return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
-    return jsonify(reports.dataset(engine(), name, actor)), 200
+    return jsonify(jobs.dataset(engine(), name, actor)), 200
 
 
 @api.post("/datasets/<name>/data")
@@ -183,7 +183,7 @@ def correct_dataset(name: str) -> tuple[Response, int]:
     actor.require("steward")
     changes = read(Correction).model_dump(exclude_unset=True)
     registry.correct_dataset(engine(), name, changes, actor, read_once(changes))
-    return jsonify(reports.dataset(engine(), name, actor)), 202
+    return jsonify(jobs.dataset(engine(), name, actor)), 202
 
 
 @api.post("/datasets/<name>/versions")
@@ -201,14 +201,14 @@ def add_version(name: str) -> tuple[Response, int]:
     actor.require("steward")
     changes = read(NewVersion).model_dump(exclude_none=True)
     registry.add_version(engine(), name, changes, actor, read_once(changes))
-    return made(reports.dataset(engine(), name, actor), "dataset", name=name)
+    return made(jobs.dataset(engine(), name, actor), "dataset", name=name)
 
 
 @api.get("/datasets/<name>/policy")
 @describe(Operation(answer=Policy))
 def policy(name: str) -> Response:
     """The policy; its ETag goes into the If-Match of a change."""
-    return jsonify(reports.dataset(engine(), name, current_actor())["policy"])
+    return jsonify(jobs.dataset(engine(), name, current_actor())["policy"])
 
 
 @api.put("/datasets/<name>/policy")
@@ -241,7 +241,7 @@ def set_policy(name: str) -> tuple[Response, int]:
         )
     if proposal is not None:
         return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
-    return jsonify(reports.dataset(engine(), name, actor)), 200
+    return jsonify(jobs.dataset(engine(), name, actor)), 200
 
 
 @api.post("/datasets/<name>/quote")
@@ -258,9 +258,9 @@ def quote(name: str) -> Response:
 def quote_for(name: str, body: QuoteRequest) -> dict[str, Any]:
     """A quote whose errors name the fields as the request does."""
     actor = current_actor()
-    reports.dataset(engine(), name, actor)
+    jobs.dataset(engine(), name, actor)
     try:
-        return reports.quote_on(
+        return jobs.quote_on(
             engine(), name, body.mechanism, body.parameters, body.fit, body.epsilon, actor, body.project
         )
     except OverflowError:
@@ -282,7 +282,7 @@ def entries(name: str) -> Response:
     `before` leaves out entries from that number on.
     """
     window = read_window(ENTRIES)
-    found = reports.entries(engine(), name, current_actor(), before=read_seq(), **window.reads)
+    found = jobs.entries(engine(), name, current_actor(), before=read_seq(), **window.reads)
     return page("entries", found, window)
 
 
@@ -294,8 +294,8 @@ def ex_post(name: str) -> Response:
     The figures depend on the data: approvals given after seeing them leak them.
     """
     window = read_window(EX_POST)
-    found = reports.ex_post(engine(), name, current_actor(), **window.reads)
-    return page("jobs", found, window, note=reports.EX_POST_NOTE)
+    found = jobs.ex_post(engine(), name, current_actor(), **window.reads)
+    return page("jobs", found, window, note=jobs.EX_POST_NOTE)
 
 
 @api.get("/datasets/<name>/spending")
@@ -331,7 +331,7 @@ def export_response(name: str, form: str) -> Response:
     if asked not in ("true", "false"):
         raise invalid("public", repr(asked[:40]), "true, false")
     public = asked == "true"
-    pieces = reports.export(engine(), name, current_actor(), form, public=public, seed=seed())
+    pieces = jobs.export(engine(), name, current_actor(), form, public=public, seed=seed())
     file = f"{name}-ledger{'-public' if public else ''}.{form}"
     headers = {"Content-Disposition": f'attachment; filename="{file}"'}
     return Response(_blocks(pieces), mimetype=FORMATS[form], headers=headers)

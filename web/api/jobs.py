@@ -6,11 +6,12 @@ from uuid import UUID
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import cards, listings, reports
 from accountant.core import mechanisms
 from accountant.core.errors import invalid
 from accountant.core.ledger.data_card import markdown
 from accountant.core.states import JOB_STATES
+from accountant.queries import data_cards, listings
+from accountant.queries import jobs as reports
 from accountant.transactions import settlement
 from web.api import answers, api, outputs
 from web.api.bodies import Body, made, read, read_choice, read_id, read_moment, read_when
@@ -199,7 +200,7 @@ def card(job: str) -> Response:
 
 def card_response(job_id: UUID, form: str) -> Response:
     """A data card as JSON or Markdown; pages offer it too."""
-    found = cards.card(engine(), job_id, current_actor())
+    found = data_cards.card(engine(), job_id, current_actor())
     as_json = form == "json"
     response = jsonify(found) if as_json else Response(markdown(found), mimetype="text/markdown")
     response.headers["Content-Disposition"] = f'attachment; filename="{job_id}-card.{form}"'

@@ -5,9 +5,9 @@ from typing import Literal
 from flask import Response, jsonify
 from pydantic import Field
 
-from accountant import reports
 from accountant.catalogue import datasets
 from accountant.core.mechanisms import MECHANISMS, RUNNABLE
+from accountant.queries import jobs
 from web.api import answers, api
 from web.api.bodies import MAX_PAGE, Body, made, read
 from web.api.once import read_once
@@ -33,14 +33,14 @@ class NewModel(Body):
 def models() -> Response:
     """Registered models, by name."""
     window = read_window(ORDER)
-    return page("models", reports.models(engine(), current_actor(), **window.reads), window)
+    return page("models", jobs.models(engine(), current_actor(), **window.reads), window)
 
 
 @api.get("/models/<name>")
 @describe(Operation(answer=answers.Model))
 def model(name: str) -> Response:
     """One model."""
-    return jsonify(reports.model(engine(), name, current_actor()))
+    return jsonify(jobs.model(engine(), name, current_actor()))
 
 
 @api.post("/models")
@@ -58,7 +58,7 @@ def add_model() -> tuple[Response, int]:
     datasets.add_model(
         engine(), body.name, body.path, body.trained_on, actor, body.kind, once=read_once(body)
     )
-    return made(reports.model(engine(), body.name, actor), "model", name=body.name)
+    return made(jobs.model(engine(), body.name, actor), "model", name=body.name)
 
 
 @api.get("/mechanisms")

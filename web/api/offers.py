@@ -7,8 +7,8 @@ from typing import Any
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import inbox, reports
 from accountant.core.errors import invalid
+from accountant.queries import inbox, jobs
 from accountant.transactions import offers
 from web.api import answers, api
 from web.api import overseer_answers as overseers
@@ -70,7 +70,7 @@ def quote_offer(job: str) -> Response:
     job_id = read_id(job)
     changes = read(OfferedParameters).parameters
     with priceable():
-        return jsonify(inbox.price_offer(engine(), actor, reports.job(engine(), job_id, actor), changes))
+        return jsonify(inbox.price_offer(engine(), actor, jobs.job(engine(), job_id, actor), changes))
 
 
 @api.post("/jobs/<job>/offer")
@@ -119,7 +119,7 @@ def accept_offer(offer: str) -> tuple[Response, int]:
     """Consent, as the analyst: the offered job is made and decided on now, as approved. Answers the job."""
     actor = current_actor()
     job_id = offers.accept(engine(), read_id(offer, "offer"), actor)
-    return jsonify(reports.job(engine(), job_id, actor)), 201
+    return jsonify(jobs.job(engine(), job_id, actor)), 201
 
 
 @api.post("/offers/<offer>/decline")

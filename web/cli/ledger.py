@@ -234,9 +234,9 @@ def _checked_here(dataset: str | None) -> dict[str, list[str]]:
     from uuid import UUID
 
     engine = bootstrap.engine(bootstrap.settings())
-    from accountant import reports
+    from accountant.queries import jobs
     from accountant.transactions.settlement import Actor
 
     nobody = Actor(UUID(int=0), "bootstrap", frozenset({"auditor"}))
-    names = [each["name"] for each in reports.datasets(engine, nobody)] if dataset is None else [dataset]
-    return {name: reports.check(engine, name) for name in names}
+    names = [each["name"] for each in jobs.datasets(engine, nobody)] if dataset is None else [dataset]
+    return {name: jobs.check(engine, name) for name in names}

@@ -7,9 +7,9 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import auditing, journal, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict
+from accountant.queries import audit_log, jobs, ledgers
 from accountant.transactions import signing
 from accountant.transactions.artifacts import OVERSEERS
 from web.api.auditing import (
@@ -48,7 +48,7 @@ def _asked(names: tuple[str, ...]) -> dict[str, str]:
 
 def _choices() -> dict[str, Any]:
     """What the filters offer."""
-    return {"datasets": auditing.names(engine(), current_actor()), "mechanisms": tuple(mechanisms.MECHANISMS)}
+    return {"datasets": ledgers.names(engine(), current_actor()), "mechanisms": tuple(mechanisms.MECHANISMS)}
 
 
 @pages.get("/ledger")
@@ -98,7 +98,7 @@ def refusals() -> str:
         refusals=found,
         following=following,
         asked=_asked(REFUSAL_FILTERS),
-        caps=auditing.CAPS,
+        caps=ledgers.CAPS,
         **_choices(),
     )
 
@@ -116,8 +116,8 @@ def activity() -> str:
         acts=found,
         following=following,
         asked=_asked(ACTIVITY_FILTERS),
-        what=journal.WHAT,
-        datasets=auditing.names(engine(), current_actor()) if overseer else [],
+        what=audit_log.WHAT,
+        datasets=ledgers.names(engine(), current_actor()) if overseer else [],
     )
 
 
@@ -143,7 +143,7 @@ def sign() -> BaseResponse:
     """Sign what a dataset's ledger is now."""
     name = request.form.get("dataset", "")
     try:
-        made = reports.checkpoint(engine(), name, current_actor(), seed())["checkpoint"]
+        made = jobs.checkpoint(engine(), name, current_actor(), seed())["checkpoint"]
     except Conflict as error:
         flash(str(error), "problem")
     else:
@@ -156,7 +156,7 @@ def sign() -> BaseResponse:
 @overseers
 def checkpoint_file(reference: str) -> Response:
     """One checkpoint as a file to keep."""
-    text = auditing.checkpoint_file(engine(), current_actor(), reference)
+    text = ledgers.checkpoint_file(engine(), current_actor(), reference)
     name = ".".join(reference.split(":")[:2])
     headers = {"Content-Disposition": f'attachment; filename="{name}.checkpoint.json"'}
     return Response(text + "\n", mimetype="application/json", headers=headers)
@@ -167,7 +167,7 @@ def checkpoint_file(reference: str) -> Response:
 @overseers
 def keys() -> str:
     """The public keys that sign checkpoints, and when each did."""
-    return render_template("keys.html", keys=auditing.read_validity(signing.keys(engine(), seed())))
+    return render_template("keys.html", keys=ledgers.read_validity(signing.keys(engine(), seed())))
 
 
 @pages.get("/ledger/keys.json")
@@ -189,7 +189,7 @@ def exports() -> str:
     return render_template(
         "exports.html",
         asked=_asked(("dataset",)),
-        key=auditing.read_validity(known)[-1],
+        key=ledgers.read_validity(known)[-1],
         made=_exports_made(),
         **_choices(),
     )
@@ -197,7 +197,7 @@ def exports() -> str:
 
 def _exports_made() -> list[dict[str, Any]]:
     """The newest exports, by whoever made them."""
-    return auditing.exports_made(
+    return ledgers.exports_made(
         engine(), current_actor(), dataset=request.args.get("dataset") or None, limit=20
     )
 

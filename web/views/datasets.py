@@ -4,10 +4,10 @@ from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import reports, spending
 from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, InvalidRequest
-from accountant.listings import WantedJobs
+from accountant.queries import jobs, spending
+from accountant.queries.listings import WantedJobs
 from accountant.transactions import artifacts
 from web.api.bodies import read, read_seq
 from web.api.datasets import Correction, NewVersion, export_response
@@ -43,22 +43,22 @@ def show(name: str) -> str:
 
 def _page(name: str, **forms: Form) -> str:
     actor = current_actor()
-    dataset = reports.dataset(engine(), name, actor)
+    dataset = jobs.dataset(engine(), name, actor)
     overseer = bool(actor.roles & artifacts.OVERSEERS)
     before = read_seq()
     entries = []
     if overseer:
-        entries = reports.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
+        entries = jobs.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
     empty = Form()
     return render_template(
         "dataset.html",
         dataset=dataset,
         figures=spending.figures(engine(), name, actor),
-        jobs=reports.jobs(engine(), actor, WantedJobs(dataset=name), limit=RECENT_JOBS),
+        jobs=jobs.jobs(engine(), actor, WantedJobs(dataset=name), limit=RECENT_JOBS),
         overseer=overseer,
         entries=entries,
-        ex_post=reports.ex_post(engine(), name, actor) if overseer else [],
-        ex_post_note=reports.EX_POST_NOTE,
+        ex_post=jobs.ex_post(engine(), name, actor) if overseer else [],
+        ex_post_note=jobs.EX_POST_NOTE,
         before=before,
         data_form=forms.get("data", empty),
         version_form=forms.get("version", empty),

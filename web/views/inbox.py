@@ -13,10 +13,11 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import inbox, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotPermitted, invalid
-from accountant.listings import WantedJobs
+from accountant.queries import inbox
+from accountant.queries import jobs as reports
+from accountant.queries.listings import WantedJobs
 from accountant.transactions import offers, proposals, settlement
 from web.api import proposals as proposals_api
 from web.api.bodies import read, read_id

@@ -8,10 +8,10 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import listings, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, invalid
 from accountant.core.states import ENDED, JOB_STATES, STATES
+from accountant.queries import jobs, listings
 from accountant.transactions import artifacts, settlement
 from accountant.transactions.artifacts import OVERSEERS
 from web.api import outputs
@@ -112,7 +112,7 @@ def page(job_id: UUID, correction_form: Form | None = None) -> str:
 
 
 def _job(job_id: UUID) -> dict[str, Any]:
-    return reports.job(engine(), job_id, current_actor())
+    return jobs.job(engine(), job_id, current_actor())
 
 
 def _live(job: dict[str, Any]) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from flask import Flask
 from flask_login import current_user
 from markupsafe import Markup
 
-from accountant import inbox
 from accountant.core.ledger.admission import UNIT_NAMES
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.core.privacy.units import down as rounded_down
 from accountant.core.privacy.units import up as rounded_up
+from accountant.queries import inbox
 from web.app import engine
 
 #: state -> (label, tone of its badge)

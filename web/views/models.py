@@ -4,9 +4,9 @@ from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import reports
 from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, InvalidRequest
+from accountant.queries import jobs
 from web.api.bodies import read
 from web.api.models import NewModel
 from web.app import engine
@@ -24,7 +24,7 @@ def listing() -> str:
 
 
 def _page(form: Form) -> str:
-    return render_template("models.html", models=reports.models(engine(), current_actor()), form=form)
+    return render_template("models.html", models=jobs.models(engine(), current_actor()), form=form)
 
 
 @pages.post("/models")

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from accountant import listings, reports
 from accountant.catalogue import corpora
 from accountant.core import mechanisms
 from accountant.core.errors import NotFound
 from accountant.core.mechanisms.base import Mechanism
-from accountant.listings import WantedJobs
+from accountant.queries import jobs as reports
+from accountant.queries import listings
+from accountant.queries.listings import WantedJobs
 from accountant.transactions import artifacts
 from accountant.transactions.settlement import Actor
 from web.api.bodies import read_id

@@ -10,11 +10,11 @@ from flask_login import login_required
 from itsdangerous import BadSignature, URLSafeSerializer
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import reports
 from accountant.catalogue import datasets, uploads
 from accountant.core.errors import Conflict, ExchequerError, FieldProblem, InvalidRequest, NotFound
 from accountant.core.ledger.allowances import allowance_body
 from accountant.core.ledger.books import Books
+from accountant.queries import jobs
 from accountant.transactions import proposals
 from accountant.transactions.settlement import Allowance
 from web.api.bodies import read
@@ -244,7 +244,7 @@ def _problems(values: Mapping[str, str]) -> list[FieldProblem]:
     found: list[FieldProblem] = []
     try:
         spec = datasets.read_dataset(declaration(values))
-        reports.dataset(engine(), spec.name, current_actor())
+        jobs.dataset(engine(), spec.name, current_actor())
         found.append(FieldProblem("name", f"there is a dataset {spec.name!r} already", "another name"))
     except NotFound:
         pass

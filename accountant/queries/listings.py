@@ -13,8 +13,8 @@ from sqlalchemy import ColumnElement, Engine, Row, Select, Text, cast, func, or_
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from accountant import tables
-from accountant.balances import account_view
 from accountant.core.ledger.admission import Policy
+from accountant.queries.account_views import account_view
 from accountant.tables import paging
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import Actor

@@ -14,8 +14,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, RowMapping, Select, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
-from accountant import exports, spending, tables
-from accountant.balances import account_view, ex_post_view, secret_view
+from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import ExchequerError, NotFound, NotPermitted, VerificationFailed, invalid
 from accountant.core.ledger.accounts import Accounts, decide_job, demand, with_largest
@@ -35,9 +34,18 @@ from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
-from accountant.effects import accounts_shown, effect, refusal_shown
 from accountant.identities import activity_log
-from accountant.listings import EVERY_DATASET, EVERY_JOB, Wanted, WantedJobs, conditions, job_conditions
+from accountant.queries import exports, spending
+from accountant.queries.account_views import account_view, ex_post_view, secret_view
+from accountant.queries.admission_preview import accounts_shown, effect, refusal_shown
+from accountant.queries.listings import (
+    EVERY_DATASET,
+    EVERY_JOB,
+    Wanted,
+    WantedJobs,
+    conditions,
+    job_conditions,
+)
 from accountant.tables import paging
 from accountant.transactions import cap_usage
 from accountant.transactions.artifacts import OVERSEERS

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, select
 
-from accountant import reports, tables
+from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict
 from accountant.core.ledger import data_card
@@ -15,16 +15,17 @@ from accountant.core.ledger.hash_chain import opened
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import from_json, releases
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.queries import jobs
 from accountant.transactions.artifacts import of_job
 from accountant.transactions.job_requests import Actor
 
 
 def card(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
     """The data card of a job that succeeded. Raises NotFound, and Conflict where nothing is published."""
-    job = reports.job(engine, job_id, viewer)
+    job = jobs.job(engine, job_id, viewer)
     if job["state"] != "succeeded":
         raise Conflict(f"the job is {job['state'].replace('_', ' ')}: only what is published has a data card")
-    dataset = reports.dataset(engine, job["dataset"], viewer)
+    dataset = jobs.dataset(engine, job["dataset"], viewer)
     with engine.connect() as connection:
         entries = _entries(connection, job_id)
         reserve, charge = entries[0], entries[-1]

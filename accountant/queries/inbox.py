@@ -10,13 +10,14 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, func, select
 
-from accountant import reports, tables
+from accountant import tables
 from accountant.core.errors import ExchequerError
 from accountant.core.ledger.accounts import Accounts, decide_job
 from accountant.core.ledger.admission import Policy, Refused
 from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
-from accountant.effects import effect, refusal_shown
-from accountant.listings import WantedJobs
+from accountant.queries import jobs
+from accountant.queries.admission_preview import effect, refusal_shown
+from accountant.queries.listings import WantedJobs
 from accountant.tables import paging
 from accountant.transactions import job_requests, offers
 from accountant.transactions.artifacts import OVERSEERS
@@ -37,9 +38,7 @@ def waiting(
     (created_at, id) continues a listing.
     """
     viewer.require("steward")
-    found = reports.jobs(
-        engine, viewer, WantedJobs(state=WAITING), after=after, limit=limit, oldest_first=True
-    )
+    found = jobs.jobs(engine, viewer, WantedJobs(state=WAITING), after=after, limit=limit, oldest_first=True)
     return [{**job, "effect": each} for job, each in zip(found, effects(engine, viewer, found), strict=True)]
 
 

@@ -11,8 +11,6 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, func, select
 
 from accountant import tables
-from accountant.auditing import require_overseer
-from accountant.balances import account_view, ex_post_view, secret_view
 from accountant.core.errors import ExchequerError, NotFound, VerificationFailed
 from accountant.core.ledger import reversals
 from accountant.core.ledger.books import Books
@@ -20,6 +18,8 @@ from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import GENESIS, EntryKind, canonical, digest, opened, published
 from accountant.core.ledger.repricing import Figure, reprice
 from accountant.core.ledger.reservations import read_reservation
+from accountant.queries.account_views import account_view, ex_post_view, secret_view
+from accountant.queries.ledgers import require_overseer
 from accountant.transactions.job_requests import Actor
 from accountant.transactions.locked_account import read_books
 

@@ -14,9 +14,11 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Connection, Engine, func, select
 
-from accountant import auditing, journal, reports, spending, tables
+from accountant import tables
 from accountant.core.ledger.accounts import Settlement
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.queries import audit_log, ledgers, spending
+from accountant.queries import jobs as reports
 from accountant.transactions.job_requests import Actor
 
 #: How many of a list are shown, and up to how many entries the whole ledger is verified for a report.
@@ -54,11 +56,11 @@ DEFINITIONS = {
 
 def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> dict[str, Any]:
     """The report of a dataset at this moment, for stewards and auditors. Raises NotFound, NotPermitted."""
-    auditing.require_overseer(viewer)
+    ledgers.require_overseer(viewer)
     facts = reports.dataset(engine, name, viewer)
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
-        dataset_id = auditing.dataset_id(connection, name)
-        counted = auditing.counts(connection, dataset_id)
+        dataset_id = ledgers.dataset_id(connection, name)
+        counted = ledgers.counts(connection, dataset_id)
         states = _job_states(connection, dataset_id)
         head = connection.execute(
             select(tables.accounts.c.chain_seq, tables.accounts.c.chain_head).where(
@@ -76,13 +78,13 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
         "by_kind": counted,
         "jobs_by_state": states,
         "spending": _spending(engine, name, viewer, public),
-        "policies": journal.policies(engine, viewer, name, NEWEST),
+        "policies": audit_log.policies(engine, viewer, name, NEWEST),
         "allowances": _entries(engine, viewer, name, "ALLOW"),
         "corrections": _entries(engine, viewer, name, "REVERSAL"),
         "newest": _entries(engine, viewer, name, None),
-        "refusals": auditing.refusals(engine, viewer, dataset=name, limit=NEWEST),
+        "refusals": ledgers.refusals(engine, viewer, dataset=name, limit=NEWEST),
         "realized_ex_post": realized,
-        "checkpoints": auditing.checkpoints(engine, viewer, dataset=name, limit=NEWEST),
+        "checkpoints": ledgers.checkpoints(engine, viewer, dataset=name, limit=NEWEST),
         "verification": _verification(engine, name, head.chain_seq),
         "shown": NEWEST,
         "definitions": DEFINITIONS,
@@ -111,7 +113,7 @@ def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[st
 
 
 def _entries(engine: Engine, viewer: Actor, name: str, kind: str | None) -> list[dict[str, Any]]:
-    rows = auditing.entries(engine, viewer, auditing.Wanted(dataset=name, kind=kind), limit=NEWEST)
+    rows = ledgers.entries(engine, viewer, ledgers.Wanted(dataset=name, kind=kind), limit=NEWEST)
     kept = ("seq", "kind", "at", "actor", "job", "mechanism", "hash")
     return [{**{key: row[key] for key in kept}, "body": _short(row["body"])} for row in rows]
 
