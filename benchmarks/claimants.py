@@ -23,9 +23,10 @@ from uuid import UUID, uuid4
 from sqlalchemy import text
 
 from accountant.database import connect
-from accountant.queries import jobs
-from accountant.transactions import settlement
-from accountant.transactions.settlement import Actor, JobRequest
+from accountant.identities.actor import Actor
+from accountant.queries import integrity, jobs
+from accountant.transactions import settlement, submission
+from accountant.transactions.job_requests import JobRequest
 from benchmarks.admission import new_ground, server
 
 CLAIMANTS = 20
@@ -57,7 +58,7 @@ def claim(url: str, datasets: list[str], analyst: Actor, model: str, seconds: fl
             )
             start = time.perf_counter()
             try:
-                job_id = settlement.submit(engine, request, analyst, str(uuid4()))
+                job_id = submission.submit(engine, request, analyst, str(uuid4()))
                 outcome.taken.append(1e3 * (time.perf_counter() - start))
                 state = jobs.job(engine, job_id, analyst)["state"]
                 outcome.answers[state] += 1
@@ -100,7 +101,7 @@ def measure(datasets: int, seconds: float, processes: int, home: Path | None = N
             assert process.stdout is not None
             met.append(json.loads(process.stdout.read()))
             process.wait()
-        wrong = {name: found for name in ground.datasets if (found := jobs.check(ground.engine, name))}
+        wrong = {name: found for name in ground.datasets if (found := integrity.check(ground.engine, name))}
         with ground.engine.connect() as connection:
             entries = connection.execute(text("SELECT count(*) FROM entries")).scalar_one()
         ground.engine.dispose()

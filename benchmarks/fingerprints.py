@@ -20,6 +20,7 @@ from pathlib import Path
 
 from accountant.catalogue import datasets
 from accountant.database import connect, migrate
+from accountant.identities import credentials
 from accountant.transactions import unit_fingerprints
 from web.local import Servers
 from workers import records
@@ -57,8 +58,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, Servers(Path(folder)) as servers:
         migrate(servers.database_url)
         engine = connect(servers.database_url)
-        user = datasets.add_user(engine, "steward", None, ["steward"])
-        steward = datasets.actor_of(datasets.find_user(engine, user_id=user))  # type: ignore[arg-type]
+        user = credentials.add_user(engine, "steward", None, ["steward"])
+        steward = credentials.actor_of(credentials.find_user(engine, user_id=user))  # type: ignore[arg-type]
 
         def waiting() -> uuid.UUID:
             raw = {"name": f"data-{uuid.uuid4().hex[:8]}", "uri": "/nowhere.csv"}

@@ -20,19 +20,20 @@ from uuid import UUID
 from sqlalchemy import Engine, create_engine, text
 
 from accountant import tables
-from accountant.catalogue import corpora, datasets
+from accountant.catalogue import corpora, datasets, models
 from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.caps import counted
 from accountant.core.ledger.entry_bodies import commit_body
 from accountant.core.ledger.hash_chain import EntryKind, opened
 from accountant.core.ledger.reservations import Reservation, read_reservation
-from accountant.identities import people
-from accountant.queries import exports, spending
-from accountant.queries import jobs as reports
+from accountant.identities import credentials, people
+from accountant.identities.actor import Actor
+from accountant.queries import exports, quotes, spending
 from accountant.settings import Settings
-from accountant.transactions import offers, proposals, settlement
+from accountant.transactions import allowances, approval, offers, proposals, submission
+from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.settlement import Actor, Allowance, JobRequest
 from accountant.webhooks import delivery
 from benchmarks.admission import Ground, found_right
 from web.api.auditing import ACTIVITY, ENTRIES
@@ -95,8 +96,8 @@ def make(ground: Ground, size: Size, say: Any = print) -> None:
 
 
 def person_named(engine: Engine, name: str, role: str = "analyst") -> Actor:
-    user = datasets.find_user(engine, user_id=datasets.add_user(engine, name, None, [role]))
-    return datasets.actor_of(user)  # type: ignore[arg-type]
+    user = credentials.find_user(engine, user_id=credentials.add_user(engine, name, None, [role]))
+    return credentials.actor_of(user)  # type: ignore[arg-type]
 
 
 # --- jobs and their entries ---------------------------------------------------------------------
@@ -117,8 +118,8 @@ def shape(ground: Ground, mechanism: str, parameters: dict[str, Any]) -> Shape:
     model = ground.model if mechanism != "noisy-count" else None
     dataset = ground.datasets[-1]
     asked = JobRequest(dataset, mechanism, model, parameters, "benchmark")
-    job_id = settlement.submit(ground.engine, asked, ground.analyst, None)
-    settlement.probed(ground.engine, job_id, {"template_tokens": 20}, None)
+    job_id = submission.submit(ground.engine, asked, ground.analyst, None)
+    approval.probed(ground.engine, job_id, {"template_tokens": 20}, None)
     with ground.engine.connect() as connection:
         row = connection.execute(text("SELECT * FROM jobs WHERE id = :id"), {"id": job_id}).one()
         stored = connection.execute(text("SELECT document FROM entries WHERE job_id = :id"), {"id": job_id})
@@ -253,7 +254,7 @@ def refusal_of(ground: Ground) -> UUID:
     """A request that does not fit, refused by the service."""
     request = ground.request(ground.datasets[3], 0)
     request.parameters.update(tokens_per_batch=10**7, clip=10.0, temperature=0.1)
-    return settlement.submit(ground.engine, request, ground.analyst, None)
+    return submission.submit(ground.engine, request, ground.analyst, None)
 
 
 def write_refused(ground: Ground, name: str, count: int, model: UUID, analysts: list[Actor]) -> None:
@@ -299,8 +300,8 @@ def write_lists(ground: Ground, size: Size) -> None:
         name = f"more-{number:03}"
         spec = {"name": name, "uri": f"/{name}.csv", "public_size": 1000, "description": "a small dataset"}
         found_right(engine, datasets.add_dataset(engine, datasets.read_dataset(spec), steward))
-        settlement.allow(engine, name, Allowance("8", "0.000001", "benchmark"), steward)
-        datasets.add_model(engine, f"model-{number:03}", "/nowhere", "public text", steward)
+        allowances.allow(engine, name, Allowance("8", "0.000001", "benchmark"), steward)
+        models.add_model(engine, f"model-{number:03}", "/nowhere", "public text", steward)
         corpus = {"name": f"corpus-{number:03}", "uri": f"/nowhere-{number}.csv", "statement": "made up"}
         corpora.add(engine, corpora.CorpusSpec.model_validate(corpus), steward)
         person_named(engine, f"person-{number:03}")
@@ -352,16 +353,16 @@ def write_waiting(ground: Ground, many: int) -> None:
     """Requests that wait, half of them beyond what is left by now; and offers that nobody answered."""
     spec = datasets.read_dataset({"name": TIGHT, "uri": "/tight.csv", "public_size": 1000})
     found_right(ground.engine, datasets.add_dataset(ground.engine, spec, ground.steward))
-    settlement.allow(ground.engine, TIGHT, Allowance("1", "0.000001", "benchmark"), ground.steward)
+    allowances.allow(ground.engine, TIGHT, Allowance("1", "0.000001", "benchmark"), ground.steward)
     proposals.set_policy(ground.engine, ground.datasets[2], Policy(), ground.steward)
 
     def ask(dataset: str, tokens: int) -> UUID:
         parameters = {"tokens_per_batch": tokens, **DEAR}
         request = JobRequest(dataset, "private-prediction", ground.model, parameters, "for the autumn report")
-        return settlement.submit(ground.engine, request, ground.analyst, None)
+        return submission.submit(ground.engine, request, ground.analyst, None)
 
     raw = {"tokens_per_batch": 1, **DEAR}
-    whole = reports.quote_on(ground.engine, TIGHT, "private-prediction", raw, fit_field="tokens_per_batch")
+    whole = quotes.quote_on(ground.engine, TIGHT, "private-prediction", raw, fit_field="tokens_per_batch")
     most = int(whole["fit"]["value"])
     for number in range(many - many // 2):
         ask(TIGHT, max(1, most * (50 + number) // (50 + many)))
@@ -369,7 +370,7 @@ def write_waiting(ground: Ground, many: int) -> None:
     offered = [ask(ground.datasets[2], 10 + number) for number in range(many)]
     for job in offered:
         offers.offer(ground.engine, job, {"tokens_per_batch": 2}, ground.steward, "smaller would do")
-    settlement.approve(ground.engine, ask(TIGHT, max(1, most * 8 // 10)), ground.steward, "first of these")
+    approval.approve(ground.engine, ask(TIGHT, max(1, most * 8 // 10)), ground.steward, "first of these")
 
 
 def write_logs(ground: Ground, size: Size) -> None:

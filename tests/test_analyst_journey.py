@@ -18,10 +18,12 @@ import httpx
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from accountant.catalogue import datasets
-from accountant.queries import jobs
-from accountant.transactions import settlement
-from accountant.transactions.settlement import Allowance
+from accountant.catalogue import datasets, models
+from accountant.core.ledger.allowances import Allowance
+from accountant.identities import credentials
+from accountant.queries import datasets as dataset_queries
+from accountant.queries import models as model_queries
+from accountant.transactions import allowances
 from tests.support import person
 from tests.workers.conftest import ROOT, SAMPLE, service, variables, wait_for
 from web.passwords import hash_password
@@ -65,8 +67,8 @@ def desk(engine, service):
     """A steward and an analyst who can sign in, the bundled model and the sample data."""
     people = {role: person(engine, role) for role in ("steward", "analyst")}
     for actor in people.values():
-        datasets.set_password(engine, actor.id, hash_password(PASSWORD))
-    datasets.add_model(engine, "sample", str(SAMPLE / "model"), "public sample text", people["steward"])
+        credentials.set_password(engine, actor.id, hash_password(PASSWORD))
+    models.add_model(engine, "sample", str(SAMPLE / "model"), "public sample text", people["steward"])
     from workers.sample import LABELS
 
     raw = {
@@ -77,10 +79,12 @@ def desk(engine, service):
         "public_size": 3000,
     }
     datasets.add_dataset(engine, datasets.read_dataset(raw), people["steward"])
-    settlement.allow(engine, raw["name"], Allowance("10", "0.000001", "a pilot"), people["steward"])
-    ready = lambda: jobs.dataset(engine, raw["name"], people["steward"])["state"]  # noqa: E731
+    allowances.allow(engine, raw["name"], Allowance("10", "0.000001", "a pilot"), people["steward"])
+    ready = lambda: dataset_queries.dataset(engine, raw["name"], people["steward"])["state"]  # noqa: E731
     wait_for(ready, lambda state: state == "ready")
-    wait_for(lambda: jobs.models(engine, people["steward"])[0]["state"], lambda state: state == "ready")
+    wait_for(
+        lambda: model_queries.models(engine, people["steward"])[0]["state"], lambda state: state == "ready"
+    )
     return raw["name"], people
 
 
@@ -112,7 +116,7 @@ def fits_its_window(page) -> bool:
 
 def approve(engine, address: str, steward, job_id: str) -> None:
     """Another person says yes, through the API."""
-    token = datasets.add_token(engine, steward.id, "journey", None)
+    token = credentials.add_token(engine, steward.id, "journey", None)
     headers = {"Authorization": f"Bearer {token}"}
     path = f"{address}/api/v1/jobs/{job_id}/approve"
     httpx.post(path, json={"reason": "it fits"}, headers=headers, trust_env=False).raise_for_status()

@@ -13,10 +13,10 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 from werkzeug.serving import make_server
 
-from accountant.catalogue import datasets
 from accountant.core.ledger.admission import Policy
+from accountant.identities import credentials
 from accountant.settings import Settings
-from accountant.transactions import proposals, settlement
+from accountant.transactions import approval, proposals, settlement
 from tests.support import Bench
 from tests.web.browsers import PASSWORD
 from web.app import create_app
@@ -40,12 +40,12 @@ def desk(engine) -> Bench:
     bench.warm()
     for tokens in (3, 4, 5):
         job = bench.submit(tokens)
-        settlement.approve(engine, job, bench.steward, "it fits the pilot")
+        approval.approve(engine, job, bench.steward, "it fits the pilot")
     settlement.cancel(engine, job, bench.analyst)
     refused = bench.submit(6)
-    settlement.refuse(engine, refused, bench.steward, "not a part of this study")
+    approval.refuse(engine, refused, bench.steward, "not a part of this study")
     proposals.set_policy(engine, bench.dataset, Policy(auto_approve_epsilon="0.1"), bench.steward)
-    datasets.set_password(engine, bench.auditor.id, hash_password(PASSWORD))
+    credentials.set_password(engine, bench.auditor.id, hash_password(PASSWORD))
     return bench
 
 

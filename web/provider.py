@@ -18,8 +18,7 @@ from flask import Flask, current_app, url_for
 from joserfc.errors import JoseError
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant.catalogue import datasets
-from accountant.identities import people, sign_ins
+from accountant.identities import credentials, people, sign_ins
 from accountant.settings import Settings
 from web.app import engine, settings
 from web.auth import origin
@@ -76,9 +75,9 @@ def _check(configured: Settings, issuer: str) -> None:
         raise RuntimeError("EXCHEQUER_OIDC_ISSUER is not an https:// address")
     if not configured.oidc_client_id:
         raise RuntimeError("EXCHEQUER_OIDC_ISSUER is set, and EXCHEQUER_OIDC_CLIENT_ID is not")
-    unknown = set(configured.oidc_roles.values()) - set(datasets.ROLES)
+    unknown = set(configured.oidc_roles.values()) - set(credentials.ROLES)
     if unknown or not configured.oidc_roles:
-        allowed = ", ".join(datasets.ROLES)
+        allowed = ", ".join(credentials.ROLES)
         raise RuntimeError(
             f"EXCHEQUER_OIDC_ROLES maps to {sorted(unknown) or 'nothing'}; roles are {allowed}"
         )
@@ -188,7 +187,7 @@ def user_of(claims: Mapping[str, Any]) -> Any:
             f"{settings().oidc_name} knows you but gives you no role here. Ask whoever manages its groups."
         )
     sign_ins.log(engine(), known, user_id, origin("provider"), "signed in")
-    return datasets.find_user(engine(), user_id=user.id)
+    return credentials.find_user(engine(), user_id=user.id)
 
 
 def roles_of(claims: Mapping[str, Any], configured: Settings) -> list[str]:

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from accountant.core.errors import Cancelled, LeaseLost, TimeLimit
 from accountant.faults import reached
 from accountant.transactions import leases
-from accountant.transactions.settlement import Claim
+from accountant.transactions.rows import Claim
 from workers.interface import Progress
 
 log = structlog.get_logger()

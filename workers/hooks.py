@@ -1,4 +1,4 @@
-"""Sends what `accountant.webhooks.delivery` has to tell: signed, bounded in time and size, and to no address inside.
+"""Sends what `webhooks.delivery` has to tell: signed, bounded in time and size, and to no address inside.
 
 A thread of the relay, so that a slow receiver holds up no job; two relays share the work. The name of a
 receiver is resolved once, every address that it has is checked, and the connection goes to one of those very

@@ -17,7 +17,8 @@ from sqlalchemy import Engine
 
 from accountant.faults import reached
 from accountant.transactions import leases
-from accountant.transactions.settlement import Claim, Output
+from accountant.transactions.rows import Claim
+from accountant.transactions.settlement import Output
 
 
 def staged_uri(results: str, claim: Claim, kind: str = "") -> str:

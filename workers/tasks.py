@@ -21,6 +21,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from accountant import settings
 from accountant.catalogue import corpora as registered_corpora
 from accountant.catalogue import datasets
+from accountant.catalogue import models as model_catalogue
 from accountant.core import mechanisms
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
 from accountant.core.ledger.admission import Policy
@@ -29,7 +30,8 @@ from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import templates
 from accountant.database import engine_for
 from accountant.faults import reached
-from accountant.transactions import artifacts, leases, settlement, unit_fingerprints
+from accountant.transactions import approval, artifacts, leases, settlement, unit_fingerprints
+from accountant.transactions.rows import Claim
 from workers import artifacts as stored
 from workers import corpora, embeddings, fingerprints, models, opened, records, staging
 from workers.app import app
@@ -70,7 +72,7 @@ def generate(self: Any, job_id: str, attempt: int, part: int = 0) -> None:
         run(engine, claim, configured)
 
 
-def run(engine: Engine, claim: settlement.Claim, configured: settings.Settings) -> None:
+def run(engine: Engine, claim: Claim, configured: settings.Settings) -> None:
     """Run a claimed attempt to its end, whatever that is, and destroy what it leaves unpublished."""
     work = leases.work(engine, claim.job_id)
     progress = Progress(total=0)
@@ -99,7 +101,7 @@ class _Attempt:
     """One claimed attempt at one part."""
 
     engine: Engine
-    claim: settlement.Claim
+    claim: Claim
     work: leases.Work
     configured: settings.Settings
     heartbeat: Heartbeat
@@ -231,9 +233,9 @@ def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
         labels = work.job.terms["labels"]
         tokens = max(models.template_tokens(folder, each, labels) for each in templates(work.job.parameters))
     except models.ModelError as error:
-        settlement.probed(engine, UUID(job_id), None, f"model: {error}")
+        approval.probed(engine, UUID(job_id), None, f"model: {error}")
         return
-    settlement.probed(engine, UUID(job_id), {"template_tokens": tokens}, None)
+    approval.probed(engine, UUID(job_id), {"template_tokens": tokens}, None)
 
 
 @app.task(name="exchequer.check_dataset")
@@ -258,17 +260,19 @@ def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
 def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     """Look at a new model's files: what it is, how long its context is, and its hash."""
     engine, configured = _engine(), settings.load()
-    row = datasets.model_row(engine, UUID(model_id))
+    row = model_catalogue.model_row(engine, UUID(model_id))
     if row is None:
         return
     try:
         folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
         inspect = embeddings.inspect if row.kind == "embedding" else models.inspect
-        datasets.model_checked(engine, row.id, inspect(folder), None)
+        model_catalogue.model_checked(engine, row.id, inspect(folder), None)
     except models.ModelError as error:
-        datasets.model_checked(engine, row.id, None, str(error))
+        model_catalogue.model_checked(engine, row.id, None, str(error))
     except Exception as error:
-        datasets.model_checked(engine, row.id, None, f"path: it can't be read ({type(error).__name__})")
+        model_catalogue.model_checked(
+            engine, row.id, None, f"path: it can't be read ({type(error).__name__})"
+        )
 
 
 @app.task(name="exchequer.check_corpus")

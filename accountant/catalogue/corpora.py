@@ -15,14 +15,14 @@ from sqlalchemy import Engine, Row, Select, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from accountant import tables
-from accountant.catalogue.datasets import NAME
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound
+from accountant.core.names import NAME
 from accountant.core.template import slots
 from accountant.identities import activity_log
+from accountant.identities.actor import Actor
 from accountant.tables import paging
 from accountant.transactions import idempotency
 from accountant.transactions.idempotency import Once
-from accountant.transactions.settlement import Actor
 
 
 class CorpusSpec(BaseModel):

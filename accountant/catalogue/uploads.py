@@ -31,9 +31,9 @@ from accountant import tables
 from accountant.core.errors import Conflict, NoRoom, NotFound, TooLarge
 from accountant.core.files.filetypes import Found, Limits, Scanner, check_columns, refused
 from accountant.identities import activity_log
+from accountant.identities.actor import Actor
 from accountant.settings import Settings
 from accountant.tables import paging
-from accountant.transactions.job_requests import Actor
 
 uploads, versions, corpora = tables.uploads, tables.dataset_versions, tables.corpora
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, insert, select
 
+from accountant.identities.actor import Actor
 from accountant.tables import activity, paging
-from accountant.transactions.job_requests import Actor
 
 READERS = ("auditor", "administrator")
 #: Who acts where nobody is signed in: the owner of the machine, at its command line.

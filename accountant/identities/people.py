@@ -12,11 +12,10 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, Row, any_, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound
-from accountant.identities import activity_log, sessions, sign_ins
+from accountant.identities import activity_log, credentials, sessions, sign_ins
+from accountant.identities.actor import Actor
 from accountant.tables import api_tokens, external_accounts, paging, users
-from accountant.transactions.job_requests import Actor
 
 MOST_TOKEN_DAYS = 365
 #: How long a one-time password is worth something.
@@ -104,7 +103,7 @@ def set_roles(engine: Engine, actor: Actor, name: str, roles: Iterable[str]) -> 
     """
     actor.require(_ADMINISTRATOR)
     wanted = sorted(set(roles))
-    datasets.check_roles(wanted)
+    credentials.check_roles(wanted)
     with engine.begin() as connection:
         row = _held(connection, name)
         if sorted(row.roles) == wanted:
@@ -150,7 +149,7 @@ def reset_password(engine: Engine, actor: Actor, name: str, password_hash: str) 
     if found["provider"] is not None:
         raise Conflict(f"{name} signs in at {found['provider']} and has no password here")
     until = datetime.now(UTC) + ONE_TIME
-    datasets.set_password(engine, UUID(found["id"]), password_hash, actor=actor, expires=until)
+    credentials.set_password(engine, UUID(found["id"]), password_hash, actor=actor, expires=until)
     with engine.begin() as connection:
         sign_ins.clear(connection, name)
     return until
@@ -216,7 +215,7 @@ def add_external(
     A name that is taken is somebody else, whatever it says: only issuer and subject tell who a person is.
     None where another request made the account meanwhile, or no name is free.
     """
-    datasets.check_roles(roles)
+    credentials.check_roles(roles)
     for name in names:
         user_id = uuid4()
         try:
@@ -230,7 +229,7 @@ def add_external(
                 activity_log.record(connection, actor, "account added", "account", name, **facts)
         except IntegrityError:
             continue
-        return datasets.find_user(engine, user_id=user_id)
+        return credentials.find_user(engine, user_id=user_id)
     return None
 
 
@@ -244,7 +243,9 @@ def map_roles(engine: Engine, user: Row[Any], issuer: str, roles: list[str]) -> 
         connection.execute(update(users).where(users.c.id == row.id).values(roles=wanted))
         sessions.end(connection, row.id)
         facts = {"before": row.roles, "after": wanted, "provider": issuer}
-        activity_log.record(connection, datasets.actor_of(row), "roles changed", "account", row.name, **facts)
+        activity_log.record(
+            connection, credentials.actor_of(row), "roles changed", "account", row.name, **facts
+        )
 
 
 # --- tokens -------------------------------------------------------------------------------------
@@ -252,11 +253,11 @@ def map_roles(engine: Engine, user: Row[Any], issuer: str, roles: list[str]) -> 
 
 def make_token(engine: Engine, actor: Actor, name: str, scopes: Iterable[str], days: int) -> dict[str, Any]:
     """A new token of one's own, with the token itself: it is shown this once. Raises InvalidRequest."""
-    wanted = [scope for scope in datasets.SCOPES if scope in set(scopes)]
+    wanted = [scope for scope in credentials.SCOPES if scope in set(scopes)]
     problems = []
     if not wanted or set(scopes) - set(wanted):
         unknown = ", ".join(map(repr, sorted(set(scopes) - set(wanted)))) or "none"
-        problems.append(FieldProblem("scopes", unknown, f"one or more of {', '.join(datasets.SCOPES)}"))
+        problems.append(FieldProblem("scopes", unknown, f"one or more of {', '.join(credentials.SCOPES)}"))
     if not 1 <= len(name.strip()) <= 100:
         problems.append(FieldProblem("name", "empty or overlong", "1 to 100 characters: what it is for"))
     if not 1 <= days <= MOST_TOKEN_DAYS:
@@ -265,7 +266,7 @@ def make_token(engine: Engine, actor: Actor, name: str, scopes: Iterable[str], d
         raise InvalidRequest(problems)
     expires = datetime.now(UTC) + timedelta(days=days)
     with engine.begin() as connection:
-        token_id, token = datasets.new_token(connection, actor.id, name.strip(), expires, wanted, False)
+        token_id, token = credentials.new_token(connection, actor.id, name.strip(), expires, wanted, False)
         facts = {"token": name.strip(), "scopes": wanted, "expires_at": expires.isoformat()}
         activity_log.record(connection, actor, "token made", "account", actor.name, **facts)
     return {

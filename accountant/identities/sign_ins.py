@@ -18,10 +18,10 @@ from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, up
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant.identities.activity_log import READERS
+from accountant.identities.actor import Actor
 from accountant.identities.sessions import Origin
 from accountant.tables import paging, sign_ins
 from accountant.tables import sign_in_limits as limits
-from accountant.transactions.job_requests import Actor
 
 #: Failures in a row for one name: so many are free, then each doubles the wait, up to an hour.
 FREE_FAILURES = 5

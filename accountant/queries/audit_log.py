@@ -38,8 +38,8 @@ from accountant import tables
 from accountant.core.errors import NotFound, NotPermitted
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
+from accountant.identities.actor import Actor
 from accountant.tables import paging
-from accountant.transactions.job_requests import Actor
 
 LEDGER_READERS = frozenset({"steward", "auditor"})
 ACCOUNT_READERS = frozenset({"auditor", "administrator"})

@@ -17,9 +17,9 @@ from sqlalchemy import Connection, Engine, func, select
 from accountant import tables
 from accountant.core.ledger.accounts import Settlement
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
-from accountant.queries import audit_log, ledgers, spending
-from accountant.queries import jobs as reports
-from accountant.transactions.job_requests import Actor
+from accountant.identities.actor import Actor
+from accountant.queries import audit_log, datasets, integrity, ledgers, spending
+from accountant.queries import jobs as job_queries
 
 #: How many of a list are shown, and up to how many entries the whole ledger is verified for a report.
 NEWEST = 50
@@ -57,7 +57,7 @@ DEFINITIONS = {
 def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> dict[str, Any]:
     """The report of a dataset at this moment, for stewards and auditors. Raises NotFound, NotPermitted."""
     ledgers.require_overseer(viewer)
-    facts = reports.dataset(engine, name, viewer)
+    facts = datasets.dataset(engine, name, viewer)
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         dataset_id = ledgers.dataset_id(connection, name)
         counted = ledgers.counts(connection, dataset_id)
@@ -141,14 +141,18 @@ def _realized(connection: Connection, dataset_id: UUID) -> dict[str, Any] | None
     count, amount = connection.execute(query).one()
     if not count:
         return None
-    return {"jobs": count, "epsilon": to_decimal(int(amount), EPSILON_UNITS), "note": reports.EX_POST_NOTE}
+    return {
+        "jobs": count,
+        "epsilon": to_decimal(int(amount), EPSILON_UNITS),
+        "note": job_queries.EX_POST_NOTE,
+    }
 
 
 def _verification(engine: Engine, name: str, entries: int) -> dict[str, Any]:
     """Whether the ledger holds, replayed now; a long one is too much for a page, and the report says so."""
     if entries > MOST_VERIFIED:
         return {"checked": False, "at": None, "problems": [], "most": MOST_VERIFIED}
-    problems = reports.check(engine, name)
+    problems = integrity.check(engine, name)
     return {"checked": True, "at": datetime.now(UTC).isoformat(), "problems": problems, "most": MOST_VERIFIED}
 
 

@@ -15,9 +15,9 @@ from accountant.core.ledger.hash_chain import opened
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import from_json, releases
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
-from accountant.queries import jobs
+from accountant.identities.actor import Actor
+from accountant.queries import datasets, jobs
 from accountant.transactions.artifacts import of_job
-from accountant.transactions.job_requests import Actor
 
 
 def card(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def card(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
     job = jobs.job(engine, job_id, viewer)
     if job["state"] != "succeeded":
         raise Conflict(f"the job is {job['state'].replace('_', ' ')}: only what is published has a data card")
-    dataset = jobs.dataset(engine, job["dataset"], viewer)
+    dataset = datasets.dataset(engine, job["dataset"], viewer)
     with engine.connect() as connection:
         entries = _entries(connection, job_id)
         reserve, charge = entries[0], entries[-1]

@@ -15,6 +15,7 @@ from accountant.core.errors import ExchequerError
 from accountant.core.ledger.accounts import Accounts, decide_job
 from accountant.core.ledger.admission import Policy, Refused
 from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
+from accountant.identities.actor import Actor
 from accountant.queries import jobs
 from accountant.queries.admission_preview import effect, refusal_shown
 from accountant.queries.listings import WantedJobs
@@ -23,7 +24,6 @@ from accountant.transactions import job_requests, offers
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import Candidate, JobRequest
 from accountant.transactions.locked_account import read_books
-from accountant.transactions.settlement import Actor
 
 WAITING = "awaiting_approval"
 

@@ -18,9 +18,9 @@ from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import GENESIS, EntryKind, canonical, digest, opened, published
 from accountant.core.ledger.repricing import Figure, reprice
 from accountant.core.ledger.reservations import read_reservation
+from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
 from accountant.queries.ledgers import require_overseer
-from accountant.transactions.job_requests import Actor
 from accountant.transactions.locked_account import read_books
 
 #: More entries than this are not replayed for a page; ledgers older than the kept standings may have them.

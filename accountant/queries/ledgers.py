@@ -17,9 +17,9 @@ from accountant.core.errors import NotFound, VerificationFailed
 from accountant.core.ledger.checkpoints import Key, key_id, read_checkpoint, read_keys
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
+from accountant.identities.actor import Actor
 from accountant.tables import paging
 from accountant.transactions.artifacts import OVERSEERS
-from accountant.transactions.job_requests import Actor
 
 #: Caps that a recorded refusal may name.
 CAPS = (

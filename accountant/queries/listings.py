@@ -14,10 +14,10 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from accountant import tables
 from accountant.core.ledger.admission import Policy
+from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view
 from accountant.tables import paging
 from accountant.transactions.artifacts import OVERSEERS
-from accountant.transactions.job_requests import Actor
 from accountant.transactions.locked_account import read_books
 
 # --- datasets -----------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, NotPermitted
 from accountant.core.ledger.admission import Policy
+from accountant.identities.actor import Actor
 from accountant.transactions import artifacts, job_requests, public_resources
-from accountant.transactions.job_requests import Actor, JobRequest, Priced
+from accountant.transactions.job_requests import JobRequest, Priced
 from accountant.transactions.locked_account import read_books
 
 

@@ -30,8 +30,8 @@ from accountant.core.ledger.reversals import Charge, charge_of
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, round_allowance, to_decimal
+from accountant.identities.actor import Actor
 from accountant.transactions.artifacts import OVERSEERS
-from accountant.transactions.job_requests import Actor
 
 #: What is summed: an amount per filter, the δ of the basic one, the other two currencies, and jobs.
 MEASURES = (*(str(kind) for kind in Kind), "basic_delta", "ex_post", "secret")

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import Row
 
@@ -22,28 +21,12 @@ from accountant.core.ledger.admission import Policy, Refused
 from accountant.core.ledger.caps import Usage
 from accountant.core.ledger.hash_chain import canonical
 from accountant.core.mechanisms.base import Mechanism
+from accountant.core.names import PROJECT_NAME
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import to_json
 from accountant.core.privacy.price import Terms
 from accountant.core.privacy.units import DELTA_UNITS
 from accountant.core.template import templates
-
-
-@dataclass(frozen=True)
-class Actor:
-    """Who acts: the name goes into the entry, the roles were checked when they signed in."""
-
-    id: UUID
-    name: str
-    roles: frozenset[str]
-
-    def require(self, *roles: str) -> None:
-        """Raise NotPermitted unless the actor has one of `roles`."""
-        if not self.roles & set(roles):
-            raise NotPermitted(f"this needs the role {' or '.join(roles)}")
-
-
-PROJECT_NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from accountant.core.privacy.events import Event, to_json
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.faults import reached
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.settlement import Claim, Output, give_up
+from accountant.transactions.rows import Claim
+from accountant.transactions.settlement import Output, give_up
 
 jobs, parts, outbox = tables.jobs, tables.parts, tables.outbox
 

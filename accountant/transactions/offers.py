@@ -26,14 +26,15 @@ from accountant.core.ledger.accounts import Accounts, Demand, decide_job
 from accountant.core.ledger.admission import Policy, Refused
 from accountant.core.privacy.events import releases
 from accountant.core.template import templates
+from accountant.identities.actor import Actor
 from accountant.tables import paging
 from accountant.transactions import cap_usage, job_requests
+from accountant.transactions.approval import close_refused, judged
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.decision import Untold, tell_largest
 from accountant.transactions.expiry import expire_approvals
 from accountant.transactions.job_requests import Candidate, JobRequest, Priced
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.settlement import Actor, close_refused, judged
 from accountant.transactions.submission import admit_approved
 
 offers, jobs = tables.offers, tables.jobs

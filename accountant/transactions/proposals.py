@@ -27,12 +27,14 @@ from accountant.core.ledger.reversals import Document, TwoPeople, charge_of, cor
 from accountant.core.privacy.events import Event, from_json, to_json
 from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price, to_decimal
 from accountant.identities import activity_log
+from accountant.identities.actor import Actor
 from accountant.tables import paging
 from accountant.transactions import cap_usage
+from accountant.transactions.allowances import append_allowance
 from accountant.transactions.expiry import expire_proposals
 from accountant.transactions.idempotency import Once, claim
 from accountant.transactions.locked_account import LockedAccount, read_books
-from accountant.transactions.settlement import Actor, append_allowance, policy_of
+from accountant.transactions.rows import policy_of
 
 proposals, entries = tables.proposals, tables.entries
 

@@ -23,9 +23,9 @@ from accountant.core import webhook_rules
 from accountant.core.errors import Conflict, NotFound, invalid
 from accountant.core.webhook_rules import Network
 from accountant.identities import activity_log
+from accountant.identities.actor import Actor
 from accountant.tables import paging
 from accountant.transactions.artifacts import OVERSEERS
-from accountant.transactions.job_requests import Actor
 
 hooks, deliveries, users = tables.hooks, tables.hook_deliveries, tables.users
 

@@ -20,9 +20,11 @@ from sqlalchemy.exc import DBAPIError
 
 from accountant import faults
 from accountant.catalogue import datasets
+from accountant.core.ledger.allowances import Allowance
 from accountant.database import connect, migrate
-from accountant.transactions import settlement
-from accountant.transactions.settlement import Actor, Allowance
+from accountant.identities import credentials
+from accountant.identities.actor import Actor
+from accountant.transactions import allowances
 from tests.faults.checker import ENDED, Findings, check
 from tests.faults.mutations import MUTATIONS
 from tests.faults.orders import Board
@@ -138,7 +140,7 @@ class Harness:
         query = text("SELECT count(*) FROM dataset_versions WHERE state <> 'ready'")
         self._until(lambda: self._ask(query) == 0, 60, "datasets are not ready")
         for name in names:
-            settlement.allow(self.engine, name, Allowance("1", "0.000001", "a fault run"), steward)
+            allowances.allow(self.engine, name, Allowance("1", "0.000001", "a fault run"), steward)
         return Desk(
             [f"http://127.0.0.1:{port}" for port in self.ports],
             names,
@@ -149,13 +151,13 @@ class Harness:
         )
 
     def _person(self, role: str) -> Actor:
-        user_id = datasets.add_user(self.engine, f"{role}-{os.urandom(4).hex()}", None, [role])
-        user = datasets.find_user(self.engine, user_id=user_id)
+        user_id = credentials.add_user(self.engine, f"{role}-{os.urandom(4).hex()}", None, [role])
+        user = credentials.find_user(self.engine, user_id=user_id)
         assert user is not None
-        return datasets.actor_of(user)
+        return credentials.actor_of(user)
 
     def _token(self, actor: Actor) -> str:
-        return datasets.add_token(self.engine, actor.id, "faults", None)
+        return credentials.add_token(self.engine, actor.id, "faults", None)
 
     def _dataset(self, number: int, steward: Actor) -> str:
         """Different people in each, two relations, records or patients as units."""
@@ -247,13 +249,13 @@ class Harness:
         import subprocess
         import sys
 
-        from accountant.queries import jobs
+        from accountant.queries import entries
 
         auditor = self._person("auditor")
         for name in self.desk.datasets:
             file = self.folder / f"{name}.jsonl"
             with file.open("wb") as lines:
-                for line in jobs.export(self.engine, name, auditor, "jsonl"):
+                for line in entries.export(self.engine, name, auditor, "jsonl"):
                     lines.write(line if isinstance(line, bytes) else line.encode())
             command = [sys.executable, "-m", "web.cli", "verify", str(file)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)

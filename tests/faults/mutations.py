@@ -51,9 +51,9 @@ def no_row_lock() -> None:
 
 def no_token_check() -> None:
     """Publication and failure believe whoever comes."""
-    from accountant.transactions import settlement
+    from accountant.transactions import rows
 
-    settlement._fenced = lambda connection, claim: settlement._locked_job(connection, claim.job_id)  # type: ignore[assignment]
+    rows.fenced = lambda connection, claim: rows.locked_job(connection, claim.job_id)  # type: ignore[assignment]
 
 
 def no_outbox_transaction() -> None:
@@ -63,10 +63,10 @@ def no_outbox_transaction() -> None:
     """
     from accountant import settings, tables
     from accountant.database import engine_for
-    from accountant.transactions import decision, leases, settlement, submission
+    from accountant.transactions import approval, decision, leases, submission
 
     waiting: list[dict[str, Any]] = []
-    everything, settle, approve = decision.Verdict.rows, submission._settle, settlement.approve
+    everything, settle, approve = decision.Verdict.rows, submission._settle, approval.approve
 
     def without_messages(self: Any, job_id: Any) -> Any:
         found = everything(self, job_id)
@@ -84,7 +84,7 @@ def no_outbox_transaction() -> None:
         return acted
 
     decision.Verdict.rows = without_messages  # type: ignore[method-assign]
-    submission._settle, settlement.approve = afterwards(settle), afterwards(approve)
+    submission._settle, approval.approve = afterwards(settle), afterwards(approve)
     leases.resend = lambda engine, older_than_seconds: 0
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from accountant import faults, settings
 from accountant.queries import jobs
-from accountant.transactions import leases, settlement
-from accountant.transactions.settlement import JobRequest
+from accountant.transactions import approval, leases, settlement, submission
+from accountant.transactions.job_requests import JobRequest
 from tests.faults.__main__ import upper_bound
 from tests.support import Bench
 from tests.test_architecture import ROOT
@@ -53,7 +53,7 @@ def test_every_point_is_passed_by_jobs_that_succeed_fail_and_are_lost(engine, tm
     bench = dataset(engine, tmp_path)
     monkeypatch.setattr(faults, "hook", hook)
     first, second, third = (ask(bench, epsilon) for epsilon in (0.1, 0.1, 0.5))
-    settlement.approve(engine, third, bench.steward, "test")
+    approval.approve(engine, third, bench.steward, "test")
     settlement.cancel(engine, third, bench.analyst)
     leases.deliver(engine, lambda *message: None)
     tasks.generate(str(first), 1)
@@ -90,7 +90,7 @@ def dataset(engine, tmp_path) -> Bench:
 
 def ask(bench: Bench, epsilon: float):
     request = JobRequest(bench.dataset, "noisy-count", None, {"epsilon": epsilon}, "test")
-    return settlement.submit(bench.engine, request, bench.analyst)
+    return submission.submit(bench.engine, request, bench.analyst)
 
 
 def test_every_point_of_the_registry_stands_in_the_code_once_and_no_other():

@@ -19,8 +19,9 @@ from sqlalchemy.exc import DataError, OperationalError
 
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
 from accountant.database import connect
-from accountant.queries import jobs as reports
-from accountant.transactions import proposals, settlement, submission
+from accountant.queries import integrity
+from accountant.queries import jobs as job_queries
+from accountant.transactions import job_requests, proposals, submission
 from accountant.transactions.group_commit import Combiner
 from accountant.transactions.locked_account import LockedAccount
 from tests.support import Bench, person
@@ -47,10 +48,10 @@ class Gathering:
         actor = changes.pop("actor", self.bench.analyst)
         purpose = str(changes.pop("purpose", "test"))
         request = self.bench.request(tokens, **changes)
-        request = settlement.JobRequest(
+        request = job_requests.JobRequest(
             request.dataset, request.mechanism, request.model, request.parameters, purpose
         )
-        future = self.pool.submit(settlement.submit, self.engine, request, actor, key)
+        future = self.pool.submit(submission.submit, self.engine, request, actor, key)
         self.sent.append(future)
         queue = (self.engine, self.bench.dataset)
         wait_until(lambda: submission._combiner.waiting(queue) == len(self.sent))
@@ -74,7 +75,7 @@ def rows(bench: Bench, what: str) -> list[tuple]:
 
 
 def state(bench: Bench, job_id: UUID) -> str:
-    return reports.job(bench.engine, job_id, bench.steward)["state"]
+    return job_queries.job(bench.engine, job_id, bench.steward)["state"]
 
 
 # --- one batch ----------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ def test_those_who_wait_are_admitted_together_and_in_the_order_of_their_arrival(
     with open_bench.engine.connect() as connection:
         query = text("SELECT subject FROM outbox WHERE task = 'generate' AND subject = ANY(:ids) ORDER BY id")
         assert list(connection.execute(query, {"ids": jobs}).scalars()) == jobs
-    assert reports.check(open_bench.engine, open_bench.dataset) == []
+    assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
 def test_each_in_a_batch_gets_its_own_answer(engine):
@@ -123,13 +124,13 @@ def test_each_in_a_batch_gets_its_own_answer(engine):
     assert isinstance(another_body.exception(), Conflict)
     assert same_key_of_another.result() != good.result()
     assert state(bench, approval.result()) == "awaiting_approval"
-    refused = reports.job(engine, too_much.result(), bench.analyst)
+    refused = job_queries.job(engine, too_much.result(), bench.analyst)
     assert (refused["state"], refused["refusal"]["cap"]) == ("refused", "renyi")
     assert refused["refusal"]["largest"] == 358 - 10  # what two before it reserved
     assert too_much_again.result() == too_much.result()
     assert state(bench, unlooked_at.result()) == "submitted"
     assert state(bench, last.result()) == "queued"
-    assert reports.check(engine, bench.dataset) == []
+    assert integrity.check(engine, bench.dataset) == []
     # What was answered stays the answer.
     assert bench.submit(5, key="good") == good.result()
     bench.allow("100")
@@ -143,7 +144,7 @@ def test_later_ones_in_a_batch_are_decided_on_what_earlier_ones_left(open_bench)
             gathered.send(100)
     states = [state(open_bench, future.result()) for future in gathered.sent]
     assert states == ["queued"] * 3 + ["refused"] * 2
-    assert reports.check(open_bench.engine, open_bench.dataset) == []
+    assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
 def test_a_batch_that_fails_in_the_middle_leaves_nothing_half_and_fails_one_request_only(open_bench):
@@ -160,7 +161,7 @@ def test_a_batch_that_fails_in_the_middle_leaves_nothing_half_and_fails_one_requ
     entries = rows(open_bench, f"seq, job_id, xmin::text FROM entries WHERE seq > {before}")
     assert [job for _, job, _ in entries] == jobs
     assert len({transaction for *_, transaction in entries}) == 6  # each alone
-    assert reports.check(open_bench.engine, open_bench.dataset) == []
+    assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
 def test_a_request_that_breaks_the_decision_itself_disturbs_no_other(open_bench, monkeypatch):
@@ -182,14 +183,14 @@ def test_a_request_that_breaks_the_decision_itself_disturbs_no_other(open_bench,
         first, second, third = (gathered.send(tokens) for tokens in (1, 2, 3))
     assert isinstance(second.exception(), ZeroDivisionError)
     assert [state(open_bench, each.result()) for each in (first, third)] == ["queued", "queued"]
-    assert reports.check(open_bench.engine, open_bench.dataset) == []
+    assert integrity.check(open_bench.engine, open_bench.dataset) == []
     # Nor where its entry was posted already: the books would say what no job holds.
     monkeypatch.setattr(submission, "consider", breaks)
     with gathering(open_bench) as gathered:
         first, second, third = (gathered.send(tokens) for tokens in (1, 2, 3))
     assert isinstance(second.exception(), ZeroDivisionError)
     assert [state(open_bench, each.result()) for each in (first, third)] == ["queued", "queued"]
-    assert reports.check(open_bench.engine, open_bench.dataset) == []
+    assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
 # --- those who give up --------------------------------------------------------------------------
@@ -207,11 +208,11 @@ def test_a_row_that_is_not_to_be_had_is_the_answer_to_all_and_the_queue_goes_on(
         LockedAccount(connection, open_bench.dataset)
         with ThreadPoolExecutor(4) as pool:
             sent = [
-                pool.submit(settlement.submit, impatient, open_bench.request(), open_bench.analyst)
+                pool.submit(submission.submit, impatient, open_bench.request(), open_bench.analyst)
                 for _ in range(4)
             ]
         assert all(isinstance(future.exception(), OperationalError) for future in sent)
-    job_id = settlement.submit(impatient, open_bench.request(), open_bench.analyst)
+    job_id = submission.submit(impatient, open_bench.request(), open_bench.analyst)
     assert state(open_bench, job_id) == "queued"
     assert not submission._combiner._queues
     impatient.dispose()
@@ -238,7 +239,7 @@ def test_a_leader_that_is_interrupted_loses_nobody_and_makes_nobody_two_jobs(ope
     queued = rows(open_bench, "created_at FROM jobs WHERE state = 'queued'")
     assert len(queued) == (6 if moment == "_admit" else 7)
     assert not submission._combiner._queues
-    assert reports.check(open_bench.engine, open_bench.dataset) == []
+    assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
 def test_one_that_stops_waiting_is_taken_out_and_hands_the_lead_on():
@@ -292,7 +293,7 @@ def test_the_search_for_the_largest_request_holds_nobody_up(open_bench, monkeypa
         assert searching.wait(20)
         assert state(open_bench, open_bench.submit(10)) == "queued"
         go_on.set()
-        found = reports.job(open_bench.engine, refused.result(20), open_bench.analyst)
+        found = job_queries.job(open_bench.engine, refused.result(20), open_bench.analyst)
     assert found["refusal"]["largest"] == 358
 
 
@@ -301,9 +302,9 @@ def test_terms_that_changed_after_the_price_was_found_are_those_of_the_job(open_
     stale = submission._last_seen[open_bench.dataset]
     open_bench.allow("10", "0.000004")
     submission._last_seen[open_bench.dataset] = stale
-    job = reports.job(open_bench.engine, open_bench.submit(10), open_bench.analyst)
+    job = job_queries.job(open_bench.engine, open_bench.submit(10), open_bench.analyst)
     assert stale[0].delta != job["terms"]["delta"] == 0.000004
-    assert reports.check(open_bench.engine, open_bench.dataset) == []
+    assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
 def test_a_policy_set_before_a_request_is_the_one_that_decides_it(open_bench):
@@ -386,7 +387,7 @@ def test_two_processes_race_for_room_for_twenty(open_bench, database_url):
     assert len(jobs) == 90
     times = [at for _, at in rows(open_bench, "seq, at FROM entries WHERE true")]
     assert times == sorted(times)
-    assert reports.check(open_bench.engine, open_bench.dataset) == []
+    assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
 def test_one_key_on_two_datasets_at_once_is_one_job_and_a_conflict(engine):
@@ -398,7 +399,7 @@ def test_one_key_on_two_datasets_at_once_is_one_job_and_a_conflict(engine):
 
     def ask(bench: Bench, key: str) -> object:
         try:
-            return settlement.submit(engine, bench.request(1), analyst, key)
+            return submission.submit(engine, bench.request(1), analyst, key)
         except Conflict as error:
             return type(error)
 
@@ -406,7 +407,7 @@ def test_one_key_on_two_datasets_at_once_is_one_job_and_a_conflict(engine):
         pairs = [[pool.submit(ask, each, f"key {n}") for each in benches] for n in range(40)]
     for pair in pairs:
         assert [future.result() for future in pair].count(Conflict) == 1
-    assert all(reports.check(engine, each.dataset) == [] for each in benches)
+    assert all(integrity.check(engine, each.dataset) == [] for each in benches)
 
 
 @pytest.mark.slow

@@ -11,13 +11,25 @@ from sqlalchemy.exc import IntegrityError
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, NotFound, NotPermitted, VerificationFailed
 from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import canonical
 from accountant.core.privacy.events import from_json
-from accountant.queries import jobs
-from accountant.transactions import artifacts, leases, proposals, settlement
+from accountant.queries import datasets, integrity, jobs
+from accountant.queries import entries as entry_queries
+from accountant.transactions import (
+    allowances,
+    approval,
+    artifacts,
+    leases,
+    proposals,
+    rows,
+    settlement,
+    submission,
+)
 from accountant.transactions.artifacts import Stored
-from accountant.transactions.settlement import JobRequest, Output
+from accountant.transactions.job_requests import JobRequest
+from accountant.transactions.settlement import Output
 from tests import tallies
 from tests.support import Bench, person
 
@@ -37,14 +49,14 @@ def ask(
     bench: Bench, analyst=None, model: str | None = None, mechanism: str = "tally", **parameters
 ) -> uuid.UUID:
     request = JobRequest(bench.dataset, mechanism, model, parameters, "test")
-    return settlement.submit(bench.engine, request, analyst or bench.analyst)
+    return submission.submit(bench.engine, request, analyst or bench.analyst)
 
 
 def job(bench: Bench, job_id) -> dict:
     return jobs.job(bench.engine, job_id, bench.steward)
 
 
-def claimed(bench: Bench, job_id) -> settlement.Claim:
+def claimed(bench: Bench, job_id) -> rows.Claim:
     claim = leases.claim(bench.engine, job_id, 1, "a worker", 60)
     assert claim is not None, job(bench, job_id)
     return claim
@@ -66,7 +78,7 @@ def entries(bench: Bench, job_id) -> dict[str, dict]:
 
 
 def balances(bench: Bench) -> dict:
-    return jobs.dataset(bench.engine, bench.dataset, bench.steward)["account"]
+    return datasets.dataset(bench.engine, bench.dataset, bench.steward)["account"]
 
 
 @pytest.fixture
@@ -98,8 +110,8 @@ def test_a_job_over_artifacts_is_free_and_shows_its_lineage(made):
     assert found["RESERVE"]["source"] == {"job": str(source), "artifacts": {"counts": file.sha256}}
     assert [set(each["costs"]["renyi"].values()) for each in found.values()] == [{"0"}, {"0"}]
     assert balances(bench) == before
-    assert jobs.check(bench.engine, bench.dataset) == []
-    verify_lines(jobs.export(bench.engine, bench.dataset, bench.auditor, "jsonl"))
+    assert integrity.check(bench.engine, bench.dataset) == []
+    verify_lines(entry_queries.export(bench.engine, bench.dataset, bench.auditor, "jsonl"))
     again = ask(bench, from_job=str(free))  # and what it released serves the next
     assert job(bench, again)["state"] == "queued"
 
@@ -110,7 +122,7 @@ def test_an_exhausted_dataset_admits_it(made):
     assert job(bench, bench.submit(largest))["state"] == "queued"
     assert job(bench, ask(bench, epsilon=1.0))["state"] == "refused"
     assert job(bench, ask(bench, from_job=str(source)))["state"] == "queued"
-    assert jobs.check(bench.engine, bench.dataset) == []
+    assert integrity.check(bench.engine, bench.dataset) == []
 
 
 def test_a_dataset_without_any_allowance_admits_it(engine):
@@ -118,7 +130,7 @@ def test_a_dataset_without_any_allowance_admits_it(engine):
     bench = Bench(engine)
     bench.allow("1000", "0.000001")
     source = ask(bench, epsilon=1.0)
-    settlement.approve(engine, source, bench.steward, "fine")
+    approval.approve(engine, source, bench.steward, "fine")
     run(bench, source, stored())
     other = Bench(engine)
     with engine.begin() as connection:
@@ -240,7 +252,7 @@ def test_a_free_job_that_fails_is_void(made):
     free = ask(bench, from_job=str(source))
     settlement.fail(bench.engine, claimed(bench, free), "failed", "an artifact is gone", "a worker")
     assert set(entries(bench, free)) == {"RESERVE", "VOID"}
-    assert jobs.check(bench.engine, bench.dataset) == []
+    assert integrity.check(bench.engine, bench.dataset) == []
 
 
 def test_a_lost_attempt_publishes_no_artifact(made):
@@ -258,12 +270,10 @@ def test_a_lost_attempt_publishes_no_artifact(made):
 
 def test_an_ex_post_output_leaves_no_artifact(engine):
     bench = Bench(engine)
-    settlement.allow(
-        engine, bench.dataset, settlement.Allowance("1", "0.000001", "x", ex_post="5"), bench.steward
-    )
+    allowances.allow(engine, bench.dataset, Allowance("1", "0.000001", "x", ex_post="5"), bench.steward)
     bench.probe(bench.submit(1))
     job_id = bench.submit(1, aggregation="median", ex_post_cap=1.0)
-    settlement.approve(engine, job_id, bench.steward, "fine")
+    approval.approve(engine, job_id, bench.steward, "fine")
     claim = claimed(bench, job_id)
     leases.begin_reading(engine, claim)
     from accountant.core.privacy.events import FREE
@@ -303,7 +313,7 @@ FORGERIES = {
 def test_verify_finds_a_job_that_read_what_nobody_released(made, name):
     bench, source, _ = made
     run(bench, ask(bench, from_job=str(source)), reads=False)
-    lines = list(jobs.export(bench.engine, bench.dataset, bench.auditor, "jsonl"))
+    lines = list(entry_queries.export(bench.engine, bench.dataset, bench.auditor, "jsonl"))
     verify_lines(forged(lines, lambda document: None))
 
     def change(document: dict) -> None:

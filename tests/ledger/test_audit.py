@@ -15,6 +15,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import Conflict, VerificationFailed
 from accountant.core.files import parquet
 from accountant.core.ledger.accounts import Settlement
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.checkpoints import key_id, public_key, read_checkpoint, read_keys
 from accountant.core.ledger.commitments import TEXTS
 from accountant.core.ledger.export_formats import verify_lines
@@ -22,10 +23,9 @@ from accountant.core.ledger.hash_chain import GENESIS, canonical, digest, opened
 from accountant.core.ledger.reservations import read_event
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_json
 from accountant.core.privacy.price import Terms
-from accountant.queries import jobs
+from accountant.queries import entries, integrity, jobs
 from accountant.queries.listings import WantedJobs
-from accountant.transactions import leases, proposals, settlement, signing
-from accountant.transactions.settlement import Allowance
+from accountant.transactions import allowances, approval, leases, proposals, settlement, signing
 from tests.support import Bench, person
 
 SEED = b"s" * 32
@@ -39,11 +39,11 @@ def audited(engine) -> Bench:
     """A ledger with every kind of entry; one job really cost ex-post 0.123456789 of its cap of 1."""
     bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
     allowance = Allowance("10", "0.000001", REASON, ex_post="5", ex_post_settlement="realized")
-    settlement.allow(engine, bench.dataset, allowance, bench.steward)
+    allowances.allow(engine, bench.dataset, allowance, bench.steward)
     bench.warm()
     finish(bench, bench.submit(12), None)
     job_id = bench.submit(5, aggregation="median", ex_post_cap=1.0)
-    settlement.approve(engine, job_id, bench.steward, REASON)
+    approval.approve(engine, job_id, bench.steward, REASON)
     finish(bench, job_id, 123_456_789)
     bench.submit(9)
     return bench
@@ -60,7 +60,7 @@ def finish(bench: Bench, job_id: uuid.UUID, ex_post: int | None) -> None:
 
 
 def exported(bench: Bench, form: str, public: bool = False, seed: bytes | None = SEED) -> bytes:
-    pieces = jobs.export(bench.engine, bench.dataset, bench.auditor, form, public=public, seed=seed)
+    pieces = entries.export(bench.engine, bench.dataset, bench.auditor, form, public=public, seed=seed)
     return b"".join(each.encode() if isinstance(each, str) else each for each in pieces)
 
 
@@ -73,7 +73,7 @@ def check(form: str, content: bytes, tmp_path, known=(), pinned=None):
 
 
 def made_checkpoint(bench: Bench, seed: bytes = SEED):
-    return read_checkpoint(jobs.checkpoint(bench.engine, bench.dataset, bench.auditor, seed))
+    return read_checkpoint(entries.checkpoint(bench.engine, bench.dataset, bench.auditor, seed))
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +102,7 @@ def test_a_full_export_opens_what_a_job_really_cost(audited, tmp_path):
     found = check("jsonl", exported(audited, "jsonl"), tmp_path)
     assert found.books.ex_post.spent == 123_456_789
     assert found.books.ex_post.settlement is Settlement.REALIZED
-    assert jobs.check(audited.engine, audited.dataset) == []
+    assert integrity.check(audited.engine, audited.dataset) == []
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -191,7 +191,7 @@ def documents_of(bench: Bench) -> list[dict]:
 def test_entries_of_version_1_are_not_published(bench, owner):
     overwrite(owner, bench, [{**opened(each), "version": 1} for each in documents_of(bench)])
     bench.submit(1)
-    assert jobs.check(bench.engine, bench.dataset) == []
+    assert integrity.check(bench.engine, bench.dataset) == []
     verify_lines(exported(bench, "jsonl").decode().splitlines())
     with pytest.raises(Conflict, match="can't be published"):
         exported(bench, "jsonl", public=True)
@@ -225,7 +225,7 @@ def test_a_correction_is_published_without_its_people_and_figures(audited, tmp_p
             audited.engine, uuid.UUID(job["id"]), audited.steward, REASON, event=raised, ex_post=cap
         )
         proposals.confirm(audited.engine, proposed, second, REASON)
-    assert jobs.check(audited.engine, audited.dataset) == []
+    assert integrity.check(audited.engine, audited.dataset) == []
     full = check("jsonl", exported(audited, "jsonl"), tmp_path)
     for form in FORMATS:
         public = check(form, exported(audited, form, True), tmp_path)
@@ -342,7 +342,7 @@ def test_a_rewritten_and_rehashed_history_is_caught_by_an_old_checkpoint(audited
     check("jsonl", lines, tmp_path)  # all of it is consistent, newly signed, and a lie
     with pytest.raises(VerificationFailed, match="history up to entry"):
         check("jsonl", lines, tmp_path, [kept])
-    assert "history up to entry" in jobs.check(audited.engine, audited.dataset)[0]
+    assert "history up to entry" in integrity.check(audited.engine, audited.dataset)[0]
 
 
 def test_the_wrong_key(audited, tmp_path):
@@ -354,7 +354,7 @@ def test_the_wrong_key(audited, tmp_path):
 
 @pytest.mark.parametrize("name", ["seq", "head", "balances", "at", "key", "dataset"])
 def test_a_changed_checkpoint(audited, name):
-    file = jobs.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
+    file = entries.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
     own = file["checkpoint"]
     if isinstance(own[name], str):
         own[name] = "2031-01-01T00:00:00.000000Z" if name == "at" else own[name][:-1] + "x"
@@ -380,10 +380,10 @@ def test_rotated_keys(audited, tmp_path):
     assert published[0].until == published[1].since
     check("jsonl", content, tmp_path, pinned=public_key(other))
     # The new key does not vouch for the old one, and nobody can introduce a key without the old secret.
-    first = jobs.checkpoints(audited.engine, audited.dataset, audited.auditor)[-1]
+    first = entries.checkpoints(audited.engine, audited.dataset, audited.auditor)[-1]
     with pytest.raises(VerificationFailed, match="does not follow"):
         read_checkpoint(first, public_key(other))
-    forged = jobs.checkpoint(audited.engine, audited.dataset, audited.auditor, other)
+    forged = entries.checkpoint(audited.engine, audited.dataset, audited.auditor, other)
     forged["keys"][1]["signature"] = forged["signature"]
     with pytest.raises(VerificationFailed, match="introduction"):
         read_checkpoint(forged)
@@ -395,7 +395,7 @@ def test_a_replaced_key_signs_nothing_new(audited):
 
     from accountant.core.ledger.checkpoints import sign
 
-    jobs.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
+    entries.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
     signing.rotate(audited.engine, SEED, b"t" * 32)
     keys = signing.keys(audited.engine, b"t" * 32)
     late = sign("d", 0, GENESIS, {}, datetime.now(UTC) + timedelta(days=1), SEED, keys)
@@ -414,21 +414,21 @@ def test_checkpoints_and_keys_are_append_only(audited, owner, table, statement):
 
 
 def test_one_checkpoint_an_entry(audited):
-    first = jobs.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
-    assert jobs.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED) == first
+    first = entries.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
+    assert entries.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED) == first
     exported(audited, "csv")
-    assert jobs.checkpoints(audited.engine, audited.dataset, audited.auditor) == [first]
+    assert entries.checkpoints(audited.engine, audited.dataset, audited.auditor) == [first]
 
 
 # --- the live ledger ----------------------------------------------------------------------------
 
 
 def test_the_check_names_what_disagrees(audited):
-    assert jobs.check(audited.engine, audited.dataset) == []
+    assert integrity.check(audited.engine, audited.dataset) == []
     change = text(
         "UPDATE accounts SET renyi_spent = renyi_spent - 1 FROM datasets "
         "WHERE datasets.id = dataset_id AND name = :name"
     )
     with audited.engine.begin() as connection:
         connection.execute(change, {"name": audited.dataset})
-    assert "cached balances" in jobs.check(audited.engine, audited.dataset)[0]
+    assert "cached balances" in integrity.check(audited.engine, audited.dataset)[0]

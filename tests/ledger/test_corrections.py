@@ -9,13 +9,14 @@ from sqlalchemy.exc import DBAPIError
 
 from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermitted, VerificationFailed
 from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import digest
 from accountant.core.privacy.events import SelfComposed, from_json, to_json
 from accountant.identities import activity_log
-from accountant.queries import jobs
-from accountant.transactions import expiry, leases, proposals, settlement
-from accountant.transactions.settlement import Allowance, Output
+from accountant.queries import datasets, entries, integrity, jobs
+from accountant.transactions import allowances, expiry, leases, proposals, settlement
+from accountant.transactions.settlement import Output
 from tests.support import Bench, commit_unread, person
 
 
@@ -49,7 +50,7 @@ def corrected(desk: Bench, job_id, true) -> int:
 
 
 def dataset(desk: Bench) -> dict:
-    return jobs.dataset(desk.engine, desk.dataset, desk.steward)
+    return datasets.dataset(desk.engine, desk.dataset, desk.steward)
 
 
 def spent(desk: Bench) -> str:
@@ -57,11 +58,11 @@ def spent(desk: Bench) -> str:
 
 
 def exported(desk: Bench) -> list[str]:
-    return list(jobs.export(desk.engine, desk.dataset, desk.auditor, "jsonl"))
+    return list(entries.export(desk.engine, desk.dataset, desk.auditor, "jsonl"))
 
 
 def sound(desk: Bench) -> None:
-    assert jobs.check(desk.engine, desk.dataset) == []
+    assert integrity.check(desk.engine, desk.dataset) == []
     verify_lines(exported(desk))
 
 
@@ -73,7 +74,7 @@ def test_a_charge_is_raised_by_two_people_and_the_entry_names_both(desk):
     before = float(spent(desk))
     corrected(desk, job_id, "reserved")
     assert float(spent(desk)) == pytest.approx(before / 4 * 10, rel=1e-6)
-    entry = jobs.entries(desk.engine, desk.dataset, desk.auditor)[0]
+    entry = entries.entries(desk.engine, desk.dataset, desk.auditor)[0]
     assert entry["kind"] == "REVERSAL"
     assert entry["body"]["proposed_by"] == desk.steward.name
     assert entry["body"]["confirmed_by"] == desk.second.name == entry["actor"]
@@ -176,7 +177,7 @@ def test_two_who_confirm_at_once_write_one_entry(desk):
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(confirm, [desk.second, third] * 4))
-    kinds = [e["kind"] for e in jobs.entries(desk.engine, desk.dataset, desk.auditor)]
+    kinds = [e["kind"] for e in entries.entries(desk.engine, desk.dataset, desk.auditor)]
     assert kinds.count("REVERSAL") == 1
     # Whoever won is told the entry's number however often they ask; the other that it is done.
     assert sorted(map(str, answers)).count("the proposal is confirmed already") == 4
@@ -212,7 +213,7 @@ def test_a_raise_needs_two_people_where_the_policy_says_so_and_a_cut_never_does(
     proposals.set_policy(desk.engine, desk.dataset, Policy(two_people=True), desk.steward)
     allowance = Allowance("12", "0.0000029053", "more")
     with pytest.raises(NotPermitted, match="two people"):
-        settlement.allow(desk.engine, desk.dataset, allowance, desk.steward)
+        allowances.allow(desk.engine, desk.dataset, allowance, desk.steward)
     found = proposals.allow_or_propose(desk.engine, desk.dataset, allowance, desk.steward)
     other = proposals.allow_or_propose(
         desk.engine, desk.dataset, Allowance(None, None, "x", ex_post="5"), desk.steward
@@ -227,7 +228,7 @@ def test_a_raise_needs_two_people_where_the_policy_says_so_and_a_cut_never_does(
     again = proposals.allow_or_propose(desk.engine, desk.dataset, allowance, desk.steward)
     proposals.confirm(desk.engine, again, desk.second, "seen")
     assert dataset(desk)["account"]["epsilon"] == "12"
-    body = jobs.entries(desk.engine, desk.dataset, desk.auditor)[0]["body"]
+    body = entries.entries(desk.engine, desk.dataset, desk.auditor)[0]["body"]
     assert (body["proposed_by"], body["confirmed_by"]) == (desk.steward.name, desk.second.name)
     assert other is not None
     sound(desk)
@@ -261,7 +262,7 @@ def test_one_steward_cannot_switch_two_people_off_and_raise_alone(desk):
     assert _policy(desk) == both
     raised = Allowance("12", "0.0000029053", "more")
     with pytest.raises(NotPermitted, match="two people"):
-        settlement.allow(desk.engine, desk.dataset, raised, desk.steward)
+        allowances.allow(desk.engine, desk.dataset, raised, desk.steward)
     with pytest.raises(NotPermitted, match="two people"):
         proposals.confirm(desk.engine, found, desk.steward, "me again")
     assert proposals.confirm(desk.engine, found, desk.second, "the board wants it") is None

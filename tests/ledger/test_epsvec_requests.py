@@ -3,9 +3,10 @@
 import pytest
 
 from accountant.core.errors import InvalidRequest
+from accountant.queries import entries as entry_queries
 from accountant.queries import jobs
-from accountant.transactions import settlement
-from accountant.transactions.settlement import JobRequest
+from accountant.transactions import submission
+from accountant.transactions.job_requests import JobRequest
 from tests.support import Bench
 
 FITS = {"epsilon": 1.0, "layers": "5-6", "samples_per_label": 50}
@@ -20,7 +21,7 @@ def bench(engine) -> Bench:
 
 def ask(bench: Bench, **parameters: object) -> dict:
     request = JobRequest(bench.dataset, "epsvec", bench.model, FITS | parameters, "test")
-    job_id = settlement.submit(bench.engine, request, bench.analyst)
+    job_id = submission.submit(bench.engine, request, bench.analyst)
     if jobs.job(bench.engine, job_id, bench.analyst)["state"] == "submitted":
         bench.probe(job_id)
     return jobs.job(bench.engine, job_id, bench.analyst)
@@ -28,12 +29,12 @@ def ask(bench: Bench, **parameters: object) -> dict:
 
 def test_a_layer_that_the_model_lacks_is_refused_before_anything_is_reserved(bench):
     assert ask(bench)["state"] != "refused"  # the model has 12 layers
-    entries = len(jobs.entries(bench.engine, bench.dataset, bench.auditor))
+    entries = len(entry_queries.entries(bench.engine, bench.dataset, bench.auditor))
     refused = ask(bench, layers="11-12")
     assert refused["state"] == "refused"
     assert refused["refusal"]["asked"] == "layers"
     assert "the model has 12 layers" in str(refused["refusal"])
-    assert len(jobs.entries(bench.engine, bench.dataset, bench.auditor)) == entries
+    assert len(entry_queries.entries(bench.engine, bench.dataset, bench.auditor)) == entries
 
 
 @pytest.mark.parametrize(
@@ -47,10 +48,10 @@ def test_a_layer_that_the_model_lacks_is_refused_before_anything_is_reserved(ben
     ],
 )
 def test_other_bad_requests_name_their_field_and_what_is_allowed(bench, raw, field, allowed):
-    entries = len(jobs.entries(bench.engine, bench.dataset, bench.auditor))
+    entries = len(entry_queries.entries(bench.engine, bench.dataset, bench.auditor))
     with pytest.raises(InvalidRequest) as refused:
         ask(bench, **raw)
     (found,) = refused.value.problems
     assert found.field == f"parameters.{field}"
     assert allowed in found.allowed
-    assert len(jobs.entries(bench.engine, bench.dataset, bench.auditor)) == entries
+    assert len(entry_queries.entries(bench.engine, bench.dataset, bench.auditor)) == entries

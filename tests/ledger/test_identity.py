@@ -11,8 +11,9 @@ from sqlalchemy import text
 from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, DataError, InvalidRequest, NotPermitted
 from accountant.core.ledger.export_formats import read_document
-from accountant.queries import jobs
-from accountant.transactions import leases, settlement, unit_fingerprints
+from accountant.queries import datasets as dataset_queries
+from accountant.queries import integrity
+from accountant.transactions import job_requests, leases, submission, unit_fingerprints
 from accountant.transactions.unit_fingerprints import Fingerprint
 from tests.support import Bench, found_right
 
@@ -46,7 +47,7 @@ class Registrar:
         return self.facts(name)["versions"][-1]
 
     def facts(self, name: str) -> dict:
-        return jobs.dataset(self.engine, name, self.bench.steward)
+        return dataset_queries.dataset(self.engine, name, self.bench.steward)
 
 
 @pytest.fixture
@@ -220,14 +221,14 @@ def test_analysts_see_the_same_of_data_that_overlaps_and_of_data_that_is_broken(
     datasets.dataset_refused(registrar.engine, version, "row 1: it is no JSON")
     seen = []
     for name in (overlapping, broken):
-        catalogue = jobs.datasets(registrar.engine, registrar.bench.analyst)
+        catalogue = dataset_queries.datasets(registrar.engine, registrar.bench.analyst)
         facts = [
-            jobs.dataset(registrar.engine, name, registrar.bench.analyst),
+            dataset_queries.dataset(registrar.engine, name, registrar.bench.analyst),
             *[each for each in catalogue if each["name"] == name],
         ]
-        request = settlement.JobRequest(name, "private-prediction", registrar.bench.model, {}, "test")
+        request = job_requests.JobRequest(name, "private-prediction", registrar.bench.model, {}, "test")
         with pytest.raises(InvalidRequest) as refused:
-            settlement.submit(registrar.engine, request, registrar.bench.analyst)
+            submission.submit(registrar.engine, request, registrar.bench.analyst)
         seen.append(json.dumps([*facts, str(refused.value)]).replace(name, "NAME"))
     assert seen[0] == seen[1]
     assert "versions" not in seen[0]
@@ -235,9 +236,9 @@ def test_analysts_see_the_same_of_data_that_overlaps_and_of_data_that_is_broken(
 
 def test_analysts_see_the_same_of_a_dataset_whose_new_version_overlaps(registrar, tag):
     name, other = (registrar.checked(units(f"{tag}{n}")) for n in range(2))
-    before = jobs.dataset(registrar.engine, name, registrar.bench.analyst)
+    before = dataset_queries.dataset(registrar.engine, name, registrar.bench.analyst)
     assert registrar.version(name, units(f"{tag}1"))["state"] == "invalid"
-    assert jobs.dataset(registrar.engine, name, registrar.bench.analyst) == before
+    assert dataset_queries.dataset(registrar.engine, name, registrar.bench.analyst) == before
     assert other not in json.dumps(before)
 
 
@@ -281,7 +282,7 @@ def test_new_jobs_run_on_the_newest_ready_version_and_the_ledger_says_which(open
             document = connection.execute(query, {"job": job}).scalar_one()
             sources.append(read_document(document)["body"]["source"])
     assert sources == [{"version": 1}, {"version": 1}, {"version": 2}]
-    assert jobs.check(bench.engine, bench.dataset) == []
+    assert integrity.check(bench.engine, bench.dataset) == []
 
 
 REFUSED = [

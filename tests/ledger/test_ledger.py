@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant.catalogue import datasets
+from accountant.catalogue import models
 from accountant.core.errors import (
     Conflict,
     InvalidRequest,
@@ -20,33 +20,35 @@ from accountant.core.errors import (
 )
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json
-from accountant.queries import jobs as reports
-from accountant.transactions import leases, settlement
+from accountant.queries import datasets, entries, integrity, quotes
+from accountant.queries import jobs as job_queries
+from accountant.transactions import approval, leases, settlement, submission
 from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output
 from tests.support import Bench, person
 
 
 def state(bench: Bench, job_id) -> str:
-    return reports.job(bench.engine, job_id, bench.steward)["state"]
+    return job_queries.job(bench.engine, job_id, bench.steward)["state"]
 
 
 def account(bench: Bench) -> dict:
-    return reports.dataset(bench.engine, bench.dataset, bench.steward)["account"]
+    return datasets.dataset(bench.engine, bench.dataset, bench.steward)["account"]
 
 
 def renyi(bench: Bench) -> dict:
     return account(bench)["filters"][0]
 
 
-def claimed(bench: Bench, job_id, attempt: int = 1, seconds: float = 60) -> settlement.Claim:
+def claimed(bench: Bench, job_id, attempt: int = 1, seconds: float = 60) -> Claim:
     claim = leases.claim(bench.engine, job_id, attempt, "worker", seconds)
     assert claim is not None
     return claim
 
 
 def event_of(bench: Bench, job_id):
-    return from_json(reports.job(bench.engine, job_id, bench.steward)["event"])
+    return from_json(job_queries.job(bench.engine, job_id, bench.steward)["event"])
 
 
 # --- the way of a job ---------------------------------------------------------------------------
@@ -58,7 +60,7 @@ def test_a_job_is_priced_approved_reserved_charged_and_verified(bench):
     bench.probe(job_id)
     assert state(bench, job_id) == "awaiting_approval"
     assert renyi(bench)["reserved"] == "0"
-    settlement.approve(bench.engine, job_id, bench.steward, "it fits the study")
+    approval.approve(bench.engine, job_id, bench.steward, "it fits the study")
     assert state(bench, job_id) == "queued"
     assert float(renyi(bench)["reserved"]) > 0
     claim = claimed(bench, job_id)
@@ -68,8 +70,8 @@ def test_a_job_is_priced_approved_reserved_charged_and_verified(bench):
     assert state(bench, job_id) == "succeeded"
     assert renyi(bench)["reserved"] == "0"
     assert renyi(bench)["spent"] == reserved
-    assert reports.check(bench.engine, bench.dataset) == []
-    kinds = [e["kind"] for e in reports.entries(bench.engine, bench.dataset, bench.auditor)]
+    assert integrity.check(bench.engine, bench.dataset) == []
+    kinds = [e["kind"] for e in entries.entries(bench.engine, bench.dataset, bench.auditor)]
     assert kinds == ["COMMIT", "RESERVE", "ALLOW"]
 
 
@@ -81,7 +83,7 @@ def test_an_early_stop_returns_the_steps_not_taken(open_bench):
     reserved = float(renyi(open_bench)["reserved"])
     settlement.publish(open_bench.engine, claim, SelfComposed(whole.event, 4), Output("x", "0"), "worker")
     assert float(renyi(open_bench)["spent"]) == pytest.approx(0.4 * reserved, rel=1e-6)
-    assert reports.check(open_bench.engine, open_bench.dataset) == []
+    assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
 def test_nothing_is_realized_beyond_the_reservation(open_bench):
@@ -99,7 +101,7 @@ def test_nothing_is_realized_beyond_the_reservation(open_bench):
 def test_a_refusal_names_the_cap_and_the_largest_that_fits_and_consumes_nothing(open_bench):
     before = account(open_bench)
     job_id = open_bench.submit(359)
-    job = reports.job(open_bench.engine, job_id, open_bench.analyst)
+    job = job_queries.job(open_bench.engine, job_id, open_bench.analyst)
     assert job["state"] == "refused"
     assert job["refusal"]["cap"] == "renyi"
     assert job["refusal"]["largest"] == 358  # paper 001: 373 alone; the filter keeps 358 for adaptive use
@@ -110,7 +112,7 @@ def test_a_refusal_names_the_cap_and_the_largest_that_fits_and_consumes_nothing(
 def test_admission_agrees_with_the_fit_on_the_dataset_to_the_token(open_bench, tokens_first):
     if tokens_first:
         open_bench.submit(tokens_first)
-    quote = reports.quote_on(
+    quote = quotes.quote_on(
         open_bench.engine, open_bench.dataset, "private-prediction", {}, fit_field="tokens_per_batch"
     )
     fitted = quote["parameters"]["tokens_per_batch"]
@@ -124,7 +126,7 @@ def test_an_exhausted_account_refuses_the_smallest_job(open_bench):
     job_id = open_bench.submit(1, temperature=1000.0, clip=0.001)
     # It costs almost nothing, and what is left after 358 tokens covers it: the books stay exact.
     assert state(open_bench, job_id) == "queued"
-    assert reports.check(open_bench.engine, open_bench.dataset) == []
+    assert integrity.check(open_bench.engine, open_bench.dataset) == []
     assert state(open_bench, open_bench.submit(1)) == "refused"
 
 
@@ -138,7 +140,7 @@ def test_sixty_four_clients_race_for_room_for_twenty(open_bench):
     states = [state(open_bench, job_id) for job_id in jobs]
     assert states.count("queued") == 20
     assert states.count("refused") == 44
-    assert reports.check(open_bench.engine, open_bench.dataset) == []
+    assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
 def test_the_accounts_row_is_held_until_the_decision_is_written(open_bench):
@@ -196,7 +198,7 @@ def test_a_late_worker_publishes_nothing(open_bench):
         leases.begin_reading(open_bench.engine, late)
     leases.begin_reading(open_bench.engine, fresh)
     settlement.publish(open_bench.engine, fresh, event_of(open_bench, job_id), Output("good", "0"), "worker")
-    assert reports.output_uri(open_bench.engine, job_id, open_bench.analyst) == "good"
+    assert job_queries.output_uri(open_bench.engine, job_id, open_bench.analyst) == "good"
 
 
 def test_a_job_that_never_said_that_it_reads_publishes_nothing(open_bench):
@@ -227,7 +229,7 @@ def test_an_expired_lease_refunds_nothing_and_the_last_attempt_is_charged(open_b
     assert state(open_bench, job_id) == "failed"
     assert renyi(open_bench)["reserved"] == "0"
     assert float(renyi(open_bench)["spent"]) > 0
-    assert reports.check(open_bench.engine, open_bench.dataset) == []
+    assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
 def test_before_reading_a_failure_is_void_and_after_it_is_charged_whole(open_bench):
@@ -240,7 +242,7 @@ def test_before_reading_a_failure_is_void_and_after_it_is_charged_whole(open_ben
     reserved = renyi(open_bench)["reserved"]
     settlement.fail(open_bench.engine, claim, "failed", "kept from view", "worker")
     assert renyi(open_bench)["spent"] == reserved
-    assert reports.check(open_bench.engine, open_bench.dataset) == []
+    assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
 def test_cancelling(open_bench):
@@ -262,15 +264,15 @@ def test_cancelling(open_bench):
 def test_nobody_approves_their_own_job_unless_solo(engine):
     strict = Bench(engine)
     strict.allow()
-    job_id = settlement.submit(engine, strict.request(), strict.steward)
+    job_id = submission.submit(engine, strict.request(), strict.steward)
     strict.probe(job_id)
     with pytest.raises(NotPermitted):
-        settlement.approve(engine, job_id, strict.steward, "mine")
+        approval.approve(engine, job_id, strict.steward, "mine")
     solo = Bench(engine, policy={"solo": True})
     solo.allow()
-    job_id = settlement.submit(engine, solo.request(), solo.steward)
+    job_id = submission.submit(engine, solo.request(), solo.steward)
     solo.probe(job_id)
-    settlement.approve(engine, job_id, solo.steward, "mine")
+    approval.approve(engine, job_id, solo.steward, "mine")
     assert state(solo, job_id) == "queued"
 
 
@@ -279,20 +281,20 @@ def test_approval_needs_a_reason_a_steward_and_room(bench):
     bench.probe(first)
     bench.probe(second)
     with pytest.raises(InvalidRequest):
-        settlement.approve(bench.engine, first, bench.steward, " ")
+        approval.approve(bench.engine, first, bench.steward, " ")
     with pytest.raises(NotPermitted):
-        settlement.approve(bench.engine, first, bench.analyst, "please")
-    settlement.approve(bench.engine, first, bench.steward, "yes")
-    settlement.approve(bench.engine, second, bench.steward, "yes")  # too late: the room is taken
+        approval.approve(bench.engine, first, bench.analyst, "please")
+    approval.approve(bench.engine, first, bench.steward, "yes")
+    approval.approve(bench.engine, second, bench.steward, "yes")  # too late: the room is taken
     assert state(bench, second) == "refused"
     with pytest.raises(Conflict):
-        settlement.approve(bench.engine, first, bench.steward, "again")
+        approval.approve(bench.engine, first, bench.steward, "again")
 
 
 def test_a_context_that_does_not_fit_is_refused_before_anything_is_reserved(bench):
     job_id = bench.submit(10, record_tokens=99_980)
     bench.probe(job_id, tokens=20)
-    refusal = reports.job(bench.engine, job_id, bench.analyst)["refusal"]
+    refusal = job_queries.job(bench.engine, job_id, bench.analyst)["refusal"]
     assert refusal["cap"] == "model context"
     assert refusal["asked"] == "100010"
     assert renyi(bench)["reserved"] == "0"
@@ -300,21 +302,21 @@ def test_a_context_that_does_not_fit_is_refused_before_anything_is_reserved(benc
 
 def test_a_model_that_never_ends_a_text_is_refused_before_anything_is_reserved(bench):
     """Its public facts say so; with a text that ends each text it runs."""
-    endless = datasets.add_model(
+    endless = models.add_model(
         bench.engine, f"endless-{uuid.uuid4().hex[:8]}", "/nowhere", "public", bench.steward
     )
     facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000, "end_tokens": []}
-    datasets.model_checked(bench.engine, endless, facts, None)
-    bench.model = datasets.model_row(bench.engine, endless).name
+    models.model_checked(bench.engine, endless, facts, None)
+    bench.model = models.model_row(bench.engine, endless).name
     job_id = bench.submit(10)
     bench.probe(job_id, tokens=20)
-    job = reports.job(bench.engine, job_id, bench.analyst)
+    job = job_queries.job(bench.engine, job_id, bench.analyst)
     assert (job["state"], job["refusal"]["cap"]) == ("refused", "model")
     assert "no token that ends a text" in job["refusal"]["why"]
     assert renyi(bench)["reserved"] == "0"
     ending = bench.submit(10, stop=".")
     bench.probe(ending, tokens=20)
-    assert reports.job(bench.engine, ending, bench.analyst)["state"] == "awaiting_approval"
+    assert job_queries.job(bench.engine, ending, bench.analyst)["state"] == "awaiting_approval"
 
 
 # --- allowances ---------------------------------------------------------------------------------
@@ -410,14 +412,14 @@ def exported(open_bench) -> list[str]:
         settlement.publish(open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0" * 64), "w")
     open_bench.submit(5)
     settlement.cancel(open_bench.engine, open_bench.submit(6), open_bench.analyst)
-    return list(reports.export(open_bench.engine, open_bench.dataset, open_bench.auditor, "jsonl"))
+    return list(entries.export(open_bench.engine, open_bench.dataset, open_bench.auditor, "jsonl"))
 
 
 def test_an_export_verifies_in_both_forms(open_bench, exported):
     found = verify_lines(exported)
     assert found.entries == len(exported) - 1
     assert found.live == 1
-    again = verify_lines(reports.export(open_bench.engine, open_bench.dataset, open_bench.auditor, "csv"))
+    again = verify_lines(entries.export(open_bench.engine, open_bench.dataset, open_bench.auditor, "csv"))
     assert again.head == found.head
 
 
@@ -437,7 +439,7 @@ def test_one_digit_of_any_amount_changed_is_found_and_the_entry_named(exported):
 
 
 def test_a_csv_export_that_is_cut_off_or_grown_is_found(open_bench, exported):
-    rows = list(reports.export(open_bench.engine, open_bench.dataset, open_bench.auditor, "csv"))
+    rows = list(entries.export(open_bench.engine, open_bench.dataset, open_bench.auditor, "csv"))
     for bad in (rows[:-1], [*rows[:-2], rows[-1]], [*rows, rows[1]], []):
         with pytest.raises(VerificationFailed):
             verify_lines(bad)
@@ -474,8 +476,8 @@ def test_an_analyst_sees_own_jobs_only_and_no_ledger(open_bench):
     job_id = open_bench.submit(10)
     other = person(open_bench.engine, "analyst")
     with pytest.raises(NotFound):
-        reports.job(open_bench.engine, job_id, other)
+        job_queries.job(open_bench.engine, job_id, other)
     with pytest.raises(NotPermitted):
-        reports.entries(open_bench.engine, open_bench.dataset, open_bench.analyst)
-    facts = reports.dataset(open_bench.engine, open_bench.dataset, open_bench.analyst)
+        entries.entries(open_bench.engine, open_bench.dataset, open_bench.analyst)
+    facts = datasets.dataset(open_bench.engine, open_bench.dataset, open_bench.analyst)
     assert "versions" not in facts

@@ -7,14 +7,15 @@ from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.export_formats import read_document, verify_lines
 from accountant.core.privacy.events import FREE, Laplace
 from accountant.core.privacy.units import to_decimal
-from accountant.queries import jobs
-from accountant.transactions import leases, proposals, settlement
-from accountant.transactions.settlement import JobRequest, Output
+from accountant.queries import datasets, entries, integrity, jobs
+from accountant.transactions import approval, leases, proposals, settlement, submission
+from accountant.transactions.job_requests import JobRequest
+from accountant.transactions.settlement import Output
 
 
 def ask(bench, model=None, mechanism="noisy-count", **parameters):
     request = JobRequest(bench.dataset, mechanism, model, parameters, "how many")
-    return settlement.submit(bench.engine, request, bench.analyst)
+    return submission.submit(bench.engine, request, bench.analyst)
 
 
 def test_a_count_is_reserved_without_a_look_at_a_model_and_its_ledger_verifies(open_bench):
@@ -26,8 +27,8 @@ def test_a_count_is_reserved_without_a_look_at_a_model_and_its_ledger_verifies(o
     claim = leases.claim(bench.engine, job_id, 1, "w", 60)
     leases.begin_reading(bench.engine, claim)
     settlement.publish(bench.engine, claim, Laplace(4.0), Output("/x", "0" * 64), "w")
-    assert jobs.check(bench.engine, bench.dataset) == []
-    verify_lines(jobs.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
+    assert integrity.check(bench.engine, bench.dataset) == []
+    verify_lines(entries.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
     query = "SELECT document FROM entries WHERE job_id = :job AND kind = 'RESERVE'"
     with bench.engine.connect() as connection:
         document = connection.execute(text(query), {"job": job_id}).scalar_one()
@@ -40,7 +41,7 @@ def test_a_count_that_needs_approval_is_approved_and_one_in_a_list_of_models_is_
     proposals.set_policy(bench.engine, bench.dataset, Policy(models=("some-model",)), bench.steward)
     job_id = ask(bench)
     assert jobs.job(bench.engine, job_id, bench.analyst)["state"] == "awaiting_approval"
-    settlement.approve(bench.engine, job_id, bench.steward, "fine")
+    approval.approve(bench.engine, job_id, bench.steward, "fine")
     assert jobs.job(bench.engine, job_id, bench.analyst)["state"] == "queued"
 
 
@@ -61,5 +62,5 @@ def test_a_job_shows_what_stays_charged_and_not_what_its_commit_states(open_benc
     reserved, charged = (each["costs"] for each in jobs.job(bench.engine, job_id, bench.analyst)["entries"])
     assert int(charged["renyi"]["main"]) == 0
     assert charged["basic"] == reserved["basic"]
-    filters = jobs.dataset(bench.engine, bench.dataset, bench.auditor)["account"]["filters"]
+    filters = datasets.dataset(bench.engine, bench.dataset, bench.auditor)["account"]["filters"]
     assert to_decimal(int(charged["basic"]["main"]), 10**9) == filters[-1]["spent"]

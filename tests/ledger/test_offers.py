@@ -11,9 +11,10 @@ from sqlalchemy import text
 
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotFound, NotPermitted
 from accountant.core.ledger.admission import Policy
-from accountant.queries import jobs
-from accountant.transactions import expiry, offers, proposals, settlement
-from accountant.transactions.settlement import Allowance
+from accountant.core.ledger.allowances import Allowance
+from accountant.queries import datasets, integrity, jobs
+from accountant.queries import entries as entry_queries
+from accountant.transactions import allowances, approval, expiry, offers, proposals, settlement, submission
 from tests.support import Bench, person
 
 SMALLER = {"tokens_per_batch": 4}
@@ -32,7 +33,7 @@ def job(bench: Bench, job_id: uuid.UUID) -> dict:
 
 
 def entries(bench: Bench) -> int:
-    return jobs.dataset(bench.engine, bench.dataset, bench.auditor)["entries"]
+    return datasets.dataset(bench.engine, bench.dataset, bench.auditor)["entries"]
 
 
 def offered(bench: Bench, tokens: int = 10, **changes: object) -> tuple[uuid.UUID, uuid.UUID]:
@@ -51,7 +52,7 @@ def test_consent_admits_the_offer_and_never_what_was_asked(desk):
     assert (now["state"], now["parameters"]["tokens_per_batch"]) == ("queued", 4)
     assert (now["analyst"], now["decided_by"]) == (desk.analyst.name, desk.steward.name)
     assert job(desk, asked)["state"] == "refused"
-    entry = jobs.entries(desk.engine, desk.dataset, desk.auditor)[0]
+    entry = entry_queries.entries(desk.engine, desk.dataset, desk.auditor)[0]
     assert (entry["kind"], entry["actor"]) == ("RESERVE", desk.analyst.name)
     assert entry["body"]["approval"] == {
         "by": desk.steward.name,
@@ -60,10 +61,10 @@ def test_consent_admits_the_offer_and_never_what_was_asked(desk):
     }
     assert offers.accept(desk.engine, found, desk.analyst) == made  # two clicks, one job
     assert entries(desk) == before + 1
-    for act in (settlement.approve, settlement.refuse):
+    for act in (approval.approve, approval.refuse):
         with pytest.raises(Conflict):
             act(desk.engine, asked, desk.steward, "again")
-    assert jobs.check(desk.engine, desk.dataset) == []
+    assert integrity.check(desk.engine, desk.dataset) == []
 
 
 def test_an_offer_is_smaller_everywhere_and_fits(desk):
@@ -82,7 +83,7 @@ def test_an_offer_is_smaller_everywhere_and_fits(desk):
         offers.offer(desk.engine, asked, SMALLER, desk.steward, " ")
     with pytest.raises(NotPermitted):
         offers.offer(desk.engine, asked, SMALLER, desk.analyst, "why")
-    settlement.allow(desk.engine, desk.dataset, Allowance("0.05", "0.0000029053", "less"), desk.steward)
+    allowances.allow(desk.engine, desk.dataset, Allowance("0.05", "0.0000029053", "less"), desk.steward)
     with pytest.raises(InvalidRequest) as caught:
         offers.offer(desk.engine, asked, {"tokens_per_batch": 9}, desk.steward, "why")
     assert "would be refused now" in caught.value.problems[0].problem
@@ -123,12 +124,12 @@ def test_nobody_approves_their_own_by_an_offer(engine):
     bench = Bench(engine, policy={"solo": True})
     bench.allow()
     bench.warm()
-    own = settlement.submit(engine, bench.request(10), bench.steward)
+    own = submission.submit(engine, bench.request(10), bench.steward)
     found = offers.offer(engine, own, SMALLER, bench.steward, "alone")
     proposals.set_policy(engine, bench.dataset, Policy(), bench.steward)
     with pytest.raises(Conflict, match="solo"):
         offers.accept(engine, found, bench.steward)
-    again = settlement.submit(engine, bench.request(10), bench.steward)
+    again = submission.submit(engine, bench.request(10), bench.steward)
     with pytest.raises(NotPermitted):
         offers.offer(engine, again, SMALLER, bench.steward, "alone")
 
@@ -147,11 +148,11 @@ def test_what_changed_since_the_offer_is_looked_at_anew(desk, owner):
     with pytest.raises(NotPermitted, match="private-prediction"):
         offers.accept(desk.engine, found, desk.analyst)
     proposals.set_policy(desk.engine, desk.dataset, Policy(), second)
-    settlement.allow(desk.engine, desk.dataset, Allowance("0.0001", "0.0000029053", "stop"), second)
+    allowances.allow(desk.engine, desk.dataset, Allowance("0.0001", "0.0000029053", "stop"), second)
     made = offers.accept(desk.engine, found, desk.analyst)
     assert job(desk, made)["state"] == "refused"
     assert job(desk, made)["refusal"]["cap"] in ("renyi", "gaussian", "renyi2", "basic")
-    assert jobs.check(desk.engine, desk.dataset) == []
+    assert integrity.check(desk.engine, desk.dataset) == []
 
 
 def test_a_price_above_the_offered_one_is_not_what_was_approved(desk, owner):
@@ -208,7 +209,7 @@ def test_of_two_who_decide_at_once_one_is_told(desk, turn):
     offering = lambda who: lambda: offers.offer(engine, asked, SMALLER, who, "less")  # noqa: E731
     others = [
         offering(second),
-        lambda: settlement.approve(engine, asked, second, "yes"),
+        lambda: approval.approve(engine, asked, second, "yes"),
         lambda: settlement.cancel(engine, asked, desk.analyst),
     ]
     answers = race(offering(desk.steward), others[turn % 3])
@@ -218,7 +219,7 @@ def test_of_two_who_decide_at_once_one_is_told(desk, turn):
     state = job(desk, asked)["state"]
     assert (state == "refused") == (len(open_offers) == 1)
     assert state in ("refused", "queued", "cancelled")
-    assert jobs.check(engine, desk.dataset) == []
+    assert integrity.check(engine, desk.dataset) == []
 
 
 @pytest.mark.parametrize("turn", range(4))
@@ -240,7 +241,7 @@ def test_consent_races_with_another_answer(desk, turn):
     state = offers.show(engine, found, desk.analyst)["state"]
     made = [each for each in jobs.jobs(engine, desk.analyst) if each["state"] == "queued"]
     assert len(made) == (state == "accepted") == (answers[0] == "done")
-    assert jobs.check(engine, desk.dataset) == []
+    assert integrity.check(engine, desk.dataset) == []
 
 
 def test_sixteen_clicks_are_one_job(desk):

@@ -11,9 +11,10 @@ from accountant import tables
 from accountant.core.errors import Cancelled, Conflict, LeaseLost
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json
-from accountant.queries import jobs
+from accountant.queries import entries, integrity, jobs
 from accountant.settings import Settings
 from accountant.transactions import leases, settlement
+from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output
 from tests.support import Bench
 
@@ -28,7 +29,7 @@ def shared(open_bench, monkeypatch) -> Bench:
     return open_bench
 
 
-def held(bench: Bench, job_id, part: int, attempt: int = 1, seconds: float = 60) -> settlement.Claim:
+def held(bench: Bench, job_id, part: int, attempt: int = 1, seconds: float = 60) -> Claim:
     claim = leases.claim(bench.engine, job_id, attempt, f"worker {part}", seconds, part)
     assert claim is not None
     leases.begin_reading(bench.engine, claim)
@@ -47,11 +48,11 @@ def staged(number: int) -> Output:
     return Output(f"part-{number}", str(number) * 64)
 
 
-def finish(bench: Bench, claim: settlement.Claim, count: int = 10):
+def finish(bench: Bench, claim: Claim, count: int = 10):
     return leases.finish(bench.engine, claim, tokens(bench, claim.job_id, count), staged(claim.part), None)
 
 
-def settle(bench: Bench, claim: settlement.Claim, count: int = 10) -> None:
+def settle(bench: Bench, claim: Claim, count: int = 10) -> None:
     settlement.publish(
         bench.engine, claim, tokens(bench, claim.job_id, count), Output("all", "a" * 64), "worker"
     )
@@ -64,7 +65,7 @@ def rows(bench: Bench, job_id) -> list:
         return list(connection.execute(query))
 
 
-def lose(bench: Bench, claim: settlement.Claim) -> None:
+def lose(bench: Bench, claim: Claim) -> None:
     """Let the lease of one part run out, and the reaper find it."""
     past = func.clock_timestamp() - timedelta(seconds=1)
     with bench.engine.begin() as connection:
@@ -74,8 +75,8 @@ def lose(bench: Bench, claim: settlement.Claim) -> None:
 
 
 def sound(bench: Bench) -> None:
-    assert jobs.check(bench.engine, bench.dataset) == []
-    verify_lines(jobs.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
+    assert integrity.check(bench.engine, bench.dataset) == []
+    verify_lines(entries.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
 
 
 def test_parts_run_side_by_side_and_the_last_one_settles_the_most_that_any_spent(shared):
@@ -93,7 +94,7 @@ def test_parts_run_side_by_side_and_the_last_one_settles_the_most_that_any_spent
     ended = job(shared, job_id)
     assert (ended["state"], ended["progress"]) == ("succeeded", {"done": 150, "total": 150, "unit": "tokens"})
     assert [each["kind"] for each in ended["entries"]] == ["RESERVE", "COMMIT"]
-    entry = jobs.entries(shared.engine, shared.dataset, shared.steward, limit=1)[0]["body"]
+    entry = entries.entries(shared.engine, shared.dataset, shared.steward, limit=1)[0]["body"]
     assert from_json(entry["event"]) == tokens(shared, job_id, 7)
     sound(shared)
 

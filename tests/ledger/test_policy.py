@@ -11,14 +11,15 @@ from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.caps import counted
 from accountant.core.privacy.events import from_json
-from accountant.queries import jobs as reports
-from accountant.transactions import cap_usage, expiry, leases, proposals, settlement
+from accountant.queries import entries, integrity, quotes
+from accountant.queries import jobs as job_queries
+from accountant.transactions import approval, cap_usage, expiry, leases, proposals, settlement, submission
 from accountant.transactions.settlement import Output
 from tests.support import Bench, person
 
 
 def state(bench: Bench, job_id) -> str:
-    return reports.job(bench.engine, job_id, bench.steward)["state"]
+    return job_queries.job(bench.engine, job_id, bench.steward)["state"]
 
 
 def policy(bench: Bench, **values: object) -> None:
@@ -70,21 +71,21 @@ def test_a_sweep_expires_what_is_overdue_and_nothing_else_and_may_run_twice(benc
     assert expiry.sweep(bench.engine) == 0
     assert state(bench, waiting) == "expired"
     assert used(bench).analyst == 0
-    assert reports.check(bench.engine, bench.dataset) == []
+    assert integrity.check(bench.engine, bench.dataset) == []
 
 
 def test_an_overdue_request_can_not_be_approved_and_is_expired_by_the_attempt(bench, waiting):
     overdue(bench, waiting)
     with pytest.raises(Conflict, match="expired"):
-        settlement.approve(bench.engine, waiting, bench.steward, "late")
+        approval.approve(bench.engine, waiting, bench.steward, "late")
     assert state(bench, waiting) == "expired"
     with pytest.raises(Conflict, match="expired"):
-        settlement.approve(bench.engine, waiting, bench.steward, "later still")
-    assert [e["kind"] for e in reports.entries(bench.engine, bench.dataset, bench.auditor)] == ["ALLOW"]
+        approval.approve(bench.engine, waiting, bench.steward, "later still")
+    assert [e["kind"] for e in entries.entries(bench.engine, bench.dataset, bench.auditor)] == ["ALLOW"]
 
 
 def test_a_request_in_time_is_approved(bench, waiting):
-    settlement.approve(bench.engine, waiting, bench.steward, "in time")
+    approval.approve(bench.engine, waiting, bench.steward, "in time")
     assert state(bench, waiting) == "queued"
     overdue(bench, waiting)
     assert expiry.sweep(bench.engine) == 0
@@ -96,7 +97,7 @@ def test_a_request_in_time_is_approved(bench, waiting):
 def test_a_cap_counts_live_and_charged_jobs_by_their_stand_alone_epsilon(open_bench):
     bench = open_bench
     first, second = bench.submit(10), bench.submit(20)
-    whole = [reports.job(bench.engine, each, bench.steward) for each in (first, second)]
+    whole = [job_queries.job(bench.engine, each, bench.steward) for each in (first, second)]
     together = sum(counted(each["epsilon_alone"]) for each in whole)
     assert used(bench).analyst == together
     claim = leases.claim(bench.engine, first, 1, "worker", 60)
@@ -105,13 +106,13 @@ def test_a_cap_counts_live_and_charged_jobs_by_their_stand_alone_epsilon(open_be
     assert used(bench).analyst == together
     settlement.cancel(bench.engine, second, bench.analyst)
     assert used(bench).analyst == counted(whole[0]["epsilon_alone"])
-    assert reports.check(bench.engine, bench.dataset) == []
+    assert integrity.check(bench.engine, bench.dataset) == []
 
 
 def test_a_refusal_by_a_cap_names_it_with_the_largest_that_fits(open_bench):
     bench = open_bench
     policy(bench, auto_approve_epsilon="10", analyst_epsilon="2")
-    refused = reports.job(bench.engine, bench.submit(200), bench.analyst)["refusal"]
+    refused = job_queries.job(bench.engine, bench.submit(200), bench.analyst)["refusal"]
     assert refused["cap"] == "analyst cap"
     assert refused["left"] == "2"
     assert float(refused["asked"]) > 2
@@ -121,7 +122,7 @@ def test_a_refusal_by_a_cap_names_it_with_the_largest_that_fits(open_bench):
     assert state(bench, bench.submit(largest + 1)) == "refused"
     assert state(bench, bench.submit(largest)) == "queued"
     other = person(bench.engine, "analyst")
-    assert state(bench, settlement.submit(bench.engine, bench.request(largest), other)) == "queued"
+    assert state(bench, submission.submit(bench.engine, bench.request(largest), other)) == "queued"
 
 
 def test_a_project_is_shared_by_its_people_and_must_be_named_where_it_is_capped(open_bench):
@@ -130,15 +131,15 @@ def test_a_project_is_shared_by_its_people_and_must_be_named_where_it_is_capped(
     with pytest.raises(InvalidRequest, match="project"):
         bench.submit(10)
     with pytest.raises(InvalidRequest, match="project"):
-        settlement.submit(bench.engine, replace(bench.request(10), project="No Name"), bench.analyst)
+        submission.submit(bench.engine, replace(bench.request(10), project="No Name"), bench.analyst)
     request = replace(bench.request(40), project="atlas")
-    assert state(bench, settlement.submit(bench.engine, request, bench.analyst)) == "queued"
+    assert state(bench, submission.submit(bench.engine, request, bench.analyst)) == "queued"
     other = person(bench.engine, "analyst")
-    job = reports.job(bench.engine, settlement.submit(bench.engine, request, other), other)
+    job = job_queries.job(bench.engine, submission.submit(bench.engine, request, other), other)
     assert job["refusal"]["cap"] == "project cap"
     elsewhere = replace(request, project="borealis")
-    assert state(bench, settlement.submit(bench.engine, elsewhere, other)) == "queued"
-    assert reports.check(bench.engine, bench.dataset) == []
+    assert state(bench, submission.submit(bench.engine, elsewhere, other)) == "queued"
+    assert integrity.check(bench.engine, bench.dataset) == []
 
 
 def test_a_project_is_part_of_a_request_and_requests_without_one_keep_their_identity(bench):
@@ -153,13 +154,13 @@ def test_twenty_threads_never_pass_a_cap(open_bench):
     with ThreadPoolExecutor(20) as pool:
         jobs = list(pool.map(lambda _: bench.submit(10), range(40)))
     states = [state(bench, each) for each in jobs]
-    alone = counted(reports.job(bench.engine, jobs[0], bench.steward)["epsilon_alone"])
+    alone = counted(job_queries.job(bench.engine, jobs[0], bench.steward)["epsilon_alone"])
     room = 3 * 10**9 // alone
     assert 1 < room < 40
     assert states.count("queued") == room
     assert states.count("refused") == 40 - room
     assert used(bench).analyst == room * alone
-    assert reports.check(bench.engine, bench.dataset) == []
+    assert integrity.check(bench.engine, bench.dataset) == []
 
 
 @pytest.mark.parametrize("change", ["reserved = cap + 1", "reserved = -1", "spent = -1"])
@@ -177,7 +178,7 @@ def test_a_sum_that_is_not_that_of_the_jobs_is_found(open_bench):
         "UPDATE usage SET reserved = reserved + 1 WHERE holder = :holder",
         holder=str(open_bench.analyst.id),
     )
-    assert "sums of analyst" in reports.check(open_bench.engine, open_bench.dataset)[0]
+    assert "sums of analyst" in integrity.check(open_bench.engine, open_bench.dataset)[0]
 
 
 def test_a_cap_below_what_is_used_stops_the_next_job_and_harms_no_running_one(open_bench):
@@ -201,7 +202,7 @@ def test_what_is_fitted_on_a_dataset_is_the_most_that_is_then_admitted(open_benc
     policy(bench, auto_approve_epsilon="10", analyst_epsilon="2")
     raw = {name: value for name, value in bench.request(10).parameters.items() if name != "tokens_per_batch"}
     raw.pop("max_text_tokens", None)
-    quoted = reports.quote_on(
+    quoted = quotes.quote_on(
         bench.engine, bench.dataset, "private-prediction", raw, "tokens_per_batch", viewer=bench.analyst
     )
     assert quoted["dataset"]["decision"] == "Admitted"

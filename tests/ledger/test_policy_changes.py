@@ -9,13 +9,13 @@ from sqlalchemy import text
 
 from accountant.core.errors import Conflict, NotPermitted
 from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.caps import counted
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import from_json
-from accountant.queries import inbox, jobs
-from accountant.transactions import proposals, settlement
+from accountant.queries import entries, inbox, integrity, jobs
+from accountant.transactions import allowances, approval, job_requests, proposals, settlement, submission
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.settlement import Allowance
 from tests.support import Bench
 
 EXCLUDES = [
@@ -35,7 +35,7 @@ def job(bench: Bench, job_id) -> dict:
 
 
 def kinds(bench: Bench) -> list[str]:
-    return [each["kind"] for each in jobs.entries(bench.engine, bench.dataset, bench.auditor)]
+    return [each["kind"] for each in entries.entries(bench.engine, bench.dataset, bench.auditor)]
 
 
 @pytest.mark.parametrize(("values", "named"), EXCLUDES)
@@ -57,26 +57,26 @@ def test_nobody_approves_what_the_policy_excludes_by_now(bench, values, named):
     waiting = bench.submit(10)
     policy(bench, **values)
     with pytest.raises(Conflict, match=named):
-        settlement.approve(bench.engine, waiting, bench.steward, "fine")
+        approval.approve(bench.engine, waiting, bench.steward, "fine")
     assert job(bench, waiting)["state"] == "awaiting_approval"
     assert kinds(bench) == ["ALLOW"]
     policy(bench)
-    settlement.approve(bench.engine, waiting, bench.steward, "allowed again")
+    approval.approve(bench.engine, waiting, bench.steward, "allowed again")
     assert job(bench, waiting)["state"] == "queued"
 
 
 def test_a_job_of_no_project_does_not_slip_under_a_cap_on_projects(bench):
     """Its project would be nobody's, with nothing used."""
     bench.warm()
-    waiting = [bench.submit(10), settlement.submit(bench.engine, _named(bench), bench.analyst)]
+    waiting = [bench.submit(10), submission.submit(bench.engine, _named(bench), bench.analyst)]
     policy(bench, project_epsilon="100")
     with pytest.raises(Conflict, match="project"):
-        settlement.approve(bench.engine, waiting[0], bench.steward, "fine")
-    settlement.approve(bench.engine, waiting[1], bench.steward, "fine")
+        approval.approve(bench.engine, waiting[0], bench.steward, "fine")
+    approval.approve(bench.engine, waiting[1], bench.steward, "fine")
     assert job(bench, waiting[1])["state"] == "queued"
 
 
-def _named(bench: Bench) -> settlement.JobRequest:
+def _named(bench: Bench) -> job_requests.JobRequest:
     return replace(bench.request(10), project="atlas")
 
 
@@ -90,7 +90,7 @@ def at(bench: Bench, tokens: int) -> dict[str, float]:
 def test_a_job_that_waits_for_its_probe_is_judged_at_the_delta_of_then(bench, cap):
     """At the δ under which it was asked for it would have run at once."""
     bench.allow("10", "1e-6")
-    waiting = settlement.submit(bench.engine, _named(bench), bench.analyst)
+    waiting = submission.submit(bench.engine, _named(bench), bench.analyst)
     cost = at(bench, 10)
     between = str((cost["1e-6"] + cost["1e-9"]) / 2)
     policy(bench, **{"auto_approve_epsilon": "100", cap: between})
@@ -113,8 +113,8 @@ def test_what_a_steward_approves_is_stated_and_counted_at_the_delta_of_then(benc
         each for each in inbox.waiting(bench.engine, bench.steward, limit=500) if each["id"] == str(waiting)
     )
     assert (shown["delta"], shown["epsilon_alone"]) == (1e-9, pytest.approx(cost["1e-9"]))
-    settlement.approve(bench.engine, waiting, bench.steward, "fine")
-    reserve = jobs.entries(bench.engine, bench.dataset, bench.auditor)[0]["body"]
+    approval.approve(bench.engine, waiting, bench.steward, "fine")
+    reserve = entries.entries(bench.engine, bench.dataset, bench.auditor)[0]["body"]
     assert reserve["terms"]["delta"] == 1e-9
     with bench.engine.connect() as connection:
         held = connection.execute(
@@ -124,9 +124,9 @@ def test_what_a_steward_approves_is_stated_and_counted_at_the_delta_of_then(benc
     assert held == counted(cost["1e-9"])
     bench.allow("10", "1e-6")  # what was decided stays as it was decided
     assert job(bench, waiting)["delta"] == 1e-9
-    assert jobs.check(bench.engine, bench.dataset) == []
+    assert integrity.check(bench.engine, bench.dataset) == []
     settlement.cancel(bench.engine, waiting, bench.analyst)
-    assert jobs.check(bench.engine, bench.dataset) == []
+    assert integrity.check(bench.engine, bench.dataset) == []
 
 
 @pytest.mark.parametrize("way", ["alone", "by the pages"])
@@ -137,7 +137,7 @@ def test_a_raise_that_waited_for_the_row_is_judged_by_the_policy_of_then(bench, 
     def act() -> None:
         try:
             if way == "alone":
-                told.append(settlement.allow(bench.engine, bench.dataset, raised, bench.steward))
+                told.append(allowances.allow(bench.engine, bench.dataset, raised, bench.steward))
             else:
                 told.append(proposals.allow_or_propose(bench.engine, bench.dataset, raised, bench.steward))
         except NotPermitted as error:

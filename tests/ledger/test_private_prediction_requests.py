@@ -3,8 +3,9 @@
 import pytest
 
 from accountant.core.errors import InvalidRequest
-from accountant.queries import jobs
-from accountant.transactions import settlement
+from accountant.core.ledger.allowances import Allowance
+from accountant.queries import entries, jobs
+from accountant.transactions import allowances, approval
 from tests.support import Bench, public_things
 
 CLUSTERS = {"batching": "clusters", "clusters": 4, "public_centres": 50}
@@ -15,8 +16,8 @@ MEDIAN = {"aggregation": "median", "ex_post_cap": 1.0}
 @pytest.fixture
 def bench(engine) -> Bench:
     made = Bench(engine, label_column="label", labels=["good", "bad"])
-    settlement.allow(
-        engine, made.dataset, settlement.Allowance("10", "0.0000029053", "a test", ex_post="5"), made.steward
+    allowances.allow(
+        engine, made.dataset, Allowance("10", "0.0000029053", "a test", ex_post="5"), made.steward
     )
     return made
 
@@ -37,13 +38,13 @@ def bench(engine) -> Bench:
 )
 def test_what_lacks_public_things_is_refused_by_name(bench, raw, named, field, problem):
     things = public_things(bench.engine, bench.steward, 100, ["good", "other"])
-    before = len(jobs.entries(bench.engine, bench.dataset, bench.auditor))
+    before = len(entries.entries(bench.engine, bench.dataset, bench.auditor))
     with pytest.raises(InvalidRequest) as refused:
         bench.submit(5, **raw, **{name: things[name] for name in named})
     (found,) = refused.value.problems
     assert found.field == f"parameters.{field}"
     assert problem in found.problem
-    assert len(jobs.entries(bench.engine, bench.dataset, bench.auditor)) == before
+    assert len(entries.entries(bench.engine, bench.dataset, bench.auditor)) == before
 
 
 @pytest.mark.parametrize("labels", [[], ["good", "bad", "other"]])
@@ -51,9 +52,9 @@ def test_what_fits_is_reserved_with_the_hashes_of_what_it_names(bench, labels):
     things = public_things(bench.engine, bench.steward, 100, labels)
     bench.probe(bench.submit(1, **PUBLIC, public_corpus=things["public_corpus"]))
     job_id = bench.submit(5, **CLUSTERS, **PUBLIC, **things)
-    settlement.approve(bench.engine, job_id, bench.steward, "fine")
+    approval.approve(bench.engine, job_id, bench.steward, "fine")
     assert jobs.job(bench.engine, job_id, bench.analyst)["state"] == "queued"
-    reserve = jobs.entries(bench.engine, bench.dataset, bench.auditor)[0]
+    reserve = entries.entries(bench.engine, bench.dataset, bench.auditor)[0]
     assert set(reserve["body"]["source"]["public"]) == {"public_corpus", "embedding"}
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from accountant.core.errors import Conflict, ExchequerError
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json, to_json
-from accountant.queries import jobs
+from accountant.queries import entries, integrity, jobs
 from accountant.transactions import leases, proposals, settlement
 from accountant.transactions.settlement import Output
 from tests.support import Bench, commit_unread, person
@@ -97,8 +97,8 @@ class Oracle:
         self.read[job_id] |= after > before
 
     def check(self) -> None:
-        assert jobs.check(self.engine, self.bench.dataset) == []
-        found = verify_lines(jobs.export(self.engine, self.bench.dataset, self.bench.auditor, "jsonl"))
+        assert integrity.check(self.engine, self.bench.dataset) == []
+        found = verify_lines(entries.export(self.engine, self.bench.dataset, self.bench.auditor, "jsonl"))
         account = found.books.account
         one = account.costs(self._token())
         for each in account.filters:

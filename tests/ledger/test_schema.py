@@ -10,14 +10,15 @@ from alembic.config import Config
 from sqlalchemy import create_engine, text
 
 from accountant import tables
-from accountant.catalogue import datasets
 from accountant.core import mechanisms
 from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical
 from accountant.core.ledger.replay import Replay
 from accountant.core.privacy.price import Terms
 from accountant.database import MIGRATIONS
-from accountant.queries import jobs
+from accountant.identities import credentials
+from accountant.queries import datasets, integrity
+from accountant.queries import entries as entry_queries
 from tests.support import Bench
 
 
@@ -132,13 +133,13 @@ def test_an_older_ledger_is_carried_over(alembic, owner, engine):
     with owner.begin() as connection:
         write_old(connection, bench.dataset)
     command.upgrade(alembic, "head")
-    wrong = jobs.check(engine, bench.dataset)
+    wrong = integrity.check(engine, bench.dataset)
     assert [each for each in wrong if "sums of spending" not in each] == []  # no jobs: nobody spent it
-    facts = jobs.dataset(engine, bench.dataset, bench.steward)
+    facts = datasets.dataset(engine, bench.dataset, bench.steward)
     texts = {each["currency"]: each["text"] for each in facts["statements"]}
     for fact in ("(7.5, 0.000001)", "1 raise", "1 job failed"):
         assert fact in texts["dp"]
-    assert "step_delta" not in json.dumps(jobs.entries(engine, bench.dataset, bench.auditor))
+    assert "step_delta" not in json.dumps(entry_queries.entries(engine, bench.dataset, bench.auditor))
 
 
 def test_tokens_from_before_scopes_go_on_with_all_of_them(alembic, owner, engine):
@@ -153,22 +154,22 @@ def test_tokens_from_before_scopes_go_on_with_all_of_them(alembic, owner, engine
         for name, kept in (("session", token), ("nightly", f"{token}-nightly")):
             connection.execute(add, {"user": person.id, "name": name, "token": kept.encode()})
     command.upgrade(alembic, "head")
-    found = datasets.user_of_token(engine, token)
+    found = credentials.user_of_token(engine, token)
     assert found.name == person.name
-    assert tuple(found.scopes) == datasets.SCOPES
+    assert tuple(found.scopes) == credentials.SCOPES
     assert found.by_sign_in  # it ends with the sessions
-    assert not datasets.user_of_token(engine, f"{token}-nightly").by_sign_in
+    assert not credentials.user_of_token(engine, f"{token}-nightly").by_sign_in
 
 
 def test_a_downgrade_widens_no_token(alembic, owner, engine):
     person = Bench(engine).steward
-    narrow = datasets.add_token(engine, person.id, "narrow", None, scopes=["read"])
-    wide = datasets.add_token(engine, person.id, "wide", None)
+    narrow = credentials.add_token(engine, person.id, "narrow", None, scopes=["read"])
+    wide = credentials.add_token(engine, person.id, "wide", None)
     engine.dispose()
     command.downgrade(alembic, "0011")
     command.upgrade(alembic, "head")
-    assert datasets.user_of_token(engine, narrow) is None
-    assert datasets.user_of_token(engine, wide) is not None
+    assert credentials.user_of_token(engine, narrow) is None
+    assert credentials.user_of_token(engine, wide) is not None
 
 
 def test_a_connection_that_the_server_closed_while_idle_is_replaced(engine, owner, monkeypatch):

@@ -6,11 +6,11 @@ import uuid
 import pytest
 
 from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.privacy.events import from_json
-from accountant.queries import jobs, spending
-from accountant.transactions import leases, proposals
+from accountant.queries import datasets, integrity, jobs, spending
+from accountant.transactions import allowances, leases, proposals, submission
 from accountant.transactions import settlement as ledger
-from accountant.transactions.settlement import Allowance
 from tests.support import Bench, person
 
 
@@ -22,7 +22,7 @@ def busy(engine) -> Bench:
     bench.warm()
     other = person(engine, "analyst")
     for tokens in (5, 7, 9):
-        job_id = ledger.submit(engine, bench.request(tokens), other)
+        job_id = submission.submit(engine, bench.request(tokens), other)
         ended(bench, job_id)
     ledger.cancel(engine, bench.submit(3), bench.analyst)
     corrected = bench.submit(4)
@@ -54,7 +54,7 @@ def summed(found: dict, name: str) -> int:
 
 def test_all_sums_together_are_the_balances(busy):
     found = spending.figures(busy.engine, busy.dataset, busy.auditor)
-    filters = jobs.dataset(busy.engine, busy.dataset, busy.auditor)["account"]["filters"]
+    filters = datasets.dataset(busy.engine, busy.dataset, busy.auditor)["account"]["filters"]
     measured = {each["name"]: each for each in found["measures"]}
     for each in filters:
         used = round((float(each["spent"]) + float(each["reserved"])) * 10**9)
@@ -62,7 +62,7 @@ def test_all_sums_together_are_the_balances(busy):
         assert found["burn_down"][-1][each["kind"]] == each["left"]
     assert sum(each["jobs"] for each in found["spending"]) == 5
     assert found["through"] == found["entries"]
-    assert jobs.check(busy.engine, busy.dataset) == []
+    assert integrity.check(busy.engine, busy.dataset) == []
 
 
 @pytest.mark.parametrize("steps", [1, 3, 100])
@@ -77,7 +77,7 @@ def test_kept_sums_answer_as_the_entries_do(busy, monkeypatch, steps):
         assert now["spending"] == before["spending"]
         assert now["measures"] == before["measures"]
         assert now["burn_down"][-1] | {"at": ""} == before["burn_down"][-1] | {"at": ""}
-        assert jobs.check(busy.engine, busy.dataset) == []
+        assert integrity.check(busy.engine, busy.dataset) == []
         while spending.roll(busy.engine):
             pass
 
@@ -89,7 +89,7 @@ def test_a_wrong_sum_is_found(busy, monkeypatch):
     spending.roll(busy.engine)
     with busy.engine.begin() as connection:
         connection.execute(text("UPDATE spending SET renyi = renyi + 1"))
-    assert any("spending on renyi" in each for each in jobs.check(busy.engine, busy.dataset))
+    assert any("spending on renyi" in each for each in integrity.check(busy.engine, busy.dataset))
 
 
 def test_an_analyst_sees_their_own_and_the_sum_of_others(busy):
@@ -110,7 +110,7 @@ def test_an_analyst_sees_their_own_and_the_sum_of_others(busy):
 def test_the_last_point_of_the_burn_down_is_what_is_left(engine, limit):
     """Limits stand in entries as they were stated: those of ex-post caps in decimals."""
     bench = Bench(engine)
-    ledger.allow(engine, bench.dataset, Allowance("10", "1e-6", "a test", ex_post=limit), bench.steward)
+    allowances.allow(engine, bench.dataset, Allowance("10", "1e-6", "a test", ex_post=limit), bench.steward)
     found = spending.figures(engine, bench.dataset, bench.auditor)
     for each in found["measures"]:
         assert found["burn_down"][-1][each["name"]] == each["left"], each["name"]
@@ -121,7 +121,7 @@ def test_realized_ex_post_costs_are_for_overseers_for_good(engine):
     bench = Bench(engine)
     for settlement in ("realized", "planned"):
         allowance = Allowance("10", "1e-6", "a test", ex_post="3", ex_post_settlement=settlement)
-        ledger.allow(engine, bench.dataset, allowance, bench.steward)
+        allowances.allow(engine, bench.dataset, allowance, bench.steward)
         names = lambda who: {  # noqa: E731
             each["name"] for each in spending.figures(engine, bench.dataset, who)["measures"]
         }

@@ -6,8 +6,8 @@ from sqlalchemy.exc import ProgrammingError
 
 from accountant.core.ledger.allowances import Allowance, allowance_body
 from accountant.core.ledger.hash_chain import EntryKind
-from accountant.queries import jobs, ledger_entry
-from accountant.transactions import settlement
+from accountant.queries import datasets, ledger_entry
+from accountant.transactions import approval, settlement
 from accountant.transactions.locked_account import LockedAccount
 from tests.support import Bench
 
@@ -36,8 +36,8 @@ def after(bench: Bench, seq: int) -> dict:
 def test_a_short_replay_gives_what_a_whole_one_gives(bench, monkeypatch):
     bench.warm()
     job = bench.submit(3)  # reserved before balances are kept, voided after
-    settlement.approve(bench.engine, job, bench.steward, "it fits")
-    reserved = jobs.dataset(bench.engine, bench.dataset, bench.auditor)["entries"]
+    approval.approve(bench.engine, job, bench.steward, "it fits")
+    reserved = datasets.dataset(bench.engine, bench.dataset, bench.auditor)["entries"]
     lengthened(bench, 200)
     assert standings(bench) == []
     lengthened(bench, 200)
@@ -53,7 +53,7 @@ def test_a_short_replay_gives_what_a_whole_one_gives(bench, monkeypatch):
     for seq in (kept, last):
         whole.append({**after(bench, seq), "from": kept})
     assert short == whole
-    assert short[1]["account"] == jobs.dataset(bench.engine, bench.dataset, bench.auditor)["account"]
+    assert short[1]["account"] == datasets.dataset(bench.engine, bench.dataset, bench.auditor)["account"]
     assert short[0]["account"] != short[1]["account"]
 
 

@@ -21,11 +21,14 @@ from hypothesis.stateful import (
 from sqlalchemy import text
 
 from accountant.core.errors import Conflict, LeaseLost, NotPermitted
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import from_json
-from accountant.queries import jobs
-from accountant.transactions import leases, settlement
-from accountant.transactions.settlement import Allowance, Claim, JobRequest, Output
+from accountant.queries import entries, integrity
+from accountant.transactions import allowances, approval, leases, settlement, submission
+from accountant.transactions.job_requests import JobRequest
+from accountant.transactions.rows import Claim
+from accountant.transactions.settlement import Output
 from tests.faults.checker import Tally
 from tests.support import Bench, person
 
@@ -124,7 +127,7 @@ class Ledger(RuleBasedStateMachine):
 
     def _allow(self, epsilon: float) -> None:
         allowance = Allowance(str(epsilon), "0.000001", "test")
-        settlement.allow(self.bench.engine, self.bench.dataset, allowance, self.bench.steward)
+        allowances.allow(self.bench.engine, self.bench.dataset, allowance, self.bench.steward)
         if not self.tally.filters:
             query = text("SELECT document::json -> 'body' -> 'filters' FROM entries e JOIN datasets d ON "
                          "d.id = e.dataset_id WHERE d.name = :name AND seq = 1")  # fmt: skip
@@ -160,9 +163,9 @@ class Ledger(RuleBasedStateMachine):
         earlier = self.keys.get((actor.name, key)) if key else None
         if earlier is not None and earlier[0] != request:
             with pytest.raises(Conflict):
-                settlement.submit(self.bench.engine, asked, actor, key)
+                submission.submit(self.bench.engine, asked, actor, key)
             return
-        job_id = settlement.submit(self.bench.engine, asked, actor, key)
+        job_id = submission.submit(self.bench.engine, asked, actor, key)
         if earlier is not None:
             assert job_id == earlier[1]
             return
@@ -176,7 +179,7 @@ class Ledger(RuleBasedStateMachine):
     def decide(self, data: st.DataObject, job_id: uuid.UUID) -> None:
         """A steward says yes or no; yes may come too late to fit."""
         job, yes = self.known[job_id], data.draw(st.booleans())
-        act = settlement.approve if yes else settlement.refuse
+        act = approval.approve if yes else approval.refuse
         if job.state != "awaiting_approval":
             with pytest.raises(Conflict):
                 act(self.bench.engine, job_id, self.bench.steward, "test")
@@ -315,8 +318,8 @@ class Ledger(RuleBasedStateMachine):
             assert (row["basic_reserved"], row["basic_spent"]) == (self.reserved, self.spent)
 
     def teardown(self) -> None:
-        assert jobs.check(self.bench.engine, self.bench.dataset) == []
-        verify_lines(jobs.export(self.bench.engine, self.bench.dataset, self.bench.steward, "jsonl"))
+        assert integrity.check(self.bench.engine, self.bench.dataset) == []
+        verify_lines(entries.export(self.bench.engine, self.bench.dataset, self.bench.steward, "jsonl"))
 
 
 @pytest.mark.slow

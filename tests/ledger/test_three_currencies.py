@@ -10,16 +10,19 @@ from accountant.catalogue import datasets
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger.accounts import Settlement
+from accountant.core.ledger.allowances import Allowance, SecretDeclaration
 from accountant.core.ledger.export_formats import Verifier, read_document, verify_lines
 from accountant.core.mechanisms import RUNNABLE
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import FREE, SelfComposed, from_json, to_json
 from accountant.core.privacy.price import Price
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
-from accountant.queries import jobs
-from accountant.transactions import leases, proposals, settlement
+from accountant.queries import datasets as dataset_queries
+from accountant.queries import entries, integrity, jobs, quotes
+from accountant.transactions import allowances, approval, leases, proposals, settlement, submission
+from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.settlement import Allowance, JobRequest, Output, SecretDeclaration
+from accountant.transactions.settlement import Output
 from tests.support import Bench, commit_unread, person, public_things
 
 DELTA = "0.0000029053"
@@ -42,7 +45,7 @@ def ready(engine, allowance=None, **policy) -> Bench:
 
 
 def allow(bench: Bench, allowance: Allowance) -> int:
-    return settlement.allow(bench.engine, bench.dataset, allowance, bench.steward)
+    return allowances.allow(bench.engine, bench.dataset, allowance, bench.steward)
 
 
 def with_pin(engine, kind=SecretKind.MANY, **policy) -> Bench:
@@ -54,11 +57,11 @@ def with_pin(engine, kind=SecretKind.MANY, **policy) -> Bench:
 def ask(bench: Bench, mechanism: str, **parameters):
     """A job of another mechanism, approved where that is needed."""
     request = JobRequest(bench.dataset, mechanism, bench.model, parameters, "test")
-    job_id = settlement.submit(bench.engine, request, bench.analyst)
+    job_id = submission.submit(bench.engine, request, bench.analyst)
     if job(bench, job_id)["state"] == "submitted":
         bench.probe(job_id)
     if job(bench, job_id)["state"] == "awaiting_approval":
-        settlement.approve(bench.engine, job_id, bench.steward, "it fits the study")
+        approval.approve(bench.engine, job_id, bench.steward, "it fits the study")
     return job_id
 
 
@@ -71,7 +74,7 @@ def job(bench: Bench, job_id) -> dict:
 
 
 def facts(bench: Bench, viewer=None) -> dict:
-    return jobs.dataset(bench.engine, bench.dataset, viewer or bench.steward)
+    return dataset_queries.dataset(bench.engine, bench.dataset, viewer or bench.steward)
 
 
 def says(bench: Bench) -> dict[str, str]:
@@ -94,9 +97,9 @@ def run(bench: Bench, job_id, realized=None, outcome="succeeded", **others) -> N
 
 def sound(bench: Bench) -> None:
     """Balances, history and prices are those of the entries, here and offline."""
-    assert jobs.check(bench.engine, bench.dataset) == []
+    assert integrity.check(bench.engine, bench.dataset) == []
     for form in ("jsonl", "csv"):
-        verify_lines(jobs.export(bench.engine, bench.dataset, bench.auditor, form))
+        verify_lines(entries.export(bench.engine, bench.dataset, bench.auditor, form))
 
 
 # --- an account in its row ----------------------------------------------------------------------
@@ -161,7 +164,7 @@ def test_planned_caps_add_up_and_are_charged_whole(engine):
     run(bench, first, ex_post=123_456_789)
     account = facts(bench, bench.analyst)["ex_post"]
     assert (account["spent"], account["reserved"], account["left"]) == ("1", "0", "1.5")
-    newest = jobs.entries(bench.engine, bench.dataset, bench.auditor)[0]
+    newest = entries.entries(bench.engine, bench.dataset, bench.auditor)[0]
     assert newest["body"]["ex_post"] == {"cap": "1000000000"}  # the real figure is nowhere
     assert "except for the outputs of 1 ex-post job" in says(bench)["dp"]
     assert "planning figure" in says(bench)["ex-post"]
@@ -217,7 +220,7 @@ def test_a_cancelled_ex_post_job_returns_its_cap(engine):
 def test_a_dp_job_pays_on_the_secret_account_and_half_a_pin_passes_once(engine):
     bench = with_pin(engine)
     limit = float(facts(bench)["secret"]["limit"])
-    quote = jobs.quote_on(engine, bench.dataset, "private-prediction", {}, fit_field="tokens_per_batch")
+    quote = quotes.quote_on(engine, bench.dataset, "private-prediction", {}, fit_field="tokens_per_batch")
     most = quote["parameters"]["tokens_per_batch"]
     assert most < 358  # less than the filters alone would give
     assert job(bench, bench.submit(most + 1))["refusal"]["cap"] == "secret"
@@ -241,7 +244,7 @@ def test_no_removal_of_records_is_stated_where_the_unit_is_a_column(engine):
     removed = SecretDeclaration(PIN, SecretKind.MANY, 16)
     redacted = replace(removed, terms=replace(PIN, without=Without.REDACTED))
     bench = Bench(engine, unit_column="patient_id", max_records_per_unit=1)
-    for declare in (settlement.allow, proposals.allow_or_propose, proposals.preview):
+    for declare in (allowances.allow, proposals.allow_or_propose, proposals.preview):
         with pytest.raises(InvalidRequest, match="patient_id"):
             declare(engine, bench.dataset, Allowance("10", DELTA, "test", secret=removed), bench.steward)
     allow(bench, Allowance("10", DELTA, "test", secret=redacted))
@@ -290,7 +293,7 @@ def test_a_secret_job_needs_a_statement_and_takes_its_facts(engine, all_run):
     bench = Bench(engine, policy={"secret_jobs": True})
     own = {"prior": 1e-4, "records_per_secret": 3, "sampling_rate": 0.5, "neighbour": "removed"}
     request = JobRequest(bench.dataset, "secpe", bench.model, {**own, "bound": 5e-4}, "test")
-    early = settlement.submit(engine, request, bench.analyst)
+    early = submission.submit(engine, request, bench.analyst)
     assert job(bench, early)["refusal"]["cap"] == "secret"
     allow(bench, Allowance(None, None, "secrets", secret=SecretDeclaration(PIN, SecretKind.MANY)))
     with pytest.raises(InvalidRequest, match="records_per_secret"):
@@ -390,7 +393,7 @@ def test_a_closed_filter_names_the_job_that_closed_it(engine, monkeypatch):
     assert (gaussian()["state"], gaussian()["closed_by"]) == ("closed", str(second))
     settlement.cancel(engine, second, bench.analyst)
     assert (gaussian()["state"], gaussian()["closed_by"]) == ("open", None)
-    assert jobs.check(engine, bench.dataset) == []
+    assert integrity.check(engine, bench.dataset) == []
 
 
 # --- what runs ----------------------------------------------------------------------------------
@@ -411,13 +414,13 @@ def test_what_has_a_price_and_no_runner_is_refused_at_submission(engine):
 def test_a_quote_on_a_dataset_decides_in_every_currency(engine):
     bench = with_pin(engine)
     raw = {"aggregation": "median", "ex_post_cap": 1.0}
-    answer = jobs.quote_on(engine, bench.dataset, "private-prediction", raw)["dataset"]
+    answer = quotes.quote_on(engine, bench.dataset, "private-prediction", raw)["dataset"]
     assert (answer["decision"], answer["refusal"]["cap"]) == ("Refused", "secret")
-    answer = jobs.quote_on(engine, bench.dataset, "private-prediction", {"tokens_per_batch": 340})
+    answer = quotes.quote_on(engine, bench.dataset, "private-prediction", {"tokens_per_batch": 340})
     largest = answer["dataset"]["refusal"]["largest"]
-    fits = jobs.quote_on(engine, bench.dataset, "private-prediction", {"tokens_per_batch": largest})
+    fits = quotes.quote_on(engine, bench.dataset, "private-prediction", {"tokens_per_batch": largest})
     assert fits["dataset"]["decision"] == "Admitted"
-    answer = jobs.quote_on(engine, bench.dataset, "secpe", {"bound": 0.01})
+    answer = quotes.quote_on(engine, bench.dataset, "secpe", {"bound": 0.01})
     assert answer["dataset"]["refusal"]["cap"] == "policy"
 
 
@@ -465,7 +468,7 @@ def test_balances_that_are_not_those_of_the_entries_are_found(engine):
             column = change.split(" ")[0]
             connection.execute(text(f"UPDATE accounts SET {change} {where}"), {"name": bench.dataset})
             connection.commit()
-            assert jobs.check(engine, bench.dataset), change
+            assert integrity.check(engine, bench.dataset), change
             undo = f"UPDATE accounts SET {column} = :value {where}"
             connection.execute(text(undo), {"name": bench.dataset, "value": getattr(before, column)})
             connection.commit()

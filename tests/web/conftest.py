@@ -7,8 +7,8 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine
 
+from accountant.identities.actor import Actor
 from accountant.settings import Settings
-from accountant.transactions.settlement import Actor
 from tests.support import Bench
 from tests.web.browsers import PASSWORD, Site
 from tests.web.conformance import watch

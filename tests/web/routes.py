@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from accountant.catalogue import corpora, datasets
+from accountant.catalogue import corpora
 from accountant.core.ledger.admission import Policy
-from accountant.identities import people
+from accountant.core.ledger.allowances import Allowance
+from accountant.identities import credentials, people
 from accountant.transactions import offers, proposals
-from accountant.transactions.settlement import Allowance
 from accountant.webhooks import delivery as hooks
 from tests.web.browsers import Site
 
@@ -96,7 +96,7 @@ class World:
     def person(self) -> str:
         """The name of an account that nobody uses."""
         name = self.fresh("person")[:60]
-        datasets.add_user(self.site.engine, name, None, ["analyst"])
+        credentials.add_user(self.site.engine, name, None, ["analyst"])
         return name
 
     def token(self) -> str:

@@ -217,15 +217,15 @@ TAKERS += ["{dataset}/quote", "{dataset}/allowance", "{dataset}/data", "{dataset
 @pytest.fixture(scope="module")
 def everybody(app, engine, password_hash):
     """One dataset, and one person with every role: what they send reaches every check."""
-    from accountant.catalogue import datasets
+    from accountant.identities import credentials
     from tests.support import Bench
     from tests.web.browsers import Site
 
     bench = Bench(engine)
     bench.allow()
-    everything = datasets.add_user(engine, "everybody", None, list(datasets.ROLES))
+    everything = credentials.add_user(engine, "everybody", None, list(credentials.ROLES))
     site = Site(app, engine, bench, password_hash)
-    site.people["everybody"] = datasets.actor_of(datasets.find_user(engine, user_id=everything))
+    site.people["everybody"] = credentials.actor_of(credentials.find_user(engine, user_id=everything))
     return site
 
 

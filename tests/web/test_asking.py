@@ -7,12 +7,12 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from accountant.catalogue import datasets
+from accountant.catalogue import models
 from accountant.core import mechanisms
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.privacy.price import Terms
 from accountant.queries import jobs
-from accountant.transactions import settlement
-from accountant.transactions.settlement import Allowance
+from accountant.transactions import allowances
 from tests.support import public_things
 from web.views import prefills, schema
 
@@ -158,9 +158,9 @@ def test_the_form_as_it_comes_is_priced_and_may_be_submitted(site):
 
 def test_defaults_fit_a_model_with_a_short_context(site):
     small = f"small-{site.bench.dataset}"
-    model_id = datasets.add_model(site.engine, small, "/nowhere", "public text", site.bench.steward)
+    model_id = models.add_model(site.engine, small, "/nowhere", "public text", site.bench.steward)
     facts = {"sha256": "5" * 64, "context_tokens": 512, "end_tokens": [2], "layers": 4}
-    datasets.model_checked(site.engine, model_id, facts, None)
+    models.model_checked(site.engine, model_id, facts, None)
     site.api("steward").put(f"{site.dataset}/policy", {"models": [small]})
     browser = site.pages("analyst")
     page = browser.get(f"{site.dataset}/submit").text
@@ -236,7 +236,7 @@ def test_fit_fills_in_the_most_that_is_left(site, mechanism):
 
 
 def test_fit_of_a_median_fills_in_its_cap(site):
-    settlement.allow(
+    allowances.allow(
         site.engine, site.bench.dataset, Allowance(None, None, "a study", ex_post="4"), site.bench.steward
     )
     browser = site.pages("analyst")

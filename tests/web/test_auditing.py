@@ -10,14 +10,14 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from accountant.core.ledger.admission import Policy
-from accountant.core.ledger.allowances import allowance_body
+from accountant.core.ledger.allowances import Allowance, allowance_body
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.events import FREE
-from accountant.queries import jobs as reports
-from accountant.transactions import leases, proposals
+from accountant.queries import datasets
+from accountant.queries import jobs as job_queries
+from accountant.transactions import allowances, approval, leases, proposals
 from accountant.transactions import settlement as ledger
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.settlement import Allowance
 from tests.support import person
 from tests.web.browsers import Site
 
@@ -48,7 +48,7 @@ def done(site: Site, publish) -> str:
 def corrected(site: Site, done: str) -> str:
     """The same with a raise of its charge, proposed by one steward and confirmed by another."""
     other = person(site.engine, "steward")
-    event_json = reports.job(site.engine, UUID(done), site.bench.auditor)["event"]
+    event_json = job_queries.job(site.engine, UUID(done), site.bench.auditor)["event"]
     costly = {**event_json, "count": event_json["count"] + 3}
     found = proposals.correct(site.engine, UUID(done), site.bench.steward, "more was drawn", event=costly)
     proposals.confirm(site.engine, found, other, "the log says so")
@@ -228,7 +228,7 @@ def test_every_entry_comes_out_as_it_was_charged(site, corrected):
         assert "Differs" not in page
         assert ("Equal" in page) == (found["kind"] != "VOID")
     assert kinds == {"ALLOW", "RESERVE", "COMMIT", "VOID", "REVERSAL"}
-    account = reports.dataset(site.engine, name, site.bench.auditor)["account"]
+    account = datasets.dataset(site.engine, name, site.bench.auditor)["account"]
     newest = api.get(f"/ledger?dataset={name}&limit=1").json["entries"][0]["seq"]
     after = api.get(f"/datasets/{name}/ledger/{newest}").json["after"]
     assert after["problem"] is None
@@ -487,7 +487,7 @@ def test_the_report_states_what_is_true_now(site, corrected):
     cancelled(site)
     name = site.bench.dataset
     report = site.api("auditor").get(f"/datasets/{name}/report").json
-    account = reports.dataset(site.engine, name, site.bench.auditor)
+    account = datasets.dataset(site.engine, name, site.bench.auditor)
     assert report["dataset"]["account"] == account["account"]
     newest = site.api("auditor").get(f"/ledger?dataset={name}&limit=1").json["entries"][0]
     assert (report["entries"], report["head"]) == (newest["seq"], newest["hash"])
@@ -563,10 +563,10 @@ def test_a_report_for_publication_tells_no_realized_cost(site, settlement):
     """What an ex-post job really cost is for stewards and auditors, with the warning beside it."""
     bench, units = site.bench, 1_234_567_891
     allowed = Allowance(None, None, "a study", ex_post="3", ex_post_settlement=settlement)
-    ledger.allow(site.engine, bench.dataset, allowed, bench.steward)
+    allowances.allow(site.engine, bench.dataset, allowed, bench.steward)
     median = {"aggregation": "median", "ex_post_cap": 2.5, "tokens_per_batch": 5}
     job_id = UUID(site.api("analyst").post("/jobs", site.job(parameters=median)).json["id"])
-    ledger.approve(site.engine, job_id, bench.steward, "it fits the study")
+    approval.approve(site.engine, job_id, bench.steward, "it fits the study")
     claim = leases.claim(site.engine, job_id, 1, "worker", 60)
     assert claim is not None
     leases.begin_reading(site.engine, claim)
@@ -579,7 +579,7 @@ def test_a_report_for_publication_tells_no_realized_cost(site, settlement):
 
     full = site.api("auditor").get(f"{site.dataset}/report").json
     assert full["realized_ex_post"]["epsilon"] == "1.234567891"
-    assert reports.EX_POST_NOTE in site.pages("auditor").get(f"/datasets/{bench.dataset}/report").text
+    assert job_queries.EX_POST_NOTE in site.pages("auditor").get(f"/datasets/{bench.dataset}/report").text
     answer = site.api("auditor").get(f"{site.dataset}/report?public=true")
     page = site.pages("auditor").get(f"/datasets/{bench.dataset}/report?public=true").text
     for figure in ("1.2345", "1.235", "1.765"):  # the cost, and what it leaves of 3
@@ -605,7 +605,7 @@ def test_days_and_times_of_a_filter():
 def test_entries_of_one_moment_are_each_on_one_page(site):
     """Entries of one transaction have one time: what follows the last row is told by more than that."""
     job_id = UUID(site.submitted(tokens=4))
-    ledger.approve(site.engine, job_id, site.bench.steward, "it fits")
+    approval.approve(site.engine, job_id, site.bench.steward, "it fits")
     with site.engine.begin() as connection:
         locked = LockedAccount(connection, site.bench.dataset)
         void = {"outcome": "cancelled", "reason": "a test", "read": False}

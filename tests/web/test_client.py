@@ -14,10 +14,10 @@ from sqlalchemy import Engine
 from waitress import create_server
 
 import web.client as exchequer
-from accountant.catalogue import datasets
 from accountant.core.privacy.units import up
-from accountant.transactions import settlement
-from accountant.transactions.settlement import Actor
+from accountant.identities import credentials
+from accountant.identities.actor import Actor
+from accountant.transactions import submission
 from tests.support import Bench
 from web.client import Client, Refused
 
@@ -39,7 +39,7 @@ def as_person(engine: Engine, address: str) -> Iterator[Callable[[Actor], Client
     made: list[Client] = []
 
     def connect(person: Actor) -> Client:
-        made.append(Client(address, datasets.add_token(engine, person.id, "test", None)))
+        made.append(Client(address, credentials.add_token(engine, person.id, "test", None)))
         return made[-1]
 
     yield connect
@@ -244,7 +244,7 @@ def test_what_a_notebook_shows_is_escaped(engine: Engine, as_person: Callable[[A
     shown = dataset._repr_html_()
     assert "&lt;script&gt;" in shown
     assert "<script>" not in shown
-    job_id = settlement.submit(engine, sly.request(), sly.analyst, None)
+    job_id = submission.submit(engine, sly.request(), sly.analyst, None)
     assert str(UUID(str(job_id))) in as_person(sly.analyst).job(str(job_id))._repr_html_()
 
 

@@ -6,13 +6,14 @@ import pytest
 from sqlalchemy import text
 
 from accountant.core.errors import NotPermitted
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.ex_post_curves import CostCurve
-from accountant.queries import jobs
-from accountant.transactions import leases
+from accountant.queries import datasets, entries, integrity, jobs
+from accountant.transactions import allowances, leases
 from accountant.transactions import settlement as ledger
-from accountant.transactions.settlement import Allowance, Output
+from accountant.transactions.settlement import Output
 from tests.web.browsers import Site
 from tests.web.looks import ALSO_NAMES, Look, look
 
@@ -28,7 +29,7 @@ def sites(app, engine, password_hash):
     def make() -> Site:
         bench = Bench(engine)
         bench.allow()
-        ledger.allow(engine, bench.dataset, Allowance(None, None, "a study", ex_post="10"), bench.steward)
+        allowances.allow(engine, bench.dataset, Allowance(None, None, "a study", ex_post="10"), bench.steward)
         bench.warm()
         return Site(app, engine, bench, password_hash)
 
@@ -40,7 +41,7 @@ def ended(site: Site, figure: int, settlement: str | None = None) -> str:
     bench = site.bench
     if settlement:
         allowed = Allowance(None, None, "settle", ex_post="10", ex_post_settlement=settlement)
-        ledger.allow(bench.engine, bench.dataset, allowed, bench.steward)
+        allowances.allow(bench.engine, bench.dataset, allowed, bench.steward)
     job_id = site.api("analyst").post("/jobs", site.job(parameters=PARAMETERS)).json["id"]
     site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits the study"})
     from uuid import UUID
@@ -181,13 +182,13 @@ def test_the_cap_stands_under_planned_and_differences_return_or_overdraw_under_r
     planned, realized = sites
     ended(planned, figure)
     ended(realized, figure, "realized")
-    found = [jobs.dataset(s.engine, s.bench.dataset, s.bench.steward)["ex_post"]["spent"] for s in sites]
+    found = [datasets.dataset(s.engine, s.bench.dataset, s.bench.steward)["ex_post"]["spent"] for s in sites]
     assert found == ["2.5", spent]
     assert "all later decisions depend on the data" in realized.pages("steward").get(realized.dataset).text
     for site in sites:
-        assert jobs.check(site.engine, site.bench.dataset) == []
-        verify_lines(jobs.export(site.engine, site.bench.dataset, site.bench.steward, "jsonl"))
-    export = "".join(jobs.export(planned.engine, planned.bench.dataset, planned.bench.steward, "jsonl"))
+        assert integrity.check(site.engine, site.bench.dataset) == []
+        verify_lines(entries.export(site.engine, site.bench.dataset, site.bench.steward, "jsonl"))
+    export = "".join(entries.export(planned.engine, planned.bench.dataset, planned.bench.steward, "jsonl"))
     assert str(figure) not in export
 
 

@@ -22,7 +22,7 @@ from schemathesis.checks import (
     status_code_conformance,
 )
 
-from accountant.catalogue import datasets
+from accountant.identities import credentials
 
 pytestmark = pytest.mark.slow
 
@@ -43,11 +43,11 @@ def askers(app, engine, password_hash):
     """Who asks, in turn: half of all requests reach what is behind the roles."""
 
     def of(name: str, roles: list[str]) -> dict[str, str]:
-        user_id = datasets.add_user(engine, f"fuzz-{name}", password_hash, roles)
-        return {"Authorization": f"Bearer {datasets.add_token(engine, user_id, 'fuzz', None)}"}
+        user_id = credentials.add_user(engine, f"fuzz-{name}", password_hash, roles)
+        return {"Authorization": f"Bearer {credentials.add_token(engine, user_id, 'fuzz', None)}"}
 
-    everything = of("everything", list(datasets.ROLES))
-    others = [of(role, [role]) for role in datasets.ROLES] + [{}]
+    everything = of("everything", list(credentials.ROLES))
+    others = [of(role, [role]) for role in credentials.ROLES] + [{}]
     return cycle([each for other in others for each in (everything, other)])
 
 

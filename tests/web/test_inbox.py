@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import event, text
 
 from accountant.core.ledger.admission import Policy
-from accountant.queries import jobs
-from accountant.transactions import proposals, settlement
-from accountant.transactions.settlement import Allowance
+from accountant.core.ledger.allowances import Allowance
+from accountant.queries import integrity
+from accountant.transactions import allowances, approval, proposals
 
 OFFER = {"decision": "offer", "reason": "that is enough", "parameters.tokens_per_batch": "4"}
 
@@ -68,7 +68,7 @@ def test_offers_by_the_api(site):
     assert api.post(f"/offers/{third['id']}/withdraw", {"reason": ""}).status_code == 422
     assert api.post(f"/offers/{third['id']}/withdraw", {"reason": "no"}).json["state"] == "withdrawn"
     assert asker.post(f"/offers/{third['id']}/withdraw", {"reason": "x"}).status_code == 403
-    assert jobs.check(site.engine, site.bench.dataset) == []
+    assert integrity.check(site.engine, site.bench.dataset) == []
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_figures_before_and_after_are_what_the_ledger_moves(site):
     told = next(each for each in site.api("steward").get("/inbox").json["jobs"] if each["id"] == job_id)
     stated = {row["kind"]: row for row in told["effect"]["filters"]}
     page = site.pages("steward").get("/inbox").text
-    settlement.approve(site.engine, UUID(job_id), site.bench.steward, "yes")
+    approval.approve(site.engine, UUID(job_id), site.bench.steward, "yes")
     for each in site.api("steward").get(site.dataset).json["account"]["filters"]:
         assert stated[each["kind"]]["left_after"] == each["left"]
         assert f'title="{each["left"]}"' in page
@@ -128,7 +128,7 @@ def test_jobs_of_this_shape_are_as_many_as_fit(site):
 
 def test_a_refusal_in_the_inbox_names_cap_asked_left_and_largest(site):
     job_id = site.submitted(tokens=300)
-    settlement.allow(
+    allowances.allow(
         site.engine, site.bench.dataset, Allowance("1", "0.0000029053", "less"), site.bench.steward
     )
     page = site.pages("steward").get("/inbox").text
@@ -176,7 +176,7 @@ def test_pages_of_the_inbox_take_as_many_queries_however_many_wait(site, engine)
 
 def test_a_correction_by_form(site, publish):
     job_id = site.submitted()
-    settlement.approve(site.engine, UUID(job_id), site.bench.steward, "yes")
+    approval.approve(site.engine, UUID(job_id), site.bench.steward, "yes")
     publish(job_id, b"")
     browser, second = site.pages("steward"), site.pages("steward-2")
     assert "Correct the charge" in browser.get(f"/jobs/{job_id}").text

@@ -13,13 +13,14 @@ from html import unescape
 import pytest
 from sqlalchemy import Engine, event, text
 
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import digest
 from accountant.core.states import ENDED, JOB_STATES, STATES
 from accountant.queries import jobs, listings
-from accountant.transactions import leases, proposals
+from accountant.transactions import allowances, leases, proposals
 from accountant.transactions import settlement as ledger
-from accountant.transactions.settlement import Allowance, Output
+from accountant.transactions.settlement import Output
 from tests.support import Bench, person
 
 OUTPUT = b'{"text": "=1+1", "label": "a", "complete": true}\n{"text": "two\\nlines", "label": null}\n'
@@ -278,7 +279,7 @@ def test_what_is_not_published_has_no_card(site):
 def test_the_card_of_an_ex_post_output_states_its_cap_and_no_figure(site, settlement, tmp_path):
     bench = site.bench
     allowed = Allowance(None, None, "a study", ex_post="10", ex_post_settlement=settlement)
-    ledger.allow(bench.engine, bench.dataset, allowed, bench.steward)
+    allowances.allow(bench.engine, bench.dataset, allowed, bench.steward)
     cards = []
     for figure in (1_234_567_891, 2_345_678_912):
         parameters = {"aggregation": "median", "ex_post_cap": 2.5, "tokens_per_batch": 5}

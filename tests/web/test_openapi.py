@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from accountant.catalogue.datasets import ROLES
+from accountant.identities.credentials import ROLES
 from web.api.openapi import document, examples, routes
 
 

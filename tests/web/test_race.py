@@ -8,8 +8,8 @@ import httpx
 import pytest
 from waitress import create_server
 
-from accountant.catalogue import datasets
-from accountant.queries import jobs
+from accountant.identities import credentials
+from accountant.queries import integrity
 from tests.support import Bench
 
 
@@ -28,7 +28,7 @@ def test_room_for_twenty_admits_twenty_of_sixty_four(address, engine):
     bench.allow()
     bench.warm()
     bench.submit(10)  # leaves 348 of 358 tokens: room for 20 jobs of 17
-    token = datasets.add_token(engine, bench.analyst.id, "race", None)
+    token = credentials.add_token(engine, bench.analyst.id, "race", None)
     body = {
         "dataset": bench.dataset,
         "mechanism": "private-prediction",
@@ -46,14 +46,14 @@ def test_room_for_twenty_admits_twenty_of_sixty_four(address, engine):
     with ThreadPoolExecutor(64) as pool:
         answers = Counter(pool.map(ask, range(64)))
     assert answers == {(201, "queued"): 20, (201, "refused"): 44}
-    assert jobs.check(engine, bench.dataset) == []
+    assert integrity.check(engine, bench.dataset) == []
 
 
 def test_one_key_is_one_job_however_many_send_it_at_once(address, engine):
     bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
     bench.allow()
     bench.warm()
-    token = datasets.add_token(engine, bench.analyst.id, "race", None)
+    token = credentials.add_token(engine, bench.analyst.id, "race", None)
     headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "once"}
 
     def ask(number: int) -> tuple[int, str, str]:
@@ -69,4 +69,4 @@ def test_one_key_is_one_job_however_many_send_it_at_once(address, engine):
     (first, many), (conflict, rest) = sorted(answers.items())
     assert (first[0], conflict) == (201, (409, None, None))
     assert {many, rest} == {16, 48}
-    assert jobs.check(engine, bench.dataset) == []
+    assert integrity.check(engine, bench.dataset) == []

@@ -18,12 +18,12 @@ from sqlalchemy import Engine
 from accountant.catalogue import datasets
 from accountant.core import webhook_rules
 from accountant.core.errors import DataError
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.database import connect
 from accountant.settings import Settings
-from accountant.transactions import leases, settlement, unit_fingerprints
-from accountant.transactions.settlement import Allowance
+from accountant.transactions import allowances, leases, settlement, unit_fingerprints
 from accountant.webhooks import delivery
 from tests import tallies
 from tests.conftest import as_application, fresh_database
@@ -73,7 +73,7 @@ def settled(site: Site, figure: int, cap: str = "10") -> str:
     """A median job that cost `figure` units."""
     bench = site.bench
     allowed = Allowance(None, None, "a study", ex_post=cap)
-    settlement.allow(bench.engine, bench.dataset, allowed, bench.steward)
+    allowances.allow(bench.engine, bench.dataset, allowed, bench.steward)
     job_id = site.api("analyst").post("/jobs", site.job(parameters=MEDIAN)).json["id"]
     site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits the study"})
     claim = leases.claim(bench.engine, UUID(job_id), 1, "worker", 60)

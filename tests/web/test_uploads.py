@@ -28,6 +28,7 @@ from sqlalchemy import text
 from accountant.catalogue import datasets, uploads
 from accountant.core.errors import InvalidRequest
 from accountant.core.files.filetypes import HEAD_BYTES, Limits, Scanner
+from accountant.identities import credentials
 from accountant.settings import Settings
 from tests.support import person
 from tests.web.serving import Served, serving
@@ -53,7 +54,7 @@ def steward(engine):
 
 @pytest.fixture(scope="module")
 def token(engine, steward) -> dict[str, str]:
-    return {"Authorization": f"Bearer {datasets.add_token(engine, steward.id, 'test', None)}"}
+    return {"Authorization": f"Bearer {credentials.add_token(engine, steward.id, 'test', None)}"}
 
 
 def send(server: Served, token: dict[str, str], content: object, **headers: str) -> httpx.Response:
@@ -312,7 +313,7 @@ def test_everybody_else_is_stopped_at_a_mib(server, engine, token):
     assert len(large) > 2 * MIB
     before = server.kept()
     for role in ("analyst", "auditor", "administrator"):
-        other = datasets.add_token(engine, person(engine, role).id, "test", None)
+        other = credentials.add_token(engine, person(engine, role).id, "test", None)
         assert send(server, {"Authorization": f"Bearer {other}"}, CSV).status_code == 403
     assert send(server, {}, CSV).status_code == 401
     assert send(server, {"Authorization": "Bearer exq_none"}, large).status_code == 401
@@ -532,8 +533,8 @@ def announced(server: Served, path: str, headers: dict[str, str]) -> str:
 
 def test_a_large_body_is_taken_in_from_nobody_but_a_steward(database_url, engine, steward, tmp_path):
     """waitress writes it to a file before the application looks: credentials that are none open no disk."""
-    analyst = datasets.add_token(engine, person(engine, "analyst").id, "test", None)
-    real = datasets.add_token(engine, steward.id, "test", None)
+    analyst = credentials.add_token(engine, person(engine, "analyst").id, "test", None)
+    real = credentials.add_token(engine, steward.id, "test", None)
     with serving(database_url, tmp_path, upload_bytes=100 * MIB) as server:
         refused = {
             "401": {"Authorization": "Bearer exq_none"},

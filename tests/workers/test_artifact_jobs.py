@@ -12,10 +12,12 @@ import pytest
 from sqlalchemy import text
 
 from accountant.catalogue import datasets
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.queries import jobs
-from accountant.transactions import artifacts, settlement
-from accountant.transactions.settlement import Allowance, JobRequest
+from accountant.queries import datasets as dataset_queries
+from accountant.queries import entries, integrity, jobs, quotes
+from accountant.transactions import allowances, artifacts, submission
+from accountant.transactions.job_requests import JobRequest
 from tests import tallies
 from tests.support import person
 from tests.workers.conftest import ROOT, Service, wait_for
@@ -46,11 +48,11 @@ class Desk:
         return name
 
     def facts(self, name: str) -> dict:
-        return jobs.dataset(self.engine, name, self.steward)
+        return dataset_queries.dataset(self.engine, name, self.steward)
 
     def ask(self, dataset: str, **parameters: object) -> uuid.UUID:
         request = JobRequest(dataset, tallies.NAME, None, parameters, "test")
-        return settlement.submit(self.engine, request, self.analyst)
+        return submission.submit(self.engine, request, self.analyst)
 
     def ended(self, job_id: uuid.UUID) -> dict:
         final = ("succeeded", "failed", "cancelled", "refused")
@@ -87,7 +89,7 @@ def words(count: int) -> list[str]:
 def released(desk) -> tuple[str, uuid.UUID]:
     """A dataset of 400 records, and a job that left its artifacts."""
     name = desk.dataset(desk.file(words(400)))
-    settlement.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     job_id = desk.ask(name, epsilon=1.0)
     assert desk.ended(job_id)["state"] == "succeeded"
     return name, job_id
@@ -106,15 +108,15 @@ def test_artifacts_are_published_with_their_hashes(desk, released):
     counts = found["counts"].json()
     assert abs(counts["up"] - 400) < 100
     assert found["vector"].tensors()["layer.0"].tolist() == list(counts.values())
-    verify_lines(jobs.export(desk.engine, name, desk.steward, "jsonl"))
+    verify_lines(entries.export(desk.engine, name, desk.steward, "jsonl"))
 
 
 def test_a_job_over_artifacts_runs_without_opening_the_data(desk):
     """The data is gone by then, and the dataset has nothing left for anybody."""
     uri = desk.file(words(50))
     name = desk.dataset(uri)
-    settlement.allow(desk.engine, name, Allowance("1", "0.000001", "test"), desk.steward)
-    quote = jobs.quote_on(desk.engine, name, tallies.NAME, {}, fit_field="epsilon")
+    allowances.allow(desk.engine, name, Allowance("1", "0.000001", "test"), desk.steward)
+    quote = quotes.quote_on(desk.engine, name, tallies.NAME, {}, fit_field="epsilon")
     source = desk.ask(name, noise_multiplier=quote["parameters"]["noise_multiplier"])
     assert desk.ended(source)["state"] == "succeeded"
     assert desk.ended(desk.ask(name, epsilon=0.1))["state"] == "refused"
@@ -130,14 +132,14 @@ def test_a_job_over_artifacts_runs_without_opening_the_data(desk):
     with desk.engine.connect() as connection:
         query = text("SELECT reading_began_at FROM jobs WHERE id = :job")
         assert connection.execute(query, {"job": job_id}).scalar_one() is None
-    assert jobs.check(desk.engine, name) == []
-    verify_lines(jobs.export(desk.engine, name, desk.steward, "jsonl"))
+    assert integrity.check(desk.engine, name) == []
+    verify_lines(entries.export(desk.engine, name, desk.steward, "jsonl"))
 
 
 @pytest.mark.parametrize("spoil", ["changed", "longer", "gone"])
 def test_an_artifact_whose_bytes_changed_is_not_read(desk, spoil):
     name = desk.dataset(desk.file(words(20)))
-    settlement.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     source = desk.ask(name, epsilon=1.0)
     assert desk.ended(source)["state"] == "succeeded"
     path = Path(desk.rows(source)[0].uri)
@@ -208,7 +210,7 @@ def test_people_are_found_by_the_column_that_names_them(desk):
 def test_new_data_of_the_same_people_is_a_version_with_its_own_layout(desk):
     texts = words(60)
     name = desk.dataset(desk.file(texts[:30]))
-    settlement.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     path = desk.folder / f"{uuid.uuid4().hex}.csv"
     path.write_text("kind,words\n" + "".join(f"down,{t}\n" for t in texts))
     changes = {"uri": str(path), "text_template": "{words}", "label_column": "kind"}

@@ -19,12 +19,13 @@ from sqlalchemy.exc import OperationalError
 
 from accountant import settings as settings_module
 from accountant.core.errors import MeterExceeded
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import Exponential, SelfComposed
-from accountant.queries import jobs
+from accountant.queries import datasets, entries, integrity, jobs
 from accountant.settings import Settings
-from accountant.transactions import leases, settlement
-from accountant.transactions.settlement import Allowance, Output
+from accountant.transactions import allowances, approval, leases, settlement, submission
+from accountant.transactions.settlement import Output
 from tests.support import Bench
 from workers import opened, staging, tasks, watch
 from workers.interface import Text
@@ -81,15 +82,15 @@ def bench(engine, tmp_path, configured) -> Bench:
     data.write_text("text\n" + "".join(f"record {number}\n" for number in range(50)))
     made = Bench(engine, uri=str(data))
     made.allow()
-    settlement.allow(engine, made.dataset, Allowance(None, None, "a study", ex_post="10"), made.steward)
+    allowances.allow(engine, made.dataset, Allowance(None, None, "a study", ex_post="10"), made.steward)
     made.warm()
     return made
 
 
 def queued(bench: Bench) -> UUID:
     request = replace(bench.request(), parameters=PARAMETERS)
-    job_id = settlement.submit(bench.engine, request, bench.analyst)
-    settlement.approve(bench.engine, job_id, bench.steward, "it fits the study")
+    job_id = submission.submit(bench.engine, request, bench.analyst)
+    approval.approve(bench.engine, job_id, bench.steward, "it fits the study")
     return job_id
 
 
@@ -114,8 +115,8 @@ def published(bench: Bench, job_id: UUID) -> bytes:
 
 
 def sound(bench: Bench) -> None:
-    assert jobs.check(bench.engine, bench.dataset) == []
-    verify_lines(jobs.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
+    assert integrity.check(bench.engine, bench.dataset) == []
+    verify_lines(entries.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
@@ -152,7 +153,7 @@ def test_what_the_done_parts_staged_is_destroyed_when_another_fails(bench, confi
     assert (ended["state"], ended["failure"]) == ("failed", settlement.UNSAID)
     assert files(configured, job_id) == []
     assert jobs.ex_post(bench.engine, bench.dataset, bench.auditor) == []
-    assert jobs.dataset(bench.engine, bench.dataset, bench.steward)["ex_post"]["spent"] == "2.5"
+    assert datasets.dataset(bench.engine, bench.dataset, bench.steward)["ex_post"]["spent"] == "2.5"
     sound(bench)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from accountant.catalogue import corpora, datasets
 from accountant.core.errors import Conflict, DataError, InvalidRequest, NotPermitted
-from accountant.queries import jobs
+from accountant.queries import datasets as dataset_queries
 from tests.support import other_people, person
 from tests.workers.conftest import SAMPLE, wait_for
 from workers.corpora import digest, inspect, open_corpus
@@ -110,7 +110,11 @@ def test_a_datasets_own_file_is_no_public_corpus(service, engine, tmp_path):
     name = f"reviews-{uuid.uuid4().hex[:6]}"
     raw = datasets.read_dataset({"name": name, "uri": str(private)})
     datasets.add_dataset(engine, raw, steward)
-    wait_for(lambda: jobs.dataset(engine, name, steward)["state"], lambda state: state == "ready", seconds=60)
+    wait_for(
+        lambda: dataset_queries.dataset(engine, name, steward)["state"],
+        lambda state: state == "ready",
+        seconds=60,
+    )
     few = tmp_path / "few.csv"  # one private record among public ones, in another spelling
     row = private.read_text().splitlines()[1].upper()
     few.write_text((SAMPLE / "public_sample.csv").read_text() + row + "\n")

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModel, BertConfig, BertModel, PreTrainedTokenizerFast
 
 from accountant import settings
-from accountant.catalogue import datasets
+from accountant.catalogue import models as model_catalogue
 from tests.support import SHARED, needs_shared, person
 from tests.workers.conftest import SAMPLE
 from workers import embeddings, tasks
@@ -260,10 +260,12 @@ def test_a_model_is_checked_as_what_it_was_registered_for(bert, engine, database
     monkeypatch.setattr(settings, "load", settings.Settings)
     steward = person(engine, "steward")
     rows = {}
-    for kind in datasets.MODEL_KINDS:
-        added = datasets.add_model(engine, f"m-{uuid.uuid4().hex[:8]}", str(bert), "public", steward, kind)
+    for kind in model_catalogue.MODEL_KINDS:
+        added = model_catalogue.add_model(
+            engine, f"m-{uuid.uuid4().hex[:8]}", str(bert), "public", steward, kind
+        )
         tasks.check_model(str(added))
-        rows[kind] = datasets.model_row(engine, added)
+        rows[kind] = model_catalogue.model_row(engine, added)
     assert rows["embedding"].facts["dimensions"] == 32
     assert rows["embedding"].facts["sha256"] == inspect(bert)["sha256"]
     assert rows["language"].facts is None

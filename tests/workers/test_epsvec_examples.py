@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.queries import jobs
-from accountant.transactions import artifacts, settlement
-from accountant.transactions.settlement import Allowance, JobRequest
+from accountant.queries import entries, integrity, jobs
+from accountant.transactions import allowances, artifacts, submission
+from accountant.transactions.job_requests import JobRequest
 from tests.workers.conftest import ROOT
 from tests.workers.test_jobs import Desk
 
@@ -27,7 +28,7 @@ def desk(service, engine) -> Desk:
 def dataset(desk) -> str:
     """The bundled reviews, with what one such job needs."""
     name = desk.dataset(public_size=3000)
-    settlement.allow(desk.engine, name, Allowance("8", "0.000001", "test"), desk.steward)
+    allowances.allow(desk.engine, name, Allowance("8", "0.000001", "test"), desk.steward)
     return name
 
 
@@ -36,7 +37,7 @@ def ask(desk, dataset: str, example: str, **changes) -> uuid.UUID:
     assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")
     parameters = {name: value for name, value in (request["parameters"] | changes).items() if value != ""}
     asked = JobRequest(dataset, request["mechanism"], desk.model, parameters, request["purpose"])
-    return settlement.submit(desk.engine, asked, desk.analyst)
+    return submission.submit(desk.engine, asked, desk.analyst)
 
 
 def texts_of(desk, job: dict) -> list[dict]:
@@ -81,8 +82,8 @@ def test_a_later_job_is_free_and_runs_when_nothing_is_left(desk, dataset, first)
     texts = texts_of(desk, job)
     assert {each["label"] for each in texts} == {"hotel negative"}
     assert len(texts) > 30
-    assert jobs.check(desk.engine, dataset) == []
-    verify_lines(jobs.export(desk.engine, dataset, desk.steward, "jsonl"))
+    assert integrity.check(desk.engine, dataset) == []
+    verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
 def test_a_later_job_that_does_not_fit_the_model_is_void_and_says_why(desk, dataset, first):

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from accountant.catalogue import corpora, datasets
+from accountant.catalogue import corpora, models
 from accountant.core.errors import InvalidRequest
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.queries import jobs
-from accountant.transactions import artifacts, settlement
-from accountant.transactions.settlement import Allowance, JobRequest
+from accountant.queries import entries, jobs
+from accountant.transactions import allowances, artifacts, submission
+from accountant.transactions.job_requests import JobRequest
 from tests.support import other_people
 from tests.workers.conftest import SAMPLE, wait_for
 from tests.workers.test_jobs import Desk, desk  # noqa: F401  (the fixture)
@@ -30,7 +31,7 @@ def named(desk: Desk) -> dict[str, str]:  # noqa: F811
         statement="made for the demo",
     )
     corpora.add(desk.engine, spec, desk.steward)
-    datasets.add_model(
+    models.add_model(
         desk.engine, embedding, str(SAMPLE / "model"), "public sample text", desk.steward, "embedding"
     )
     wait_for(lambda: desk.model_state(embedding)["state"], lambda state: state != "checking")
@@ -45,7 +46,7 @@ def named(desk: Desk) -> dict[str, str]:  # noqa: F811
 def texts(desk: Desk) -> tuple[str, str]:  # noqa: F811
     """(dataset, a job on it that wrote texts), and nothing of the allowance is left for another."""
     dataset = desk.dataset()
-    settlement.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
+    allowances.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
     job_id = desk.submit(dataset, tokens_per_batch=48, max_text_tokens=16)
     assert desk.ended(job_id)["state"] == "succeeded"
     return dataset, str(job_id)
@@ -53,7 +54,7 @@ def texts(desk: Desk) -> tuple[str, str]:  # noqa: F811
 
 def ask(desk: Desk, dataset: str, **parameters):  # noqa: F811
     request = JobRequest(dataset, "evaluation", None, parameters, "how good is it")
-    return settlement.submit(desk.engine, request, desk.analyst)
+    return submission.submit(desk.engine, request, desk.analyst)
 
 
 def test_it_is_free_and_leaves_figures_and_a_report(desk, named, texts):  # noqa: F811
@@ -71,7 +72,7 @@ def test_it_is_free_and_leaves_figures_and_a_report(desk, named, texts):  # noqa
     page = Path(artifacts.find(desk.engine, report["sha256"], desk.analyst).uri).read_text()
     assert "<svg" in page
     assert source in page
-    verify_lines(jobs.export(desk.engine, dataset, desk.steward, "jsonl"))
+    verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
 def test_it_needs_a_job_that_its_asker_may_read(desk, named, texts, tmp_path):  # noqa: F811

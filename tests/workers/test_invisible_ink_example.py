@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.queries import jobs
-from accountant.transactions import settlement
-from accountant.transactions.settlement import Allowance, JobRequest
+from accountant.queries import entries, integrity, jobs
+from accountant.transactions import allowances, submission
+from accountant.transactions.job_requests import JobRequest
 from tests.workers.conftest import ROOT
 from tests.workers.test_jobs import Desk
 
@@ -27,7 +28,7 @@ def desk(service, engine) -> Desk:
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
     name = desk.dataset(public_size=3000)
-    settlement.allow(desk.engine, name, Allowance("30", "0.000001", "test"), desk.steward)
+    allowances.allow(desk.engine, name, Allowance("30", "0.000001", "test"), desk.steward)
     return name
 
 
@@ -39,7 +40,7 @@ def test_an_example_runs_is_charged_and_publishes_texts_of_the_private_kind(desk
     assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")
     assert path.stem == request["mechanism"]
     asked = JobRequest(dataset, request["mechanism"], desk.model, request["parameters"], request["purpose"])
-    job = desk.ended(settlement.submit(desk.engine, asked, desk.analyst), seconds=300)
+    job = desk.ended(submission.submit(desk.engine, asked, desk.analyst), seconds=300)
     assert job["state"] == "succeeded", job
     assert job["progress"]["done"] == job["progress"]["total"]
     reserved, committed = (entry["costs"] for entry in job["entries"])
@@ -52,5 +53,5 @@ def test_an_example_runs_is_charged_and_publishes_texts_of_the_private_kind(desk
     assert {each["label"] for each in texts} == set(LABELS)
     told = sum(THEMES[each["label"].split()[0]] in each["text"] for each in texts)
     assert told > len(texts) / 3  # 2 % of the public reviews do, 95 % of the private ones
-    assert jobs.check(desk.engine, dataset) == []
-    verify_lines(jobs.export(desk.engine, dataset, desk.steward, "jsonl"))
+    assert integrity.check(desk.engine, dataset) == []
+    verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))

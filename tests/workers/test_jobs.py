@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from accountant.catalogue import datasets
+from accountant.catalogue import datasets, models
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.queries import jobs
-from accountant.transactions import settlement
-from accountant.transactions.settlement import Allowance, JobRequest
+from accountant.queries import datasets as dataset_queries
+from accountant.queries import entries, integrity, jobs
+from accountant.queries import models as model_queries
+from accountant.transactions import allowances, settlement, submission
+from accountant.transactions.job_requests import JobRequest
 from tests.support import other_people, person
 from tests.workers.conftest import SAMPLE, wait_for
 
@@ -36,11 +39,11 @@ class Desk:
         self.engine = engine
         self.steward, self.analyst = person(engine, "steward"), person(engine, "analyst")
         self.model = f"sample-{uuid.uuid4().hex[:6]}"
-        datasets.add_model(engine, self.model, str(SAMPLE / "model"), "public sample text", self.steward)
+        models.add_model(engine, self.model, str(SAMPLE / "model"), "public sample text", self.steward)
         wait_for(lambda: self.model_state(self.model)["state"], lambda state: state != "checking")
 
     def model_state(self, name: str) -> dict:
-        return next(m for m in jobs.models(self.engine, self.steward) if m["name"] == name)
+        return next(m for m in model_queries.models(self.engine, self.steward) if m["name"] == name)
 
     def dataset(self, **changes) -> str:
         name = f"reviews-{uuid.uuid4().hex[:6]}"
@@ -52,7 +55,7 @@ class Desk:
         return name
 
     def facts(self, name: str) -> dict:
-        return jobs.dataset(self.engine, name, self.steward)
+        return dataset_queries.dataset(self.engine, name, self.steward)
 
     def submit(self, dataset: str, **parameters):
         values = {
@@ -64,7 +67,7 @@ class Desk:
             **parameters,
         }
         request = JobRequest(dataset, "private-prediction", self.model, values, "test")
-        return settlement.submit(self.engine, request, self.analyst)
+        return submission.submit(self.engine, request, self.analyst)
 
     def job(self, job_id) -> dict:
         return jobs.job(self.engine, job_id, self.analyst)
@@ -82,7 +85,7 @@ def desk(service, engine) -> Desk:
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
     name = desk.dataset()
-    settlement.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     return name
 
 
@@ -98,14 +101,14 @@ def test_a_job_runs_is_charged_its_price_and_publishes_its_texts(desk, dataset):
     texts = [json.loads(line) for line in data.splitlines()]
     assert texts
     assert all(set(each) == {"text", "label", "complete"} for each in texts)
-    assert jobs.check(desk.engine, dataset) == []
-    verify_lines(jobs.export(desk.engine, dataset, desk.steward, "jsonl"))
+    assert integrity.check(desk.engine, dataset) == []
+    verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
 def test_a_count_runs_without_a_model_and_says_one_number_per_label(desk, dataset):
     parameters = {"noise": "gaussian", "epsilon": 0.5}
     request = JobRequest(dataset, "noisy-count", None, parameters, "how many")
-    job = desk.ended(settlement.submit(desk.engine, request, desk.analyst))
+    job = desk.ended(submission.submit(desk.engine, request, desk.analyst))
     assert job["state"] == "succeeded", job
     assert job["entries"][0]["costs"] == job["entries"][1]["costs"]
     uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
@@ -115,7 +118,7 @@ def test_a_count_runs_without_a_model_and_says_one_number_per_label(desk, datase
     assert [each["label"] for each in counts] == list(every_label)
     assert all(isinstance(each["count"], int) for each in counts)
     assert job["progress"]["unit"] == "counts"
-    assert jobs.check(desk.engine, dataset) == []
+    assert integrity.check(desk.engine, dataset) == []
 
 
 def test_a_worker_killed_while_it_reads_costs_nothing_and_the_job_runs_again(desk, dataset, service):
@@ -132,7 +135,7 @@ def test_a_worker_killed_while_it_reads_costs_nothing_and_the_job_runs_again(des
     after = desk.facts(dataset)["account"]["filters"][0]
     cost = job["entries"][1]["costs"]["renyi"]["main"]
     assert round((float(after["spent"]) - float(before["spent"])) * 1e9) == int(cost)
-    assert jobs.check(desk.engine, dataset) == []
+    assert integrity.check(desk.engine, dataset) == []
 
 
 def test_a_running_job_stops_at_the_next_token_when_cancelled_and_is_charged(desk, dataset):
@@ -181,7 +184,7 @@ def test_a_path_that_is_no_model_is_an_error_that_names_it(desk, tmp_path, spoil
         (folder / "tokenizer_config.json").unlink()
     spoil(folder)
     name = f"bad-{uuid.uuid4().hex[:6]}"
-    datasets.add_model(desk.engine, name, str(folder), "nothing", desk.steward)
+    models.add_model(desk.engine, name, str(folder), "nothing", desk.steward)
     state = wait_for(lambda: desk.model_state(name), lambda model: model["state"] != "checking")
     assert state["state"] == "invalid"
     assert message in state["error"]
@@ -191,7 +194,7 @@ def test_a_model_whose_bytes_changed_does_not_run(desk, dataset, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(SAMPLE / "model", folder)
     name = f"moving-{uuid.uuid4().hex[:6]}"
-    datasets.add_model(desk.engine, name, str(folder), "public", desk.steward)
+    models.add_model(desk.engine, name, str(folder), "public", desk.steward)
     wait_for(lambda: desk.model_state(name)["state"], lambda state: state == "ready")
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
     other = Desk.__new__(Desk)
@@ -217,14 +220,14 @@ def test_data_that_is_not_as_declared_is_refused_to_the_steward_only(desk, chang
     facts = desk.facts(name)
     assert facts["state"] == "invalid"
     assert message in facts["versions"][0]["error"]
-    assert message not in json.dumps(jobs.dataset(desk.engine, name, desk.analyst))
+    assert message not in json.dumps(dataset_queries.dataset(desk.engine, name, desk.analyst))
 
 
 def test_a_failure_while_private_data_is_read_says_nothing(desk, dataset, tmp_path):
     """The data disappears between its check and the job: charged, and no word of why."""
     copy = other_people(SAMPLE / "private.csv", tmp_path / "private.csv")
     name = desk.dataset(uri=str(copy))
-    settlement.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     copy.unlink()
     job = desk.ended(desk.submit(name))
     assert job["state"] == "failed"

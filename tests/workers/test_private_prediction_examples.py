@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from accountant.catalogue import corpora, datasets
+from accountant.catalogue import corpora, models
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.queries import jobs
-from accountant.transactions import artifacts, settlement
-from accountant.transactions.settlement import Allowance, JobRequest
+from accountant.queries import entries, integrity, jobs
+from accountant.transactions import allowances, approval, artifacts, submission
+from accountant.transactions.job_requests import JobRequest
 from tests.workers.conftest import ROOT, SAMPLE, wait_for
 from tests.workers.test_jobs import Desk
 from workers import artifacts as stored
@@ -32,7 +33,7 @@ def desk(service, engine) -> Desk:
         "statement": "made up by workers/sample/corpus.py",
     }
     corpora.add(engine, corpora.CorpusSpec.model_validate(spec), made.steward)
-    datasets.add_model(
+    models.add_model(
         engine,
         NAMES["embedding"],
         str(SAMPLE / "model"),
@@ -49,7 +50,7 @@ def desk(service, engine) -> Desk:
 def dataset(desk) -> str:
     name = desk.dataset(public_size=3000)
     allowance = Allowance("30", "0.000001", "test", ex_post="5")
-    settlement.allow(desk.engine, name, allowance, desk.steward)
+    allowances.allow(desk.engine, name, allowance, desk.steward)
     return name
 
 
@@ -62,10 +63,10 @@ def ended(desk: Desk, dataset: str, example: str) -> tuple[dict, list[dict]]:
         >= {name: request["parameters"][name] for name in NAMES.keys() & request["parameters"]}.items()
     )
     asked = JobRequest(dataset, request["mechanism"], desk.model, request["parameters"], request["purpose"])
-    job_id = settlement.submit(desk.engine, asked, desk.analyst)
+    job_id = submission.submit(desk.engine, asked, desk.analyst)
     state = wait_for(lambda: desk.job(job_id)["state"], lambda state: state != "submitted")
     if state == "awaiting_approval":
-        settlement.approve(desk.engine, job_id, desk.steward, "fine")
+        approval.approve(desk.engine, job_id, desk.steward, "fine")
     job = desk.ended(job_id, SECONDS)
     assert job["state"] == "succeeded", job
     assert job["progress"]["done"] == job["progress"]["total"]
@@ -102,5 +103,5 @@ def test_an_example_runs_pays_and_tells_what_the_private_reviews_are_about(desk,
         tensors = stored.read([row])["clusters"].tensors()
         assert tensors["counts"].shape == (len(LABELS), 40)
         assert tensors["batches"].sum(axis=1).tolist() == [2] * len(LABELS)
-    assert jobs.check(desk.engine, dataset) == []
-    verify_lines(jobs.export(desk.engine, dataset, desk.steward, "jsonl"))
+    assert integrity.check(desk.engine, dataset) == []
+    verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))

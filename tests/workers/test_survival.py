@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from accountant import settings as settings_module
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.queries import jobs
+from accountant.queries import entries, integrity, jobs
 from accountant.settings import Settings
-from accountant.transactions import settlement
-from accountant.transactions.settlement import Allowance
+from accountant.transactions import allowances, settlement
 from tests.support import other_people
 from tests.workers.conftest import SAMPLE, wait_for
 from tests.workers.test_jobs import Desk
@@ -53,7 +53,7 @@ def dataset(desk, tmp_path_factory) -> str:
 def opened(desk: Desk, folder: Path, **policy) -> str:
     uri = str(other_people(SAMPLE / "private.csv", folder / "others.csv"))
     name = desk.dataset(uri=uri, policy={"auto_approve_epsilon": "10", **policy})
-    settlement.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     return name
 
 
@@ -71,8 +71,8 @@ def left(service, job_id) -> list[str]:
 
 
 def sound(desk: Desk, dataset: str) -> None:
-    assert jobs.check(desk.engine, dataset) == []
-    verify_lines(jobs.export(desk.engine, dataset, desk.steward, "jsonl"))
+    assert integrity.check(desk.engine, dataset) == []
+    verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
 def test_a_shared_job_runs_on_two_workers_and_is_published_in_order(desk, dataset, service):

@@ -30,10 +30,10 @@ from sqlalchemy import text
 from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, InvalidRequest, NotFound
 from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import Allowance
 from accountant.core.webhook_rules import EVENTS, JOB_EVENTS, networks
 from accountant.settings import Settings
-from accountant.transactions import proposals, settlement, signing
-from accountant.transactions.settlement import Allowance
+from accountant.transactions import approval, proposals, settlement, signing
 from accountant.webhooks import delivery as hooks
 from tests.support import Bench, found_right, person
 from workers import hooks as sending
@@ -128,7 +128,7 @@ def test_a_change_and_its_message_are_one_transaction(bench, receiver, sender, e
         connection.execute(text("UPDATE jobs SET state = 'cancelled' WHERE id = :id"), {"id": job})
         connection.rollback()
     assert len(told(engine, hook_id)) == 1
-    settlement.approve(engine, job, bench.steward, "fine")
+    approval.approve(engine, job, bench.steward, "fine")
     assert events_of(engine, hook_id)[1:] == ["job.queued"]
     settlement.cancel(engine, job, bench.analyst)
     assert events_of(engine, hook_id)[2:] == ["job.cancelled"]
@@ -143,7 +143,7 @@ def test_where_no_hook_is_active_nothing_is_written(bench, receiver, sender, eng
     count = text("SELECT count(*) FROM hook_deliveries")
     with engine.connect() as connection:
         before = connection.execute(count).scalar_one()
-    settlement.approve(engine, bench.submit(3), bench.steward, "fine")
+    approval.approve(engine, bench.submit(3), bench.steward, "fine")
     with engine.connect() as connection:
         assert connection.execute(count).scalar_one() == before
 

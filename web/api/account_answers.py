@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from accountant.catalogue.datasets import SCOPES
+from accountant.identities.credentials import SCOPES
 from accountant.identities.sign_ins import METHODS, OUTCOMES
 from web.api.answers import Answer, Id, Json, Sha256, Time
 

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from flask import Response, jsonify
 
-from accountant.queries import jobs
+from accountant.queries import datasets, entries, integrity
 from accountant.transactions import signing
 from web.api import answers, api
 from web.api.openapi import Operation, describe, listing
@@ -40,7 +40,7 @@ def keys() -> Response:
 def list_checkpoints(name: str) -> Response:
     """Checkpoints that were handed out, newest first."""
     window = read_window(ORDER)
-    found = jobs.checkpoints(engine(), name, current_actor(), **window.reads)
+    found = entries.checkpoints(engine(), name, current_actor(), **window.reads)
     return page("checkpoints", found, window)
 
 
@@ -52,7 +52,7 @@ def make_checkpoint(name: str) -> tuple[Response, int]:
     At one entry a key signs once: asked again, the same checkpoint is the answer, so it takes no
     Idempotency-Key.
     """
-    return jsonify(jobs.checkpoint(engine(), name, current_actor(), seed())), 201
+    return jsonify(entries.checkpoint(engine(), name, current_actor(), seed())), 201
 
 
 @api.get("/datasets/<name>/ledger/check")
@@ -61,5 +61,5 @@ def check(name: str) -> Response:
     """Compare entries, cached balances and jobs; `problems` says what disagrees."""
     actor = current_actor()
     actor.require("steward", "auditor")
-    jobs.dataset(engine(), name, actor)
-    return jsonify(dataset=name, problems=jobs.check(engine(), name))
+    datasets.dataset(engine(), name, actor)
+    return jsonify(dataset=name, problems=integrity.check(engine(), name))

@@ -11,8 +11,8 @@ from accountant.core.errors import invalid
 from accountant.core.ledger.data_card import markdown
 from accountant.core.states import JOB_STATES
 from accountant.queries import data_cards, listings
-from accountant.queries import jobs as reports
-from accountant.transactions import settlement
+from accountant.queries import jobs as job_queries
+from accountant.transactions import approval, job_requests, settlement, submission
 from web.api import answers, api, outputs
 from web.api.bodies import Body, made, read, read_choice, read_id, read_moment, read_when
 from web.api.datasets import MECHANISM, YES_NO
@@ -66,16 +66,16 @@ def submit() -> tuple[Response, int]:
     """
     key, actor = read_key(), current_actor()
     job_id = submit_job(read(NewJob), key)
-    return made(reports.job(engine(), job_id, actor), "job", job=str(job_id))
+    return made(job_queries.job(engine(), job_id, actor), "job", job=str(job_id))
 
 
 def submit_job(job: NewJob, key: str | None) -> UUID:
     """Submit for whoever acts; pages do it too."""
-    request = settlement.JobRequest(
+    request = job_requests.JobRequest(
         job.dataset, job.mechanism, job.model, job.parameters, job.purpose, job.project
     )
     try:
-        return settlement.submit(engine(), request, current_actor(), key)
+        return submission.submit(engine(), request, current_actor(), key)
     except OverflowError:
         raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
 
@@ -105,7 +105,7 @@ def jobs() -> Response:
         since=read_when("since"),
         until=read_when("until"),
     )
-    found = reports.jobs(
+    found = job_queries.jobs(
         engine(),
         current_actor(),
         wanted,
@@ -123,7 +123,7 @@ def job(job: str) -> Response:
 
 
 def _answer(job_id: UUID) -> Response:
-    return jsonify(reports.job(engine(), job_id, current_actor()))
+    return jsonify(job_queries.job(engine(), job_id, current_actor()))
 
 
 @api.post("/jobs/<job>/approve")
@@ -134,7 +134,7 @@ def approve(job: str) -> Response:
     The price is looked at again: what does not fit any more by now is refused.
     """
     job_id = read_id(job)
-    settlement.approve(engine(), job_id, current_actor(), read(Reason).reason)
+    approval.approve(engine(), job_id, current_actor(), read(Reason).reason)
     return _answer(job_id)
 
 
@@ -143,7 +143,7 @@ def approve(job: str) -> Response:
 def refuse(job: str) -> Response:
     """Say no, as a steward."""
     job_id = read_id(job)
-    settlement.refuse(engine(), job_id, current_actor(), read(Reason).reason)
+    approval.refuse(engine(), job_id, current_actor(), read(Reason).reason)
     return _answer(job_id)
 
 

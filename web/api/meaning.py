@@ -2,7 +2,7 @@
 
 from flask import Response, jsonify, request
 
-from accountant.queries import jobs
+from accountant.queries import datasets
 from accountant.transactions import proposals
 from web.api import api
 from web.api import overseer_answers as overseers
@@ -41,5 +41,5 @@ def preview_allowance(name: str) -> Response:
     """What an allowance would change, for stewards: every limit before and after; nothing is written."""
     actor = current_actor()
     actor.require("steward")
-    jobs.dataset(engine(), name, actor)
+    datasets.dataset(engine(), name, actor)
     return jsonify(proposals.preview(engine(), name, read(NewAllowance).allowance(), actor))

@@ -5,9 +5,10 @@ from typing import Literal
 from flask import Response, jsonify
 from pydantic import Field
 
-from accountant.catalogue import datasets
+from accountant.catalogue import models as model_catalogue
+from accountant.core import names
 from accountant.core.mechanisms import MECHANISMS, RUNNABLE
-from accountant.queries import jobs
+from accountant.queries import models as model_queries
 from web.api import answers, api
 from web.api.bodies import MAX_PAGE, Body, made, read
 from web.api.once import read_once
@@ -22,7 +23,7 @@ ORDER = Order("models", BY_NAME, MAX_PAGE)
 class NewModel(Body):
     """A model to register."""
 
-    name: str = Field(pattern=datasets.NAME)
+    name: str = Field(pattern=names.NAME)
     path: str = Field(max_length=2000)
     trained_on: str = Field(max_length=4000)
     kind: Literal["language", "embedding"] = "language"
@@ -33,14 +34,14 @@ class NewModel(Body):
 def models() -> Response:
     """Registered models, by name."""
     window = read_window(ORDER)
-    return page("models", jobs.models(engine(), current_actor(), **window.reads), window)
+    return page("models", model_queries.models(engine(), current_actor(), **window.reads), window)
 
 
 @api.get("/models/<name>")
 @describe(Operation(answer=answers.Model))
 def model(name: str) -> Response:
     """One model."""
-    return jsonify(jobs.model(engine(), name, current_actor()))
+    return jsonify(model_queries.model(engine(), name, current_actor()))
 
 
 @api.post("/models")
@@ -55,10 +56,10 @@ def add_model() -> tuple[Response, int]:
     actor = current_actor()
     actor.require("steward")
     body = read(NewModel)
-    datasets.add_model(
+    model_catalogue.add_model(
         engine(), body.name, body.path, body.trained_on, actor, body.kind, once=read_once(body)
     )
-    return made(jobs.model(engine(), body.name, actor), "model", name=body.name)
+    return made(model_queries.model(engine(), body.name, actor), "model", name=body.name)
 
 
 @api.get("/mechanisms")

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 from flask import Response, abort, g, jsonify, request
 from pydantic import Field
 
-from accountant.catalogue import datasets
+from accountant.core import names
 from accountant.core.errors import NotPermitted, invalid
-from accountant.identities import people, sign_ins
+from accountant.identities import credentials, people, sign_ins
 from web.api import account_answers as accounts
 from web.api import answers, api
 from web.api.bodies import MAX_PAGE, Body, read, read_choice, read_id
@@ -34,7 +34,7 @@ class Credentials(Body):
 class NewUser(Body):
     """An account to be."""
 
-    name: str = Field(pattern=datasets.NAME)
+    name: str = Field(pattern=names.NAME)
     password: str | None = Field(None, description=f"{_PASSWORD}; without it a one-time password is made")
     roles: list[str] = Field(max_length=20)
 
@@ -42,7 +42,7 @@ class NewUser(Body):
 class Roles(Body):
     """Roles instead of those there are."""
 
-    roles: list[str] = Field(max_length=20, description=", ".join(datasets.ROLES))
+    roles: list[str] = Field(max_length=20, description=", ".join(credentials.ROLES))
 
 
 class NewPassword(Body):
@@ -56,7 +56,7 @@ class NewToken(Body):
     """A token to be: what it is for, what it may do, how long."""
 
     name: str = Field(max_length=100, description="what it is for")
-    scopes: list[str] = Field(max_length=20, description=", ".join(datasets.SCOPES))
+    scopes: list[str] = Field(max_length=20, description=", ".join(credentials.SCOPES))
     days: int = Field(30, ge=1, le=people.MOST_TOKEN_DAYS, description="until it expires")
 
 
@@ -76,7 +76,7 @@ def sign_in() -> tuple[Response, int]:
             "this is a one-time password: sign in on the page and choose one of your own first"
         )
     expires = datetime.now(UTC) + timedelta(days=TOKEN_DAYS)
-    token = datasets.sign_in_token(engine(), user, expires)
+    token = credentials.sign_in_token(engine(), user, expires)
     if token is None:
         abort(401)
     answer = {"token": token, "expires_at": expires.isoformat(), "name": user.name, "roles": user.roles}
@@ -109,7 +109,7 @@ def change_password() -> Response:
     if user is None:
         raise wrong
     hashed = hash_password(body.new, actor.name, field="new")
-    if not datasets.set_password(engine(), actor.id, hashed, actor=actor, replaces=user.password_hash):
+    if not credentials.set_password(engine(), actor.id, hashed, actor=actor, replaces=user.password_hash):
         raise wrong
     return jsonify(name=actor.name)
 
@@ -178,7 +178,7 @@ def sign_in_log() -> Response:
     Operation(
         query={
             "name": _NAME,
-            "role": {"type": "string", "enum": list(datasets.ROLES)},
+            "role": {"type": "string", "enum": list(credentials.ROLES)},
             "state": {"type": "string", "enum": ["open", "closed"]},
         },
         answer=listing("users", accounts.User, paged=USERS),
@@ -192,7 +192,7 @@ def users() -> Response:
         engine(),
         current_actor(),
         name=request.args.get("name", ""),
-        role=read_choice("role", datasets.ROLES),
+        role=read_choice("role", credentials.ROLES),
         active=None if state is None else state == "open",
         **window.reads,
     )
@@ -210,7 +210,7 @@ def add_user() -> tuple[Response, int]:
     made = new_password() if body.password is None else None
     hashed = hash_password(made or body.password or "", body.name)
     until = None if made is None else datetime.now(UTC) + people.ONE_TIME
-    user_id = datasets.add_user(engine(), body.name, hashed, roles, actor=actor, password_expires=until)
+    user_id = credentials.add_user(engine(), body.name, hashed, roles, actor=actor, password_expires=until)
     answer = {"id": str(user_id), "name": body.name, "roles": roles}
     once = {} if made is None or until is None else {"password": made, "password_expires": until.isoformat()}
     return jsonify(answer | once), 201

@@ -234,9 +234,9 @@ def _checked_here(dataset: str | None) -> dict[str, list[str]]:
     from uuid import UUID
 
     engine = bootstrap.engine(bootstrap.settings())
-    from accountant.queries import jobs
-    from accountant.transactions.settlement import Actor
+    from accountant.identities.actor import Actor
+    from accountant.queries import datasets, integrity
 
     nobody = Actor(UUID(int=0), "bootstrap", frozenset({"auditor"}))
-    names = [each["name"] for each in jobs.datasets(engine, nobody)] if dataset is None else [dataset]
-    return {name: jobs.check(engine, name) for name in names}
+    names = [each["name"] for each in datasets.datasets(engine, nobody)] if dataset is None else [dataset]
+    return {name: integrity.check(engine, name) for name in names}

@@ -15,8 +15,8 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotPermitted
 from accountant.core.mechanisms.base import Mechanism
-from accountant.queries import jobs, preflight
-from accountant.transactions.settlement import JobRequest
+from accountant.queries import datasets, preflight
+from accountant.transactions.job_requests import JobRequest
 from web.api.bodies import read
 from web.api.datasets import QuoteRequest, quote_for
 from web.api.jobs import NewJob, submit_job
@@ -68,7 +68,7 @@ def submit(name: str) -> BaseResponse:
         return Response(_page(name, Form(values, (*look.errors, *look.lacks)), look=look))
     if action == "fit":
         return _fit(name, values)
-    jobs.dataset(engine(), name, current_actor())
+    datasets.dataset(engine(), name, current_actor())
     try:
         job_id = submit_job(_new_job(name, values), values.get("key") or None)
     except InvalidRequest as error:
@@ -177,7 +177,7 @@ def _sized(mechanism: Mechanism[Any], values: dict[str, str], size: str, found: 
 
 def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> str:
     actor = current_actor()
-    dataset = jobs.dataset(engine(), name, actor)
+    dataset = datasets.dataset(engine(), name, actor)
     try:
         mechanism = _mechanism(form.values)
     except InvalidRequest as error:

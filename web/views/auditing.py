@@ -9,7 +9,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict
-from accountant.queries import audit_log, jobs, ledgers
+from accountant.queries import audit_log, entries, ledgers
 from accountant.transactions import signing
 from accountant.transactions.artifacts import OVERSEERS
 from web.api.auditing import (
@@ -143,7 +143,7 @@ def sign() -> BaseResponse:
     """Sign what a dataset's ledger is now."""
     name = request.form.get("dataset", "")
     try:
-        made = jobs.checkpoint(engine(), name, current_actor(), seed())["checkpoint"]
+        made = entries.checkpoint(engine(), name, current_actor(), seed())["checkpoint"]
     except Conflict as error:
         flash(str(error), "problem")
     else:

@@ -6,6 +6,8 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, InvalidRequest
+from accountant.queries import datasets as dataset_queries
+from accountant.queries import entries as entry_queries
 from accountant.queries import jobs, spending
 from accountant.queries.listings import WantedJobs
 from accountant.transactions import artifacts
@@ -43,12 +45,12 @@ def show(name: str) -> str:
 
 def _page(name: str, **forms: Form) -> str:
     actor = current_actor()
-    dataset = jobs.dataset(engine(), name, actor)
+    dataset = dataset_queries.dataset(engine(), name, actor)
     overseer = bool(actor.roles & artifacts.OVERSEERS)
     before = read_seq()
     entries = []
     if overseer:
-        entries = jobs.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
+        entries = entry_queries.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
     empty = Form()
     return render_template(
         "dataset.html",

@@ -9,9 +9,8 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, InvalidRequest
-from accountant.identities import activity_log, people, sign_ins
+from accountant.identities import activity_log, credentials, people, sign_ins
 from web.api.bodies import read_choice, read_id
 from web.api.paging import cut, read_window
 from web.api.people import SIGN_INS, USERS
@@ -46,7 +45,7 @@ def _listing(form: Form, once: dict[str, Any] | None = None) -> str:
         engine(),
         current_actor(),
         name=request.args.get("name", "").strip().lower(),
-        role=read_choice("role", datasets.ROLES),
+        role=read_choice("role", credentials.ROLES),
         active=None if state is None else state == "open",
         **window.reads,
     )
@@ -72,7 +71,7 @@ def add() -> BaseResponse:
     name, made = request.form.get("name", "").strip(), new_password()
     until = datetime.now(UTC) + people.ONE_TIME
     try:
-        datasets.add_user(
+        credentials.add_user(
             engine(),
             name,
             hash_password(made, name),

@@ -13,11 +13,12 @@ from accountant.catalogue import corpora
 from accountant.core import mechanisms
 from accountant.core.errors import NotFound
 from accountant.core.mechanisms.base import Mechanism
-from accountant.queries import jobs as reports
-from accountant.queries import listings
+from accountant.identities.actor import Actor
+from accountant.queries import datasets, listings
+from accountant.queries import jobs as job_queries
+from accountant.queries import models as model_queries
 from accountant.queries.listings import WantedJobs
 from accountant.transactions import artifacts
-from accountant.transactions.settlement import Actor
 from web.api.bodies import read_id
 from web.app import engine
 from web.views import schema
@@ -55,7 +56,7 @@ def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
 
 
 def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
-    job = reports.job(engine(), read_id(named), actor)
+    job = job_queries.job(engine(), read_id(named), actor)
     if job["dataset"] != dataset:
         raise NotFound("job", named[:80])
     mechanism = mechanisms.get(job["mechanism"])
@@ -96,7 +97,7 @@ def _reuse(actor: Actor, dataset: str, named: str) -> Start:
     mechanism = mechanisms.get(found[0]["mechanism"])
     values = {"mechanism": mechanism.id, "model": found[0]["model"] or ""}
     with suppress(NotFound):  # somebody else's, shared: its artifacts may be used, its request is not shown
-        values = _of_job(mechanism, reports.job(engine(), job_id, actor))
+        values = _of_job(mechanism, job_queries.job(engine(), job_id, actor))
     values[PREFIX + "from_job"] = str(job_id)
     for pair in mechanism.parameters.either:  # of what is not released again nothing is asked
         values |= {PREFIX + each: "" for each in pair}
@@ -108,7 +109,7 @@ def _reuse(actor: Actor, dataset: str, named: str) -> Start:
 
 def _fitting(actor: Actor, dataset: str, mechanism: Mechanism[Any], values: dict[str, str]) -> Start:
     """Defaults, made smaller where the dataset or the first model offered could not serve them."""
-    found = reports.dataset(engine(), dataset, actor)
+    found = datasets.dataset(engine(), dataset, actor)
     changes = _of_dataset(mechanism, found)
     model = next(iter(_models(actor, found["policy"])), None) if mechanism.uses_model else None
     if model is not None:
@@ -156,7 +157,7 @@ def _models(actor: Actor, policy: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Language models that are ready and that the dataset's policy admits."""
     return [
         each
-        for each in reports.models(engine(), actor)
+        for each in model_queries.models(engine(), actor)
         if each["state"] == "ready"
         and each["kind"] == "language"
         and (not policy["models"] or each["name"] in policy["models"])
@@ -186,7 +187,7 @@ class Offered:
 
 def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any]) -> Offered:
     """Registered things and jobs that a request on `dataset` may name."""
-    models = reports.models(engine(), actor)
+    models = model_queries.models(engine(), actor)
     policy = dataset["policy"]
     named: dict[str, list[schema.Option]] = {
         "model": [(each["name"], each["name"]) for each in _models(actor, policy)],

@@ -3,7 +3,7 @@
 from flask import Blueprint, render_template
 from flask_login import login_required
 
-from accountant.queries import jobs, spending
+from accountant.queries import datasets, spending
 from web.api.bodies import read_choice
 from web.app import engine
 from web.auth import current_actor
@@ -18,6 +18,6 @@ def show(name: str) -> str:
     actor = current_actor()
     figures = spending.figures(engine(), name, actor)
     measure = read_choice("measure", tuple(each["name"] for each in figures["measures"]))
-    dataset = jobs.dataset(engine(), name, actor)
+    dataset = datasets.dataset(engine(), name, actor)
     best = dataset["account"] and dataset["account"]["best_filter"]
     return render_template("spending.html", dataset=dataset, figures=figures, measure=measure or best)

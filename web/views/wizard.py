@@ -12,11 +12,10 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import datasets, uploads
 from accountant.core.errors import Conflict, ExchequerError, FieldProblem, InvalidRequest, NotFound
-from accountant.core.ledger.allowances import allowance_body
+from accountant.core.ledger.allowances import Allowance, allowance_body
 from accountant.core.ledger.books import Books
-from accountant.queries import jobs
+from accountant.queries import datasets as dataset_queries
 from accountant.transactions import proposals
-from accountant.transactions.settlement import Allowance
 from web.api.bodies import read
 from web.api.datasets import NewAllowance
 from web.app import engine
@@ -244,7 +243,7 @@ def _problems(values: Mapping[str, str]) -> list[FieldProblem]:
     found: list[FieldProblem] = []
     try:
         spec = datasets.read_dataset(declaration(values))
-        jobs.dataset(engine(), spec.name, current_actor())
+        dataset_queries.dataset(engine(), spec.name, current_actor())
         found.append(FieldProblem("name", f"there is a dataset {spec.name!r} already", "another name"))
     except NotFound:
         pass

@@ -6,10 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import text
 
-from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, NotPermitted
 from accountant.database import connect
-from accountant.identities import activity_log, people
+from accountant.identities import activity_log, credentials, people
 from tests.support import person
 from tests.web.browsers import Pages
 
@@ -30,7 +29,7 @@ def test_adding_a_person_by_form_shows_a_one_time_password_once(site):
     once = answer.text.split('<code class="once">')[1].split("<")[0]
     assert Pages(site.app).sign_in(name, once).status_code == 303
     assert once not in browser.get("/people").text
-    assert datasets.find_user(site.engine, name=name).roles == ["analyst"]
+    assert credentials.find_user(site.engine, name=name).roles == ["analyst"]
     again = browser.post("/people", "/people", name=name, roles="analyst")
     assert again.status_code == 409
     assert "already" in again.text
@@ -130,7 +129,7 @@ def test_two_administrators_who_close_each_other_leave_one(alone, database_url):
 def test_accounts_in_pages_by_key_with_filters_in_the_address(site):
     prefix = f"zz-{site.bench.dataset}"
     for number in range(3):
-        datasets.add_user(site.engine, f"{prefix}-{number}", None, ["auditor"])
+        credentials.add_user(site.engine, f"{prefix}-{number}", None, ["auditor"])
     api = site.api("administrator")
     first = api.get(f"/users?name={prefix}&limit=2").json
     assert [each["name"] for each in first["users"]] == [f"{prefix}-0", f"{prefix}-1"]
@@ -219,7 +218,7 @@ def test_a_note_stands_only_where_what_it_tells_does(site):
     taken = site.actor("analyst").name
     before = activity_log.listing(site.engine, admin, limit=1)[0]["id"]
     with pytest.raises(Conflict):
-        datasets.add_user(site.engine, taken, None, ["analyst"], actor=admin)
+        credentials.add_user(site.engine, taken, None, ["analyst"], actor=admin)
     assert activity_log.listing(site.engine, admin, limit=1)[0]["id"] == before
 
 
