@@ -236,7 +236,7 @@ def checkpoints(
     """Signed checkpoints, newest first, each checked now; `after` (dataset, number, key) continues a listing.
 
     `problem` is None where its signature holds and the entry that it names has the hash that was signed.
-    The balances that it states are compared by a whole replay only (reports.check, `exchequer verify`).
+    The balances that it states are compared by a whole replay only (integrity.check, `exchequer verify`).
     """
     require_overseer(viewer)
     table, entry = tables.checkpoints, tables.entries

@@ -116,7 +116,7 @@ parts = Table(
     CheckConstraint("(lease_token IS NULL) = (lease_expires IS NULL)", name="expiry"),
 )
 
-# What ex-post jobs really cost: it depends on the data. Stewards and auditors read it (reports.ex_post);
+# What ex-post jobs really cost: it depends on the data. Stewards and auditors read it (queries.jobs.ex_post);
 # nothing that an analyst can reach may.
 realized_ex_post = Table(
     "realized_ex_post",

@@ -1,7 +1,7 @@
 """Idempotency keys: a request that makes something and is sent twice makes one thing.
 
     key = read_once(body)      # None without the header
-    registry.add_model(..., once=key)
+    models.add_model(..., once=key)
 
 The key belongs to the person. The same key with the same method, address and body answers with what was made,
 as it is now; with another it is a 409. A request that was refused made nothing and leaves its key free.
