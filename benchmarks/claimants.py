@@ -2,7 +2,7 @@
 
 100 datasets with 20 concurrent claimants each, spread over processes whose threads ask for jobs of mixed
 size until the time is up; what is admitted is cancelled now and then, so that room comes back. Exits 1 unless
-no dataset is overspent (queries.integrity.check replays each ledger and compares balances, entries and jobs) and no
+no dataset is overspent (integrity.check replays each ledger and compares balances, entries and jobs) and no
 claimant met an error: a refusal is an answer.
 """
 

@@ -23,8 +23,8 @@ from accountant.database import connect, migrate
 from accountant.identities import credentials
 from accountant.transactions import unit_fingerprints
 from web.local import Servers
-from workers import records
-from workers.fingerprints import fingerprints, proof
+from workers.data import records
+from workers.data.fingerprints import fingerprints, proof
 
 WORDS = ("the", "gym", "was", "clean", "quiet", "but", "showers", "cold", "left", "early", "better", "place")
 KEY = b"k" * 32

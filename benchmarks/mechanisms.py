@@ -31,13 +31,13 @@ from accountant.core import mechanisms
 from accountant.core.privacy.events import FREE, Event
 from accountant.core.privacy.price import Terms
 from benchmarks.decoding import CLIP, CONTEXTS, DEVICE, TEMPERATURE, Bench, clock, line, random_llama, stepper
+from workers.data.records import Place, Record, Records, Within
 from workers.engine import Shape
+from workers.engine.plain_generation import Pen, generator
 from workers.interface import Progress
 from workers.mechanisms import runner
-from workers.meter import Meter
 from workers.models import LocalModel, Prompt
-from workers.records import Place, Record, Records, Within
-from workers.writing import Pen, generator
+from workers.noise.meter import Meter
 
 LENGTH = 300
 GOAL = 0.95

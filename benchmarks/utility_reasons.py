@@ -32,13 +32,13 @@ from benchmarks.utility_bench import Bench
 from benchmarks.utility_cells import Made, Repeats, Table
 from benchmarks.utility_tables import affordable, clustered, matched, raw_epsvec, raw_prediction
 from workers import mechanisms as runners
+from workers.data.records import Place, Records, Within
+from workers.engine.plain_generation import Pen, generator
 from workers.interface import Progress
 from workers.mechanisms.epsvec import shots as fixed_shots
 from workers.mechanisms.epsvec import vectors as dataset_vectors
 from workers.mechanisms.epsvec.prompts import Scaffold
-from workers.meter import Meter
-from workers.records import Place, Records, Within
-from workers.writing import Pen, generator
+from workers.noise.meter import Meter
 
 M = TypeVar("M", bound=Meter)
 

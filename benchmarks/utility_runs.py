@@ -25,14 +25,14 @@ from benchmarks import utility_data
 from benchmarks.utility_cells import Made
 from benchmarks.utility_data import PUBLIC, embedder
 from workers import mechanisms as runners
-from workers.corpora import Corpus
-from workers.embeddings import embed_all
+from workers.data.corpora import Corpus
+from workers.data.records import Records
+from workers.embedding.embedders import embed_all
+from workers.embedding.neighbours import kmeans, nearest
 from workers.engine import Batch, Decoder, Shape, Sizes
 from workers.interface import Progress, Public, Text
-from workers.meter import Meter
 from workers.models import LocalModel, Prompt
-from workers.neighbours import kmeans, nearest
-from workers.records import Records
+from workers.noise.meter import Meter
 
 DELTA_POWER = 1.1
 ROWS = 64  # texts written side by side where there is a context for each

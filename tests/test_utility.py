@@ -19,8 +19,8 @@ from benchmarks.utility_cells import Repeats, Store, Table
 from benchmarks.utility_clusters import SENSITIVITY, sums
 from benchmarks.utility_data import balanced
 from tests.support import needs_shared
-from workers.neighbours import unit
-from workers.records import Record
+from workers.data.records import Record
+from workers.embedding.neighbours import unit
 
 SAMPLE = Path(workers.__file__).parent / "sample" / "model"
 SETTINGS = {"model": "a", "repeat": 0}

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
-from workers.meter import Meter
-from workers.records import Records
+from workers.data.records import Records
+from workers.noise.meter import Meter
 
 if TYPE_CHECKING:
-    from workers.corpora import Corpus
-    from workers.embeddings import Embedder
+    from workers.data.corpora import Corpus
+    from workers.embedding.embedders import Embedder
     from workers.models import LocalModel
 
 

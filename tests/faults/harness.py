@@ -336,7 +336,7 @@ class Harness:
         """The message of a recent attempt once more, running or ended, and of the attempt before."""
         from kombu.exceptions import OperationalError
 
-        from workers.relay import send
+        from workers.jobs.relay import send
 
         try:
             with self.engine.connect() as connection:

@@ -15,7 +15,7 @@ from accountant.transactions.job_requests import JobRequest
 from tests.faults.__main__ import upper_bound
 from tests.support import Bench
 from tests.test_architecture import ROOT
-from workers import relay, tasks
+from workers.jobs import relay, tasks
 
 LEASE = 1.2
 

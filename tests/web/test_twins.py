@@ -33,8 +33,8 @@ from tests.web.looks import OWN, Look, look
 from tests.web.routes import API, PAGES, Request, World, filled
 from tests.web.test_roles import Sender, make_world
 from web.app import create_app
-from workers import fingerprints
-from workers.records import Layout
+from workers.data import fingerprints
+from workers.data.records import Layout
 
 pytestmark = pytest.mark.slow
 

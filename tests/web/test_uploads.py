@@ -115,7 +115,7 @@ def test_a_file_becomes_an_address_that_a_dataset_may_name(server, token, engine
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(server.uploads.stat().st_mode) == 0o700
     # A worker with the same settings may open it, and reads the same columns.
-    from workers import records
+    from workers.data import records
 
     settings = Settings(home=server.home, DATABASE_URL=None)
     assert records.check_address(told["address"], settings.data_root_list) == told["address"]

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.aggregation import (
+from workers.engine.aggregation import (
     GRID,
     Interval,
     Median,

@@ -21,8 +21,8 @@ from accountant.transactions.job_requests import JobRequest
 from tests import tallies
 from tests.support import person
 from tests.workers.conftest import ROOT, Service, wait_for
-from workers import artifacts as stored
 from workers.interface import Artifact
+from workers.jobs import artifacts as stored
 
 pytestmark = pytest.mark.slow
 

@@ -27,9 +27,9 @@ from accountant.settings import Settings
 from accountant.transactions import allowances, approval, leases, settlement, submission
 from accountant.transactions.settlement import Output
 from tests.support import Bench
-from workers import opened, staging, tasks, watch
 from workers.interface import Text
-from workers.meter import Meter
+from workers.jobs import child_watch, job_inputs, staging, tasks
+from workers.noise.meter import Meter
 
 PARTS, BATCHES, TOKENS = 3, 7, 4
 PARAMETERS = {
@@ -65,7 +65,7 @@ class ExPostRunner:
 def runner(monkeypatch) -> ExPostRunner:
     made = ExPostRunner()
     monkeypatch.setattr("workers.mechanisms.runner", lambda _: made)
-    monkeypatch.setattr(opened, "language_model", lambda *_: None)
+    monkeypatch.setattr(job_inputs, "language_model", lambda *_: None)
     return made
 
 
@@ -245,7 +245,7 @@ def test_a_process_that_was_killed_ends_its_own_attempt_and_no_other(
     """As Celery's main process reports it: out of memory, or past the hard limit."""
     with_database = configured.model_copy(update={"database_url": database_url})
     monkeypatch.setattr(settings_module, "load", lambda: with_database)
-    ours = watch.process_name(os.getpid(), "our message")
+    ours = child_watch.process_name(os.getpid(), "our message")
     job_id = queued(bench)
     claim = leases.claim(bench.engine, job_id, 1, ours, 60, 1)
     assert claim is not None
@@ -253,7 +253,7 @@ def test_a_process_that_was_killed_ends_its_own_attempt_and_no_other(
     sender, args = SimpleNamespace(name="exchequer.generate"), [str(job_id), 1, 1]
 
     def reported(task_id: str, exception: Exception) -> str:
-        watch.on_failure(sender=sender, task_id=task_id, exception=exception, args=args)
+        child_watch.on_failure(sender=sender, task_id=task_id, exception=exception, args=args)
         for thread in threading.enumerate():
             if thread.name == "end-dead":
                 thread.join()
@@ -261,9 +261,9 @@ def test_a_process_that_was_killed_ends_its_own_attempt_and_no_other(
 
     assert reported("another message", error) == "running"
     assert reported("our message", ValueError("it was told already")) == "running"
-    monkeypatch.setattr(watch.state, "should_terminate", 1)
+    monkeypatch.setattr(child_watch.state, "should_terminate", 1)
     assert reported("our message", error) == "running", "a shutdown is no failure"
-    monkeypatch.setattr(watch.state, "should_terminate", None)
+    monkeypatch.setattr(child_watch.state, "should_terminate", None)
     assert reported("our message", error) == "failed"
     assert job(bench, job_id)["failure"] == settlement.UNSAID
     sound(bench)

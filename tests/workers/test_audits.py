@@ -12,11 +12,11 @@ from scipy import stats
 from accountant.core.errors import InvalidRequest
 from accountant.core.privacy.price import Terms
 from tests.workers.conftest import ROOT
-from workers.audits import leave_one_out, reconstruction, subjects
-from workers.audits.__main__ import main
+from workers.data.records import Records
 from workers.interface import Text
 from workers.mechanisms import invisible_ink, private_prediction
-from workers.records import Records
+from workers.privacy_audits import leave_one_out, reconstruction, subjects
+from workers.privacy_audits.__main__ import main
 
 
 @pytest.fixture(scope="module")

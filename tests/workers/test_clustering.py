@@ -12,11 +12,19 @@ from hypothesis import strategies as st
 from accountant.core import mechanisms
 from accountant.core.mechanisms.private_prediction import count_sensitivity, shift, slots
 from accountant.core.privacy.price import Neighbours, Terms
-from workers.aggregation import GRID
-from workers.clustering import TEXTS_PER_CENTRE, Reservoir, count, embedded, keep, public_centres, within
-from workers.neighbours import unit
-from workers.phrases import WordVectors
-from workers.records import Record, Records
+from workers.data.records import Record, Records
+from workers.embedding.clustering import (
+    TEXTS_PER_CENTRE,
+    Reservoir,
+    count,
+    embedded,
+    keep,
+    public_centres,
+    within,
+)
+from workers.embedding.neighbours import unit
+from workers.embedding.phrase_vectors import WordVectors
+from workers.engine.aggregation import GRID
 
 PRICE = mechanisms.get("private-prediction")
 LABELS = ("a", "b")

@@ -13,15 +13,16 @@ from accountant.core.mechanisms.private_prediction import NAMED_TEMPLATES, count
 from accountant.core.privacy.events import FREE, releases
 from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.units import EPSILON_UNITS
-from workers import embeddings, models
-from workers.aggregation import GRID, clip_to_grid, median_interval, median_token_costs
-from workers.contexts import from_corpus, from_shots
-from workers.corpora import Corpus
+from workers import models
+from workers.data.corpora import Corpus
+from workers.data.records import Record, Records
+from workers.embedding import embedders
+from workers.engine.aggregation import GRID, clip_to_grid, median_interval, median_token_costs
+from workers.engine.public_contexts import from_corpus, from_shots
 from workers.interface import SAFETENSORS, Artifact, Progress, Public, Text
 from workers.mechanisms.private_prediction import Contexts, Runner
-from workers.meter import Meter
 from workers.models import ModelError, Prompt
-from workers.records import Record, Records
+from workers.noise.meter import Meter
 
 PRICE = mechanisms.get("private-prediction")
 FOLDER = Path(workers.__file__).parent / "sample" / "model"
@@ -73,7 +74,7 @@ def public(tmp_path_factory) -> Public:
     ]
     file.write_text("label,text\n" + "\n".join(rows) + "\n")
     corpus = Corpus("c", str(file), "{text}", "label")
-    embedder = embeddings.load(FOLDER, models.digest(FOLDER, embeddings.FILES))
+    embedder = embedders.load(FOLDER, models.digest(FOLDER, embedders.FILES))
     return Public({"public_corpus": corpus}, {"embedding": embedder}, {})
 
 
@@ -128,7 +129,7 @@ def test_the_counts_get_the_noise_that_is_priced(model, public, neighbours, boun
         seen.append((values.copy(), scale))
         return values
 
-    monkeypatch.setattr("workers.meter.laplace_on_grid", catch)
+    monkeypatch.setattr("workers.noise.meter.laplace_on_grid", catch)
     terms = Terms(neighbours, labels=LABELS, max_records_per_unit=bound)
     data = Records(LABELS, reviews(9), b"k" * 32)
     raw = {**CLUSTERS, "tokens_per_batch": 1, "max_text_tokens": 1, "cluster_epsilon": 0.25}
@@ -144,7 +145,7 @@ def test_the_counts_get_the_noise_that_is_priced(model, public, neighbours, boun
 
 def test_batches_are_those_of_the_clusters_that_were_kept(model, public, monkeypatch):
     """Without noise, of two themes: each batch holds one of them."""
-    monkeypatch.setattr("workers.meter.laplace_on_grid", lambda values, _: values)
+    monkeypatch.setattr("workers.noise.meter.laplace_on_grid", lambda values, _: values)
     seen = []
     real = Contexts.batch
 
@@ -224,7 +225,7 @@ def test_the_medians_costs_are_those_of_private_and_public_contexts(model, publi
         seen.append((scores * float(scale), costs))
         return int(np.argmax(scores))
 
-    monkeypatch.setattr("workers.meter.Branch.ex_post_token", catch)
+    monkeypatch.setattr("workers.noise.meter.Branch.ex_post_token", catch)
     data = Records((None,), reviews(5, None), b"k" * 32)
     small = {"batches_per_label": 1, "tokens_per_batch": 1, "max_text_tokens": 1}
     parsed, *_ = run(model, public, raw | small, data, Terms())

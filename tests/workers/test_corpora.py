@@ -10,7 +10,7 @@ from accountant.core.errors import Conflict, DataError, InvalidRequest, NotPermi
 from accountant.queries import datasets as dataset_queries
 from tests.support import other_people, person
 from tests.workers.conftest import SAMPLE, wait_for
-from workers.corpora import digest, inspect, open_corpus
+from workers.data.corpora import digest, inspect, open_corpus
 
 ROWS = "topic,text\nsport,a match\nworld,a treaty\nsport,a race\n"
 

@@ -17,10 +17,11 @@ from accountant import settings
 from accountant.catalogue import models as model_catalogue
 from tests.support import SHARED, needs_shared, person
 from tests.workers.conftest import SAMPLE
-from workers import embeddings, tasks
-from workers.embeddings import embed_all, inspect, load
+from workers.embedding import embedders
+from workers.embedding.embedders import embed_all, inspect, load
+from workers.embedding.neighbours import kmeans, nearest, unit
+from workers.jobs import tasks
 from workers.models import ModelError
-from workers.neighbours import kmeans, nearest, unit
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "on", "a"]
 WORDS += ["mat", "and", "dogs", "ran", "far"]
@@ -75,7 +76,7 @@ def states(folder: Path, text: str) -> np.ndarray:
         return AutoModel.from_pretrained(folder)(input_ids=torch.tensor([ids])).last_hidden_state[0].numpy()
 
 
-def ready(folder: Path) -> embeddings.Embedder:
+def ready(folder: Path) -> embedders.Embedder:
     return load(folder, inspect(folder)["sha256"])
 
 
@@ -193,7 +194,7 @@ def test_every_pass_has_the_same_shape(bert, monkeypatch):
     )
     for texts in (["the"], TEXTS, TEXTS * 20, [""] * 33):
         list(model.embed(texts, tokens=9))
-    assert set(seen) == {(embeddings.ROWS, 9)}
+    assert set(seen) == {(embedders.ROWS, 9)}
     assert len(seen) == 1 + 1 + 3 + 2
 
 
@@ -204,7 +205,7 @@ def test_texts_are_streamed(bert):
         while True:
             yield "the cat"
 
-    assert next(ready(bert).embed(endless())).shape == (embeddings.ROWS, 32)
+    assert next(ready(bert).embed(endless())).shape == (embedders.ROWS, 32)
     assert embed_all(ready(bert), []).shape == (0, 32)
 
 

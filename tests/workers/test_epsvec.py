@@ -16,16 +16,16 @@ from accountant.core.mechanisms.epsvec import shots_sensitivity, vector_sensitiv
 from accountant.core.privacy.events import FREE, Composed, releases
 from accountant.core.privacy.price import Neighbours, Terms
 from workers import models
+from workers.data.records import Record, Records
+from workers.engine.plain_generation import Pen, Written, generator
 from workers.interface import Artifact, Progress, Public, Text
 from workers.mechanisms import runner
 from workers.mechanisms.epsvec import quality
 from workers.mechanisms.epsvec.prompts import Scaffold
 from workers.mechanisms.epsvec.steering import ROUNDS
 from workers.mechanisms.epsvec.vectors import GRID
-from workers.meter import Meter
-from workers.records import Record, Records
+from workers.noise.meter import Meter
 from workers.sample import MODEL_DIR
-from workers.writing import Pen, Written, generator
 
 pytestmark = pytest.mark.slow
 
@@ -161,7 +161,7 @@ def test_noise_has_the_scale_that_is_priced(model, neighbours, clipping, monkeyp
         seen.append(sigma)
         return values
 
-    monkeypatch.setattr("workers.meter.gaussian_on_grid", note)
+    monkeypatch.setattr("workers.noise.meter.gaussian_on_grid", note)
     terms = Terms(neighbours, max_records_per_unit=3, public_size=40, labels=LABELS)
     parameters = run(model, {"clipping": clipping, "clip": 2.5}, terms=terms)[0]
     counts, sums = map(float, seen)

@@ -19,12 +19,12 @@ from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.epsvec import shots_sensitivity
 from accountant.core.privacy.price import Neighbours, Terms
 from workers import models
+from workers.data.records import Record, Records
+from workers.embedding.neighbours import unit
 from workers.mechanisms.epsvec import vectors
 from workers.mechanisms.epsvec.prompts import Scaffold
 from workers.mechanisms.epsvec.shots import count_near
 from workers.mechanisms.epsvec.vectors import GRID, View, drawn, heads, partners, sums, to_grid
-from workers.neighbours import unit
-from workers.records import Record, Records
 from workers.sample import LABELS as SAMPLE_LABELS
 from workers.sample import MODEL_DIR
 

@@ -14,7 +14,7 @@ from accountant.core.errors import MeterExceeded
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.core.privacy.price import Terms
-from workers.meter import Meter
+from workers.noise.meter import Meter
 
 SCALE = Fraction(6, 2**16 * 66)
 SCORES = np.array([0, 500_000, 400_000, -(2**22), 500_000], dtype=np.int64)
@@ -109,7 +109,7 @@ def test_the_meter_keeps_how_the_cost_of_each_part_grew():
 
 @pytest.fixture
 def no_draw(monkeypatch):
-    monkeypatch.setattr("workers.meter.draw", lambda *_: pytest.fail("a token was drawn unpaid"))
+    monkeypatch.setattr("workers.noise.meter.draw", lambda *_: pytest.fail("a token was drawn unpaid"))
 
 
 @pytest.mark.usefixtures("no_draw")

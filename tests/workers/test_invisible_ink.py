@@ -19,14 +19,14 @@ from accountant.core.mechanisms.invisible_ink import shift, token_event
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.price import Neighbours, Terms
 from workers import models
-from workers.aggregation import GRID
+from workers.data.records import Layout, Record, Records, read
 from workers.engine import Decoder
+from workers.engine.aggregation import GRID
 from workers.interface import Progress
 from workers.mechanisms import invisible_ink
 from workers.mechanisms.invisible_ink import Runner, difference_steps, top_k_plus
-from workers.meter import Meter
 from workers.models import Prompt
-from workers.records import Layout, Record, Records, read
+from workers.noise.meter import Meter
 
 PRICE = mechanisms.get("invisible-ink")
 SIZE = 300  # tokens of a made-up vocabulary
@@ -243,7 +243,7 @@ def test_a_model_without_finite_public_logits_makes_tokens_alike_and_minus_infin
 @pytest.mark.parametrize("other", [0, 1, 40])
 def test_candidates_do_not_depend_on_private_contexts(model, monkeypatch, other):
     """The same tokens drawn: sets and public scores are equal to the last bit, whatever the batches hold."""
-    monkeypatch.setattr("workers.meter.draw", lambda scores, _scale: len(scores) // 2)
+    monkeypatch.setattr("workers.noise.meter.draw", lambda scores, _scale: len(scores) // 2)
     found = top_k_plus
 
     def sets(count: int) -> list:
@@ -273,7 +273,7 @@ def test_the_sampled_distribution_is_that_of_a_direct_computation(model, monkeyp
         laws.append((scores, scale, event))
         return int(np.argmax(scores))
 
-    monkeypatch.setattr("workers.meter.Branch.sample_token", catch)
+    monkeypatch.setattr("workers.noise.meter.Branch.sample_token", catch)
     tokens = []
     real_ended = invisible_ink._Writer.ended
     monkeypatch.setattr(
@@ -315,7 +315,7 @@ def test_the_sampled_distribution_is_that_of_a_direct_computation(model, monkeyp
 
 @pytest.mark.slow
 def test_batches_side_by_side_write_what_they_write_one_after_another(model, monkeypatch):
-    monkeypatch.setattr("workers.meter.draw", lambda scores, _scale: int(np.argmax(scores)))
+    monkeypatch.setattr("workers.noise.meter.draw", lambda scores, _scale: int(np.argmax(scores)))
     terms = Terms(labels=("negative", "positive"))
     data = Records(
         terms.labels,

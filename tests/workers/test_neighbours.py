@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.neighbours import GRID, _to_grid, kmeans, nearest, unit, votes, weighted_votes
+from workers.embedding.neighbours import GRID, _to_grid, kmeans, nearest, unit, votes, weighted_votes
 
 
 def points(seed: int, count: int, width: int = 24) -> np.ndarray:
@@ -129,7 +129,7 @@ def test_votes_of_many_records_stay_under_300_megabytes():
     """400,000 records of 384 dimensions would be 614 MB: they come in pieces, as embeddings do."""
     script = """
 import resource, numpy as np
-from workers.neighbours import votes
+from workers.embedding.neighbours import votes
 made = np.random.default_rng(0)
 candidates = made.standard_normal((2000, 384), np.float32)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -150,7 +150,7 @@ def test_a_mapped_file_of_records_is_not_drawn_into_memory(tmp_path):
     rows.flush()
     script = f"""
 import re, numpy as np
-from workers.neighbours import votes
+from workers.embedding.neighbours import votes
 def held():
     return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 rows = np.load({str(tmp_path / "rows.npy")!r}, mmap_mode="r")

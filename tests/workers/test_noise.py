@@ -16,10 +16,10 @@ from scipy import stats
 
 from accountant.core.privacy.divergences import renyi
 from accountant.core.privacy.events import Laplace
-from workers import noise
+from workers.noise import samplers
 
-ADD = {"gaussian": noise.gaussian_on_grid, "laplace": noise.laplace_on_grid}
-LAW = {"gaussian": noise._NORMAL, "laplace": noise._LAPLACE}
+ADD = {"gaussian": samplers.gaussian_on_grid, "laplace": samplers.laplace_on_grid}
+LAW = {"gaussian": samplers._NORMAL, "laplace": samplers._LAPLACE}
 CONTINUOUS = {"gaussian": stats.norm, "laplace": stats.laplace}
 KINDS = pytest.mark.parametrize("kind", ADD)
 
@@ -89,7 +89,7 @@ def test_values_of_one_release_get_independent_noise(kind):
 @pytest.mark.slow
 def test_the_exact_path_alone_has_the_same_distribution(kind):
     words = np.frombuffer(os.urandom(8 * 12_000), dtype="<u8")
-    steps = [noise._exactly(LAW[kind], Fraction(10, 3), int(word) >> 1, os.urandom) for word in words]
+    steps = [samplers._exactly(LAW[kind], Fraction(10, 3), int(word) >> 1, os.urandom) for word in words]
     signs = 1 - 2 * (words & np.uint64(1)).astype(np.int64)
     assert _steps_p_value(kind, np.array(steps) * signs, 10 / 3) > ALARM
 
@@ -113,7 +113,7 @@ def _entropy(first: bytes, *more: bytes):
 def test_the_exact_path_decides_as_the_fast_one(kind, bits, negative, scale, value):
     first = (2 * bits + negative).to_bytes(8, "little")
     fast = ADD[kind](np.array([value]), scale, _entropy(first, b"\x5a" * 8, b"\xc3" * 8))
-    exact = noise._exactly(LAW[kind], scale, bits, _entropy(b"\x5a" * 8, b"\xc3" * 8))
+    exact = samplers._exactly(LAW[kind], scale, bits, _entropy(b"\x5a" * 8, b"\xc3" * 8))
     assert fast[0] == value + (-exact if negative else exact)
 
 
@@ -143,7 +143,7 @@ def test_next_to_a_boundary_as_independent_digits_decide(kind, step, scale, away
 @KINDS
 def test_near_a_boundary_and_in_the_far_tail_the_exact_path_is_taken(kind, monkeypatch):
     taken = []
-    monkeypatch.setattr(noise, "_exactly", lambda *_: taken.append(1) or 0)
+    monkeypatch.setattr(samplers, "_exactly", lambda *_: taken.append(1) or 0)
     half = int(float(_tail(kind, mpmath.mpf(1) / 2)) * 2**63)
     for bits, expected in [(half, 1), (2**45, 2), (0, 3), (half + 2**40, 3)]:
         ADD[kind](np.zeros(1, dtype=np.int64), 1, _entropy((2 * bits).to_bytes(8, "little")))
@@ -171,7 +171,7 @@ def test_the_bounds_of_the_tails_hold_and_are_tight(x, precision):
             assert mpmath.mpf(low.numerator) / low.denominator <= exact
             assert exact <= mpmath.mpf(high.numerator) / high.denominator
             assert high - low <= Fraction(1, 2**precision)
-        below, above = noise._pi(precision)
+        below, above = samplers._pi(precision)
         assert below <= mpmath.pi * 2**precision <= above <= below + 2
 
 
@@ -242,7 +242,7 @@ def test_values_are_whole_steps(kind, dtype):
 PROCESS = """
 import random, numpy as np
 random.seed(7); np.random.seed(7)
-from workers.noise import gaussian_on_grid, laplace_on_grid
+from workers.noise.samplers import gaussian_on_grid, laplace_on_grid
 zeros = np.zeros(4, dtype=np.int64)
 print(gaussian_on_grid(zeros, 2**30).tolist(), laplace_on_grid(zeros, 2**30).tolist())
 """
@@ -254,7 +254,7 @@ def test_no_seed_and_no_two_processes_the_same():
         random.seed(7)
         np.random.seed(7)
         zeros = np.zeros(4, dtype=np.int64)
-        drawn += [noise.gaussian_on_grid(zeros, 2**30), noise.laplace_on_grid(zeros, 2**30)]
+        drawn += [samplers.gaussian_on_grid(zeros, 2**30), samplers.laplace_on_grid(zeros, 2**30)]
     assert len({tuple(each.tolist()) for each in drawn}) == 4
     run = [sys.executable, "-c", PROCESS]
     texts = {

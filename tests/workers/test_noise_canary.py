@@ -14,9 +14,9 @@ from scipy.stats import beta, norm
 
 from accountant.core.privacy.divergences import gaussian_mu_squared, pure_epsilon
 from accountant.core.privacy.events import Exponential, Gaussian, Laplace, SelfComposed
-from workers import meter as metering
-from workers.aggregation import GRID, mean_scores
-from workers.meter import Meter
+from workers.engine.aggregation import GRID, mean_scores
+from workers.noise import meter as metering
+from workers.noise.meter import Meter
 
 CHANCE = 1e-6 / 2
 

@@ -20,10 +20,10 @@ from accountant.core.mechanisms.noisy_count import (
 from accountant.core.privacy.events import Laplace, releases
 from accountant.core.privacy.price import Neighbours, Terms
 from tests.test_architecture import ROOT
+from workers.data.records import Layout, Record, Records, read
 from workers.interface import Progress
 from workers.mechanisms.noisy_count import Runner, true_counts
-from workers.meter import Meter
-from workers.records import Layout, Record, Records, read
+from workers.noise.meter import Meter
 
 PRICE = mechanisms.get("noisy-count")
 LABELS = ("a", "b", "c")
@@ -110,7 +110,7 @@ def test_meter_equals_price_and_every_declared_label_has_a_count(neighbours, noi
 
 
 def test_equal_records_are_two_units_and_records_of_one_unit_are_one(monkeypatch):
-    monkeypatch.setattr("workers.meter.laplace_on_grid", lambda values, scale: values)
+    monkeypatch.setattr("workers.noise.meter.laplace_on_grid", lambda values, scale: values)
     twice = (Record("same", "a", "x"), Record("same", "a", "x"), Record("other", "b", "x"))
     for bound, per, expected in (
         (1, "label", [2, 1, 0]),
@@ -154,7 +154,7 @@ def test_what_is_admitted_is_noise_that_can_be_drawn(noise, bound):
 
 def test_a_worker_that_only_counts_never_loads_torch():
     code = (
-        "import sys, workers.tasks; from workers.mechanisms import runner; runner('noisy-count'); "
+        "import sys, workers.jobs.tasks; from workers.mechanisms import runner; runner('noisy-count'); "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 
 from tests.support import SHARED, needs_shared
-from workers import phrases
-from workers.embeddings import embed_all, inspect, load
+from workers.embedding import phrase_vectors
+from workers.embedding.embedders import embed_all, inspect, load
+from workers.embedding.neighbours import nearest, unit
 from workers.models import ModelError
-from workers.neighbours import nearest, unit
 
 WORDS = ["cat", "dog", "well-known", "Paris"]
 
 
 @pytest.fixture
 def folder(tmp_path):
-    phrases.save(tmp_path, WORDS, np.eye(4, 6, dtype=np.float32) * np.arange(1, 5, dtype=np.float32)[:, None])
+    phrase_vectors.save(
+        tmp_path, WORDS, np.eye(4, 6, dtype=np.float32) * np.arange(1, 5, dtype=np.float32)[:, None]
+    )
     return tmp_path
 
 
@@ -36,7 +38,7 @@ def test_files_that_do_not_belong_together_are_refused(folder):
         file.write("emu\n")
     with pytest.raises(ModelError, match="a row for each word"):
         inspect(folder)
-    phrases.save(folder, WORDS, np.eye(4, dtype=np.float32))
+    phrase_vectors.save(folder, WORDS, np.eye(4, dtype=np.float32))
     (folder / "other.words.txt").write_text("emu\n")
     (folder / "other.safetensors").write_bytes((folder / "phrases.safetensors").read_bytes())
     with pytest.raises(ModelError, match="2 pairs"):
@@ -60,10 +62,10 @@ def by_hand(documents: list[list[str]], words: list[str], dimensions: int) -> np
     together = np.zeros((len(words), len(words)))
     for document in documents:
         for place, word in enumerate(document):
-            for step in range(1, phrases.WINDOW + 1):
+            for step in range(1, phrase_vectors.WINDOW + 1):
                 if place + step < len(document) and {word, document[place + step]} <= set(words):
                     pair = words.index(word), words.index(document[place + step])
-                    together[pair] += (phrases.WINDOW + 1 - step) / phrases.WINDOW
+                    together[pair] += (phrase_vectors.WINDOW + 1 - step) / phrase_vectors.WINDOW
     together += together.T
     of_words = together.sum(axis=1)
     smoothed = of_words**0.75 / (of_words**0.75).sum()
@@ -74,19 +76,19 @@ def by_hand(documents: list[list[str]], words: list[str], dimensions: int) -> np
 
 
 def test_the_trainer_agrees_with_dense_arithmetic(monkeypatch):
-    monkeypatch.setattr(phrases, "BLOCK", 100)  # several blocks
-    words, vectors = phrases.train(texts(), dimensions=4)
+    monkeypatch.setattr(phrase_vectors, "BLOCK", 100)  # several blocks
+    words, vectors = phrase_vectors.train(texts(), dimensions=4)
     documents = [text.lower().split() for text in texts()]
     counts = Counter(word for document in documents for word in document)
     assert words == [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
     expected = by_hand(documents, words, 4)
     # Singular vectors of equal values may turn into one another: what they span has to agree.
     assert np.allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-4)
-    assert np.array_equal(vectors, phrases.train(texts(), dimensions=4)[1])
+    assert np.array_equal(vectors, phrase_vectors.train(texts(), dimensions=4)[1])
 
 
 def test_words_of_a_kind_lie_together():
-    words, vectors = phrases.train(texts(), dimensions=4)
+    words, vectors = phrase_vectors.train(texts(), dimensions=4)
     place = [words.index(word) for word in ("cat", "dog", "rome")]
     near = unit(vectors)[place] @ unit(vectors)[place].T
     assert near[0, 1] > 0.9 > 0.5 > near[0, 2]
@@ -94,7 +96,7 @@ def test_words_of_a_kind_lie_together():
 
 def test_too_little_text_is_an_error():
     with pytest.raises(ValueError, match="0 words occur 5 times"):
-        phrases.train(["one two three"], dimensions=2)
+        phrase_vectors.train(["one two three"], dimensions=2)
 
 
 @needs_shared
@@ -112,7 +114,7 @@ def test_vectors_of_public_text_know_what_is_alike(tmp_path, monkeypatch):
     """The command, on DBpedia: a folder that loads as an embedding model."""
     corpus = SHARED / "data/dbpedia14/train14k.csv.gz"
     monkeypatch.setattr("sys.argv", ["phrases", str(corpus), "--output", str(tmp_path), "--words", "8000"])
-    phrases.main()
+    phrase_vectors.main()
     model = load(tmp_path, inspect(tmp_path)["sha256"])
     words = (tmp_path / "phrases.words.txt").read_text().splitlines()
     expected = {"album": "studio", "football club": "league", "actress": "actor"}

@@ -16,14 +16,14 @@ from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.units import EPSILON_UNITS, float_up
 from tests.support import SHARED, needs_shared
 from workers import models
-from workers import records as reading
-from workers.aggregation import GRID, Mean, clip_to_grid, median_interval, median_token_costs
+from workers.data import records as reading
+from workers.data.records import Layout, Record, Records
 from workers.engine import Decoder, Sizes
+from workers.engine.aggregation import GRID, Mean, clip_to_grid, median_interval, median_token_costs
 from workers.interface import NOTHING_PUBLIC, Progress
 from workers.mechanisms.private_prediction import Contexts, Runner, shape_of
-from workers.meter import Meter
 from workers.models import Prompt
-from workers.records import Layout, Record, Records
+from workers.noise.meter import Meter
 
 PRICE = mechanisms.get("private-prediction")
 
@@ -87,7 +87,7 @@ def test_stop_text_ends_a_text_and_is_left_out(model):
 @pytest.mark.parametrize("aggregation", ["mean", "median"])
 def test_batches_side_by_side_write_what_they_write_one_after_another(model, aggregation, monkeypatch):
     """With the meter's draw replaced by the likeliest token, the texts of every batch are the same."""
-    monkeypatch.setattr("workers.meter.draw", lambda scores, _scale: int(np.argmax(scores)))
+    monkeypatch.setattr("workers.noise.meter.draw", lambda scores, _scale: int(np.argmax(scores)))
     terms = Terms(labels=("negative", "positive"))
     data = Records(
         terms.labels,
@@ -114,7 +114,7 @@ def test_batches_side_by_side_write_what_they_write_one_after_another(model, agg
 
 def test_each_text_of_a_batch_begins_from_its_prompts(model, monkeypatch):
     """With the likeliest token drawn, every text of a batch is the first one again, as far as it goes."""
-    monkeypatch.setattr("workers.meter.draw", lambda scores, _scale: int(np.argmax(scores)))
+    monkeypatch.setattr("workers.noise.meter.draw", lambda scores, _scale: int(np.argmax(scores)))
     data = Records((None,), reviews(5), b"k" * 32)
     parameters = {"tokens_per_batch": 50, "max_text_tokens": 12, "batches_per_label": 1}
     _, texts, _, _ = run(model, parameters, data, Terms())
@@ -130,7 +130,7 @@ def test_the_mean_is_drawn_at_the_priced_clip_temperature_and_public_batch_size(
         seen.append((scores, scale, event))
         return int(np.argmax(scores))
 
-    monkeypatch.setattr("workers.meter.Branch.sample_token", catch)
+    monkeypatch.setattr("workers.noise.meter.Branch.sample_token", catch)
     data = Records((None,), reviews(5), b"k" * 32)  # fewer than the public size
     raw = {"tokens_per_batch": 2, "batches_per_label": 1, "batch_size": 7, "clip": 2.5, "temperature": 0.8}
     parsed, _, _, _ = run(model, raw, data, Terms())
@@ -170,7 +170,7 @@ def test_the_medians_costs_are_those_of_the_contexts_that_it_saw(model, monkeypa
         seen.append((scores, scale, costs))
         return int(np.argmax(scores))
 
-    monkeypatch.setattr("workers.meter.Branch.ex_post_token", catch)
+    monkeypatch.setattr("workers.noise.meter.Branch.ex_post_token", catch)
     data = Records((None,), reviews(5), b"k" * 32)
     parameters = {"aggregation": "median", "ex_post_cap": 1.0, "tokens_per_batch": 2, "batches_per_label": 1}
     parsed, _, _, _ = run(model, parameters, data, Terms())

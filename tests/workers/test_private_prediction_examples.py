@@ -14,7 +14,7 @@ from accountant.transactions import allowances, approval, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.workers.conftest import ROOT, SAMPLE, wait_for
 from tests.workers.test_jobs import Desk
-from workers import artifacts as stored
+from workers.jobs import artifacts as stored
 
 pytestmark = pytest.mark.slow
 

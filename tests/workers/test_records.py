@@ -11,9 +11,9 @@ from pyarrow import parquet
 
 from accountant.core.errors import DataError
 from workers import models, sample
-from workers.fingerprints import _keyed as fingerprint
-from workers.fingerprints import fingerprints
-from workers.records import Broken, Layout, Record, Records, check_address, read, records
+from workers.data.fingerprints import _keyed as fingerprint
+from workers.data.fingerprints import fingerprints
+from workers.data.records import Broken, Layout, Record, Records, check_address, read, records
 
 ROWS = [
     {"title": 'Good, "fine"\nfood', "body": "I ate {well}.", "who": "ann", "label": "up"},
@@ -141,7 +141,7 @@ units = st.dictionaries(
 
 
 def collection(content: dict[str, list[str]], bound: int, key: bytes) -> Records:
-    from workers.records import _bounded
+    from workers.data.records import _bounded
 
     everything = [Record(unit, None, text) for unit, texts in content.items() for text in texts]
     return Records((None,), tuple(_bounded(everything, bound, key)), key)

@@ -21,8 +21,8 @@ from accountant.core.privacy.events import (
     WorstOf,
     releases,
 )
-from workers import sampling
-from workers.meter import Meter
+from workers.noise import token_sampler
+from workers.noise.meter import Meter
 
 SCALE = Fraction(9, 2**16 * 64) / Fraction(1.5)
 
@@ -32,7 +32,7 @@ def test_frequencies_follow_the_softmax():
     expected = np.exp((scores - scores.max()) * float(SCALE))
     expected /= expected.sum()
     draws = 40_000
-    counts = np.bincount([sampling.draw(scores, SCALE) for _ in range(draws)], minlength=5)
+    counts = np.bincount([token_sampler.draw(scores, SCALE) for _ in range(draws)], minlength=5)
     assert chisquare(counts, expected * draws).pvalue > 1e-6
 
 
@@ -41,7 +41,7 @@ def test_a_wrong_temperature_would_be_noticed():
     scores = np.array([0, 500_000, 400_000, 500_000], dtype=np.int64)
     wrong = np.exp((scores - scores.max()) * float(SCALE))
     draws = 40_000
-    counts = np.bincount([sampling.draw(scores, SCALE * 2) for _ in range(draws)], minlength=4)
+    counts = np.bincount([token_sampler.draw(scores, SCALE * 2) for _ in range(draws)], minlength=4)
     assert chisquare(counts, wrong / wrong.sum() * draws).pvalue < 1e-6
 
 
@@ -60,16 +60,16 @@ def words(entropy: bytes):
 def test_the_exact_path_decides_as_the_fast_one(scores, entropy, temperature):
     scale = Fraction(9, 2**16 * 64) / Fraction(temperature)
     vector = np.array(scores, dtype=np.int64)
-    fast = sampling.draw(vector, scale, words(entropy))
+    fast = token_sampler.draw(vector, scale, words(entropy))
     bits = int.from_bytes(entropy[:8], "big")
-    exact = sampling._draw_exactly(vector - vector.max(), scale, bits, words(entropy[8:]))
+    exact = token_sampler._draw_exactly(vector - vector.max(), scale, bits, words(entropy[8:]))
     assert fast == exact
 
 
 def test_near_a_boundary_the_exact_path_is_taken(monkeypatch):
     taken = []
-    monkeypatch.setattr(sampling, "_draw_exactly", lambda *_: taken.append(1) or 0)
-    sampling.draw(np.zeros(2, dtype=np.int64), Fraction(1), lambda _: (2**63).to_bytes(8, "big"))
+    monkeypatch.setattr(token_sampler, "_draw_exactly", lambda *_: taken.append(1) or 0)
+    token_sampler.draw(np.zeros(2, dtype=np.int64), Fraction(1), lambda _: (2**63).to_bytes(8, "big"))
     assert taken
 
 
@@ -81,7 +81,7 @@ def test_the_meter_refuses_before_it_draws(monkeypatch):
     scores = np.zeros(3, dtype=np.int64)
     for _ in range(2):
         meter.sample_token(scores, SCALE, TOKEN)
-    monkeypatch.setattr("workers.meter.draw", lambda *_: pytest.fail("noise was drawn unpaid"))
+    monkeypatch.setattr("workers.noise.meter.draw", lambda *_: pytest.fail("noise was drawn unpaid"))
     with pytest.raises(MeterExceeded):
         meter.sample_token(scores, SCALE, TOKEN)
     with pytest.raises(MeterExceeded):
@@ -121,7 +121,8 @@ def no_noise(monkeypatch):
     asked = []
     for kind in ("gaussian_on_grid", "laplace_on_grid"):
         monkeypatch.setattr(
-            f"workers.meter.{kind}", lambda values, scale, kind=kind: asked.append((kind, scale)) or values
+            f"workers.noise.meter.{kind}",
+            lambda values, scale, kind=kind: asked.append((kind, scale)) or values,
         )
     return asked
 

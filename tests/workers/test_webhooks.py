@@ -36,8 +36,8 @@ from accountant.settings import Settings
 from accountant.transactions import approval, proposals, settlement, signing
 from accountant.webhooks import delivery as hooks
 from tests.support import Bench, found_right, person
-from workers import hooks as sending
-from workers.hooks import Sender, post
+from workers.jobs import webhook_sender as sending
+from workers.jobs.webhook_sender import Sender, post
 
 pytestmark = pytest.mark.slow
 
@@ -536,7 +536,7 @@ def test_a_sender_that_is_killed_in_the_middle_loses_nothing(
         "PYTHONPATH": str(ROOT),
     }
     before = len(receiver.got("/slow"))
-    relay = subprocess.Popen([sys.executable, "-m", "workers.relay"], cwd=ROOT, env=environment)
+    relay = subprocess.Popen([sys.executable, "-m", "workers.jobs.relay"], cwd=ROOT, env=environment)
     try:
         until(lambda: len(receiver.got("/slow")) > before, 60)
     finally:
@@ -550,7 +550,7 @@ def test_a_sender_that_is_killed_in_the_middle_loses_nothing(
         )
         url = receiver.url + "/awake"
         connection.execute(text("UPDATE hooks SET url = :url WHERE id = :id"), {"url": url, "id": hook_id})
-    relay = subprocess.Popen([sys.executable, "-m", "workers.relay"], cwd=ROOT, env=environment)
+    relay = subprocess.Popen([sys.executable, "-m", "workers.jobs.relay"], cwd=ROOT, env=environment)
     try:
         until(lambda: told(engine, hook_id)[0].state == "delivered", 60)
     finally:

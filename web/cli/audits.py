@@ -76,7 +76,7 @@ def _run(
     for name in PACKAGES:
         if importlib.util.find_spec(name) is None:
             raise Failed(f"{name} is not installed: an audit runs the mechanisms and needs exchequer[worker]")
-    command = [sys.executable, "-m", "workers.audits", audit, *(flags or [])]
+    command = [sys.executable, "-m", "workers.privacy_audits", audit, *(flags or [])]
     for option, value in (("--keys", keys), ("--texts", texts)):
         command += [] if value is None else [f"{option}={value}"]
     command += [f"--arm={each}" for each in arms or []]

@@ -15,12 +15,12 @@ from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.units import EPSILON_UNITS
 from workers import models
-from workers.audits import copier
+from workers.data.records import Place, Record, Records, Within
 from workers.interface import Progress, Text
 from workers.mechanisms import runner
-from workers.meter import Meter
 from workers.models import LocalModel
-from workers.records import Place, Record, Records, Within
+from workers.noise.meter import Meter
+from workers.privacy_audits import copier
 
 KEYS = 100_000  # five digits
 SENTENCE = "My 5-digit key is "

@@ -14,8 +14,8 @@ import fsspec
 from accountant.core.errors import DataError
 from accountant.transactions.artifacts import Stored
 from accountant.transactions.settlement import Output
-from workers import staging
 from workers.interface import SUFFIXES, Artifact, Count, Text
+from workers.jobs import staging
 
 
 def write(uri: str, items: Iterable[Text | Count | Artifact]) -> Output:

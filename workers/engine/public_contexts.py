@@ -7,9 +7,9 @@ brings its partner along and moves nobody else's.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from workers.clustering import Reservoir
-from workers.corpora import Corpus
-from workers.records import keyed_hash, pick
+from workers.data.corpora import Corpus
+from workers.data.records import keyed_hash, pick
+from workers.embedding.clustering import Reservoir
 
 #: Public texts of a label that are kept to stand beside records.
 POOL = 1_000

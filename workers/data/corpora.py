@@ -12,8 +12,8 @@ from typing import Any
 import fsspec
 
 from accountant.core.errors import DataError
-from workers import records
-from workers.records import Broken, Layout
+from workers.data import records
+from workers.data.records import Broken, Layout
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ Four formats, told apart by their files:
 - a sentence-transformers folder (`modules.json`) of a transformer, a pooling and perhaps a normalisation;
 - a transformers encoder or causal model (`config.json`), mean-pooled over the tokens of the text;
 - static vectors, one a token, as Model2Vec and sentence-transformers' StaticEmbedding write them;
-- word vectors (`NAME.words.txt` beside `NAME.safetensors`), see workers/phrases.py.
+- word vectors (`NAME.words.txt` beside `NAME.safetensors`), see workers/embedding/phrase_vectors.py.
 
 As with language models: safetensors only, nothing of the model's own code is run, and a folder whose bytes
 are not those that were registered is refused.
 
 Embeddings of private texts live in memory alone. Each text is cut at a public number of tokens, and
 every forward pass has the same rows and width, whatever the texts are. A text that can't be embedded
-(empty, nothing known in it, NaN) gives a row of zeros, which workers/neighbours.py counts nowhere; it takes
+(empty, nothing known in it, NaN) gives a row of zeros, which neighbours.py counts nowhere; it takes
 as long as any other and raises nothing.
 """
 
@@ -26,9 +26,10 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from workers import models, phrases
+from workers import models
+from workers.embedding import phrase_vectors
+from workers.embedding.neighbours import Floats, unit
 from workers.models import READ_FILES, ModelError
-from workers.neighbours import Floats, unit
 
 #: Subfolders hold the settings and weights of a sentence-transformers model's parts.
 FILES = (*READ_FILES, "*.model", "*/*.json", "*/*.safetensors", "*/*.txt")
@@ -92,7 +93,7 @@ def load(folder: Path, sha256: str) -> Embedder:
         raise ModelError("the model's files are not those that were registered")
     layout = _layout(folder)
     if layout.form == "words":
-        return phrases.load(layout.folder)
+        return phrase_vectors.load(layout.folder)
     return StaticVectors(layout) if layout.form == "static" else Transformer(layout)
 
 
@@ -108,8 +109,8 @@ def embed_all(model: Embedder, texts: Iterable[str], tokens: int | None = None) 
 def _layout(folder: Path) -> Layout:
     if (folder / "modules.json").is_file():
         return _sentence_transformer(folder)
-    if not (folder / "config.json").is_file() and phrases.names(folder):
-        return Layout("words", folder, phrases.dimensions(folder), phrases.CONTEXT_WORDS)
+    if not (folder / "config.json").is_file() and phrase_vectors.names(folder):
+        return Layout("words", folder, phrase_vectors.dimensions(folder), phrase_vectors.CONTEXT_WORDS)
     config = _object(folder / "config.json")
     if config.get("model_type") == "model2vec":
         return _static(folder, config)

@@ -4,7 +4,8 @@ A folder holds `NAME.words.txt`, one word a line, and `NAME.safetensors` with a 
 follow the lines. The trainer factorises the words' positive pointwise mutual information (Levy and Goldberg
 2014; context smoothing 0.75 and square-root weighting as Levy, Goldberg and Dagan 2015 recommend):
 
-    python -m workers.phrases FILE --output FOLDER [--text-template "{text}"] [--dimensions 100]
+    python -m workers.embedding.phrase_vectors FILE --output FOLDER [--text-template "{text}"]
+        [--dimensions 100]
 
 FILE is public text, as CSV, JSON Lines or Parquet. The folder can then be registered as a model of
 kind `embedding`.
@@ -23,9 +24,9 @@ from scipy.sparse import csr_matrix, diags_array
 from scipy.sparse.linalg import svds
 
 from workers import models
-from workers.corpora import Corpus
+from workers.data.corpora import Corpus
+from workers.embedding.neighbours import Floats, unit
 from workers.models import ModelError
-from workers.neighbours import Floats, unit
 
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 ROWS = 1024

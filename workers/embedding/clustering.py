@@ -7,7 +7,7 @@
 
 Everything but the counting and the last step is public, or made of the released counts. Given these, a
 record's cluster depends on that record alone: nearest neighbours are computed without rounding
-(workers/neighbours.py). Private texts are embedded twice, in pieces, so that no vector outlives its piece;
+(neighbours.py). Private texts are embedded twice, in pieces, so that no vector outlives its piece;
 memory does not grow with them but for two numbers a record.
 """
 
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.embeddings import Embedder, embed_all
-from workers.neighbours import Floats, Integers, kmeans, nearest, votes, weighted_votes
-from workers.records import Records, Within
+from workers.data.records import Records, Within
+from workers.embedding.embedders import Embedder, embed_all
+from workers.embedding.neighbours import Floats, Integers, kmeans, nearest, votes, weighted_votes
 
 #: Public texts per centre that k-means sees at most; more move the centres little.
 TEXTS_PER_CENTRE = 100

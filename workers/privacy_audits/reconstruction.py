@@ -18,11 +18,11 @@ from typing import Any
 from scipy import stats
 
 from accountant.core.privacy.price import Terms
-from workers.audits import subjects
-from workers.audits.subjects import Subject
+from workers.data.records import Records
 from workers.interface import Text
 from workers.models import LocalModel
-from workers.records import Records
+from workers.privacy_audits import subjects
+from workers.privacy_audits.subjects import Subject
 
 LEVEL = 0.001
 CAUGHT = 1e-6

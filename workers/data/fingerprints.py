@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from accountant.core.errors import DataError
 from accountant.core.template import slots
 from accountant.transactions.unit_fingerprints import Fingerprint
-from workers import records
-from workers.records import Broken, Layout, folded
+from workers.data import records
+from workers.data.records import Broken, Layout, folded
 
 _NOT_WORDS = re.compile(r"[\W_]+")
 

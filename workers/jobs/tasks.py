@@ -32,13 +32,16 @@ from accountant.database import engine_for
 from accountant.faults import reached
 from accountant.transactions import approval, artifacts, leases, settlement, unit_fingerprints
 from accountant.transactions.rows import Claim
-from workers import artifacts as stored
-from workers import corpora, embeddings, fingerprints, models, opened, records, staging
-from workers.app import app
-from workers.heartbeat import Heartbeat
+from workers import models
+from workers.data import corpora, fingerprints, records
+from workers.embedding import embedders
 from workers.interface import Progress, Reuser
-from workers.meter import Meter
-from workers.watch import process_name
+from workers.jobs import artifacts as stored
+from workers.jobs import job_inputs, staging
+from workers.jobs.app import app
+from workers.jobs.child_watch import process_name
+from workers.jobs.heartbeat import Heartbeat
+from workers.noise.meter import Meter
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -117,11 +120,13 @@ class _Attempt:
         mechanism = mechanisms.get(work.job.mechanism)
         parameters = mechanism.parse(work.job.parameters, terms)
         running = runner(work.job.mechanism)
-        model = None if work.model is None else opened.language_model(work.model, work.model.facts["sha256"])
+        model = (
+            None if work.model is None else job_inputs.language_model(work.model, work.model.facts["sha256"])
+        )
         meter = self._meter(mechanism.price(parameters, terms))
         self.progress.total = running.total(parameters, terms)
         self.progress.check()
-        public = opened.public_things(self.engine, work.job, mechanism.reads_output)
+        public = job_inputs.public_things(self.engine, work.job, mechanism.reads_output)
         rows = artifacts.read_by(self.engine, work.job)
         if rows is None:
             made = running.run(parameters, terms, self._records(), model, meter, self.progress, public)
@@ -265,7 +270,7 @@ def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
         return
     try:
         folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
-        inspect = embeddings.inspect if row.kind == "embedding" else models.inspect
+        inspect = embedders.inspect if row.kind == "embedding" else models.inspect
         model_catalogue.model_checked(engine, row.id, inspect(folder), None)
     except models.ModelError as error:
         model_catalogue.model_checked(engine, row.id, None, str(error))

@@ -14,7 +14,9 @@ from sqlalchemy import Engine
 from accountant import settings
 from accountant.core.errors import DataError
 from accountant.transactions import leases, public_resources
-from workers import corpora, embeddings, models
+from workers import models
+from workers.data import corpora
+from workers.embedding import embedders
 from workers.interface import NOTHING_PUBLIC, Public
 
 
@@ -25,9 +27,9 @@ def language_model(row: Any, sha256: str) -> models.LocalModel:
     return models.load(folder, sha256, configured.model_dtype, configured.decoding_gib)
 
 
-def _embedder(row: Any, sha256: str) -> embeddings.Embedder:
+def _embedder(row: Any, sha256: str) -> embedders.Embedder:
     configured = settings.load()
-    return embeddings.load(models.resolve(row.path, configured.model_root_list, configured.model_hub), sha256)
+    return embedders.load(models.resolve(row.path, configured.model_root_list, configured.model_hub), sha256)
 
 
 def public_things(engine: Engine, job: Any, reads_output: bool) -> Public:

@@ -1,4 +1,4 @@
-"""`python -m workers.audits`: run an audit and write its report; `exchequer audit` calls it.
+"""`python -m workers.privacy_audits`: run an audit and write its report; `exchequer audit` calls it.
 
 Exit code 0: passed; 1: it found something; 2: bad input.
 """
@@ -12,9 +12,9 @@ from typing import Any
 
 from accountant.core.errors import ExchequerError, invalid
 from workers import sample
-from workers.audits import leave_one_out, reconstruction, report, subjects
+from workers.data.records import Record
 from workers.models import LocalModel
-from workers.records import Record
+from workers.privacy_audits import leave_one_out, reconstruction, report, subjects
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,7 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m workers.audits", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m workers.privacy_audits", description=__doc__.splitlines()[0]
+    )
     commands = parser.add_subparsers(dest="audit", required=True)
     for name, texts in (("reconstruction", 20), ("leave-one-out", 8)):
         command = commands.add_parser(name)

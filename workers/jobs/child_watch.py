@@ -26,7 +26,7 @@ from accountant import settings
 from accountant.core.errors import LeaseLost
 from accountant.database import unpooled
 from accountant.transactions import leases, settlement
-from workers import staging
+from workers.jobs import staging
 
 log = structlog.get_logger()
 
@@ -79,7 +79,7 @@ def start_watchdog(instance: Any, **_: Any) -> None:
     """In the main process, before it connects to the broker: that may already be where it hangs."""
     configured = settings.load()
     if configured.watchdog_seconds and configured.database_url is not None:
-        from workers.app import QUEUES
+        from workers.jobs.app import QUEUES
 
         queues = set(instance.app.amqp.queues.consume_from)
         tasks = {task for task, queue in QUEUES.items() if queue in queues}

@@ -20,8 +20,8 @@ from accountant.database import engine_for
 from accountant.faults import reached
 from accountant.queries import spending
 from accountant.transactions import expiry, leases
-from workers import hooks, staging
-from workers.app import QUEUES, app
+from workers.jobs import staging, webhook_sender
+from workers.jobs.app import QUEUES, app
 
 log = structlog.get_logger()
 
@@ -78,7 +78,7 @@ def run(stop: threading.Event) -> None:
     if configured.database_url is None:
         raise SystemExit("DATABASE_URL is not set")
     engine = engine_for(configured.database_url)
-    hooks.start(stop, engine, configured)
+    webhook_sender.start(stop, engine, configured)
     reconciled = False
     sweeps, looks = _Every(SWEEP_SECONDS), _Every(configured.leftover_seconds)
     while not stop.is_set():

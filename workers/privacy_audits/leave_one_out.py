@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from accountant.core.privacy.events import Event, Exponential, releases
 from accountant.core.privacy.price import Terms
-from workers.audits import subjects
-from workers.audits.subjects import Subject
-from workers.meter import Meter
+from workers.data.records import Record, Records
 from workers.models import LocalModel
-from workers.records import Record, Records
+from workers.noise.meter import Meter
+from workers.privacy_audits import subjects
+from workers.privacy_audits.subjects import Subject
 
 Part = tuple[str | None, int]
 Ints = NDArray[np.int64]

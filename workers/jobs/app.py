@@ -24,7 +24,9 @@ def make_app() -> Celery:
     """The application, configured from the environment."""
     configured = settings.load()
     limit = configured.hard_limit_seconds
-    app = Celery("exchequer", broker=configured.broker_url, include=["workers.tasks", "workers.watch"])
+    app = Celery(
+        "exchequer", broker=configured.broker_url, include=["workers.jobs.tasks", "workers.jobs.child_watch"]
+    )
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",

@@ -18,8 +18,8 @@ from accountant.core.errors import MeterExceeded
 from accountant.core.privacy.events import Event, Gaussian, Laplace, Sampled, from_releases, releases
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.core.privacy.units import EPSILON_UNITS, round_price
-from workers.noise import Grid, gaussian_on_grid, laplace_on_grid
-from workers.sampling import draw
+from workers.noise.samplers import Grid, gaussian_on_grid, laplace_on_grid
+from workers.noise.token_sampler import draw
 
 
 @dataclass

@@ -11,7 +11,7 @@ As v is an integer, round(v + scale * X) = v + sign * k with k = round(scale * |
 where tail(x) = P(|X| > x) and T is uniform on (0, 1): small T are the far tails, where they are compared
 in relative precision. Floating point decides nearly always; where T falls so near a boundary that rounding
 could decide wrongly, the same T is compared again, in integers and with as many further random bits
-as it takes (as in workers/sampling.py). What floating point decides alone is stated at `_SLACK`.
+as it takes (as in workers/noise/token_sampler.py). What floating point decides alone is stated at `_SLACK`.
 The random bits come from the operating system. How long a draw takes depends on T and never on v.
 """
 
