@@ -327,21 +327,23 @@ RACER = """
 import json, sys
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
-from accountant import ledger
 from accountant.core.errors import Conflict
 from accountant.database import connect
+from accountant.identities.actor import Actor
+from accountant.transactions.job_requests import JobRequest
+from accountant.transactions.submission import submit
 
 url, dataset, model, analyst, mine = sys.argv[1:]
 engine = connect(url)
-actor = ledger.Actor(UUID(analyst), "analyst", frozenset({"analyst"}))
+actor = Actor(UUID(analyst), "analyst", frozenset({"analyst"}))
 
 def ask(number):
     # Every second key is used by both processes, every tenth with a body of one's own.
     key = f"shared-{number}" if number % 2 else f"{mine}-{number}"
     purpose = mine if number % 10 == 1 else "test"
-    request = ledger.JobRequest(dataset, "private-prediction", model, {"tokens_per_batch": 17}, purpose)
+    request = JobRequest(dataset, "private-prediction", model, {"tokens_per_batch": 17}, purpose)
     try:
-        return [key, str(ledger.submit(engine, request, actor, key))]
+        return [key, str(submit(engine, request, actor, key))]
     except Conflict:
         return [key, "conflict"]
 
