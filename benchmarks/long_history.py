@@ -36,8 +36,8 @@ from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.locked_account import LockedAccount
 from accountant.webhooks import delivery
 from benchmarks.admission import Ground, found_right
-from web.api.auditing import ACTIVITY, ENTRIES
 from web.api.jobs import ORDER as JOBS
+from web.api.ledgers import ACTIVITY, ENTRIES
 from web.api.paging import encoded
 
 YEAR = timedelta(days=365)

@@ -20,7 +20,7 @@ from accountant.identities import credentials, sessions, sign_ins
 from accountant.identities.actor import Actor
 from accountant.identities.sessions import Origin
 from web import scopes
-from web.app import engine, settings
+from web.context import engine, settings
 from web.passwords import hash_password, nobodys_hash, rehashed, verify_password
 
 __all__ = ["hash_password"]  # where new passwords come from

@@ -22,7 +22,7 @@ from web.client import (
     ServiceUnavailable,
     Unreachable,
     Unreadable,
-    watching,
+    progress,
 )
 
 REQUEST = {"dataset": "reviews", "mechanism": "private-prediction", "model": "small", "parameters": {}}
@@ -276,12 +276,12 @@ def test_a_server_of_another_version_is_told(server: StandIn) -> None:
 def test_a_wait_outlives_a_server_that_restarts(
     server: StandIn, pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("web.client.watching.time.sleep", pauses.append)
+    monkeypatch.setattr("web.client.progress.time.sleep", pauses.append)
     document = {"id": "7", "state": "running", "progress": {"done": 1, "total": 2}}
     server.answers += [(200, document), (503, {}), (503, {}), (200, document | {"state": "succeeded"})]
     with Api(server.url, attempts=1) as client:
-        found = watching.watch(lambda: client.job("7"), watching.ended, watching.silent)
+        found = progress.watch(lambda: client.job("7"), progress.ended, progress.silent)
     assert found["state"] == "succeeded"
     server.answers += [(503, {})]
     with Api(server.url, attempts=1) as client, pytest.raises(ServiceUnavailable):
-        watching.watch(lambda: client.job("7"), watching.ended, watching.silent)  # it was never seen
+        progress.watch(lambda: client.job("7"), progress.ended, progress.silent)  # it was never seen

@@ -14,7 +14,7 @@ from accountant.core.privacy.price import Terms
 from accountant.queries import jobs
 from accountant.transactions import allowances
 from tests.support import public_things
-from web.views import prefills, schema
+from web.views import job_form_defaults, schema_forms
 
 # --- schemas ------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ SORTS = Sorts.model_json_schema()
 
 
 def test_every_sort_of_field_becomes_an_input():
-    kinds = {each.name.removeprefix("parameters."): each.kind for each in schema.inputs(SORTS)}
+    kinds = {each.name.removeprefix("parameters."): each.kind for each in schema_forms.inputs(SORTS)}
     assert kinds == {
         "count": "number",
         "share": "number",
@@ -64,7 +64,7 @@ def test_every_sort_of_field_becomes_an_input():
         "table": "json",
         "rows": "json",
     }
-    (size,) = (each for each in schema.inputs(SORTS) if each.name == "parameters.inner.size")
+    (size,) = (each for each in schema_forms.inputs(SORTS) if each.name == "parameters.inner.size")
     assert (size.help, size.default, size.minimum, size.label) == ("how large", "3", "1", "Inner: size")
 
 
@@ -80,12 +80,12 @@ def test_every_sort_of_field_becomes_an_input():
     ],
 )
 def test_what_is_typed_is_what_is_asked(value):
-    typed = schema.typed(value.model_dump(mode="json"), SORTS)
-    assert Sorts.model_validate(schema.stated(SORTS, typed)) == value
+    typed = schema_forms.typed(value.model_dump(mode="json"), SORTS)
+    assert Sorts.model_validate(schema_forms.stated(SORTS, typed)) == value
 
 
 def test_a_blank_says_nothing_or_is_named():
-    assert schema.stated(SORTS, {"parameters.maybe": " ", "parameters.count": ""}) == {
+    assert schema_forms.stated(SORTS, {"parameters.maybe": " ", "parameters.count": ""}) == {
         "maybe": None,
         "count": "",
     }
@@ -96,19 +96,19 @@ def test_a_blank_says_nothing_or_is_named():
 )
 def test_the_defaults_of_a_form_are_those_of_its_mechanism(each):
     document = each.parameters.model_json_schema()
-    typed = {one.name: one.default for one in schema.inputs(document) if one.kind != "fixed"}
-    assert all(one.help for one in schema.inputs(document))
+    typed = {one.name: one.default for one in schema_forms.inputs(document) if one.kind != "fixed"}
+    assert all(one.help for one in schema_forms.inputs(document))
     given = {"from_job": "0" * 36, "corpus": "c"} if each.id == "evaluation" else {}
     given |= {"epsilon": 1.0} if each.id == "epsvec" else {}
     given |= {"metrics": "lengths"} if each.id == "evaluation" else {}
-    typed |= schema.typed(given, document)
-    stated = schema.stated(document, typed)
+    typed |= schema_forms.typed(given, document)
+    stated = schema_forms.stated(document, typed)
     terms = Terms(public_size=100_000, labels=("a", "b"))
     assert each.parse(stated, terms) == each.parse(given, terms)
 
 
 def test_resources_are_found_without_a_request():
-    kinds = {name: prefills.resource_kinds(mechanisms.get(name)) for name in mechanisms.RUNNABLE}
+    kinds = {name: job_form_defaults.resource_kinds(mechanisms.get(name)) for name in mechanisms.RUNNABLE}
     assert kinds["private-prediction"] == {"public_corpus": "corpus", "embedding": "embedding"}
     assert kinds["evaluation"] == {"corpus": "corpus", "embedding": "embedding", "language_model": "model"}
     assert kinds["noisy-count"] == {}
@@ -138,7 +138,7 @@ def test_every_mechanism_has_its_form(site, mechanism):
     page = browser.get(f"{site.dataset}/submit?mechanism={mechanism}")
     assert page.status_code == 200
     names = set(fields(page.text))
-    for each in schema.inputs(mechanisms.get(mechanism).parameters.model_json_schema()):
+    for each in schema_forms.inputs(mechanisms.get(mechanism).parameters.model_json_schema()):
         if each.kind != "fixed":
             assert each.name in names
             assert f'id="help-{each.name}"' in page.text

@@ -593,7 +593,7 @@ def test_a_report_for_publication_tells_no_realized_cost(site, settlement):
 def test_days_and_times_of_a_filter():
     from flask import Flask
 
-    from web.api.bodies import read_when
+    from web.api.parsing import read_when
 
     app = Flask(__name__)
     with app.test_request_context("/?since=2026-01-31&until=2026-01-31"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from web.views import look
+from web.views import template_filters
 
 
 @pytest.mark.parametrize(("value", "spent", "left"), [
@@ -15,8 +15,8 @@ from web.views import look
     ("not shown", "not shown", "not shown"),
 ])  # fmt: skip
 def test_amounts(value, spent, left):
-    assert look.spent(value) == spent
-    assert look.left(value) == left
+    assert template_filters.spent(value) == spent
+    assert template_filters.left(value) == left
 
 
 @pytest.mark.parametrize(("share", "used", "left"), [
@@ -29,5 +29,5 @@ def test_amounts(value, spent, left):
     (5e21, "500,000,000,000,000,000,000,000 %", "500,000,000,000,000,000,000,000 %"),
 ])  # fmt: skip
 def test_shares(share, used, left):
-    assert look.percent(share) == used
-    assert look.percent_left(share) == left
+    assert template_filters.percent(share) == used
+    assert template_filters.percent_left(share) == left

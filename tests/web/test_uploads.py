@@ -431,7 +431,7 @@ def test_what_nothing_names_is_destroyed_in_time_and_what_a_dataset_names_stays(
 
 
 def test_a_steward_destroys_what_nothing_names(site, engine):
-    from web.app import settings
+    from web.context import settings
 
     api = site.api("steward")
     sent = api.raw("/uploads", rows(3)).json

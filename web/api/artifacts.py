@@ -10,13 +10,14 @@ from flask import Response, request
 from accountant.core.errors import Conflict, NotFound
 from accountant.identities import activity_log
 from accountant.transactions import artifacts
-from web.api import answers, api
-from web.api.bodies import read_id
+from web.api import answers
+from web.api.blueprint import api
 from web.api.openapi import ID, TEXT, Operation, describe, listing
 from web.api.outputs import blocks
 from web.api.paging import Order, page, read_window
-from web.app import engine
+from web.api.parsing import read_id
 from web.auth import current_actor
+from web.context import engine
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 ORDER = Order("artifacts", (("job", UUID), ("name", str)))

@@ -18,15 +18,16 @@ from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries as entry_queries
 from accountant.queries import jobs, listings, quotes, spending
 from accountant.transactions import proposals
-from web.api import answers, api, overseer_answers
-from web.api.audits import seed
-from web.api.bodies import MAX_PAGE, Body, made, read, read_choice, read_object, read_seq
-from web.api.conditional import matcher
-from web.api.once import read_once
+from web.api import answers, overseer_answers
+from web.api.blueprint import api
+from web.api.checkpoints import seed
+from web.api.etags import matcher
+from web.api.idempotency import read_once
 from web.api.openapi import TEXT, Operation, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
-from web.app import engine
+from web.api.parsing import MAX_PAGE, Body, made, read, read_choice, read_object, read_seq
 from web.auth import current_actor
+from web.context import engine
 from web.errors import with_prefix
 
 FORMATS = {

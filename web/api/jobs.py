@@ -13,14 +13,15 @@ from accountant.core.states import JOB_STATES
 from accountant.queries import data_cards, listings
 from accountant.queries import jobs as job_queries
 from accountant.transactions import approval, job_requests, settlement, submission
-from web.api import answers, api, outputs
-from web.api.bodies import Body, made, read, read_choice, read_id, read_moment, read_when
+from web.api import answers, outputs
+from web.api.blueprint import api
 from web.api.datasets import MECHANISM, YES_NO
-from web.api.once import read_key
+from web.api.idempotency import read_key
 from web.api.openapi import TEXT, TIME, WHEN, Operation, describe, listing
 from web.api.paging import BY_TIME, Order, page, read_window
-from web.app import engine
+from web.api.parsing import Body, made, read, read_choice, read_id, read_moment, read_when
 from web.auth import current_actor
+from web.context import engine
 
 STATE = {"type": "string", "enum": list(JOB_STATES)}
 OUTPUT = {"type": "string", "enum": list(outputs.FORMATS), "default": "jsonl"}

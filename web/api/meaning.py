@@ -4,13 +4,13 @@ from flask import Response, jsonify, request
 
 from accountant.queries import datasets
 from accountant.transactions import proposals
-from web.api import api
 from web.api import overseer_answers as overseers
-from web.api.bodies import read
+from web.api.blueprint import api
 from web.api.datasets import NewAllowance
 from web.api.openapi import TEXT, Operation, Schema, describe
-from web.app import engine
+from web.api.parsing import read
 from web.auth import current_actor
+from web.context import engine
 from web.meaning import NEIGHBOURS, meaning
 
 RELATION: Schema = {"type": "string", "enum": list(NEIGHBOURS), "default": NEIGHBOURS[0]}

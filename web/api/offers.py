@@ -10,14 +10,15 @@ from pydantic import Field
 from accountant.core.errors import invalid
 from accountant.queries import inbox, jobs
 from accountant.transactions import offers
-from web.api import answers, api
+from web.api import answers
 from web.api import overseer_answers as overseers
-from web.api.bodies import Body, read, read_choice, read_id
+from web.api.blueprint import api
 from web.api.jobs import Reason
 from web.api.openapi import ID, Operation, Schema, describe, listing
 from web.api.paging import BY_TIME, Order, page, read_window
-from web.app import engine
+from web.api.parsing import Body, read, read_choice, read_id
 from web.auth import current_actor
+from web.context import engine
 
 STATES = ("open", "accepted", "declined", "withdrawn", "expired")
 STATE: Schema = {"type": "string", "enum": ["", *STATES]}

@@ -21,8 +21,8 @@ from accountant.core.files.pieces import Pieces
 from accountant.core.ledger.data_card import markdown
 from accountant.identities import activity_log
 from accountant.queries import data_cards, jobs
-from web.app import engine
 from web.auth import current_actor
+from web.context import engine
 
 _BLOCK_BYTES = 2**16
 _LONGEST_LINE_BYTES = 2**20

@@ -9,12 +9,13 @@ from accountant.core import names
 from accountant.core.errors import NotPermitted, invalid
 from accountant.identities import credentials, people, sign_ins
 from web.api import account_answers as accounts
-from web.api import answers, api
-from web.api.bodies import MAX_PAGE, Body, read, read_choice, read_id
+from web.api import answers
+from web.api.blueprint import api
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
-from web.app import engine
+from web.api.parsing import MAX_PAGE, Body, read, read_choice, read_id
 from web.auth import current_actor, user_of_password
+from web.context import engine
 from web.passwords import MIN_PASSWORD, hash_password, new_password
 
 TOKEN_DAYS = 30

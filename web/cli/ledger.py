@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from accountant.core.errors import invalid
-from web.cli import bootstrap, completing
+from web.cli import bootstrap, completion
 from web.cli.options import DatasetName, DatasetOption, Json, Output
 from web.cli.output import REFUSED, facts, note, out, print_json, save, save_json, say, stop, table
 from web.cli.profile import connect
@@ -163,7 +163,7 @@ def checkpoint(dataset: DatasetName, output: Output = "-", as_json: Json = False
 
 @ledgers.command("checkpoints")
 def checkpoints(
-    dataset: Annotated[str | None, typer.Argument(autocompletion=completing.datasets)] = None,
+    dataset: Annotated[str | None, typer.Argument(autocompletion=completion.datasets)] = None,
     limit: Annotated[int, typer.Option(min=1)] = 50,
     as_json: Json = False,
 ) -> None:

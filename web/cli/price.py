@@ -8,7 +8,7 @@ import typer
 
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
 from accountant.core.privacy.units import percent_up, up
-from web.cli import completing
+from web.cli import completion
 from web.cli.options import Json
 from web.cli.output import facts, out, print_json, require_finite, say, table
 from web.cli.profile import connect
@@ -18,7 +18,7 @@ Quote = dict[str, Any]
 
 def price(
     mechanism: Annotated[
-        str, typer.Argument(help="Such as private-prediction.", autocompletion=completing.mechanisms)
+        str, typer.Argument(help="Such as private-prediction.", autocompletion=completion.mechanisms)
     ],
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter; repeat it.")
@@ -33,7 +33,7 @@ def price(
     epsilon: Annotated[float | None, typer.Option(help="The ε that --fit may spend.")] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help="Ask the server, on this dataset's terms.", autocompletion=completing.datasets),
+        typer.Option(help="Ask the server, on this dataset's terms.", autocompletion=completion.datasets),
     ] = None,
     project: Annotated[str | None, typer.Option(help="With --dataset: whose cap counts, too.")] = None,
     public_size: Annotated[int | None, typer.Option(help="Declared size, a round public figure.")] = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from accountant.core.errors import ExchequerError
 from accountant.core.privacy.units import up
-from web.client import watching
+from web.client import progress as watching
 from web.client.api import Api
 from web.client.errors import JobFailed, Json, Refused
 from web.client.files import Hashing, draft

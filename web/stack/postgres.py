@@ -9,8 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from web.stack.addresses import APPLICATION, OWNER, POSTGRES, socket_folder
+from web.stack.bundled_binaries import package_folder, plain_environment
 from web.stack.processes import Child, StackError, spawn
-from web.stack.wheels import package_folder, plain_environment
 
 # PostgreSQL refuses to run as root. This user id has no name and needs none: it lies in a range that
 # distributions leave unused (systemd.io/UIDS-GIDS), below 65536 so that user namespaces map it.

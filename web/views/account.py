@@ -9,9 +9,9 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
 from accountant.identities import credentials, people, sessions, sign_ins
-from web.api.bodies import read_id
-from web.app import engine
+from web.api.parsing import read_id
 from web.auth import current_actor, session_limits, start_session, user_of_password
+from web.context import engine
 from web.passwords import MIN_PASSWORD, hash_password
 from web.scopes import MEANINGS
 from web.views.forms import Form, rejected, whole

@@ -7,8 +7,8 @@ from accountant.core import mechanisms
 from accountant.transactions import artifacts
 from web.api.artifacts import ORDER, download
 from web.api.paging import cut, read_window
-from web.app import engine
 from web.auth import current_actor
+from web.context import engine
 
 pages = Blueprint("artifacts", __name__)
 

@@ -9,11 +9,11 @@ from accountant.identities.actor import Actor
 from accountant.queries import listings, models
 from accountant.queries.listings import Wanted, WantedJobs
 from accountant.transactions.artifacts import OVERSEERS
-from web.api.bodies import read_choice
 from web.api.datasets import ORDER
 from web.api.paging import cut, read_window
-from web.app import engine
+from web.api.parsing import read_choice
 from web.auth import current_actor
+from web.context import engine
 
 PAGE = 50
 

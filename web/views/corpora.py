@@ -6,10 +6,10 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import corpora
 from accountant.core.errors import Conflict, InvalidRequest
-from web.api.bodies import read
 from web.api.corpora import NewCorpus
-from web.app import engine
+from web.api.parsing import read
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.views.forms import Form, rejected, sent
 
 pages = Blueprint("corpora", __name__)

@@ -11,10 +11,10 @@ from accountant.queries import entries as entry_queries
 from accountant.queries import jobs, spending
 from accountant.queries.listings import WantedJobs
 from accountant.transactions import artifacts
-from web.api.bodies import read, read_seq
 from web.api.datasets import Correction, NewVersion, export_response
-from web.app import engine
+from web.api.parsing import read, read_seq
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.views.catalogue import catalogue_page
 from web.views.forms import Form, lines, rejected, sent, whole
 

@@ -20,17 +20,17 @@ from accountant.queries import jobs as job_queries
 from accountant.queries.listings import WantedJobs
 from accountant.transactions import approval, offers, proposals
 from web.api import proposals as proposals_api
-from web.api.bodies import read, read_id
 from web.api.jobs import Reason
 from web.api.offers import WAITING, priceable
 from web.api.paging import cut, read_window
-from web.app import engine
+from web.api.parsing import read, read_id
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.errors import status_of, without_prefix
 from web.views.forms import Form, sent
 from web.views.offers import open_offers
 from web.views.policies import policy_changes
-from web.views.schema import PREFIX, Input, inputs, parameters
+from web.views.schema_forms import PREFIX, Input, inputs, parameters
 
 pages = Blueprint("inbox", __name__)
 

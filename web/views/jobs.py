@@ -15,11 +15,11 @@ from accountant.queries import jobs, listings
 from accountant.transactions import artifacts, settlement
 from accountant.transactions.artifacts import OVERSEERS
 from web.api import outputs
-from web.api.bodies import read_choice, read_id
 from web.api.jobs import ORDER, card_response
 from web.api.paging import cut, read_window
-from web.app import engine
+from web.api.parsing import read_choice, read_id
 from web.auth import current_actor
+from web.context import engine
 from web.views.forms import Form
 from web.views.offers import of_job, open_offers
 

@@ -7,10 +7,10 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant.catalogue import models
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.queries import models as model_queries
-from web.api.bodies import read
 from web.api.models import NewModel
-from web.app import engine
+from web.api.parsing import read
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.views.forms import Form, rejected, sent
 
 pages = Blueprint("models", __name__)

@@ -10,11 +10,11 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
 from accountant.queries import inbox, jobs
 from accountant.transactions import offers
-from web.api.bodies import read, read_id
 from web.api.offers import ORDER, Answer
 from web.api.paging import cut, read_window
-from web.app import engine
+from web.api.parsing import read, read_id
 from web.auth import current_actor
+from web.context import engine
 from web.views.forms import sent
 
 pages = Blueprint("offers", __name__)

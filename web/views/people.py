@@ -11,11 +11,11 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.identities import activity_log, credentials, people, sign_ins
-from web.api.bodies import read_choice, read_id
 from web.api.paging import cut, read_window
+from web.api.parsing import read_choice, read_id
 from web.api.people import SIGN_INS, USERS
-from web.app import engine
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.passwords import hash_password, new_password
 from web.views.forms import Form, rejected
 

@@ -12,11 +12,11 @@ from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger.admission import Policy
 from accountant.queries import datasets
 from accountant.transactions import proposals
-from web.api.bodies import read
-from web.api.conditional import etag
 from web.api.datasets import NewAllowance
-from web.app import engine
+from web.api.etags import etag
+from web.api.parsing import read
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.errors import with_prefix, without_prefix
 from web.meaning import ABOUT_EX_POST, meaning
 from web.views.forms import Form, lines, rejected, sent, whole

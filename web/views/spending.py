@@ -4,9 +4,9 @@ from flask import Blueprint, render_template
 from flask_login import login_required
 
 from accountant.queries import datasets, spending
-from web.api.bodies import read_choice
-from web.app import engine
+from web.api.parsing import read_choice
 from web.auth import current_actor
+from web.context import engine
 
 pages = Blueprint("spending", __name__)
 

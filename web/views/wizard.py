@@ -16,12 +16,12 @@ from accountant.core.ledger.allowances import Allowance, allowance_body
 from accountant.core.ledger.books import Books
 from accountant.queries import datasets as dataset_queries
 from accountant.transactions import proposals
-from web.api.bodies import read
 from web.api.datasets import NewAllowance
-from web.app import engine
+from web.api.parsing import read
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.meaning import ABOUT_EX_POST, ABOUT_SECRETS, FILTER_WORDS, RELATIONS, meaning
-from web.uploading import store
+from web.request_bodies import store
 from web.views.forms import Form, lines, sent, whole
 from web.views.policies import policy_of
 

@@ -19,11 +19,11 @@ from accountant.queries import jobs as job_queries
 from accountant.queries import models as model_queries
 from accountant.queries.listings import WantedJobs
 from accountant.transactions import artifacts
-from web.api.bodies import read_id
-from web.app import engine
-from web.views import schema
+from web.api.parsing import read_id
+from web.context import engine
+from web.views import schema_forms
 from web.views.forms import Form
-from web.views.schema import PREFIX
+from web.views.schema_forms import PREFIX
 
 EARLIER = 5
 MOST_CHOICES = 50
@@ -84,7 +84,7 @@ def sized(
 
 
 def _of_job(mechanism: Mechanism[Any], job: Mapping[str, Any]) -> dict[str, str]:
-    texts = schema.typed(job["parameters"], mechanism.schema)
+    texts = schema_forms.typed(job["parameters"], mechanism.schema)
     return {"mechanism": mechanism.id, "model": job["model"] or "", **texts}
 
 
@@ -173,12 +173,12 @@ class Offered:
 
     models: list[dict[str, Any]]
     earlier: list[dict[str, Any]]
-    options: Mapping[str, list[schema.Option]]
+    options: Mapping[str, list[schema_forms.Option]]
 
-    def choices(self, fields: tuple[schema.Input, ...], form: Form) -> tuple[schema.Input, ...]:
+    def choices(self, fields: tuple[schema_forms.Input, ...], form: Form) -> tuple[schema_forms.Input, ...]:
         """The inputs, those that name a registered thing as choices."""
         return tuple(
-            schema.with_choices(each, self.options[each.name], form.value(each.name, each.default))
+            schema_forms.with_choices(each, self.options[each.name], form.value(each.name, each.default))
             if each.name in self.options
             else each
             for each in fields
@@ -189,7 +189,7 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
     """Registered things and jobs that a request on `dataset` may name."""
     models = model_queries.models(engine(), actor)
     policy = dataset["policy"]
-    named: dict[str, list[schema.Option]] = {
+    named: dict[str, list[schema_forms.Option]] = {
         "model": [(each["name"], each["name"]) for each in _models(actor, policy)],
         "embedding": [
             (each["name"], each["name"])
@@ -223,7 +223,7 @@ def resource_kinds(mechanism: Mechanism[Any]) -> dict[str, str]:
     return dict(mechanism.resources(everything))
 
 
-def _sources(actor: Actor, dataset: str, mechanism: Mechanism[Any]) -> list[schema.Option]:
+def _sources(actor: Actor, dataset: str, mechanism: Mechanism[Any]) -> list[schema_forms.Option]:
     """Jobs whose published texts, or whose artifacts, the mechanism reads."""
     if mechanism.reads_output:
         found = listings.jobs(

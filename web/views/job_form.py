@@ -17,12 +17,12 @@ from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotPe
 from accountant.core.mechanisms.base import Mechanism
 from accountant.queries import datasets, preflight
 from accountant.transactions.job_requests import JobRequest
-from web.api.bodies import read
 from web.api.datasets import QuoteRequest, quote_for
 from web.api.jobs import NewJob, submit_job
-from web.app import engine
+from web.api.parsing import read
 from web.auth import current_actor, needs_role
-from web.views import prefills, schema
+from web.context import engine
+from web.views import job_form_defaults, schema_forms
 from web.views.forms import Form, rejected, sent
 
 pages = Blueprint("asking", __name__)
@@ -45,7 +45,7 @@ class Look:
 @needs_role("analyst", "steward")
 def ask(name: str) -> str:
     """The form of a request: with defaults that fit, or filled from an earlier job or its artifacts."""
-    start = prefills.read(current_actor(), name, request.args)
+    start = job_form_defaults.read(current_actor(), name, request.args)
     values = {**start.values, "key": str(uuid4())}
     look = _look(name, values)
     refusal = {} if look.quote is None else look.quote["dataset"]["refusal"]
@@ -100,7 +100,7 @@ def _mechanism(values: Mapping[str, str]) -> Mechanism[Any]:
 def _new_job(name: str, values: Mapping[str, str]) -> NewJob:
     mechanism = _mechanism(values)
     raw: dict[str, Any] = {"dataset": name, "mechanism": mechanism.id}
-    raw["parameters"] = schema.parameters(mechanism, values)
+    raw["parameters"] = schema_forms.parameters(mechanism, values)
     for field_name in ("project", "model"):
         raw[field_name] = values.get(field_name, "").strip() or None
     if not mechanism.uses_model:
@@ -123,7 +123,7 @@ def _look(name: str, values: Mapping[str, str]) -> Look:
         name,
         mechanism.id,
         (values.get("model", "").strip() or None) if mechanism.uses_model else None,
-        schema.parameters(mechanism, values),
+        schema_forms.parameters(mechanism, values),
         project=_project(values),
     )
     return Look(quote, lacks=preflight.problems(engine(), asked, current_actor()))
@@ -131,7 +131,7 @@ def _look(name: str, values: Mapping[str, str]) -> Look:
 
 def _quote(name: str, values: Mapping[str, str], fit: str | None = None) -> dict[str, Any]:
     mechanism = _mechanism(values)
-    stated = schema.parameters(mechanism, values)
+    stated = schema_forms.parameters(mechanism, values)
     return quote_for(
         name, QuoteRequest(mechanism=mechanism.id, parameters=stated, fit=fit, project=_project(values))
     )
@@ -168,7 +168,7 @@ def _fit(name: str, values: dict[str, str]) -> Response:
 
 def _sized(mechanism: Mechanism[Any], values: dict[str, str], size: str, found: int | float) -> str:
     """Put the size into the form, and what it replaces out; returns what was done, in words."""
-    values |= prefills.sized(mechanism, values, size, found)
+    values |= job_form_defaults.sized(mechanism, values, size, found)
     return f"{size.replace('_', ' ').capitalize()} is {found:,}: the most that what is left allows."
 
 
@@ -183,8 +183,8 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
     except InvalidRequest as error:
         form = Form({**form.values, "mechanism": DEFAULT_MECHANISM}, (*form.problems, *error.problems))
         mechanism = _mechanism(form.values)
-    offered = prefills.offered(actor, dataset, mechanism)
-    fields = offered.choices(schema.inputs(mechanism.schema), form)
+    offered = job_form_defaults.offered(actor, dataset, mechanism)
+    fields = offered.choices(schema_forms.inputs(mechanism.schema), form)
     names = [each.name for each in fields]
     look = look or _look(name, form.values)
     size = fitted_field(mechanism, form.values)
@@ -197,7 +197,7 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
         mechanisms=_runnable(dataset),
         models=offered.models,
         earlier=offered.earlier,
-        groups=schema.grouped([each for each in fields if each.kind != "fixed"], _busy(fields, form)),
+        groups=schema_forms.grouped([each for each in fields if each.kind != "fixed"], _busy(fields, form)),
         fixed=[each for each in fields if each.kind == "fixed"],
         size=size if look.quote is None or look.quote["dp"] is None or look.quote["dp"]["epsilon"] else None,
         elsewhere=form.elsewhere([*names, "model", "purpose", "project"]),
@@ -212,7 +212,7 @@ def _runnable(dataset: Mapping[str, Any]) -> list[Mechanism[Any]]:
     return [each for each in found if not admitted or each.id in admitted]
 
 
-def _busy(fields: tuple[schema.Input, ...], form: Form) -> frozenset[str]:
+def _busy(fields: tuple[schema_forms.Input, ...], form: Form) -> frozenset[str]:
     """Inputs that are not as they come: their groups stand open."""
     return frozenset(
         each.name

@@ -10,12 +10,12 @@ from accountant.core import webhook_rules
 from accountant.core.webhook_rules import Network
 from accountant.webhooks import delivery as hooks
 from web.api import account_answers as accounts
-from web.api import api
-from web.api.bodies import Body, read, read_id
+from web.api.blueprint import api
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import Order, page, read_window
-from web.app import engine, settings
+from web.api.parsing import Body, read, read_id
 from web.auth import current_actor
+from web.context import engine, settings
 
 DELIVERIES = Order("deliveries", (("occurred_at", datetime), ("id", UUID)))
 

@@ -20,8 +20,8 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.identities import credentials, people, sign_ins
 from accountant.settings import Settings
-from web.app import engine, settings
 from web.auth import origin
+from web.context import engine, settings
 
 SECONDS = 10.0
 #: What is signed: a provider that says nothing about it uses RS256 (OpenID Connect Discovery 1.0, section 3).

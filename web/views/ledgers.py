@@ -12,7 +12,8 @@ from accountant.core.errors import Conflict
 from accountant.queries import audit_log, entries, ledgers
 from accountant.transactions import signing
 from accountant.transactions.artifacts import OVERSEERS
-from web.api.auditing import (
+from web.api.checkpoints import seed
+from web.api.ledgers import (
     ACTIVITY,
     CHECKPOINTS,
     ENTRIES,
@@ -25,10 +26,9 @@ from web.api.auditing import (
     found_refusals,
     report_named,
 )
-from web.api.audits import seed
 from web.api.paging import cut, read_window
-from web.app import engine
 from web.auth import current_actor, needs_role
+from web.context import engine
 
 pages = Blueprint("auditing", __name__)
 

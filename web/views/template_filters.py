@@ -17,7 +17,7 @@ from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.core.privacy.units import down as rounded_down
 from accountant.core.privacy.units import up as rounded_up
 from accountant.queries import inbox
-from web.app import engine
+from web.context import engine
 
 #: state -> (label, tone of its badge)
 STATE_LOOKS = {

@@ -6,11 +6,12 @@ from flask import Response, jsonify
 
 from accountant.queries import datasets, entries, integrity
 from accountant.transactions import signing
-from web.api import answers, api
+from web.api import answers
+from web.api.blueprint import api
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import Order, page, read_window
-from web.app import engine, settings
 from web.auth import current_actor
+from web.context import engine, settings
 
 SIGNING = "checkpoint"
 OVERSEERS = ("steward", "auditor")

@@ -11,7 +11,7 @@ from flask_login import current_user
 
 from accountant.catalogue.uploads import Store
 from accountant.core.files.filetypes import refused
-from web.app import settings
+from web.context import settings
 
 #: The program's way: the body is the file.
 API = "api.upload"

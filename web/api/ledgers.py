@@ -11,14 +11,14 @@ from accountant.core.errors import NotFound
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.queries import audit_log, audit_report, ledgers
 from accountant.queries import ledger_entry as entry_page
-from web.api import api
 from web.api import overseer_answers as overseers
-from web.api.bodies import read_choice, read_id, read_when
+from web.api.blueprint import api
 from web.api.datasets import OVERSEERS, PUBLIC
 from web.api.openapi import ID, TEXT, WHEN, Operation, Schema, describe, listing
 from web.api.paging import Order, Window, page, read_window
-from web.app import engine
+from web.api.parsing import read_choice, read_id, read_when
 from web.auth import current_actor
+from web.context import engine
 
 KINDS = tuple(str(kind) for kind in EntryKind)
 

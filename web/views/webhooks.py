@@ -8,11 +8,11 @@ from accountant.core import webhook_rules
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.webhooks import delivery as hooks
-from web.api.bodies import read, read_id
-from web.api.hooks import DELIVERIES, NewWebhook, allowed, key
 from web.api.paging import cut, read_window
-from web.app import engine
+from web.api.parsing import read, read_id
+from web.api.webhooks import DELIVERIES, NewWebhook, allowed, key
 from web.auth import current_actor
+from web.context import engine
 from web.views.forms import Form, rejected, sent
 
 pages = Blueprint("hooks", __name__)
