@@ -11,7 +11,8 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url, text
+from sqlalchemy import Connection, NullPool, create_engine, event, make_url, text
+from sqlalchemy import Engine as Engine  # the workers name it and see no more of SQL
 from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
 
 #: What is raised where the server is away, stopping, or has closed the connection: trying again may help.

@@ -32,8 +32,8 @@ from workers import models
 from workers.data.corpora import Corpus
 from workers.data.records import Record, Records
 from workers.embedding import embedders
-from workers.engine.plain_generation import Pen, Written, generator
 from workers.evaluation.mauve import mauve
+from workers.generation.plain_generation import Pen, Written, generator
 from workers.interface import Progress, Public
 from workers.mechanisms.epsvec import find_shots, vectors
 from workers.mechanisms.epsvec.prompts import Prompt, Scaffold

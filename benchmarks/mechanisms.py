@@ -33,7 +33,7 @@ from accountant.core.privacy.price import Terms
 from benchmarks.decoding import CLIP, CONTEXTS, DEVICE, TEMPERATURE, Bench, clock, line, random_llama, stepper
 from workers.data.records import Place, Record, Records, Within
 from workers.engine import Shape
-from workers.engine.plain_generation import Pen, generator
+from workers.generation.plain_generation import Pen, generator
 from workers.interface import Progress
 from workers.mechanisms import runner
 from workers.models import LocalModel, Prompt

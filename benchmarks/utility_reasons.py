@@ -33,7 +33,7 @@ from benchmarks.utility_cells import Made, Repeats, Table
 from benchmarks.utility_tables import affordable, clustered, matched, raw_epsvec, raw_prediction
 from workers import mechanisms as runners
 from workers.data.records import Place, Records, Within
-from workers.engine.plain_generation import Pen, generator
+from workers.generation.plain_generation import Pen, generator
 from workers.interface import Progress
 from workers.mechanisms.epsvec import shots as fixed_shots
 from workers.mechanisms.epsvec import vectors as dataset_vectors

@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from accountant.core import mechanisms
-from accountant.core.files import parquet
-from accountant.core.ledger import export_formats
+from accountant.core.ledger import export_formats, parquet_exports
 from accountant.core.ledger.accounts import demand
 from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical, digest, published
@@ -115,7 +114,7 @@ def write(path: Path, entries: int, form: str, public: bool) -> None:
         if form == "parquet":
             columns = (export_formats.columns(json.loads(text), recorded, text) for recorded, text in rows)
             with path.open("wb") as binary:
-                binary.writelines(parquet.write(result["header"], columns))
+                binary.writelines(parquet_exports.write(result["header"], columns))
             return
         with path.open("w", encoding="utf-8") as file:
             if form == "csv":

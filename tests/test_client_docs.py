@@ -63,7 +63,7 @@ REGISTER = """
 from accountant.settings import load
 from web.cli import bootstrap
 from web.client import connect
-from web.demo import Steps, _register
+from web.cli.demo import Steps, _register
 with connect() as client:
     _register(Steps(), client.api, bootstrap.settings())
 """

@@ -23,8 +23,8 @@ from accountant.queries.listings import (
 )
 from accountant.queries.rows import dataset_query, dataset_row, time_text
 from accountant.tables import paging
+from accountant.tables.accounts_row import read_books
 from accountant.transactions.artifacts import OVERSEERS
-from accountant.transactions.locked_account import read_books
 
 
 def datasets(

@@ -9,10 +9,10 @@ from sqlalchemy import Connection, Engine, Row, func, select
 from accountant import tables
 from accountant.core.errors import Conflict
 from accountant.core.files import parquet
-from accountant.core.ledger import export_formats
+from accountant.core.ledger import export_formats, parquet_exports
 from accountant.core.ledger.export_formats import read_document, summary
+from accountant.tables.accounts_row import read_books
 from accountant.transactions import signing
-from accountant.transactions.locked_account import read_books
 
 FORMATS = ("jsonl", "csv", "parquet")
 
@@ -48,7 +48,7 @@ def _export(
         )
         if form == "parquet":
             columns = (export_formats.columns(document, recorded, text) for recorded, document, text in rows)
-            yield from parquet.write(claimed, columns)
+            yield from parquet_exports.write(claimed, columns)
         elif form == "csv":
             yield export_formats.CSV_HEADER
             yield from (export_formats.csv_row(document, recorded, text) for recorded, document, text in rows)

@@ -20,10 +20,10 @@ from accountant.queries import jobs
 from accountant.queries.admission_preview import effect, refusal_shown
 from accountant.queries.listings import WantedJobs
 from accountant.tables import paging
+from accountant.tables.accounts_row import read_books
 from accountant.transactions import job_requests, offers
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import Candidate, JobRequest
-from accountant.transactions.locked_account import read_books
 
 WAITING = "awaiting_approval"
 

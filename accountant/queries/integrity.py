@@ -13,8 +13,8 @@ from accountant.core.ledger.checkpoints import read_checkpoint
 from accountant.core.ledger.export_formats import Verified, Verifier, read_document, summary
 from accountant.queries import exports, spending
 from accountant.queries.rows import dataset_row
+from accountant.tables.accounts_row import read_books
 from accountant.transactions import cap_usage
-from accountant.transactions.locked_account import read_books
 from accountant.transactions.signing import listed as stored_checkpoints
 
 

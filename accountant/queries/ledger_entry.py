@@ -21,7 +21,7 @@ from accountant.core.ledger.reservations import read_reservation
 from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
 from accountant.queries.ledgers import require_overseer
-from accountant.transactions.locked_account import read_books
+from accountant.tables.accounts_row import read_books
 
 #: More entries than this are not replayed for a page; ledgers older than the kept standings may have them.
 LONGEST = 2048

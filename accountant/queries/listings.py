@@ -17,8 +17,8 @@ from accountant.core.ledger.admission import Policy
 from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view
 from accountant.tables import paging
+from accountant.tables.accounts_row import read_books
 from accountant.transactions.artifacts import OVERSEERS
-from accountant.transactions.locked_account import read_books
 
 # --- datasets -----------------------------------------------------------------------------------
 

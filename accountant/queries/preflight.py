@@ -14,9 +14,9 @@ from accountant.core import mechanisms
 from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, NotPermitted
 from accountant.core.ledger.admission import Policy
 from accountant.identities.actor import Actor
+from accountant.tables.accounts_row import read_books
 from accountant.transactions import artifacts, job_requests, public_resources
 from accountant.transactions.job_requests import JobRequest, Priced
-from accountant.transactions.locked_account import read_books
 
 
 def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldProblem, ...]:

@@ -18,10 +18,10 @@ from accountant.core.privacy.price import Price, Terms
 from accountant.identities.actor import Actor
 from accountant.queries.admission_preview import accounts_shown, effect, refusal_shown
 from accountant.queries.rows import dataset_row
+from accountant.tables.accounts_row import read_books
 from accountant.transactions import cap_usage
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import terms_of
-from accountant.transactions.locked_account import read_books
 
 
 def quote_on(

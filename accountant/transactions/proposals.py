@@ -29,11 +29,12 @@ from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price, to_
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.tables import paging
+from accountant.tables.accounts_row import read_books
 from accountant.transactions import cap_usage
 from accountant.transactions.allowances import append_allowance
 from accountant.transactions.expiry import expire_proposals
 from accountant.transactions.idempotency import Once, claim
-from accountant.transactions.locked_account import LockedAccount, read_books
+from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import policy_of
 
 proposals, entries = tables.proposals, tables.entries

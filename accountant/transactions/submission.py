@@ -28,11 +28,12 @@ from accountant.core.ledger.admission import Policy
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
 from accountant.identities.actor import Actor
+from accountant.tables.accounts_row import read_books
 from accountant.transactions import artifacts, job_requests, public_resources
 from accountant.transactions.decision import Asker, Untold, consider, tell_largest
 from accountant.transactions.group_commit import Combiner, Take, Ticket
 from accountant.transactions.job_requests import JobRequest, terms_of
-from accountant.transactions.locked_account import LockedAccount, read_books
+from accountant.transactions.locked_account import LockedAccount
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accountant.core.privacy.calibration import amount
+from accountant.core.mechanisms.noise_fields import amount
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, down, to_decimal, up
 
 AMOUNTS = st.integers(0, 10**15)

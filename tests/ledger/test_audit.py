@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, VerificationFailed
-from accountant.core.files import parquet
+from accountant.core.ledger import parquet_exports
 from accountant.core.ledger.accounts import Settlement
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.checkpoints import key_id, public_key, read_checkpoint, read_keys
@@ -68,7 +68,7 @@ def check(form: str, content: bytes, tmp_path, known=(), pinned=None):
     if form == "parquet":
         path = tmp_path / f"{uuid.uuid4().hex}.parquet"
         path.write_bytes(content)
-        return parquet.verify(str(path), known, pinned)
+        return parquet_exports.verify(str(path), known, pinned)
     return verify_lines(io.StringIO(content.decode(), newline=""), known, pinned)
 
 

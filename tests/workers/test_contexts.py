@@ -17,8 +17,8 @@ from workers import models
 from workers.data.corpora import Corpus
 from workers.data.records import Record, Records
 from workers.embedding import embedders
+from workers.embedding.public_contexts import from_corpus, from_shots
 from workers.engine.aggregation import GRID, clip_to_grid, median_interval, median_token_costs
-from workers.engine.public_contexts import from_corpus, from_shots
 from workers.interface import SAFETENSORS, Artifact, Progress, Public, Text
 from workers.mechanisms.private_prediction import Contexts, Runner
 from workers.models import ModelError, Prompt

@@ -17,7 +17,7 @@ from accountant.core.privacy.events import FREE, Composed, releases
 from accountant.core.privacy.price import Neighbours, Terms
 from workers import models
 from workers.data.records import Record, Records
-from workers.engine.plain_generation import Pen, Written, generator
+from workers.generation.plain_generation import Pen, Written, generator
 from workers.interface import Artifact, Progress, Public, Text
 from workers.mechanisms import runner
 from workers.mechanisms.epsvec import quality

@@ -58,7 +58,7 @@ class Commands(typer.core.TyperGroup):
 
 def demo() -> None:
     """Walk the whole path on the bundled sample: price, approve, run, charge, export, verify."""
-    from web.demo import run
+    from web.cli.demo import run
 
     run()
 

@@ -61,12 +61,13 @@ def _facts(found: Any, pinned: bool) -> dict[str, Any]:
 def verified(file: str, checkpoints: Sequence[str] = (), public_key: str | None = None) -> Any:
     """The ledger in an export, replayed. Raises VerificationFailed, or InvalidRequest for no such file."""
     from accountant.core.files import parquet
+    from accountant.core.ledger import parquet_exports
     from accountant.core.ledger.export_formats import verify_lines
 
     pinned = None if public_key is None else _pinned(public_key)
     known = [_checkpoint(each, pinned) for each in checkpoints]
     if file != "-" and _starts_with(file, parquet.MAGIC):
-        return parquet.verify(file, known, pinned)
+        return parquet_exports.verify(file, known, pinned)
     with _lines(file) as lines:
         try:
             return verify_lines(lines, known, pinned)

@@ -20,11 +20,10 @@ from billiard import active_children  # type: ignore[import-untyped]
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError  # type: ignore[import-untyped]
 from celery import signals
 from celery.worker import state
-from sqlalchemy.exc import InterfaceError, OperationalError
 
 from accountant import settings
 from accountant.core.errors import LeaseLost
-from accountant.database import unpooled
+from accountant.database import UNAVAILABLE, unpooled
 from accountant.transactions import leases, settlement
 from workers.jobs import staging
 
@@ -67,7 +66,7 @@ def end_dead(worker: str, job_id: str, attempt: int, part: int = 0) -> None:
             return
         except LeaseLost:
             return
-        except (OperationalError, InterfaceError):
+        except UNAVAILABLE:
             time.sleep(1.0)
 
 
@@ -109,7 +108,7 @@ class Watchdog:
     def _waits(self) -> bool:
         try:
             return leases.longest_wait(self._engine, self._tasks) > self._seconds
-        except (OperationalError, InterfaceError):
+        except UNAVAILABLE:
             return False  # nothing can be known, and nothing could be claimed
 
 

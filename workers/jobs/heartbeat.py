@@ -4,9 +4,9 @@ import threading
 import time
 
 import structlog
-from sqlalchemy import Engine
 
 from accountant.core.errors import Cancelled, LeaseLost, TimeLimit
+from accountant.database import Engine
 from accountant.faults import reached
 from accountant.transactions import leases
 from accountant.transactions.rows import Claim

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import fsspec
-from sqlalchemy import Engine
 
 from accountant import settings
 from accountant.core.errors import DataError
+from accountant.database import Engine
 from accountant.transactions import leases, public_resources
 from workers import models
 from workers.data import corpora

@@ -11,12 +11,10 @@ from uuid import UUID
 
 import structlog
 from kombu.exceptions import OperationalError as BrokerError
-from sqlalchemy import Engine
-from sqlalchemy.exc import InterfaceError, OperationalError
 
 from accountant import settings
 from accountant.catalogue import uploads
-from accountant.database import engine_for
+from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
 from accountant.queries import spending
 from accountant.transactions import expiry, leases
@@ -97,7 +95,7 @@ def run(stop: threading.Event) -> None:
                 looks.done()
             if leases.deliver(engine, send):
                 continue
-        except (BrokerError, OperationalError, InterfaceError, OSError) as error:
+        except (BrokerError, *UNAVAILABLE, OSError) as error:
             log.warning("relay waits for a server", error=type(error).__name__)
             stop.wait(1.0)
         stop.wait(POLL_SECONDS)

@@ -13,8 +13,8 @@ from typing import Any
 from uuid import UUID
 
 import fsspec
-from sqlalchemy import Engine
 
+from accountant.database import Engine
 from accountant.faults import reached
 from accountant.transactions import leases
 from accountant.transactions.rows import Claim

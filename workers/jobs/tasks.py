@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
-from sqlalchemy import Engine
-from sqlalchemy.exc import InterfaceError, OperationalError
 
 from accountant import settings
 from accountant.catalogue import corpora as registered_corpora
@@ -28,7 +26,7 @@ from accountant.core.ledger.admission import Policy
 from accountant.core.privacy.events import FREE, from_json
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import templates
-from accountant.database import engine_for
+from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
 from accountant.transactions import approval, artifacts, leases, settlement, unit_fingerprints
 from accountant.transactions.rows import Claim
@@ -95,7 +93,7 @@ def run(engine: Engine, claim: Claim, configured: settings.Settings) -> None:
             attempt.end(failed)
     try:
         staging.destroy_leftovers(engine, configured.results, claim.job_id)
-    except (OperationalError, InterfaceError, OSError) as error:  # the relay's look finds them
+    except (*UNAVAILABLE, OSError) as error:  # the relay's look finds them
         log.warning("leftovers stay for now", job=str(claim.job_id), error=type(error).__name__)
 
 
@@ -199,7 +197,7 @@ class _Attempt:
         while True:
             try:
                 return step()
-            except (OperationalError, InterfaceError):
+            except UNAVAILABLE:
                 if not self.heartbeat.held():
                     raise LeaseLost("the database was away until the lease ended") from None
                 time.sleep(RETRY_SECONDS)

@@ -20,13 +20,12 @@ from typing import Any
 from uuid import UUID
 
 import structlog
-from sqlalchemy import Engine
-from sqlalchemy.exc import InterfaceError, OperationalError
 
 from accountant import settings
 from accountant.core import webhook_rules
 from accountant.core.errors import InvalidRequest
 from accountant.core.webhook_rules import Network, Target
+from accountant.database import UNAVAILABLE, Engine
 from accountant.webhooks import delivery as hooks
 from accountant.webhooks.delivery import Delivery, Outcome, Retries
 
@@ -192,7 +191,7 @@ def run(stop: threading.Event, engine: Engine, configured: settings.Settings) ->
         try:
             if sender.step():
                 continue
-        except (OperationalError, InterfaceError, OSError) as error:
+        except (*UNAVAILABLE, OSError) as error:
             log.warning("webhooks wait for the database", error=type(error).__name__)
             stop.wait(1.0)
         except Exception as error:

@@ -39,6 +39,7 @@ from accountant.core.mechanisms.private_prediction import (
 from accountant.core.privacy.price import Terms
 from workers.data.records import Place, Records, Within
 from workers.embedding.clustering import Clusters, count, embedded, keep, public_centres, within
+from workers.embedding.public_contexts import from_corpus, from_shots
 from workers.engine import Batch, Decoder, Shape, sizes
 from workers.engine.aggregation import (
     GRID,
@@ -50,7 +51,6 @@ from workers.engine.aggregation import (
     median_interval,
     median_token_costs,
 )
-from workers.engine.public_contexts import from_corpus, from_shots
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Text
 from workers.models import LocalModel, Prompt
 from workers.noise.meter import Branch, Meter

@@ -29,19 +29,21 @@ from pydantic import Field
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Mechanism, Parameters
 from accountant.core.mechanisms.batches import doubled
-from accountant.core.privacy.calibration import (
+from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
+    cost,
+    from_job_field,
+    resolved,
+    with_multiplier,
+    without_noise,
+)
+from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
     MOST_EPSILON,
     MOST_MULTIPLIER,
-    cost,
-    from_job_field,
     gaussian_multiplier,
     laplace_multiplier,
-    resolved,
-    with_multiplier,
-    without_noise,
 )
 from accountant.core.privacy.events import FREE, Composed, Event, Gaussian, Laplace, SelfComposed
 from accountant.core.privacy.price import Price, Terms

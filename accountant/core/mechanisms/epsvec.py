@@ -37,20 +37,22 @@ from pydantic import Field
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import doubled
-from accountant.core.privacy.calibration import (
+from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
+    GaussianNoise,
+    cost,
+    from_job_field,
+    resolved,
+    with_multiplier,
+    without_noise,
+)
+from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
     MOST_EPSILON,
     MOST_MULTIPLIER,
-    GaussianNoise,
-    cost,
-    from_job_field,
     gaussian_multiplier,
-    resolved,
     sampled_multiplier,
-    with_multiplier,
-    without_noise,
 )
 from accountant.core.privacy.events import (
     FREE,

@@ -19,17 +19,14 @@ from pydantic import Field
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Mechanism, Parameters
 from accountant.core.mechanisms.batches import doubled
+from accountant.core.mechanisms.noise_fields import amount, cost, resolved, with_multiplier
 from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
     MOST_EPSILON,
     MOST_MULTIPLIER,
-    amount,
-    cost,
     gaussian_multiplier,
     laplace_multiplier,
-    resolved,
-    with_multiplier,
 )
 from accountant.core.privacy.events import Event, Gaussian, Laplace
 from accountant.core.privacy.price import Price, Terms

@@ -44,7 +44,8 @@ from accountant.core.mechanisms.batches import (
     token_draw,
     tokens_of_one_batch,
 )
-from accountant.core.privacy.calibration import LEAST_EPSILON, MOST_EPSILON, cost, laplace_multiplier
+from accountant.core.mechanisms.noise_fields import cost
+from accountant.core.privacy.calibration import LEAST_EPSILON, MOST_EPSILON, laplace_multiplier
 from accountant.core.privacy.events import Composed, Event, Laplace
 from accountant.core.privacy.price import Neighbours, Price, Terms
 from accountant.core.privacy.units import up

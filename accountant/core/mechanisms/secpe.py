@@ -19,8 +19,8 @@ from pydantic import Field
 
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Mechanism, Parameters
+from accountant.core.mechanisms.noise_fields import ARTIFACTS_ARE_FREE, from_job_field, without_noise
 from accountant.core.privacy.blowup import GroupSampling, Without, least_sigma
-from accountant.core.privacy.calibration import ARTIFACTS_ARE_FREE, from_job_field, without_noise
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.secrets import LEAST_PRIOR, MOST_RECORDS, MOST_ROUNDS, SecretRelease, SecretTerms

@@ -11,16 +11,16 @@ from pydantic import Field
 
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import doubled, group_size
-from accountant.core.privacy.calibration import (
+from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
     GaussianNoise,
     cost,
     from_job_field,
-    gaussian_multiplier,
     resolved,
     with_multiplier,
     without_noise,
 )
+from accountant.core.privacy.calibration import gaussian_multiplier
 from accountant.core.privacy.events import FREE, Gaussian, SelfComposed
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template

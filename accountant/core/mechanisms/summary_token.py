@@ -15,13 +15,8 @@ from pydantic import Field
 
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import doubled, group_size
-from accountant.core.privacy.calibration import (
-    GaussianNoise,
-    cost,
-    gaussian_multiplier,
-    resolved,
-    with_multiplier,
-)
+from accountant.core.mechanisms.noise_fields import GaussianNoise, cost, resolved, with_multiplier
+from accountant.core.privacy.calibration import gaussian_multiplier
 from accountant.core.privacy.events import Gaussian, SelfComposed
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template

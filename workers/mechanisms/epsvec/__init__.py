@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from accountant.core.mechanisms.epsvec import Epsvec, layer_range
 from accountant.core.privacy.price import Terms
 from workers.data.records import Records
-from workers.engine.plain_generation import Pen, generator
+from workers.generation.plain_generation import Pen, generator
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Text
 from workers.mechanisms.epsvec import shots as fixed_shots
 from workers.mechanisms.epsvec import vectors as dataset_vectors

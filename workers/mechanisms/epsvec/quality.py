@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from workers.engine.plain_generation import Pen, Written
+from workers.generation.plain_generation import Pen, Written
 from workers.models import LocalModel
 
 Rate = Callable[[Sequence[Written]], list[int]]

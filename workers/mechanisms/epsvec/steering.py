@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from accountant.core.errors import DataError
 from accountant.core.mechanisms.epsvec import Epsvec
 from accountant.core.privacy.price import Terms
-from workers.engine.plain_generation import Pen, Written
+from workers.generation.plain_generation import Pen, Written
 from workers.interface import Progress, Text
 from workers.mechanisms.epsvec.prompts import Scaffold
 from workers.mechanisms.epsvec.quality import Judge, Rate, by_rule
