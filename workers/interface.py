@@ -24,6 +24,8 @@ from workers.noise.meter import Meter
 if TYPE_CHECKING:
     from workers.data.corpora import Corpus
     from workers.embedding.embedders import Embedder
+    from workers.generation.endpoint import Endpoint
+    from workers.generation.writer import Writer
     from workers.models import LocalModel
 
 
@@ -104,6 +106,13 @@ class Artifact:
         return found
 
 
+@dataclass(frozen=True)
+class Released(Artifact):
+    """An artifact as a later job reads it: published, and its bytes those of the ledger."""
+
+    released = True
+
+
 @dataclass
 class Progress:
     """Public progress: how much of a publicly known amount is done.
@@ -131,6 +140,7 @@ class Public:
     corpora: Mapping[str, "Corpus"] = field(default_factory=dict)
     embedders: Mapping[str, "Embedder"] = field(default_factory=dict)
     models: Mapping[str, "LocalModel"] = field(default_factory=dict)
+    endpoints: Mapping[str, "Endpoint"] = field(default_factory=dict)
     texts: tuple[Mapping[str, Any], ...] | None = None
 
     def corpus(self, name: str) -> "Corpus":
@@ -141,6 +151,15 @@ class Public:
 
     def model(self, name: str) -> "LocalModel":
         return self.models[name]
+
+    def writer(self, name: str, seed: int | None = None) -> "Writer":
+        """What writes from public prompts: an endpoint, or a language model here. `seed`: of its draws."""
+        from workers.generation.local_writer import LocalWriter, generator
+
+        if name in self.endpoints:
+            return self.endpoints[name].seeded(seed)
+        model = self.models[name]
+        return LocalWriter(model, generator(model.device, seed))
 
 
 NOTHING_PUBLIC = Public()
@@ -177,7 +196,7 @@ class Reuser(Protocol):
         self,
         parameters: Any,
         terms: Terms,
-        artifacts: Mapping[str, Artifact],
+        artifacts: Mapping[str, Released],
         model: Any,
         progress: Progress,
         public: Public = NOTHING_PUBLIC,

@@ -37,6 +37,7 @@ def _models(engine: Engine, viewer: Actor, query: Select[Any]) -> list[dict[str,
             "state": row.state,
             "trained_on": row.trained_on,
             "facts": row.facts,
+            "endpoint": row.endpoint,
             **({"path": row.path, "error": row.error} if steward else {}),
         }
         for row in rows

@@ -74,7 +74,8 @@ def _dataset(connection: Connection, name: str) -> Row[Any]:
 def _model(connection: Connection, request: JobRequest) -> Row[Any] | None:
     if request.model is None or not mechanisms.get(request.mechanism).uses_model:
         return None
-    query = select(tables.models).where(tables.models.c.name == request.model)
+    models = tables.models
+    query = select(models).where(models.c.name == request.model, models.c.kind == "language")
     return connection.execute(query).one_or_none()
 
 

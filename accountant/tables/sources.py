@@ -24,7 +24,8 @@ models = Table(
     key(),
     Column("name", Text, nullable=False, unique=True),
     Column("kind", Text, nullable=False, server_default="language"),
-    Column("path", Text, nullable=False),
+    Column("path", Text, nullable=False),  # of an endpoint: its address
+    Column("endpoint", JSONB(none_as_null=True)),  # catalogue.models.EndpointSpec
     Column("trained_on", Text, nullable=False),  # the steward's declaration
     Column("state", Text, nullable=False),
     Column("error", Text),
@@ -33,7 +34,8 @@ models = Table(
     moment("created_at", default=True),
     CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
     CheckConstraint("(state = 'ready') = (facts IS NOT NULL)", name="facts_when_ready"),
-    CheckConstraint("kind IN ('language','embedding')", name="kind"),
+    CheckConstraint("kind IN ('language','embedding','endpoint')", name="kind"),
+    CheckConstraint("(kind = 'endpoint') = (endpoint IS NOT NULL)", name="endpoint"),
 )
 
 # Texts that a steward vouches for as public, or as given for this with their writers' consent.

@@ -370,7 +370,7 @@ _LOOK_UP = (
         _VERSION.c.number.label("version_number"),
         text(
             "(SELECT json_agg(json_build_object('id', id, 'name', name, 'state', state, 'facts', facts))"
-            " FROM models WHERE name = ANY(CAST(:models AS text[]))) AS models"
+            " FROM models WHERE kind = 'language' AND name = ANY(CAST(:models AS text[]))) AS models"
         ),
         # LATERAL: one look into the unique index per key, however many jobs there are.
         text(
@@ -396,7 +396,11 @@ _LOOK_UP = (
 def ready_models(connection: Connection) -> Sequence[str]:
     """The names of the models that may be asked for."""
     return (
-        connection.execute(select(tables.models.c.name).where(tables.models.c.state == "ready"))
+        connection.execute(
+            select(tables.models.c.name).where(
+                tables.models.c.state == "ready", tables.models.c.kind == "language"
+            )
+        )
         .scalars()
         .all()
     )

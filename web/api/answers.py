@@ -52,8 +52,9 @@ class Model(Answer):
     """A registered model."""
 
     name: str
-    kind: Literal["language", "embedding"]
+    kind: Literal["language", "embedding", "endpoint"]
     state: Checked
+    endpoint: Json | None = Field(description="what is declared of an endpoint: model, version, limits")
     trained_on: str = Field(description="the steward's declaration")
     facts: Json | None = Field(description="what a worker found: hash, context length, layers")
     path: str | None = Field(None, description="for stewards")

@@ -153,13 +153,17 @@ def _changes(mechanism: Mechanism[Any], facts: Mapping[str, Any]) -> dict[str, s
     return changes
 
 
-def _models(actor: Actor, policy: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Language models that are ready and that the dataset's policy admits."""
+#: The kinds of registered models that a field of each kind may name.
+KINDS = {"model": ("language",), "embedding": ("embedding",), "writer": ("language", "endpoint")}
+
+
+def _models(actor: Actor, policy: Mapping[str, Any], kind: str = "model") -> list[dict[str, Any]]:
+    """Models that serve as `kind`, are ready, and that the dataset's policy admits."""
     return [
         each
         for each in model_queries.models(engine(), actor)
         if each["state"] == "ready"
-        and each["kind"] == "language"
+        and each["kind"] in KINDS[kind]
         and (not policy["models"] or each["name"] in policy["models"])
     ]
 
@@ -187,19 +191,11 @@ class Offered:
 
 def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any]) -> Offered:
     """Registered things and jobs that a request on `dataset` may name."""
-    models = model_queries.models(engine(), actor)
-    policy = dataset["policy"]
+    policy, kinds = dataset["policy"], resource_kinds(mechanism)
     named: dict[str, list[schema_forms.Option]] = {
-        "model": [(each["name"], each["name"]) for each in _models(actor, policy)],
-        "embedding": [
-            (each["name"], each["name"])
-            for each in models
-            if each["state"] == "ready"
-            and each["kind"] == "embedding"
-            and (not policy["models"] or each["name"] in policy["models"])
-        ],
+        kind: [(each["name"], each["name"]) for each in _models(actor, policy, kind)]
+        for kind in set(kinds.values()) - {"corpus"}
     }
-    kinds = resource_kinds(mechanism)
     if "corpus" in kinds.values():
         named["corpus"] = [
             (each["name"], f"{each['name']} ({each['declaration']})")

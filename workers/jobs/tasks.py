@@ -26,6 +26,7 @@ from accountant.core.ledger.admission import Policy
 from accountant.core.privacy.events import FREE, from_json
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import templates
+from accountant.core.webhook_rules import networks
 from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
 from accountant.transactions import approval, artifacts, leases, settlement, unit_fingerprints
@@ -33,6 +34,8 @@ from accountant.transactions.rows import Claim
 from workers import models
 from workers.data import corpora, fingerprints, records
 from workers.embedding import embedders
+from workers.generation import endpoint
+from workers.generation.writer import WriterError
 from workers.interface import Progress, Reuser
 from workers.jobs import artifacts as stored
 from workers.jobs import job_inputs, staging
@@ -124,9 +127,11 @@ class _Attempt:
         meter = self._meter(mechanism.price(parameters, terms))
         self.progress.total = running.total(parameters, terms)
         self.progress.check()
-        public = job_inputs.public_things(self.engine, work.job, mechanism.reads_output)
+        public = job_inputs.public_things(self.engine, work.job, mechanism.reads_output, self.progress.check)
         rows = artifacts.read_by(self.engine, work.job)
         if rows is None:
+            if public.endpoints:  # what leaves before publication would tell what was read
+                raise WriterError("a job that reads records asks no endpoint")
             made = running.run(parameters, terms, self._records(), model, meter, self.progress, public)
         else:  # nothing private is opened: no reading begins, and a failure is void
             assert isinstance(running, Reuser)
@@ -267,10 +272,14 @@ def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     if row is None:
         return
     try:
+        if row.kind == "endpoint":
+            allowed = networks(configured.endpoint_networks)
+            model_catalogue.model_checked(engine, row.id, endpoint.inspect(row, allowed), None)
+            return
         folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
         inspect = embedders.inspect if row.kind == "embedding" else models.inspect
         model_catalogue.model_checked(engine, row.id, inspect(folder), None)
-    except models.ModelError as error:
+    except (models.ModelError, WriterError) as error:
         model_catalogue.model_checked(engine, row.id, None, str(error))
     except Exception as error:
         model_catalogue.model_checked(
