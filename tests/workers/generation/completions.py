@@ -1,7 +1,7 @@
 """An OpenAI-compatible endpoint for tests, as a process.
 
-`python -m tests.workers.generation.completions LOG` prints its port; writes a line for each request. It writes with the bundled model, greedily. The first part of
-the address says how it behaves:
+`python -m tests.workers.generation.completions LOG` prints its port and writes a line for each request.
+It writes with the bundled model, greedily. The first part of the address says how it behaves:
 
     /good              answers
     /flaky/N           dies (closes the connection) N times, then answers

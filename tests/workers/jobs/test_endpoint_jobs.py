@@ -1,3 +1,4 @@
+# ruff: noqa: F811 (fixtures of other files)
 """Jobs that ask an endpoint: lineage in the ledger, failures, and none that reads records."""
 
 import json
@@ -31,7 +32,7 @@ def variables() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def endpoint(desk, served):  # noqa: F811
+def endpoint(desk, served):
     """Register an endpoint that behaves in some way; its name, once a worker has looked at it."""
 
     def register(behaviour: str, name: str | None = None, **declared) -> str:
@@ -48,7 +49,7 @@ def endpoint(desk, served):  # noqa: F811
 
 
 @pytest.fixture(scope="module")
-def source(desk) -> tuple[str, dict[str, str]]:  # noqa: F811
+def source(desk) -> tuple[str, dict[str, str]]:
     """(dataset, what an evaluation of its job names besides a judge)."""
     dataset = desk.dataset()
     allowances.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
@@ -62,13 +63,13 @@ def source(desk) -> tuple[str, dict[str, str]]:  # noqa: F811
     return dataset, {"from_job": str(job_id), "corpus": corpus, "metrics": "judge"}
 
 
-def judged(desk, source, judge: str):  # noqa: F811
+def judged(desk, source, judge: str):
     dataset, named = source
     request = JobRequest(dataset, "evaluation", None, {**named, "judge": judge}, "test")
     return submission.submit(desk.engine, request, desk.analyst)
 
 
-def test_an_endpoint_judges_and_stands_in_the_ledger(desk, source, endpoint, served):  # noqa: F811
+def test_an_endpoint_judges_and_stands_in_the_ledger(desk, source, endpoint, served):
     name = endpoint("good", "good")
     job = desk.ended(judged(desk, source, name))
     assert job["state"] == "succeeded", job["failure"]
@@ -89,7 +90,7 @@ def test_an_endpoint_judges_and_stands_in_the_ledger(desk, source, endpoint, ser
     assert not any(KEY in line for line in lines)
 
 
-def test_an_endpoint_that_comes_back_is_waited_for(desk, source, endpoint, served, tmp_path):  # noqa: F811
+def test_an_endpoint_that_comes_back_is_waited_for(desk, source, endpoint, served, tmp_path):
     away = tmp_path / "away"
     away.touch()
     name = endpoint(f"gate/{str(away).replace('/', '%2F')}")
@@ -113,7 +114,7 @@ def test_a_job_fails_with_its_endpoints_reason_and_nothing_is_charged(
     endpoint,
     behaviour,
     declared,
-    reason,  # noqa: F811
+    reason,
 ):
     name = endpoint(behaviour, **declared)
     before = desk.facts(source[0])["account"]["filters"]
@@ -130,7 +131,7 @@ def test_a_lost_worker_asks_again_under_the_same_reservation(
     endpoint,
     served,
     service,
-    tmp_path,  # noqa: F811
+    tmp_path,
 ):
     away = tmp_path / "away"
     away.touch()
@@ -149,18 +150,18 @@ def test_a_lost_worker_asks_again_under_the_same_reservation(
 # --- who may ask --------------------------------------------------------------------------------
 
 
-def private(desk, source, **parameters):  # noqa: F811
+def private(desk, source, **parameters):
     values = {"epsilon": 1.0, "layers": "1-2", "samples_per_label": 5, "max_tokens": 16, **parameters}
     request = JobRequest(source[0], "epsvec", desk.model, {**values, "rejection": "judge"}, "test")
     return submission.submit(desk.engine, request, desk.analyst)
 
 
-def test_a_job_that_reads_records_may_name_no_endpoint(desk, source, endpoint):  # noqa: F811
+def test_a_job_that_reads_records_may_name_no_endpoint(desk, source, endpoint):
     with pytest.raises(InvalidRequest, match=r"parameters\.judge: an endpoint is asked by jobs that read no"):
         private(desk, source, judge=endpoint("good"))
 
 
-def test_a_worker_gives_no_endpoint_to_a_job_that_reads_records(desk, endpoint, served):  # noqa: F811
+def test_a_worker_gives_no_endpoint_to_a_job_that_reads_records(desk, endpoint, served):
     """Whatever a row says: nothing is opened, nothing sent, nothing charged."""
     name = endpoint("good")
     dataset = desk.dataset(policy={})
@@ -181,14 +182,14 @@ def test_a_worker_gives_no_endpoint_to_a_job_that_reads_records(desk, endpoint, 
 
 
 @pytest.mark.parametrize("url", ["https://10.1.2.3/v1", "http://169.254.169.254/v1", "ftp://example.org"])
-def test_an_address_inside_is_refused(desk, endpoint, url):  # noqa: F811
+def test_an_address_inside_is_refused(desk, endpoint, url):
     name = endpoint(url, f"inside-{uuid.uuid4().hex[:6]}")
     found = desk.model_state(name)
     assert found["state"] == "invalid"
     assert found["error"].startswith("path: ")
 
 
-def test_an_endpoint_is_no_model_of_a_job_and_a_declaration_is_checked(desk, source, endpoint):  # noqa: F811
+def test_an_endpoint_is_no_model_of_a_job_and_a_declaration_is_checked(desk, source, endpoint):
     name = endpoint("good")
     request = JobRequest(source[0], "private-prediction", name, {"tokens_per_batch": 4}, "test")
     with pytest.raises(InvalidRequest, match="model"):
