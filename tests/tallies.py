@@ -6,6 +6,7 @@ beside it. tests/tally_worker.py is the Celery application of a worker that know
 
 import sys
 from collections.abc import Iterator, Mapping
+from types import ModuleType
 
 import numpy as np
 
@@ -57,6 +58,7 @@ MECHANISM = Mechanism(
     size_field="epsilon",
     uses_model=False,
     progress_unit="counts",
+    releases=("noisy-counts", "noisy-vector", "label"),
 )
 
 
@@ -92,21 +94,23 @@ class Runner:
         yield Artifact.of_json("largest", "label", max(counts, key=counts.get))
 
 
-def register() -> None:
-    """Make the mechanism known to this process, as if its two files were there."""
+def register(module: ModuleType = sys.modules[__name__]) -> None:
+    """Make a module's mechanism known to this process, as if its two files were there."""
     import workers.mechanisms
 
-    mechanisms.MECHANISMS[NAME] = MECHANISM
-    mechanisms.RUNNABLE |= {NAME}
-    workers.mechanisms.RUNNERS = (*workers.mechanisms.RUNNERS, NAME)
-    sys.modules[f"workers.mechanisms.{NAME}"] = sys.modules[__name__]
+    name = module.NAME
+    mechanisms.MECHANISMS[name] = module.MECHANISM
+    mechanisms.RUNNABLE |= {name}
+    workers.mechanisms.RUNNERS = (*workers.mechanisms.RUNNERS, name)
+    sys.modules[f"workers.mechanisms.{name}"] = module
 
 
-def forget() -> None:
+def forget(module: ModuleType = sys.modules[__name__]) -> None:
     """The inverse of `register`."""
     import workers.mechanisms
 
-    mechanisms.MECHANISMS.pop(NAME, None)
-    mechanisms.RUNNABLE -= {NAME}
-    workers.mechanisms.RUNNERS = tuple(each for each in workers.mechanisms.RUNNERS if each != NAME)
-    sys.modules.pop(f"workers.mechanisms.{NAME}", None)
+    name = module.NAME
+    mechanisms.MECHANISMS.pop(name, None)
+    mechanisms.RUNNABLE -= {name}
+    workers.mechanisms.RUNNERS = tuple(each for each in workers.mechanisms.RUNNERS if each != name)
+    sys.modules.pop(f"workers.mechanisms.{name}", None)

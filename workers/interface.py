@@ -3,8 +3,8 @@
 A runner is `run(parameters, terms, records, model, meter, progress, public)` and yields texts, counts and
 artifacts as they are made. It never prices itself, never sees the ledger, and has no noise but the meter's.
 One whose parameters have `from_job` also has `reuse(parameters, terms, artifacts, model, progress, public)`,
-without records and meter: what it makes of what was released is free because nothing private is in its
-reach.
+without records and meter: what it makes of what was released is free because nothing private is in its reach.
+The runner of a public mechanism has `make(parameters, terms, model, progress, public)` instead of `run`.
 """
 
 import json
@@ -134,7 +134,8 @@ class Progress:
 class Public:
     """Registered public things by the field of the parameters that names them, their bytes checked.
 
-    `texts`: what the job in `from_job` published, for a mechanism that reads it; None for others.
+    `texts`: what the job in `from_job` published, for a mechanism that reads it; None for others. `sources`:
+    artifacts of other jobs by the field that names the job, then by their names.
     """
 
     corpora: Mapping[str, "Corpus"] = field(default_factory=dict)
@@ -142,6 +143,7 @@ class Public:
     models: Mapping[str, "LocalModel"] = field(default_factory=dict)
     endpoints: Mapping[str, "Endpoint"] = field(default_factory=dict)
     texts: tuple[Mapping[str, Any], ...] | None = None
+    sources: Mapping[str, Mapping[str, Released]] = field(default_factory=dict)
 
     def corpus(self, name: str) -> "Corpus":
         return self.corpora[name]
@@ -186,6 +188,19 @@ class Runner(Protocol):
         `model`: a LocalModel; None for a mechanism that uses none. `public`: the registered things that
         the parameters name.
         """
+
+
+@runtime_checkable
+class Maker(Protocol):
+    """The runner of a public mechanism: it has no records, no meter, and nothing that opens a dataset."""
+
+    def total(self, parameters: Any, terms: Terms) -> int:
+        """How many public steps a run takes."""
+
+    def make(
+        self, parameters: Any, terms: Terms, model: Any, progress: Progress, public: Public
+    ) -> Iterator[Any]:
+        """Run it from what is public alone."""
 
 
 @runtime_checkable

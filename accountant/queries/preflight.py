@@ -15,7 +15,7 @@ from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, NotPe
 from accountant.core.ledger.admission import Policy
 from accountant.identities.actor import Actor
 from accountant.tables.accounts_row import read_books
-from accountant.transactions import artifacts, job_requests, public_resources
+from accountant.transactions import artifacts, job_requests, public_resources, sources
 from accountant.transactions.job_requests import JobRequest, Priced
 
 
@@ -40,6 +40,7 @@ def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldPr
         model_id = None if model is None else model.id
         found += _told("policy", lambda: public_resources.resolve(connection, priced.candidate, policy))
         found += _told("policy", lambda: artifacts.source(connection, dataset.id, model_id, priced, asker))
+        found += _told("policy", lambda: sources.resolve(connection, dataset.id, priced.candidate, asker))
     return tuple(found)
 
 

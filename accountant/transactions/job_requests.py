@@ -121,6 +121,8 @@ def _at(mechanism: Mechanism[Any], parameters: Any, terms: Terms) -> Priced:
         "breakdown": list(price.breakdown),
     }
     asked = demand(price)
+    if mechanism.public and asked != NOTHING:
+        raise ValueError(f"{mechanism.id} is public and has a price")
     return Priced(Candidate(mechanism.id, dumped, parameters, terms, asked, alone or 0.0), columns)
 
 
@@ -190,6 +192,11 @@ class Candidate:
     def is_free(self) -> bool:
         """Whether it asks nothing of any account."""
         return self.asked == NOTHING
+
+    @property
+    def is_public(self) -> bool:
+        """Whether it reads public things only."""
+        return mechanisms.get(self.mechanism).public
 
 
 def candidate_of(job: Row[Any]) -> Candidate:

@@ -100,7 +100,7 @@ def publish(
     """
     with engine.begin() as connection:
         locked, job = fenced(connection, claim)
-        if job.source_job_id is None and job.reading_began_at is None:
+        if job.reads_records and job.reading_began_at is None:
             # Its COMMIT would say that nothing was read, and then a correction may lower the charge.
             raise Conflict("the job reads records, and that it began to read them is not recorded")
         reached("publish.fenced")

@@ -19,9 +19,31 @@ def upgrade() -> None:
     op.create_check_constraint(
         op.f("ck_models_endpoint"), "models", "(kind = 'endpoint') = (endpoint IS NOT NULL)"
     )
+    op.add_column(
+        "jobs",
+        sa.Column(
+            "sources", postgresql.JSONB(astext_type=sa.Text()), server_default=sa.text("'{}'"), nullable=False
+        ),
+    )
+    op.add_column(
+        "jobs", sa.Column("reads_records", sa.Boolean(), server_default=sa.text("true"), nullable=False)
+    )
+    op.execute("UPDATE jobs SET reads_records = false WHERE source_job_id IS NOT NULL")
+    op.drop_constraint(op.f("ck_jobs_reads_no_records"), "jobs", type_="check")
+    op.create_check_constraint(
+        op.f("ck_jobs_reads_no_records"), "jobs", "reads_records OR reading_began_at IS NULL"
+    )
+    op.create_check_constraint(op.f("ck_jobs_source"), "jobs", "source_job_id IS NULL OR NOT reads_records")
 
 
 def downgrade() -> None:
+    op.drop_constraint(op.f("ck_jobs_source"), "jobs", type_="check")
+    op.drop_constraint(op.f("ck_jobs_reads_no_records"), "jobs", type_="check")
+    op.create_check_constraint(
+        op.f("ck_jobs_reads_no_records"), "jobs", "source_job_id IS NULL OR reading_began_at IS NULL"
+    )
+    op.drop_column("jobs", "reads_records")
+    op.drop_column("jobs", "sources")
     op.drop_constraint(op.f("ck_models_endpoint"), "models", type_="check")
     op.drop_constraint(op.f("ck_models_kind"), "models", type_="check")
     op.create_check_constraint(op.f("ck_models_kind"), "models", "kind IN ('language','embedding')")

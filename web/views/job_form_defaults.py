@@ -3,7 +3,7 @@
 What is offered are public facts and the asker's own jobs; of other people's jobs only what they share.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -203,6 +203,8 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
             if each["state"] == "ready"
         ]
     options = {PREFIX + name: named[kind] for name, kind in kinds.items()}
+    for field, kind in _given(mechanism.sources, mechanism).items():
+        options[PREFIX + field] = _releasing(actor, dataset["name"], kind)
     if "from_job" in mechanism.fields:
         options[PREFIX + "from_job"] = _sources(actor, dataset["name"], mechanism)
     if "label" in mechanism.fields:
@@ -215,8 +217,19 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
 
 def resource_kinds(mechanism: Mechanism[Any]) -> dict[str, str]:
     """Which fields name a registered thing, and its kind: what the mechanism says where all are given."""
+    return _given(mechanism.resources, mechanism)
+
+
+def _given(names: Callable[[Any], Mapping[str, str]], mechanism: Mechanism[Any]) -> dict[str, str]:
     everything: Any = SimpleNamespace(**dict.fromkeys(mechanism.fields, "given"))
-    return dict(mechanism.resources(everything))
+    return dict(names(everything))
+
+
+def _releasing(actor: Actor, dataset: str, kind: str) -> list[schema_forms.Option]:
+    """Jobs that released an artifact of a kind."""
+    found = artifacts.listing(engine(), actor, dataset=dataset, limit=4 * MOST_CHOICES)
+    jobs = {each["job"]: f"{each['job'][:8]} {each['mechanism']}" for each in found if each["kind"] == kind}
+    return list(jobs.items())[:MOST_CHOICES]
 
 
 def _sources(actor: Actor, dataset: str, mechanism: Mechanism[Any]) -> list[schema_forms.Option]:

@@ -11,6 +11,8 @@ import io
 import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -160,8 +162,25 @@ def check_address(uri: str, roots: list[str]) -> str:
     raise DataError("the file is not under a data root that this service may read")
 
 
+#: The addresses that this thread may open now; None: any. What a job without records is held to.
+_allowed: ContextVar[frozenset[str] | None] = ContextVar("allowed", default=None)
+
+
+@contextmanager
+def only(addresses: Iterable[str]) -> Iterator[None]:
+    """Within this context, data is opened at these addresses and nowhere else."""
+    before = _allowed.set(frozenset(addresses))
+    try:
+        yield
+    finally:
+        _allowed.reset(before)
+
+
 def files(address: str) -> list[str]:
-    """The files of an address, in order. Raises DataError where there is none."""
+    """The files of an address, in order. Raises DataError where there is none, or none that may be opened."""
+    allowed = _allowed.get()
+    if allowed is not None and address not in allowed:
+        raise DataError("a job that reads no records tried to open data that it does not name")
     system, path = fsspec.core.url_to_fs(address)
     if system.isdir(path):
         found = sorted(name for name in system.find(path) if _format(name) is not None)

@@ -11,9 +11,10 @@ import fsspec
 
 from accountant import settings
 from accountant.core.errors import DataError
+from accountant.core.mechanisms.base import Mechanism
 from accountant.core.webhook_rules import networks
 from accountant.database import Engine
-from accountant.transactions import leases, public_resources
+from accountant.transactions import leases, public_resources, sources
 from workers import models
 from workers.data import corpora, public_text
 from workers.embedding import embedders
@@ -21,6 +22,7 @@ from workers.generation import endpoint
 from workers.generation.endpoint import Endpoint, Registered
 from workers.generation.writer import WriterError
 from workers.interface import NOTHING_PUBLIC, Public
+from workers.jobs import artifacts
 
 
 def language_model(row: Any, sha256: str) -> models.LocalModel:
@@ -47,13 +49,15 @@ def _endpoint(row: Any, check: Callable[[], None]) -> Endpoint:
     )
 
 
-def public_things(engine: Engine, job: Any, reads_output: bool, check: Callable[[], None]) -> Public:
+def public_things(
+    engine: Engine, job: Any, mechanism: Mechanism[Any], parameters: Any, check: Callable[[], None]
+) -> Public:
     """What the parameters of a job name. Raises ModelError and DataError where bytes changed.
 
     `check` is called while an endpoint is waited for, and may raise. No other job gets an endpoint than one
     that names it.
     """
-    if not job.resources and not reads_output:
+    if not (job.resources or job.sources or mechanism.reads_output):
         return NOTHING_PUBLIC
     roots = settings.load().data_root_list
     found: dict[str, dict[str, Any]] = {"corpus": {}, "embedding": {}, "model": {}, "endpoint": {}}
@@ -69,8 +73,11 @@ def public_things(engine: Engine, job: Any, reads_output: bool, check: Callable[
                 found["endpoint"][field] = _endpoint(row, check)
             case _:
                 found["model"][field] = language_model(row, sha256)
-    texts = _texts(engine, job) if reads_output else None
-    return Public(found["corpus"], found["embedding"], found["model"], found["endpoint"], texts)
+    texts = _texts(engine, job) if mechanism.reads_output else None
+    released = {
+        field: artifacts.read(rows) for field, rows in sources.read_by(engine, job, parameters).items()
+    }
+    return Public(found["corpus"], found["embedding"], found["model"], found["endpoint"], texts, released)
 
 
 def _texts(engine: Engine, job: Any) -> tuple[Mapping[str, Any], ...]:

@@ -23,6 +23,7 @@ from accountant.catalogue import models as model_catalogue
 from accountant.core import mechanisms
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
 from accountant.core.ledger.admission import Policy
+from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.events import FREE, from_json
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import templates
@@ -36,7 +37,7 @@ from workers.data import corpora, fingerprints, records
 from workers.embedding import embedders
 from workers.generation import endpoint
 from workers.generation.writer import WriterError
-from workers.interface import Progress, Reuser
+from workers.interface import Maker, Progress, Public, Reuser
 from workers.jobs import artifacts as stored
 from workers.jobs import job_inputs, staging
 from workers.jobs.app import app
@@ -116,7 +117,7 @@ class _Attempt:
         """Load the model, read records or artifacts, run, and settle where no other part runs."""
         from workers.mechanisms import runner
 
-        work, configured = self.work, self.configured
+        work = self.work
         terms = Terms.from_json(work.job.terms)
         mechanism = mechanisms.get(work.job.mechanism)
         parameters = mechanism.parse(work.job.parameters, terms)
@@ -127,21 +128,46 @@ class _Attempt:
         meter = self._meter(mechanism.price(parameters, terms))
         self.progress.total = running.total(parameters, terms)
         self.progress.check()
-        public = job_inputs.public_things(self.engine, work.job, mechanism.reads_output, self.progress.check)
-        rows = artifacts.read_by(self.engine, work.job)
-        if rows is None:
-            if public.endpoints:  # what leaves before publication would tell what was read
-                raise WriterError("a job that reads records asks no endpoint")
-            made = running.run(parameters, terms, self._records(), model, meter, self.progress, public)
-        else:  # nothing private is opened: no reading begins, and a failure is void
-            assert isinstance(running, Reuser)
-            released = {} if mechanism.reads_output else stored.read(rows)
-            made = running.reuse(parameters, terms, released, model, self.progress, public)
-        output = stored.write(staging.staged_uri(configured.results, self.claim), made)
+        public = job_inputs.public_things(self.engine, work.job, mechanism, parameters, self.progress.check)
+        output = self._staged(mechanism, running, parameters, terms, model, meter, public)
         if output.artifacts and work.parts > 1:
             raise ValueError("a job that several workers share releases texts, not artifacts")
+        unknown = {each.kind for each in output.artifacts} - set(mechanism.releases)
+        if unknown:
+            raise ValueError(f"{mechanism.id} does not say that it releases {', '.join(sorted(unknown))}")
         reached("worker.staged")
         self._settle(meter, output)
+
+    def _staged(
+        self,
+        mechanism: Mechanism[Any],
+        running: Any,
+        parameters: Any,
+        terms: Terms,
+        model: models.LocalModel | None,
+        meter: Meter,
+        public: Public,
+    ) -> settlement.Output:
+        """What the mechanism makes, staged. Only a job that reads records is given any, or can open them."""
+        job, progress = self.work.job, self.progress
+        uri = staging.staged_uri(self.configured.results, self.claim)
+        if job.reads_records:
+            if mechanism.public:
+                raise DataError(f"{mechanism.id} reads public things only: this job opens no dataset")
+            if public.endpoints:  # what leaves before publication would tell what was read
+                raise WriterError("a job that reads records asks no endpoint")
+            return stored.write(
+                uri, running.run(parameters, terms, self._records(), model, meter, progress, public)
+            )
+        # Nothing private is opened: no reading begins, and a failure is void.
+        with records.only(each.address for each in public.corpora.values()):
+            if mechanism.public:
+                assert isinstance(running, Maker)
+                return stored.write(uri, running.make(parameters, terms, model, progress, public))
+            assert isinstance(running, Reuser)
+            rows = artifacts.read_by(self.engine, job) or ()
+            released = {} if mechanism.reads_output else stored.read(rows)
+            return stored.write(uri, running.reuse(parameters, terms, released, model, progress, public))
 
     def _records(self) -> records.Records:
         """Commit "reading begins", then open the data: this part's share of it."""

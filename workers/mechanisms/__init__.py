@@ -5,7 +5,7 @@ from importlib import import_module
 
 from workers.interface import Runner
 
-RUNNERS = ("epsvec", "evaluation", "invisible-ink", "noisy-count", "private-prediction")
+RUNNERS = ("epsvec", "evaluation", "invisible-ink", "noisy-count", "private-prediction", "vocabulary")
 
 
 @cache

@@ -14,6 +14,7 @@ from accountant.core.mechanisms import (
     secpe,
     summary_oneshot,
     summary_token,
+    vocabulary,
 )
 from accountant.core.mechanisms.base import Mechanism
 
@@ -30,6 +31,7 @@ MECHANISMS: dict[str, Mechanism[Any]] = {
         summary_token.MECHANISM,
         summary_oneshot.MECHANISM,
         evaluation.MECHANISM,
+        vocabulary.MECHANISM,
     )
 }
 
@@ -42,6 +44,7 @@ RUNNABLE: frozenset[str] = frozenset(
         evaluation.MECHANISM,
         invisible_ink.MECHANISM,
         epsvec.MECHANISM,
+        vocabulary.MECHANISM,
     )
 )
 

@@ -418,5 +418,6 @@ MECHANISM = Mechanism(
     missing=missing,
     unfit=unfit,
     resources=resources,
+    releases=("fixed-shots", "dataset-vectors"),
     progress_unit="texts",
 )

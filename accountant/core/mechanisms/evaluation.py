@@ -116,4 +116,5 @@ MECHANISM = Mechanism(
     progress_unit="metrics",
     resources=resources,
     reads_output=True,
+    releases=("evaluation-report",),
 )

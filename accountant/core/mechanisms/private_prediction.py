@@ -433,4 +433,5 @@ MECHANISM = Mechanism(
     unfit=unfit,
     resources=resources,
     unfit_public=unfit_public,
+    releases=("clusters",),
 )
