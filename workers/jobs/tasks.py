@@ -22,6 +22,7 @@ from accountant.catalogue import datasets
 from accountant.catalogue import models as model_catalogue
 from accountant.core import mechanisms
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
+from accountant.core.ledger.accounts import demand
 from accountant.core.ledger.admission import Policy
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.events import FREE, from_json
@@ -185,7 +186,7 @@ class _Attempt:
     def _meter(self, price: Price) -> Meter:
         """A meter for what was reserved, which is what the price is made of."""
         reserved = FREE if self.work.job.event is None else from_json(self.work.job.event)
-        return Meter(reserved, price.ex_post_draws, shared=self.work.parts > 1)
+        return Meter(reserved, price.ex_post_draws, shared=self.work.parts > 1, secret=demand(price).secret)
 
     def _settle(self, meter: Meter, output: settlement.Output) -> None:
         """Leave this part's share, or, where it is the last, publish the whole and settle the job."""
@@ -200,7 +201,14 @@ class _Attempt:
         reached("worker.finished")
         self._write(
             lambda: settlement.publish(
-                engine, claim, meter.realized, whole, _worker_name(), ex_post=cost, curve=curve
+                engine,
+                claim,
+                meter.realized,
+                whole,
+                _worker_name(),
+                ex_post=cost,
+                curve=curve,
+                secret_rounds=meter.secret_rounds,
             )
         )
         reached("worker.published")
