@@ -141,6 +141,7 @@ def _dataset(row: Row[Any], books: Books, versions: list[Row[Any]], viewer: Acto
         "max_records_per_unit": row.max_records_per_unit,
         "public_size": row.public_size,
         "labels": row.labels,
+        "groups": row.groups,
         "policy": Policy.model_validate(row.policy).model_dump(mode="json"),
         "overdrawn": books.overdrawn,
         "account": account_view(books),
@@ -160,6 +161,8 @@ def _dataset(row: Row[Any], books: Books, versions: list[Row[Any]], viewer: Acto
                 "text_template": version.text_template,
                 "unit_column": version.unit_column,
                 "label_column": version.label_column,
+                "group_column": version.group_column,
+                "secret_column": version.secret_column,
                 "state": version.state,
                 "error": version.error,
                 "created_at": time_text(version.created_at),
@@ -169,4 +172,8 @@ def _dataset(row: Row[Any], books: Books, versions: list[Row[Any]], viewer: Acto
         newest = versions[-1]
         facts["text_template"] = newest.text_template
         facts["label_column"] = newest.label_column
+        for field in ("group_column", "secret_column"):
+            facts[field] = getattr(newest, field)
+        for field in ("secret_patterns", "secret_terms"):
+            facts[field] = getattr(row, field)
     return facts

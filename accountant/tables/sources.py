@@ -70,6 +70,9 @@ datasets = Table(
     Column("max_records_per_unit", Integer, nullable=False),
     Column("public_size", BigInteger),
     Column("labels", JSONB, nullable=False),
+    Column("groups", JSONB, nullable=False, server_default=text("'[]'")),
+    Column("secret_patterns", JSONB, nullable=False, server_default=text("'[]'")),  # for stewards, as terms
+    Column("secret_terms", JSONB, nullable=False, server_default=text("'[]'")),
     Column("policy", JSONB, nullable=False),
     Column("created_by", ForeignKey("users.id"), nullable=False),
     moment("created_at", default=True),
@@ -89,6 +92,8 @@ dataset_versions = Table(
     Column("text_template", Text, nullable=False),
     Column("unit_column", Text),
     Column("label_column", Text),
+    Column("group_column", Text),
+    Column("secret_column", Text),
     Column("state", Text, nullable=False),
     Column("error", Text),  # shown to stewards only
     Column("created_by", ForeignKey("users.id"), nullable=False),

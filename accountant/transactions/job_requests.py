@@ -142,6 +142,7 @@ def terms_of(dataset: Any, accounts: Accounts) -> Terms:
             "max_records_per_unit": dataset.max_records_per_unit,
             "public_size": dataset.public_size,
             "labels": dataset.labels,
+            "groups": dataset.groups,
         }
     )
 

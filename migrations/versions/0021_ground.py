@@ -34,9 +34,22 @@ def upgrade() -> None:
         op.f("ck_jobs_reads_no_records"), "jobs", "reads_records OR reading_began_at IS NULL"
     )
     op.create_check_constraint(op.f("ck_jobs_source"), "jobs", "source_job_id IS NULL OR NOT reads_records")
+    for name in ("groups", "secret_patterns", "secret_terms"):
+        op.add_column(
+            "datasets",
+            sa.Column(
+                name, postgresql.JSONB(astext_type=sa.Text()), server_default=sa.text("'[]'"), nullable=False
+            ),
+        )
+    for name in ("group_column", "secret_column"):
+        op.add_column("dataset_versions", sa.Column(name, sa.Text(), nullable=True))
 
 
 def downgrade() -> None:
+    for name in ("group_column", "secret_column"):
+        op.drop_column("dataset_versions", name)
+    for name in ("groups", "secret_patterns", "secret_terms"):
+        op.drop_column("datasets", name)
     op.drop_constraint(op.f("ck_jobs_source"), "jobs", type_="check")
     op.drop_constraint(op.f("ck_jobs_reads_no_records"), "jobs", type_="check")
     op.create_check_constraint(

@@ -31,7 +31,10 @@ pages = Blueprint("wizard", __name__)
 STEPS = {
     "data": ("name", "file", "uri", "description"),
     "texts": ("text_column", "text_template", "label_column", "labels"),
-    "people": ("neighbours", "unit_column", "max_records_per_unit", "public_size"),
+    "people": (
+        *("neighbours", "unit_column", "max_records_per_unit", "public_size"),
+        *("group_column", "groups", "secret_patterns", "secret_terms", "secret_column"),
+    ),
     "allowance": (
         "epsilon",
         "delta",
@@ -192,6 +195,11 @@ def declaration(values: Mapping[str, str]) -> dict[str, Any]:
         "label_column": values.get("label_column", "").strip() or None,
         "labels": lines(values.get("labels", "")),
         "text_template": values.get("text_template", "{text}"),
+        "group_column": values.get("group_column", "").strip() or None,
+        "groups": lines(values.get("groups", "")),
+        "secret_patterns": lines(values.get("secret_patterns", "")),
+        "secret_terms": lines(values.get("secret_terms", "")),
+        "secret_column": values.get("secret_column", "").strip() or None,
         "policy": policy_of(values),
     }
 

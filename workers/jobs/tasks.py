@@ -27,6 +27,7 @@ from accountant.core.ledger.admission import Policy
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.events import FREE, from_json
 from accountant.core.privacy.price import Price, Terms
+from accountant.core.secret_patterns import Secrets
 from accountant.core.template import templates
 from accountant.core.webhook_rules import networks
 from accountant.database import UNAVAILABLE, Engine, engine_for
@@ -250,6 +251,10 @@ def layout_of(dataset: Any, version: Any) -> records.Layout:
         label_column=version.label_column,
         labels=tuple(dataset.labels),
         max_records_per_unit=dataset.max_records_per_unit,
+        group_column=version.group_column,
+        groups=tuple(dataset.groups),
+        secret_column=version.secret_column,
+        secrets=Secrets(tuple(dataset.secret_patterns), tuple(dataset.secret_terms)),
     )
 
 
@@ -292,6 +297,7 @@ def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     key = configured.secret("identity")
     try:
         address = records.check_address(version.uri, configured.data_root_list)
+        records.check_columns(address, layout_of(dataset, version))
         units = fingerprints.fingerprints(address, layout_of(dataset, version), key)
         unit_fingerprints.claim(engine, version.id, fingerprints.proof(key), units)
     except DataError as problem:

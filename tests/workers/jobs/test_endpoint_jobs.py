@@ -27,7 +27,7 @@ def variables() -> dict[str, str]:
     return {
         "EXCHEQUER_ENDPOINT_NETWORKS": "127.0.0.0/8",
         "EXCHEQUER_ENDPOINT_KEYS": json.dumps({"good": KEY}),
-        "EXCHEQUER_ENDPOINT_SECONDS": "2",
+        "EXCHEQUER_ENDPOINT_SECONDS": "30",
     }
 
 
@@ -53,7 +53,7 @@ def source(desk) -> tuple[str, dict[str, str]]:
     """(dataset, what an evaluation of its job names besides a judge)."""
     dataset = desk.dataset()
     allowances.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
-    job_id = desk.submit(dataset, tokens_per_batch=48, max_text_tokens=16)
+    job_id = desk.submit(dataset, tokens_per_batch=4, max_text_tokens=2, batch_size=500)
     assert desk.ended(job_id)["state"] == "succeeded"
     corpus = f"corpus-{uuid.uuid4().hex[:6]}"
     spec = corpora.CorpusSpec(name=corpus, uri=str(SAMPLE / "public_sample.csv"), statement="made up")

@@ -66,7 +66,7 @@ def test_a_job_without_a_secret_price_or_shared_by_workers_has_none():
 )
 def test_a_shape_that_is_not_of_the_clusters_costs_nothing(wrong):
     meter = Meter(FREE, secret=PRICED)
-    with pytest.raises(ValueError, match="cluster|centre"):
+    with pytest.raises(ValueError, match=r"cluster|centre"):
         take(meter, **wrong)
     assert meter.secret_rounds == 0
 
