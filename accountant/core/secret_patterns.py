@@ -54,7 +54,7 @@ def _problem(pattern: str) -> str | None:
     try:
         compiled = _compiled(pattern)
     except re2.error:
-        return "is not of linear time, or no pattern at all"
+        return "is no pattern of linear time, or too large"
     if compiled.programsize > MOST_PROGRAM:
         return "is too large when its repetitions are written out"
     if compiled.search("") is not None:

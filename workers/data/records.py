@@ -78,7 +78,10 @@ class Layout:
             for field in ("unit_column", "label_column", "group_column", "secret_column")
             if (value := getattr(self, field)) is not None
         ]
-        return dict(reversed(named))
+        found: dict[str, str] = {}
+        for name, field in named:
+            found.setdefault(name, field)
+        return found
 
 
 #: A label and the number of a batch among its batches.

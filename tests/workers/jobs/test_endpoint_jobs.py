@@ -74,7 +74,7 @@ def test_an_endpoint_judges_and_stands_in_the_ledger(desk, source, endpoint, ser
     job = desk.ended(judged(desk, source, name))
     assert job["state"] == "succeeded", job["failure"]
     dataset, _ = source
-    lines = entries.export(desk.engine, dataset, desk.steward, "jsonl")
+    lines = list(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
     verify_lines(lines)
     exported = [json.loads(line) for line in lines if job["id"] in line]
     judge = next(each["body"] for each in exported if each["kind"] == "RESERVE")["source"]["public"]["judge"]

@@ -76,7 +76,7 @@ def listed(desk, named, corpus) -> uuid.UUID:
 
 
 def reserved(desk: Desk, dataset: str, job_id: uuid.UUID) -> dict:
-    lines = entries.export(desk.engine, dataset, desk.steward, "jsonl")
+    lines = list(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
     verify_lines(lines)
     found = [json.loads(line) for line in lines if str(job_id) in line]
     return next(each["body"] for each in found if each["kind"] == "RESERVE")

@@ -48,14 +48,14 @@ def run(desk: Desk, name: str, **parameters: object) -> tuple[uuid.UUID, dict]:
 
 
 def entry(desk: Desk, name: str, job_id: uuid.UUID, kind: str) -> dict:
-    lines = entries.export(desk.engine, name, desk.steward, "jsonl")
+    lines = list(entries.export(desk.engine, name, desk.steward, "jsonl"))
     verify_lines(lines)
     found = [json.loads(line) for line in lines if str(job_id) in line]
     return next(each["body"]["secret"] for each in found if each["kind"] == kind)
 
 
 def account(desk: Desk, name: str) -> dict:
-    return desk.facts(name)["account"]["secret"]
+    return desk.facts(name)["secret"]
 
 
 def test_rounds_that_are_not_taken_return_where_jobs_compose(desk):
@@ -97,7 +97,7 @@ def test_one_exact_job_pays_its_reservation(desk):
 def test_an_export_that_says_another_release_does_not_verify(desk):
     name = dataset(desk, SecretKind.MANY)
     job_id, _ = run(desk, name, sigma=20.0, rounds=2, takes=1)
-    lines = entries.export(desk.engine, name, desk.steward, "jsonl")
+    lines = list(entries.export(desk.engine, name, desk.steward, "jsonl"))
     forged = [line.replace('"rounds":1', '"rounds":2') if str(job_id) in line else line for line in lines]
     assert forged != lines
     with pytest.raises(VerificationFailed):
