@@ -15,9 +15,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 def _default_home() -> Path:
-    """Root keeps state in /var/lib: the embedded PostgreSQL runs as another user and must reach it."""
-    if os.geteuid() == 0:
-        return Path("/var/lib/exchequer")
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "exchequer"
 
