@@ -6,16 +6,18 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: demo faults mutations test lint up down bench lock clean
 
-# torch is pinned exactly in the lock, so that pip takes a CPU build where one lies ready.
-$(VENV)/.runtime: requirements.lock pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
-	$(PIP) install -q -r requirements.lock
-	$(PIP) install -q --no-deps -e .
-	touch $@
+# Which build of torch: README, "Installing it". An address in TORCH_INDEX is handed on by the environment.
+export TORCH_INDEX
+
+$(VENV)/.runtime: requirements-build.lock requirements.lock requirements-cuda.lock pyproject.toml
+	@test -x $(BIN)/python || { echo "Making $(VENV) ..."; \
+		$(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV); }
+	@$(BIN)/python scripts/install.py service
+	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
-	$(PIP) install -q -r requirements-dev.lock
-	touch $@
+	@$(BIN)/python scripts/install.py dev
+	@touch $@
 
 demo: $(VENV)/.runtime          ## watch a private dataset get synthetic text under a budget
 	$(BIN)/exchequer demo
@@ -48,11 +50,7 @@ bench: $(VENV)/.dev             ## ratios in one run each; what they compare wit
 		echo "== $$file"; $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
 lock: $(VENV)/.dev              ## make the locks anew from pyproject.toml
-	$(BIN)/python -m piptools compile -q --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-		--extra client --extra server --extra worker -o requirements.lock pyproject.toml
-	$(BIN)/python -m piptools compile -q --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-		--extra client --extra server --extra worker --extra dev -o requirements-dev.lock pyproject.toml
-	sed -i 's/+cpu$$//' requirements.lock requirements-dev.lock  # either build of torch will do
+	$(BIN)/python scripts/lock.py
 
 clean:
 	rm -rf $(VENV)
