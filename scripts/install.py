@@ -124,14 +124,13 @@ class Progress:
         file = re.match(r"(?:Downloading|Using cached) (\S+) \(([\d.]+) ([kMG]B)\)", line.strip())
         if line.startswith(("Collecting ", "Processing ", "Requirement already ")):
             self.packages += 1
-            self.now = next(word for word in words if "==" in word or word == words[-1])
+            self.now = Path(words[1]).name if line.startswith(("C", "P")) else "what is there already"
         elif file:
             self.now = f"{file[1].split('-')[0]} ({file[2]} {file[3]})"
             if float(file[2]) * MEGABYTES[file[3]] >= LARGE:
                 self.say(self.now)
         elif line.startswith("Installing collected"):
             self.now = "unpacking"
-            self.say(self.now)
         elif "Retrying" in line:
             self.say(line.strip())
         self.tick()
