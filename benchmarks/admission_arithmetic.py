@@ -22,10 +22,10 @@ import opendp.prelude as odp
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from accountant.core.admission import Account, FilterAccount
-from accountant.core.books import move
-from accountant.core.events import Gaussian
-from accountant.core.filters import granted, portfolio
+from accountant.core.ledger.admission import Account, FilterAccount
+from accountant.core.ledger.reservations import move
+from accountant.core.privacy.events import Gaussian
+from accountant.core.privacy.filters import granted, portfolio
 
 EPSILON, DELTA = "3", "1e-6"
 

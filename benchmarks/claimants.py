@@ -2,7 +2,7 @@
 
 100 datasets with 20 concurrent claimants each, spread over processes whose threads ask for jobs of mixed
 size until the time is up; what is admitted is cancelled now and then, so that room comes back. Exits 1 unless
-no dataset is overspent (reports.check replays each ledger and compares balances, entries and jobs) and no
+no dataset is overspent (integrity.check replays each ledger and compares balances, entries and jobs) and no
 claimant met an error: a refusal is an answer.
 """
 
@@ -22,9 +22,11 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import text
 
-from accountant import ledger, reports
 from accountant.database import connect
-from accountant.ledger import Actor, JobRequest
+from accountant.identities.actor import Actor
+from accountant.queries import integrity, jobs
+from accountant.transactions import settlement, submission
+from accountant.transactions.job_requests import JobRequest
 from benchmarks.admission import new_ground, server
 
 CLAIMANTS = 20
@@ -56,12 +58,12 @@ def claim(url: str, datasets: list[str], analyst: Actor, model: str, seconds: fl
             )
             start = time.perf_counter()
             try:
-                job_id = ledger.submit(engine, request, analyst, str(uuid4()))
+                job_id = submission.submit(engine, request, analyst, str(uuid4()))
                 outcome.taken.append(1e3 * (time.perf_counter() - start))
-                state = reports.job(engine, job_id, analyst)["state"]
+                state = jobs.job(engine, job_id, analyst)["state"]
                 outcome.answers[state] += 1
                 if state == "queued" and chance.random() < 0.8:
-                    ledger.cancel(engine, job_id, analyst)
+                    settlement.cancel(engine, job_id, analyst)
             except Exception as error:
                 outcome.errors[f"{type(error).__name__}: {str(error)[:80]}"] += 1
 
@@ -99,7 +101,7 @@ def measure(datasets: int, seconds: float, processes: int, home: Path | None = N
             assert process.stdout is not None
             met.append(json.loads(process.stdout.read()))
             process.wait()
-        wrong = {name: found for name in ground.datasets if (found := reports.check(ground.engine, name))}
+        wrong = {name: found for name in ground.datasets if (found := integrity.check(ground.engine, name))}
         with ground.engine.connect() as connection:
             entries = connection.execute(text("SELECT count(*) FROM entries")).scalar_one()
         ground.engine.dispose()

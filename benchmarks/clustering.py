@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from workers.clustering import count, keep, within
-from workers.neighbours import Floats, kmeans, unit
-from workers.noise import laplace_on_grid
-from workers.records import Record, Records
+from workers.data.records import Record, Records
+from workers.embedding.clustering import count, keep, within
+from workers.embedding.neighbours import Floats, kmeans, unit
+from workers.noise.samplers import laplace_on_grid
 
 WIDTH, THEMES, LABELS = 384, 500, ("a", "b", "c", "d")
 PIECE = 1024

@@ -33,10 +33,10 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from workers.aggregation import GRID, Mean, Median, grid_costs, mean_scores
 from workers.engine import Batch, Decoder, Shape, Sizes, prepare
+from workers.engine.aggregation import GRID, Mean, Median, grid_costs, mean_scores
 from workers.engine.sizing import MOST_ROWS, pass_rows
-from workers.sampling import draw
+from workers.noise.token_sampler import draw
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CONTEXTS, LENGTH, PREFIX, CLIP, TEMPERATURE = 64, 300, 40, 9.0, 1.5

@@ -25,20 +25,21 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from accountant.core import mechanisms
-from accountant.core.events import Composed
 from accountant.core.mechanisms.epsvec import PAPER_SETTINGS, Epsvec, layer_range
-from accountant.core.pricing import Terms
-from workers import embeddings, models
-from workers.corpora import Corpus
+from accountant.core.privacy.events import Composed
+from accountant.core.privacy.price import Terms
+from workers import models
+from workers.data.corpora import Corpus
+from workers.data.records import Record, Records
+from workers.embedding import embedders
 from workers.evaluation.mauve import mauve
+from workers.generation.plain_generation import Pen, Written, generator
 from workers.interface import Progress, Public
 from workers.mechanisms.epsvec import find_shots, vectors
 from workers.mechanisms.epsvec.prompts import Prompt, Scaffold
 from workers.mechanisms.epsvec.quality import by_rule
 from workers.mechanisms.epsvec.shots import OwnEmbedder
-from workers.meter import Meter
-from workers.records import Record, Records
-from workers.writing import Pen, Written, generator
+from workers.noise.meter import Meter
 
 PRICE = mechanisms.get("epsvec")
 LABEL = None
@@ -51,7 +52,7 @@ class Bench:
     model: models.LocalModel
     records: Records
     held_out: list[str]
-    embedder: embeddings.Embedder
+    embedder: embedders.Embedder
     arguments: argparse.Namespace
     random: torch.Generator
 
@@ -81,7 +82,7 @@ class Bench:
         return parsed
 
     def features(self, texts: list[str]) -> np.ndarray:
-        found = embeddings.embed_all(self.embedder, texts, self.arguments.tokens)
+        found = embedders.embed_all(self.embedder, texts, self.arguments.tokens)
         return found[(found != 0).any(axis=1)]
 
 
@@ -95,10 +96,10 @@ def opened(arguments: argparse.Namespace) -> Bench:
     texts = [text for text, _ in zip(public_texts(arguments), range(arguments.records), strict=False)]
     half = len(texts) // 2
     records = tuple(Record(f"{n}", LABEL, text) for n, text in enumerate(texts[:half]))
-    embedder: embeddings.Embedder = OwnEmbedder(model)
+    embedder: embedders.Embedder = OwnEmbedder(model)
     if arguments.embedding is not None:
         folder = arguments.embedding
-        embedder = embeddings.load(folder, models.digest(folder, embeddings.FILES))
+        embedder = embedders.load(folder, models.digest(folder, embedders.FILES))
     random = generator(model.device, arguments.seed)
     return Bench(model, Records((LABEL,), records, b"sweep" * 8), texts[half:], embedder, arguments, random)
 

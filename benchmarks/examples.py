@@ -17,14 +17,15 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from accountant.core import mechanisms
-from accountant.core.events import FREE
-from accountant.core.pricing import Terms
-from workers import embeddings, models, sample
-from workers.corpora import Corpus
+from accountant.core.privacy.events import FREE
+from accountant.core.privacy.price import Terms
+from workers import models, sample
+from workers.data.corpora import Corpus
+from workers.data.records import Layout, read
+from workers.embedding import embedders
 from workers.interface import Artifact, Progress, Public
 from workers.mechanisms import runner
-from workers.meter import Meter
-from workers.records import Layout, read
+from workers.noise.meter import Meter
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 TERMS = Terms(delta=1e-6, public_size=3000, labels=sample.LABELS)  # as the demo registers the reviews
@@ -34,7 +35,7 @@ THREADS, GOAL = 2, 120
 def public() -> Public:
     """What the examples name: the public reviews, and the model's own embeddings."""
     corpus = Corpus("sample-public", str(sample.PUBLIC_SAMPLE_CSV), "{text}", "label")
-    embedder = embeddings.load(sample.MODEL_DIR, models.digest(sample.MODEL_DIR, embeddings.FILES))
+    embedder = embedders.load(sample.MODEL_DIR, models.digest(sample.MODEL_DIR, embedders.FILES))
     return Public({"public_corpus": corpus}, {"embedding": embedder})
 
 

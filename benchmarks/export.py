@@ -13,9 +13,9 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from accountant import reports
 from accountant.database import connect
-from accountant.ledger import Actor
+from accountant.identities.actor import Actor
+from accountant.queries import entries
 from benchmarks.admission import fill, new_ground, server
 from benchmarks.verify import measured
 
@@ -29,7 +29,7 @@ def export(url: str, dataset: str, form: str, path: Path) -> None:
         found = connection.execute(text("SELECT id, name FROM users WHERE name = 'steward'")).one()
     viewer = Actor(found.id, found.name, frozenset({"steward"}))
     with path.open("wb") as file:
-        for piece in reports.export(engine, dataset, viewer, form):
+        for piece in entries.export(engine, dataset, viewer, form):
             file.write(piece.encode() if isinstance(piece, str) else piece)
 
 

@@ -18,11 +18,13 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from accountant import identity, registry
+from accountant.catalogue import datasets
 from accountant.database import connect, migrate
+from accountant.identities import credentials
+from accountant.transactions import unit_fingerprints
 from web.local import Servers
-from workers import records
-from workers.fingerprints import fingerprints, proof
+from workers.data import records
+from workers.data.fingerprints import fingerprints, proof
 
 WORDS = ("the", "gym", "was", "clean", "quiet", "but", "showers", "cold", "left", "early", "better", "place")
 KEY = b"k" * 32
@@ -56,15 +58,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, Servers(Path(folder)) as servers:
         migrate(servers.database_url)
         engine = connect(servers.database_url)
-        user = registry.add_user(engine, "steward", None, ["steward"])
-        steward = registry.actor_of(registry.find_user(engine, user_id=user))  # type: ignore[arg-type]
+        user = credentials.add_user(engine, "steward", None, ["steward"])
+        steward = credentials.actor_of(credentials.find_user(engine, user_id=user))  # type: ignore[arg-type]
 
         def waiting() -> uuid.UUID:
             raw = {"name": f"data-{uuid.uuid4().hex[:8]}", "uri": "/nowhere.csv"}
-            return registry.add_dataset(engine, registry.read_dataset(raw), steward)
+            return datasets.add_dataset(engine, datasets.read_dataset(raw), steward)
 
         def claim(path: Path) -> None:
-            identity.claim(engine, waiting(), proof(KEY), fingerprints(str(path), LAYOUT, KEY))
+            unit_fingerprints.claim(engine, waiting(), proof(KEY), fingerprints(str(path), LAYOUT, KEY))
 
         one, two = Path(folder, "one.csv"), Path(folder, "two.csv")
         made(one, count, "one", "this one is in both")

@@ -16,13 +16,13 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from accountant.core import mechanisms
-from accountant.core.events import FREE
-from accountant.core.pricing import Terms
+from accountant.core.privacy.events import FREE
+from accountant.core.privacy.price import Terms
 from benchmarks.clustering import LABELS, PIECE, THEMES, WIDTH, around, forget_peak, megabytes, themes, timed
+from workers.data.records import Record, Records
+from workers.embedding.neighbours import Floats
 from workers.mechanisms.epsvec.shots import count_near, largest, release
-from workers.meter import Meter
-from workers.neighbours import Floats
-from workers.records import Record, Records
+from workers.noise.meter import Meter
 
 CANDIDATES, SHOTS = 500, 2
 MOST_MEMORY = 200  # MB above the records themselves

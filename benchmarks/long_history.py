@@ -19,29 +19,25 @@ from uuid import UUID
 
 from sqlalchemy import Engine, create_engine, text
 
-from accountant import (
-    corpora,
-    exports,
-    hooks,
-    ledger,
-    offers,
-    people,
-    proposals,
-    registry,
-    reports,
-    spending,
-    tables,
-)
-from accountant.core.admission import Policy
-from accountant.core.books import Reservation, commit_body, read_reservation
-from accountant.core.caps import counted
-from accountant.core.chain import EntryKind, opened
-from accountant.ledger import Actor, Allowance, JobRequest
-from accountant.posting import LockedAccount
+from accountant import tables
+from accountant.catalogue import corpora, datasets, models
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.caps import counted
+from accountant.core.ledger.entry_bodies import commit_body
+from accountant.core.ledger.hash_chain import EntryKind, opened
+from accountant.core.ledger.reservations import Reservation, read_reservation
+from accountant.identities import credentials, people
+from accountant.identities.actor import Actor
+from accountant.queries import exports, quotes, spending
 from accountant.settings import Settings
+from accountant.transactions import allowances, approval, offers, proposals, submission
+from accountant.transactions.job_requests import JobRequest
+from accountant.transactions.locked_account import LockedAccount
+from accountant.webhooks import delivery
 from benchmarks.admission import Ground, found_right
-from web.api.auditing import ACTIVITY, ENTRIES
 from web.api.jobs import ORDER as JOBS
+from web.api.ledgers import ACTIVITY, ENTRIES
 from web.api.paging import encoded
 
 YEAR = timedelta(days=365)
@@ -100,8 +96,8 @@ def make(ground: Ground, size: Size, say: Any = print) -> None:
 
 
 def person_named(engine: Engine, name: str, role: str = "analyst") -> Actor:
-    user = registry.find_user(engine, user_id=registry.add_user(engine, name, None, [role]))
-    return registry.actor_of(user)  # type: ignore[arg-type]
+    user = credentials.find_user(engine, user_id=credentials.add_user(engine, name, None, [role]))
+    return credentials.actor_of(user)  # type: ignore[arg-type]
 
 
 # --- jobs and their entries ---------------------------------------------------------------------
@@ -122,8 +118,8 @@ def shape(ground: Ground, mechanism: str, parameters: dict[str, Any]) -> Shape:
     model = ground.model if mechanism != "noisy-count" else None
     dataset = ground.datasets[-1]
     asked = JobRequest(dataset, mechanism, model, parameters, "benchmark")
-    job_id = ledger.submit(ground.engine, asked, ground.analyst, None)
-    ledger.probed(ground.engine, job_id, {"template_tokens": 20}, None)
+    job_id = submission.submit(ground.engine, asked, ground.analyst, None)
+    approval.probed(ground.engine, job_id, {"template_tokens": 20}, None)
     with ground.engine.connect() as connection:
         row = connection.execute(text("SELECT * FROM jobs WHERE id = :id"), {"id": job_id}).one()
         stored = connection.execute(text("SELECT document FROM entries WHERE job_id = :id"), {"id": job_id})
@@ -258,7 +254,7 @@ def refusal_of(ground: Ground) -> UUID:
     """A request that does not fit, refused by the service."""
     request = ground.request(ground.datasets[3], 0)
     request.parameters.update(tokens_per_batch=10**7, clip=10.0, temperature=0.1)
-    return ledger.submit(ground.engine, request, ground.analyst, None)
+    return submission.submit(ground.engine, request, ground.analyst, None)
 
 
 def write_refused(ground: Ground, name: str, count: int, model: UUID, analysts: list[Actor]) -> None:
@@ -303,9 +299,9 @@ def write_lists(ground: Ground, size: Size) -> None:
     for number in range(many):
         name = f"more-{number:03}"
         spec = {"name": name, "uri": f"/{name}.csv", "public_size": 1000, "description": "a small dataset"}
-        found_right(engine, registry.add_dataset(engine, registry.read_dataset(spec), steward))
-        ledger.allow(engine, name, Allowance("8", "0.000001", "benchmark"), steward)
-        registry.add_model(engine, f"model-{number:03}", "/nowhere", "public text", steward)
+        found_right(engine, datasets.add_dataset(engine, datasets.read_dataset(spec), steward))
+        allowances.allow(engine, name, Allowance("8", "0.000001", "benchmark"), steward)
+        models.add_model(engine, f"model-{number:03}", "/nowhere", "public text", steward)
         corpus = {"name": f"corpus-{number:03}", "uri": f"/nowhere-{number}.csv", "statement": "made up"}
         corpora.add(engine, corpora.CorpusSpec.model_validate(corpus), steward)
         person_named(engine, f"person-{number:03}")
@@ -314,8 +310,8 @@ def write_lists(ground: Ground, size: Size) -> None:
         proposals.set_policy(engine, name, Policy(two_people=True), second)
         proposals.allow_or_propose(engine, name, Allowance("9", "0.000001", "benchmark"), second)
     write_waiting(ground, many)
-    hook_id, _ = hooks.add(engine, "https://receiver.example/", ["job.failed"], ground.analyst, b"1" * 32)
-    hooks.disable(engine, hook_id, ground.analyst)
+    hook_id, _ = delivery.add(engine, "https://receiver.example/", ["job.failed"], ground.analyst, b"1" * 32)
+    delivery.disable(engine, hook_id, ground.analyst)
     with create_engine(ground.owner_url).begin() as connection:
         for statement in SMALL:
             connection.execute(
@@ -355,18 +351,18 @@ DEAR = {"temperature": 10.0, "clip": 1.0}
 
 def write_waiting(ground: Ground, many: int) -> None:
     """Requests that wait, half of them beyond what is left by now; and offers that nobody answered."""
-    spec = registry.read_dataset({"name": TIGHT, "uri": "/tight.csv", "public_size": 1000})
-    found_right(ground.engine, registry.add_dataset(ground.engine, spec, ground.steward))
-    ledger.allow(ground.engine, TIGHT, Allowance("1", "0.000001", "benchmark"), ground.steward)
+    spec = datasets.read_dataset({"name": TIGHT, "uri": "/tight.csv", "public_size": 1000})
+    found_right(ground.engine, datasets.add_dataset(ground.engine, spec, ground.steward))
+    allowances.allow(ground.engine, TIGHT, Allowance("1", "0.000001", "benchmark"), ground.steward)
     proposals.set_policy(ground.engine, ground.datasets[2], Policy(), ground.steward)
 
     def ask(dataset: str, tokens: int) -> UUID:
         parameters = {"tokens_per_batch": tokens, **DEAR}
         request = JobRequest(dataset, "private-prediction", ground.model, parameters, "for the autumn report")
-        return ledger.submit(ground.engine, request, ground.analyst, None)
+        return submission.submit(ground.engine, request, ground.analyst, None)
 
     raw = {"tokens_per_batch": 1, **DEAR}
-    whole = reports.quote_on(ground.engine, TIGHT, "private-prediction", raw, fit_field="tokens_per_batch")
+    whole = quotes.quote_on(ground.engine, TIGHT, "private-prediction", raw, fit_field="tokens_per_batch")
     most = int(whole["fit"]["value"])
     for number in range(many - many // 2):
         ask(TIGHT, max(1, most * (50 + number) // (50 + many)))
@@ -374,7 +370,7 @@ def write_waiting(ground: Ground, many: int) -> None:
     offered = [ask(ground.datasets[2], 10 + number) for number in range(many)]
     for job in offered:
         offers.offer(ground.engine, job, {"tokens_per_batch": 2}, ground.steward, "smaller would do")
-    ledger.approve(ground.engine, ask(TIGHT, max(1, most * 8 // 10)), ground.steward, "first of these")
+    approval.approve(ground.engine, ask(TIGHT, max(1, most * 8 // 10)), ground.steward, "first of these")
 
 
 def write_logs(ground: Ground, size: Size) -> None:

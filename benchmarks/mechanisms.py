@@ -28,16 +28,16 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from accountant.core import mechanisms
-from accountant.core.events import FREE, Event
-from accountant.core.pricing import Terms
+from accountant.core.privacy.events import FREE, Event
+from accountant.core.privacy.price import Terms
 from benchmarks.decoding import CLIP, CONTEXTS, DEVICE, TEMPERATURE, Bench, clock, line, random_llama, stepper
+from workers.data.records import Place, Record, Records, Within
 from workers.engine import Shape
+from workers.generation.plain_generation import Pen, generator
 from workers.interface import Progress
 from workers.mechanisms import runner
-from workers.meter import Meter
 from workers.models import LocalModel, Prompt
-from workers.records import Place, Record, Records, Within
-from workers.writing import Pen, generator
+from workers.noise.meter import Meter
 
 LENGTH = 300
 GOAL = 0.95

@@ -29,8 +29,9 @@ from typing import Any
 from flask import Flask, session
 from sqlalchemy import Engine, event, text
 
-from accountant import registry, reports
 from accountant.database import connect, migrate
+from accountant.identities import credentials
+from accountant.queries import integrity
 from accountant.settings import Settings
 from benchmarks.admission import Ground, new_ground
 from benchmarks.admission_parts import postmaster_of, server_seconds
@@ -247,13 +248,13 @@ class Asker:
     """One person, on the API by token and on pages by session."""
 
     def __init__(self, app: Flask, engine: Engine, role: str) -> None:
-        user = registry.find_user(engine, name=role)
-        actor = registry.actor_of(user) if user is not None else person_named(engine, role, role)
-        token = registry.add_token(engine, actor.id, "benchmark", None)
+        user = credentials.find_user(engine, name=role)
+        actor = credentials.actor_of(user) if user is not None else person_named(engine, role, role)
+        token = credentials.add_token(engine, actor.id, "benchmark", None)
         self.headers = {"Authorization": f"Bearer {token}"}
         self.client = app.test_client()
         with app.test_request_context():
-            start_session(registry.find_user(engine, user_id=actor.id))
+            start_session(credentials.find_user(engine, user_id=actor.id))
             state = dict(session)
         with self.client.session_transaction() as kept:
             kept.update(state)
@@ -363,7 +364,9 @@ def known_ground(servers: Servers, home: Path) -> Ground:
     """The ground that an earlier run filled."""
     migrate(servers.owner_url, servers.database_url)
     engine = connect(servers.database_url, pool_size=30)
-    people = [registry.actor_of(registry.find_user(engine, name=name)) for name in ("steward", "analyst")]  # type: ignore[arg-type]
+    people = [
+        credentials.actor_of(credentials.find_user(engine, name=name)) for name in ("steward", "analyst")
+    ]  # type: ignore[arg-type]
     names = [f"data-{number}" for number in range(4)]
     return Ground(engine, servers.database_url, servers.owner_url, home, *people, "model", names)
 
@@ -392,7 +395,7 @@ def main() -> None:
         before = {(address, role): counted(ask)[1] for address, role, ask in asked(ground, given.only)}
     with ground_of(Size(entries=given.entries), given.keep) as ground:
         for name in given.check:
-            print(f"ledger of {name}: {reports.check(ground.engine, name) or 'holds'}", flush=True)
+            print(f"ledger of {name}: {integrity.check(ground.engine, name) or 'holds'}", flush=True)
         print(f"{sizes(ground)}; {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
         print("median ms, slowest of ten, processor ms, statements", flush=True)
         found = measure(ground, given.rounds, given.only, before)

@@ -11,7 +11,8 @@ import time
 from typing import Any
 
 from accountant.core.mechanisms import MECHANISMS
-from accountant.core.pricing import Neighbours, Terms, quote
+from accountant.core.mechanisms.base import quote
+from accountant.core.privacy.price import Neighbours, Terms
 
 BOUND_MS = 50.0
 REPETITIONS = 15

@@ -21,8 +21,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.base_model import CONTEXT, EOS, Tokens, keep_memory, rate, read_texts
 from benchmarks.utility_data import embedder
-from workers.embeddings import embed_all
-from workers.neighbours import nearest
+from workers.embedding.embedders import embed_all
+from workers.embedding.neighbours import nearest
 from workers.sample.train import loss_of
 
 DOCUMENTS = 10_000  # of each source

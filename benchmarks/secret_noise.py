@@ -25,7 +25,7 @@ from scipy.optimize import brentq, linprog
 from scipy.sparse import csr_matrix
 from scipy.special import ndtr, ndtri
 
-from accountant.core.blowup import GroupSampling, Without, least_sigma
+from accountant.core.privacy.blowup import GroupSampling, Without, least_sigma
 
 RECORDS, SECRETS, COIN, PRIOR = 8_000, 400, 0.01, 1e-4
 RATIOS = (2, 5, 10, 20, 50, 100, 200, 400)

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import utility_data, utility_runs
 from benchmarks.utility_cells import Made, Repeats, Store
 from workers import models
-from workers.embeddings import embed_all
+from workers.embedding.embedders import embed_all
 from workers.evaluation import fidelity
 from workers.evaluation.mauve import mauve
 from workers.evaluation.transfer import Labelled, transfer

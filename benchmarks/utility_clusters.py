@@ -11,12 +11,12 @@ from fractions import Fraction
 import numpy as np
 from sklearn.metrics import adjusted_mutual_info_score
 
-from accountant.core.calibration import gaussian_multiplier, laplace_multiplier
-from accountant.core.events import Gaussian, Laplace, SelfComposed
+from accountant.core.privacy.calibration import gaussian_multiplier, laplace_multiplier
+from accountant.core.privacy.events import Gaussian, Laplace, SelfComposed
 from benchmarks.utility_cells import Made
+from workers.embedding.neighbours import GRID, Floats, Integers, kmeans, nearest, unit, votes
 from workers.evaluation.fidelity import v_measure
-from workers.meter import Meter
-from workers.neighbours import GRID, Floats, Integers, kmeans, nearest, unit, votes
+from workers.noise.meter import Meter
 
 ROUNDS = 5  # of DP k-means; each pays for sums and counts of all clusters
 DELTA_POWER = 1.1

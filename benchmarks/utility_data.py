@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import SHARED
+from workers.data.records import Record
 from workers.evaluation.transfer import Labelled
-from workers.records import Record
 
 PUBLIC = SHARED / "data/dbpedia14/train14k.csv.gz"
 EMBEDDING = SHARED / "data/models/model2vec64"
@@ -107,6 +107,7 @@ def public_texts(most: int | None = None) -> list[str]:
 
 @cache
 def embedder() -> Any:
-    from workers import embeddings, models
+    from workers import models
+    from workers.embedding import embedders
 
-    return embeddings.load(EMBEDDING, models.digest(EMBEDDING, embeddings.FILES))
+    return embedders.load(EMBEDDING, models.digest(EMBEDDING, embedders.FILES))

@@ -24,21 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accountant.core import mechanisms
-from accountant.core.events import FREE
 from accountant.core.mechanisms.epsvec import Epsvec, layer_range
-from accountant.core.pricing import Terms
+from accountant.core.privacy.events import FREE
+from accountant.core.privacy.price import Terms
 from benchmarks import utility_data, utility_runs
 from benchmarks.utility_bench import Bench
 from benchmarks.utility_cells import Made, Repeats, Table
 from benchmarks.utility_tables import affordable, clustered, matched, raw_epsvec, raw_prediction
 from workers import mechanisms as runners
+from workers.data.records import Place, Records, Within
+from workers.generation.plain_generation import Pen, generator
 from workers.interface import Progress
 from workers.mechanisms.epsvec import shots as fixed_shots
 from workers.mechanisms.epsvec import vectors as dataset_vectors
 from workers.mechanisms.epsvec.prompts import Scaffold
-from workers.meter import Meter
-from workers.records import Place, Records, Within
-from workers.writing import Pen, generator
+from workers.noise.meter import Meter
 
 M = TypeVar("M", bound=Meter)
 

@@ -15,22 +15,24 @@ import numpy as np
 import torch
 
 from accountant.core import mechanisms
-from accountant.core.budget import EPSILON_UNITS
-from accountant.core.composition import epsilon_alone
-from accountant.core.events import FREE, releases
-from accountant.core.pricing import Parameters, Terms, fit
+from accountant.core.mechanisms.base import Parameters
+from accountant.core.mechanisms.fitting import fit
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import FREE, releases
+from accountant.core.privacy.price import Terms
+from accountant.core.privacy.units import EPSILON_UNITS
 from benchmarks import utility_data
 from benchmarks.utility_cells import Made
 from benchmarks.utility_data import PUBLIC, embedder
 from workers import mechanisms as runners
-from workers.corpora import Corpus
-from workers.embeddings import embed_all
+from workers.data.corpora import Corpus
+from workers.data.records import Records
+from workers.embedding.embedders import embed_all
+from workers.embedding.neighbours import kmeans, nearest
 from workers.engine import Batch, Decoder, Shape, Sizes
 from workers.interface import Progress, Public, Text
-from workers.meter import Meter
 from workers.models import LocalModel, Prompt
-from workers.neighbours import kmeans, nearest
-from workers.records import Records
+from workers.noise.meter import Meter
 
 DELTA_POWER = 1.1
 ROWS = 64  # texts written side by side where there is a context for each

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks import utility_clusters, utility_context, utility_data, utility_runs
 from benchmarks.utility_bench import METRICS, Bench, Way, compared, settings_of
 from benchmarks.utility_cells import Made, Repeats, Table
-from workers.embeddings import embed_all
+from workers.embedding.embedders import embed_all
 
 
 def context(bench: Bench) -> Table:

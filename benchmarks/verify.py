@@ -2,7 +2,7 @@
 
     python -m benchmarks.verify --entries 1000000 [--form jsonl|csv|parquet] [--public]
 
-Writes the file with the writers' own code (core/books, core/chain), then measures each of these in a process
+Writes the file with the writers' own code (core/ledger), then measures each of these in a process
 of its own, in one run on one machine: `sha256sum`, plain JSON parsing of every line, and the verification
 that `exchequer verify` does. Prints processor seconds, peak resident memory (a child's begins with that of
 this process) and ratios.
@@ -25,12 +25,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from accountant.core import mechanisms, parquet, verification
-from accountant.core.books import allow_body, commit_body, reserve_body
-from accountant.core.chain import GENESIS, Entry, EntryKind, canonical, digest, published
-from accountant.core.currencies import demand
-from accountant.core.pricing import Terms
-from accountant.core.replay import Replay
+from accountant.core import mechanisms
+from accountant.core.ledger import export_formats, parquet_exports
+from accountant.core.ledger.accounts import demand
+from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
+from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical, digest, published
+from accountant.core.ledger.replay import Replay
+from accountant.core.privacy.price import Terms
 
 DATASET = "a-million"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -96,7 +97,7 @@ def documents(
         head = digest(document)
         shown = dict(published(document)) if public else document
         yield head, canonical(shown).decode()
-    result["header"] = verification.header(
+    result["header"] = export_formats.header(
         DATASET, entries, head, replay.books, replay.live_count, public=public
     )
 
@@ -111,18 +112,18 @@ def write(path: Path, entries: int, form: str, public: bool) -> None:
         spool.seek(0)
         rows = ((line[:64], line[64:-1]) for line in spool)
         if form == "parquet":
-            columns = (verification.columns(json.loads(text), recorded, text) for recorded, text in rows)
+            columns = (export_formats.columns(json.loads(text), recorded, text) for recorded, text in rows)
             with path.open("wb") as binary:
-                binary.writelines(parquet.write(result["header"], columns))
+                binary.writelines(parquet_exports.write(result["header"], columns))
             return
         with path.open("w", encoding="utf-8") as file:
             if form == "csv":
-                file.write(verification.CSV_HEADER)
-                file.writelines(verification.csv_row(json.loads(t), recorded, t) for recorded, t in rows)
-                file.write(verification.csv_totals(result["header"]))
+                file.write(export_formats.CSV_HEADER)
+                file.writelines(export_formats.csv_row(json.loads(t), recorded, t) for recorded, t in rows)
+                file.write(export_formats.csv_totals(result["header"]))
             else:
-                file.write(verification.json_header(result["header"]))
-                file.writelines(verification.json_row(recorded, text) for recorded, text in rows)
+                file.write(export_formats.json_header(result["header"]))
+                file.writelines(export_formats.json_row(recorded, text) for recorded, text in rows)
 
 
 def measured(command: list[str]) -> tuple[float, float]:

@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from workers.neighbours import Floats, kmeans, nearest, unit, votes, weighted_votes
+from workers.embedding.neighbours import Floats, kmeans, nearest, unit, votes, weighted_votes
 
 WIDTH, SAMPLES, CENTRES = 384, 2_000, 600
 MOST_RATIO, MOST_MEMORY, LEAST_GAIN = 1.2, 300, 1_000

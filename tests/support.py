@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from accountant import corpora, ledger, registry
-from accountant.core.events import Event
-from accountant.ledger import Actor, Allowance
+from accountant.catalogue import corpora, datasets, models
+from accountant.core.ledger.allowances import Allowance
+from accountant.core.privacy.events import Event
+from accountant.identities import credentials
+from accountant.identities.actor import Actor
+from accountant.transactions import allowances, approval, job_requests, settlement, submission
+from accountant.transactions.rows import Claim, fenced, set_job
 
 SHARED = Path(os.environ.get("EXCHEQUER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 needs_shared = pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="../shared/data is not here")
@@ -18,10 +22,10 @@ needs_shared = pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="../sha
 
 def person(engine: Engine, role: str, name: str | None = None) -> Actor:
     """A new person with one role."""
-    user_id = registry.add_user(engine, name or f"{role}-{uuid.uuid4().hex[:8]}", None, [role])
-    user = registry.find_user(engine, user_id=user_id)
+    user_id = credentials.add_user(engine, name or f"{role}-{uuid.uuid4().hex[:8]}", None, [role])
+    user = credentials.find_user(engine, user_id=user_id)
     assert user is not None
-    return registry.actor_of(user)
+    return credentials.actor_of(user)
 
 
 def other_people(source: Path, target: Path) -> Path:
@@ -52,43 +56,43 @@ class Bench:
         self.analyst = person(engine, "analyst", f"analyst-{tag}")
         self.auditor = person(engine, "auditor", f"auditor-{tag}")
         self.model, self.dataset = f"model-{tag}", f"data-{tag}"
-        model_id = registry.add_model(engine, self.model, "/nowhere", "public text", self.steward)
+        model_id = models.add_model(engine, self.model, "/nowhere", "public text", self.steward)
         facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000, "end_tokens": [2], "layers": 12}
-        registry.model_checked(engine, model_id, facts, None)
+        models.model_checked(engine, model_id, facts, None)
         raw = {"name": self.dataset, "uri": "/nowhere.csv", "public_size": 1000, **spec}
-        version = registry.add_dataset(engine, registry.read_dataset(raw), self.steward)
+        version = datasets.add_dataset(engine, datasets.read_dataset(raw), self.steward)
         found_right(engine, version)
 
     def allow(self, epsilon: object = "10", delta: object = "0.0000029053", reason: str = "test") -> int:
-        return ledger.allow(self.engine, self.dataset, Allowance(epsilon, delta, reason), self.steward)
+        return allowances.allow(self.engine, self.dataset, Allowance(epsilon, delta, reason), self.steward)
 
-    def request(self, tokens: int = 10, **parameters: object) -> ledger.JobRequest:
+    def request(self, tokens: int = 10, **parameters: object) -> job_requests.JobRequest:
         values = {"tokens_per_batch": tokens, **parameters}
-        return ledger.JobRequest(self.dataset, "private-prediction", self.model, values, "test")
+        return job_requests.JobRequest(self.dataset, "private-prediction", self.model, values, "test")
 
     def submit(self, tokens: int = 10, key: str | None = None, **parameters: object) -> uuid.UUID:
-        return ledger.submit(self.engine, self.request(tokens, **parameters), self.analyst, key)
+        return submission.submit(self.engine, self.request(tokens, **parameters), self.analyst, key)
 
     def probe(self, job_id: uuid.UUID, tokens: int = 20) -> None:
         """What a worker would find about model and template; later jobs are decided at once."""
-        ledger.probed(self.engine, job_id, {"template_tokens": tokens}, None)
+        approval.probed(self.engine, job_id, {"template_tokens": tokens}, None)
 
     def warm(self) -> None:
         """Probe the default template, with a job that is then cancelled."""
         job_id = self.submit(1)
         self.probe(job_id)
-        ledger.cancel(self.engine, job_id, self.analyst)
+        settlement.cancel(self.engine, job_id, self.analyst)
 
 
-def commit_unread(engine: Engine, claim: ledger.Claim, realized: Event) -> None:
+def commit_unread(engine: Engine, claim: Claim, realized: Event) -> None:
     """A charge of a job that nobody recorded to have read: ledgers hold some from before this was refused."""
     with engine.begin() as connection:
-        locked, job = ledger._fenced(connection, claim)
-        output = ledger.Output("x", "0")
-        ledger._commit(locked, job, realized, "succeeded", "worker", output=output)
-        ledger._end_parts(connection, job.id)
+        locked, job = fenced(connection, claim)
+        output = settlement.Output("x", "0")
+        settlement._commit(locked, job, realized, "succeeded", "worker", output=output)
+        settlement._end_parts(connection, job.id)
         ended = {"state": "succeeded", "output_uri": "x", "output_sha256": "0", "finished_at": locked.now}
-        ledger._set(connection, job, **ended)
+        set_job(connection, job, **ended)
 
 
 def public_things(engine: Engine, steward: Actor, texts: int, labels: list[str]) -> dict[str, str]:
@@ -98,6 +102,6 @@ def public_things(engine: Engine, steward: Actor, texts: int, labels: list[str])
     corpus_id = corpora.add(engine, corpora.CorpusSpec.model_validate(spec), steward)
     facts = {"sha256": uuid.uuid4().hex * 2, "texts": texts, "labels": labels}
     corpora.checked(engine, corpus_id, facts, None)
-    model_id = registry.add_model(engine, embedding, "/nowhere", "public text", steward, kind="embedding")
-    registry.model_checked(engine, model_id, {"sha256": uuid.uuid4().hex * 2, "dimensions": 8}, None)
+    model_id = models.add_model(engine, embedding, "/nowhere", "public text", steward, kind="embedding")
+    models.model_checked(engine, model_id, {"sha256": uuid.uuid4().hex * 2, "dimensions": 8}, None)
     return {"public_corpus": corpus, "embedding": embedding}

@@ -10,16 +10,17 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from accountant.core import mechanisms
-from accountant.core.calibration import (
+from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
     GaussianNoise,
     from_job_field,
-    gaussian_multiplier,
     with_multiplier,
     without_noise,
 )
-from accountant.core.events import FREE, Gaussian
-from accountant.core.pricing import Mechanism, Price, Terms
+from accountant.core.privacy.calibration import gaussian_multiplier
+from accountant.core.privacy.events import FREE, Gaussian
+from accountant.core.privacy.price import Price, Terms
 
 NAME = "tally"
 

@@ -3,8 +3,6 @@
 create_app ── settings, engine ──▶ auth, errors ──▶ pages (web.views) and REST (web.api)
 """
 
-from typing import Any
-
 from flask import Flask, Response, current_app, jsonify, request
 from flask.sessions import SecureCookieSessionInterface
 from flask_talisman import Talisman
@@ -13,6 +11,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from accountant.database import engine_for
 from accountant.settings import Settings, load
+from web.context import engine
 
 MAX_BODY_BYTES = 2**20
 
@@ -44,8 +43,10 @@ class _Sessions(SecureCookieSessionInterface):
 
 def create_app(settings: Settings | None = None) -> Flask:
     """The web service for `settings`, by default those of this process."""
-    from web import auth, errors, provider, uploading
-    from web.api import api, limits
+    from web import auth, errors, oidc, request_bodies
+    from web.api import limits
+    from web.api.blueprint import api
+    from web.api.registration import register_api
     from web.views import register_pages
 
     settings = load() if settings is None else settings
@@ -68,7 +69,7 @@ def create_app(settings: Settings | None = None) -> Flask:
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=hops)  # type: ignore[method-assign]
     limits.init_app(app, settings)
 
-    uploading.init_app(app)  # before all that reads a body
+    request_bodies.init_app(app)  # before all that reads a body
     protect = CSRFProtect(app)
     protect.exempt(api)  # it takes bearer tokens, never cookies
     Talisman(
@@ -83,24 +84,13 @@ def create_app(settings: Settings | None = None) -> Flask:
         permissions_policy=PERMISSIONS_POLICY,
     )
     auth.init_app(app)
-    provider.init_app(app)
+    oidc.init_app(app)
     errors.init_app(app)
-    app.register_blueprint(api)
+    register_api(app)
     register_pages(app)
     app.add_url_rule("/healthz", view_func=healthz)
     app.after_request(_private)
     return app
-
-
-def settings() -> Settings:
-    """The settings of the current application."""
-    found: Settings = current_app.extensions["exchequer"]["settings"]
-    return found
-
-
-def engine() -> Any:
-    """The database engine of the current application, to be handed on to `accountant`."""
-    return current_app.extensions["exchequer"]["engine"]
 
 
 def healthz() -> tuple[Response, int]:

@@ -15,12 +15,12 @@ from flask_login import LoginManager, UserMixin, current_user, login_user, logou
 from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import registry, sessions, sign_ins
 from accountant.core.errors import NotPermitted
-from accountant.ledger import Actor
-from accountant.sessions import Origin
+from accountant.identities import credentials, sessions, sign_ins
+from accountant.identities.actor import Actor
+from accountant.identities.sessions import Origin
 from web import scopes
-from web.app import engine, settings
+from web.context import engine, settings
 from web.passwords import hash_password, nobodys_hash, rehashed, verify_password
 
 __all__ = ["hash_password"]  # where new passwords come from
@@ -52,7 +52,7 @@ def user_of_password(name: str, password: str, method: str, told: str = "signed 
     wait = sign_ins.admit(engine(), name, came)
     if wait is not None:
         _too_many(wait)
-    user = registry.find_user(engine(), name=name)
+    user = credentials.find_user(engine(), name=name)
     stored = None if user is None else user.password_hash
     matches = verify_password(stored or nobodys_hash(), password)
     outcome = _outcome(user, stored is not None and matches)
@@ -65,7 +65,7 @@ def user_of_password(name: str, password: str, method: str, told: str = "signed 
     sign_ins.succeeded(engine(), name, user.id, came, told)
     better = rehashed(stored, password)
     if better is not None:
-        return registry.rehash_password(engine(), user.id, stored, better) or user
+        return credentials.rehash_password(engine(), user.id, stored, better) or user
     return user
 
 
@@ -101,10 +101,10 @@ def in_words(seconds: int) -> str:
 
 
 class SignedIn(UserMixin):  # type: ignore[misc]
-    """The user of a session; its id is the token that `accountant.sessions` knows."""
+    """The user of a session; its id is the token that `accountant.identities.sessions` knows."""
 
     def __init__(self, user: Any, token: str) -> None:
-        self.actor = registry.actor_of(user)
+        self.actor = credentials.actor_of(user)
         self.token = token
         self.session_id = getattr(user, "session_id", None)
         self.must_change = user.password_expires is not None  # it was a one-time password
@@ -207,14 +207,14 @@ def authenticate_token() -> None:
         raise NotPermitted(
             f"this token's scopes are {', '.join(user.scopes)}; this needs {', '.join(needed)}"
         )
-    g.actor, g.scopes, g.token_id = registry.actor_of(user), tuple(user.scopes), user.token_id
+    g.actor, g.scopes, g.token_id = credentials.actor_of(user), tuple(user.scopes), user.token_id
 
 
 def _owner_of_token() -> Any | None:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.isascii():
         return None
-    return registry.user_of_token(engine(), token.strip())
+    return credentials.user_of_token(engine(), token.strip())
 
 
 def roles_of_sender() -> frozenset[str]:

@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from accountant.core.budget import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.errors import invalid
-from accountant.core.filters import granted
-from accountant.core.guessing import best_success, most_detected
+from accountant.core.privacy.filters import granted
+from accountant.core.privacy.hypothesis_testing import best_success, most_detected
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 
 NEIGHBOURS = ("add-remove", "replace-one")
 FALSE_ALARMS = (0.001, 0.01, 0.1)

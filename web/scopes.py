@@ -3,7 +3,7 @@
 A route that writes and is not named here needs a token with every scope, as signing in gives one.
 """
 
-from accountant.registry import SCOPES
+from accountant.identities.credentials import SCOPES
 
 #: scope -> what it opens, for the page where tokens are made and for docs/accounts.md.
 MEANINGS = {

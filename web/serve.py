@@ -15,7 +15,7 @@ from accountant.database import UNAVAILABLE
 from accountant.settings import load
 from web.app import MAX_BODY_BYTES, create_app
 from web.auth import roles_of_sender
-from web.uploading import FORM_BYTES
+from web.request_bodies import FORM_BYTES
 
 THREADS = 16
 

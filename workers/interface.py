@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.core.pricing import Terms
+from accountant.core.privacy.price import Terms
 from accountant.faults import reached
-from workers.meter import Meter
-from workers.records import Records
+from workers.data.records import Records
+from workers.noise.meter import Meter
 
 if TYPE_CHECKING:
-    from workers.corpora import Corpus
-    from workers.embeddings import Embedder
+    from workers.data.corpora import Corpus
+    from workers.embedding.embedders import Embedder
     from workers.models import LocalModel
 
 

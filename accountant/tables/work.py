@@ -116,14 +116,14 @@ parts = Table(
     CheckConstraint("(lease_token IS NULL) = (lease_expires IS NULL)", name="expiry"),
 )
 
-# What ex-post jobs really cost: it depends on the data. Stewards and auditors read it (reports.ex_post);
+# What ex-post jobs really cost: it depends on the data. Stewards and auditors read it (queries.jobs.ex_post);
 # nothing that an analyst can reach may.
 realized_ex_post = Table(
     "realized_ex_post",
     metadata,
     Column("job_id", ForeignKey("jobs.id"), primary_key=True),
     Column("amount", Units, nullable=False),
-    Column("curve", JSONB(none_as_null=True)),  # core.cost_curves
+    Column("curve", JSONB(none_as_null=True)),  # core.privacy.ex_post_curves
     CheckConstraint("amount >= 0", name="not_negative"),
 )
 

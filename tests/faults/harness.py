@@ -18,9 +18,13 @@ from pathlib import Path
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant import faults, ledger, registry
+from accountant import faults
+from accountant.catalogue import datasets
+from accountant.core.ledger.allowances import Allowance
 from accountant.database import connect, migrate
-from accountant.ledger import Actor, Allowance
+from accountant.identities import credentials
+from accountant.identities.actor import Actor
+from accountant.transactions import allowances
 from tests.faults.checker import ENDED, Findings, check
 from tests.faults.mutations import MUTATIONS
 from tests.faults.orders import Board
@@ -136,7 +140,7 @@ class Harness:
         query = text("SELECT count(*) FROM dataset_versions WHERE state <> 'ready'")
         self._until(lambda: self._ask(query) == 0, 60, "datasets are not ready")
         for name in names:
-            ledger.allow(self.engine, name, Allowance("1", "0.000001", "a fault run"), steward)
+            allowances.allow(self.engine, name, Allowance("1", "0.000001", "a fault run"), steward)
         return Desk(
             [f"http://127.0.0.1:{port}" for port in self.ports],
             names,
@@ -147,13 +151,13 @@ class Harness:
         )
 
     def _person(self, role: str) -> Actor:
-        user_id = registry.add_user(self.engine, f"{role}-{os.urandom(4).hex()}", None, [role])
-        user = registry.find_user(self.engine, user_id=user_id)
+        user_id = credentials.add_user(self.engine, f"{role}-{os.urandom(4).hex()}", None, [role])
+        user = credentials.find_user(self.engine, user_id=user_id)
         assert user is not None
-        return registry.actor_of(user)
+        return credentials.actor_of(user)
 
     def _token(self, actor: Actor) -> str:
-        return registry.add_token(self.engine, actor.id, "faults", None)
+        return credentials.add_token(self.engine, actor.id, "faults", None)
 
     def _dataset(self, number: int, steward: Actor) -> str:
         """Different people in each, two relations, records or patients as units."""
@@ -165,7 +169,7 @@ class Harness:
         raw |= {"policy": {"auto_approve_epsilon": "0.3"}}
         raw |= {"neighbours": "replace-one"} if number % 3 == 2 else {}
         raw |= {"unit_column": "who", "max_records_per_unit": 1 + number % 2} if number % 2 else {}
-        registry.add_dataset(self.engine, registry.read_dataset(raw), steward)
+        datasets.add_dataset(self.engine, datasets.read_dataset(raw), steward)
         return name
 
     # --- running --------------------------------------------------------------------------------
@@ -245,13 +249,13 @@ class Harness:
         import subprocess
         import sys
 
-        from accountant import reports
+        from accountant.queries import entries
 
         auditor = self._person("auditor")
         for name in self.desk.datasets:
             file = self.folder / f"{name}.jsonl"
             with file.open("wb") as lines:
-                for line in reports.export(self.engine, name, auditor, "jsonl"):
+                for line in entries.export(self.engine, name, auditor, "jsonl"):
                     lines.write(line if isinstance(line, bytes) else line.encode())
             command = [sys.executable, "-m", "web.cli", "verify", str(file)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -332,7 +336,7 @@ class Harness:
         """The message of a recent attempt once more, running or ended, and of the attempt before."""
         from kombu.exceptions import OperationalError
 
-        from workers.relay import send
+        from workers.jobs.relay import send
 
         try:
             with self.engine.connect() as connection:

@@ -34,7 +34,8 @@ def no_row_lock() -> None:
     """Accounts are read without FOR UPDATE."""
     from sqlalchemy import Select
 
-    from accountant import posting, tables
+    from accountant import tables
+    from accountant.transactions import locked_account
 
     locking = Select.with_for_update
 
@@ -42,14 +43,17 @@ def no_row_lock() -> None:
         return self if options.get("of") is tables.accounts else locking(self, **options)
 
     Select.with_for_update = reading  # type: ignore[method-assign]
-    posting._LOCK_BY_ID, posting._LOCK_BY_NAME = posting._locking("id"), posting._locking("name")
+    locked_account._LOCK_BY_ID, locked_account._LOCK_BY_NAME = (
+        locked_account._locking("id"),
+        locked_account._locking("name"),
+    )
 
 
 def no_token_check() -> None:
     """Publication and failure believe whoever comes."""
-    from accountant import ledger
+    from accountant.transactions import rows
 
-    ledger._fenced = lambda connection, claim: ledger._locked_job(connection, claim.job_id)  # type: ignore[assignment]
+    rows.fenced = lambda connection, claim: rows.locked_job(connection, claim.job_id)  # type: ignore[assignment]
 
 
 def no_outbox_transaction() -> None:
@@ -57,11 +61,12 @@ def no_outbox_transaction() -> None:
 
     Re-sending alone would heal it: that is the second line, so it is out here too.
     """
-    from accountant import admitting, deciding, leases, ledger, settings, tables
+    from accountant import settings, tables
     from accountant.database import engine_for
+    from accountant.transactions import approval, decision, leases, submission
 
     waiting: list[dict[str, Any]] = []
-    everything, settle, approve = deciding.Verdict.rows, admitting._settle, ledger.approve
+    everything, settle, approve = decision.Verdict.rows, submission._settle, approval.approve
 
     def without_messages(self: Any, job_id: Any) -> Any:
         found = everything(self, job_id)
@@ -78,21 +83,21 @@ def no_outbox_transaction() -> None:
 
         return acted
 
-    deciding.Verdict.rows = without_messages  # type: ignore[method-assign]
-    admitting._settle, ledger.approve = afterwards(settle), afterwards(approve)
+    decision.Verdict.rows = without_messages  # type: ignore[method-assign]
+    submission._settle, approval.approve = afterwards(settle), afterwards(approve)
     leases.resend = lambda engine, older_than_seconds: 0
 
 
 def void_after_reading() -> None:
     """A job that ends badly is void, whatever was read."""
-    from accountant import ledger
+    from accountant.transactions import settlement
 
-    close = ledger._close
+    close = settlement._close
 
     def forgiving(locked: Any, job: Any, *rest: Any) -> None:
         close(locked, SimpleNamespace(**{**job._mapping, "reading_began_at": None}), *rest)
 
-    ledger._close = forgiving  # type: ignore[assignment]
+    settlement._close = forgiving  # type: ignore[assignment]
 
 
 def _stop(*points: str, seconds: float = 3.5) -> tuple[tuple[str, str, str], ...]:

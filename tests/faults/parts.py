@@ -76,14 +76,14 @@ def _api(part: Part, ports: tuple[int, ...]) -> None:
 
 
 def _relay(part: Part, ports: tuple[int, ...]) -> None:
-    from workers import relay
+    from workers.jobs import relay
 
     relay.SWEEP_SECONDS = SWEEP_SECONDS
     relay.main()
 
 
 def _worker(part: Part, ports: tuple[int, ...]) -> None:
-    from workers.app import app
+    from workers.jobs.app import app
 
     sys.argv = ["celery"]
     app.worker_main(
@@ -91,7 +91,14 @@ def _worker(part: Part, ports: tuple[int, ...]) -> None:
     )
 
 
-PRELOAD = ["tests.faults.parts", "workers.tasks", "workers.relay", "web.app", "waitress", "celery.bin.celery"]
+PRELOAD = [
+    "tests.faults.parts",
+    "workers.jobs.tasks",
+    "workers.jobs.relay",
+    "web.app",
+    "waitress",
+    "celery.bin.celery",
+]
 PRELOAD += ["workers.mechanisms.noisy_count", "celery.apps.worker", "kombu.transport.redis", "pyarrow"]
 
 

@@ -8,12 +8,14 @@ import time
 
 import pytest
 
-from accountant import faults, leases, ledger, reports, settings
-from accountant.ledger import JobRequest
+from accountant import faults, settings
+from accountant.queries import jobs
+from accountant.transactions import approval, leases, settlement, submission
+from accountant.transactions.job_requests import JobRequest
 from tests.faults.__main__ import upper_bound
 from tests.support import Bench
 from tests.test_architecture import ROOT
-from workers import relay, tasks
+from workers.jobs import relay, tasks
 
 LEASE = 1.2
 
@@ -51,8 +53,8 @@ def test_every_point_is_passed_by_jobs_that_succeed_fail_and_are_lost(engine, tm
     bench = dataset(engine, tmp_path)
     monkeypatch.setattr(faults, "hook", hook)
     first, second, third = (ask(bench, epsilon) for epsilon in (0.1, 0.1, 0.5))
-    ledger.approve(engine, third, bench.steward, "test")
-    ledger.cancel(engine, third, bench.analyst)
+    approval.approve(engine, third, bench.steward, "test")
+    settlement.cancel(engine, third, bench.analyst)
     leases.deliver(engine, lambda *message: None)
     tasks.generate(str(first), 1)
     leases.claim(engine, second, 1, "lost", 0.01)
@@ -62,7 +64,7 @@ def test_every_point_is_passed_by_jobs_that_succeed_fail_and_are_lost(engine, tm
     relay.sweep(engine, configured, 0.0)
     failing.append(True)
     tasks.generate(str(second), 2)
-    states = [reports.job(engine, job, bench.analyst)["state"] for job in (first, second, third)]
+    states = [jobs.job(engine, job, bench.analyst)["state"] for job in (first, second, third)]
     assert states == ["succeeded", "failed", "cancelled"]
     assert set(passed) == set(faults.POINTS)
 
@@ -88,7 +90,7 @@ def dataset(engine, tmp_path) -> Bench:
 
 def ask(bench: Bench, epsilon: float):
     request = JobRequest(bench.dataset, "noisy-count", None, {"epsilon": epsilon}, "test")
-    return ledger.submit(bench.engine, request, bench.analyst)
+    return submission.submit(bench.engine, request, bench.analyst)
 
 
 def test_every_point_of_the_registry_stands_in_the_code_once_and_no_other():

@@ -8,8 +8,8 @@ from flask import Flask
 from flask.testing import FlaskClient
 from sqlalchemy import Engine
 
-from accountant import registry
-from accountant.ledger import Actor
+from accountant.identities import credentials
+from accountant.identities.actor import Actor
 from tests.support import Bench, person
 
 PASSWORD = "correct horse battery"
@@ -72,12 +72,12 @@ class Site:
         if who not in self.people:
             known = getattr(self.bench, who, None)
             actor = known if isinstance(known, Actor) else person(self.engine, who.partition("-")[0])
-            registry.set_password(self.engine, actor.id, self.password_hash)
+            credentials.set_password(self.engine, actor.id, self.password_hash)
             self.people[who] = actor
         return self.people[who]
 
     def api(self, who: str) -> Api:
-        return Api(self.app, registry.add_token(self.engine, self.actor(who).id, "test", None))
+        return Api(self.app, credentials.add_token(self.engine, self.actor(who).id, "test", None))
 
     def pages(self, who: str) -> Pages:
         browser = Pages(self.app)

@@ -7,11 +7,11 @@ import pytest
 from flask import Flask
 from sqlalchemy import Engine
 
-from accountant.ledger import Actor
+from accountant.identities.actor import Actor
 from accountant.settings import Settings
 from tests.support import Bench
+from tests.web.api.conformance import watch
 from tests.web.browsers import PASSWORD, Site
-from tests.web.conformance import watch
 from web.app import create_app
 from web.passwords import hash_password
 
@@ -46,19 +46,20 @@ def publish(tmp_path: Path, engine: Engine) -> Callable[[str, bytes], None]:
     from hashlib import sha256
     from uuid import UUID
 
-    from accountant import leases, ledger, reports
-    from accountant.core.events import from_json
+    from accountant.core.privacy.events import from_json
+    from accountant.queries import jobs
+    from accountant.transactions import leases, settlement
 
     def end(job_id: str, content: bytes) -> None:
         claim = leases.claim(engine, UUID(job_id), 1, "a worker", 60)
         assert claim is not None
         leases.begin_reading(engine, claim)
         overseer = Actor(claim.token, "nobody", frozenset({"auditor"}))
-        event = from_json(reports.job(engine, UUID(job_id), overseer)["event"])
+        event = from_json(jobs.job(engine, UUID(job_id), overseer)["event"])
         file = tmp_path / f"{job_id}.jsonl"
         file.write_bytes(content)
-        ledger.publish(
-            engine, claim, event, ledger.Output(str(file), sha256(content).hexdigest()), "a worker"
+        settlement.publish(
+            engine, claim, event, settlement.Output(str(file), sha256(content).hexdigest()), "a worker"
         )
 
     return end

@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from accountant import corpora, hooks, offers, people, proposals, registry
-from accountant.core.admission import Policy
-from accountant.ledger import Allowance
+from accountant.catalogue import corpora
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import Allowance
+from accountant.identities import credentials, people
+from accountant.transactions import offers, proposals
+from accountant.webhooks import delivery as hooks
 from tests.web.browsers import Site
 
 PEOPLE: Final = frozenset({"analyst", "stranger", "steward", "auditor", "administrator"})
@@ -93,7 +96,7 @@ class World:
     def person(self) -> str:
         """The name of an account that nobody uses."""
         name = self.fresh("person")[:60]
-        registry.add_user(self.site.engine, name, None, ["analyst"])
+        credentials.add_user(self.site.engine, name, None, ["analyst"])
         return name
 
     def token(self) -> str:

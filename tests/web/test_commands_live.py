@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import Engine
 from typer.testing import CliRunner
 
-from accountant import registry
-from accountant.ledger import Actor
+from accountant.identities import credentials
+from accountant.identities.actor import Actor
 from tests.support import Bench, person
-from tests.web.test_client import address  # noqa: F401  (a fixture)
+from tests.web.client.test_client import address  # noqa: F401  (a fixture)
 from web.cli import app
 
 Run = Callable[..., str]
@@ -21,7 +21,7 @@ Run = Callable[..., str]
 @pytest.fixture
 def run(engine: Engine, address: str, tmp_path: Path) -> Run:  # noqa: F811
     def command(who: Actor, *words: object, code: int = 0) -> str:
-        token = registry.add_token(engine, who.id, "test", None)
+        token = credentials.add_token(engine, who.id, "test", None)
         environment = {"EXCHEQUER_URL": address, "EXCHEQUER_TOKEN": token, "COLUMNS": "80"}
         environment |= {"XDG_CONFIG_HOME": str(tmp_path), "EXCHEQUER_PROFILE": ""}
         found = CliRunner().invoke(app, [str(word) for word in words], env=environment)

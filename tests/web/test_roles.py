@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 from sqlalchemy import event
 
-from accountant import leases, ledger
-from accountant.artifacts import Stored
-from accountant.core.events import from_json
+from accountant.core.privacy.events import from_json
+from accountant.transactions import leases, settlement
+from accountant.transactions.artifacts import Stored
 from tests import tallies
 from tests.web.routes import API, ELSEWHERE, EVERYONE, PAGES, Request, Route, World
 
@@ -40,9 +40,9 @@ def make_world(site, folder) -> World:
     stored = Stored(
         "counts", "noisy-counts", "application/json", sha256, len(content), str(folder / "counts.json")
     )
-    output = ledger.Output(str(folder / "texts.jsonl"), hashlib.sha256(texts).hexdigest(), (stored,))
+    output = settlement.Output(str(folder / "texts.jsonl"), hashlib.sha256(texts).hexdigest(), (stored,))
     realized = from_json(site.api("steward").get(f"/jobs/{job_id}").json["event"])
-    ledger.publish(site.engine, claim, realized, output, "a worker")
+    settlement.publish(site.engine, claim, realized, output, "a worker")
     site.api("steward").put(f"{site.dataset}/policy", {})
     return World(site, published=job_id, artifact=sha256)
 

@@ -15,24 +15,26 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
-from accountant import hooks, identity, leases, ledger, registry
-from accountant.core import webhooks
-from accountant.core.cost_curves import CostCurve
+from accountant.catalogue import datasets
+from accountant.core import webhook_rules
 from accountant.core.errors import DataError
-from accountant.core.events import FREE
+from accountant.core.ledger.allowances import Allowance
+from accountant.core.privacy.events import FREE
+from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.database import connect
-from accountant.ledger import Allowance
 from accountant.settings import Settings
+from accountant.transactions import allowances, leases, settlement, unit_fingerprints
+from accountant.webhooks import delivery
 from tests import tallies
 from tests.conftest import as_application, fresh_database
 from tests.support import Bench
 from tests.web.browsers import Site
-from tests.web.looks import OWN, Look, look
 from tests.web.routes import API, PAGES, Request, World, filled
 from tests.web.test_roles import Sender, make_world
+from tests.web.views.looks import OWN, Look, look
 from web.app import create_app
-from workers import fingerprints
-from workers.records import Layout
+from workers.data import fingerprints
+from workers.data.records import Layout
 
 pytestmark = pytest.mark.slow
 
@@ -62,25 +64,25 @@ def checked(engine: Engine, version: UUID, path: Path) -> None:
     key = b"k" * 32
     try:
         units = fingerprints.fingerprints(str(path), LAYOUT, key)
-        identity.claim(engine, version, fingerprints.proof(key), units)
+        unit_fingerprints.claim(engine, version, fingerprints.proof(key), units)
     except DataError as problem:
-        registry.dataset_refused(engine, version, str(problem))
+        datasets.dataset_refused(engine, version, str(problem))
 
 
 def settled(site: Site, figure: int, cap: str = "10") -> str:
     """A median job that cost `figure` units."""
     bench = site.bench
     allowed = Allowance(None, None, "a study", ex_post=cap)
-    ledger.allow(bench.engine, bench.dataset, allowed, bench.steward)
+    allowances.allow(bench.engine, bench.dataset, allowed, bench.steward)
     job_id = site.api("analyst").post("/jobs", site.job(parameters=MEDIAN)).json["id"]
     site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits the study"})
     claim = leases.claim(bench.engine, UUID(job_id), 1, "worker", 60)
     assert claim is not None
     leases.begin_reading(bench.engine, claim)
     curve = CostCurve.of([[figure / 1e9] * 5, [0.0] * 5, [figure / 3e9] * 5][: 2 + figure % 2])
-    output = ledger.Output("x", "0" * 64)
+    output = settlement.Output("x", "0" * 64)
     leases.finish(bench.engine, claim, FREE, output, figure, curve)
-    ledger.publish(bench.engine, claim, FREE, output, "worker", ex_post=figure, curve=curve)
+    settlement.publish(bench.engine, claim, FREE, output, "worker", ex_post=figure, curve=curve)
     return str(job_id)
 
 
@@ -92,11 +94,11 @@ def make_twin(engine: Engine, app, password_hash: str, folder: Path, facts) -> W
     site = Site(app, engine, bench, password_hash)
     for path, spoilt in ((folder / "more.csv", None), (folder / "bad.csv", broken)):
         written(path, counts, spoilt)
-        version = registry.add_version(engine, bench.dataset, {"uri": str(path)}, bench.steward)
+        version = datasets.add_version(engine, bench.dataset, {"uri": str(path)}, bench.steward)
         checked(engine, version, path)
     bench.allow()
     bench.warm()
-    events = [each for each in webhooks.EVENTS if each not in webhooks.OVERSEERS_EVENTS]
+    events = [each for each in webhook_rules.EVENTS if each not in webhook_rules.OVERSEERS_EVENTS]
     told = {"url": "https://receiver.example/twin", "events": events}
     assert site.api("analyst").post("/webhooks", told).status_code == 201
     ex_post_job = settled(site, figure)
@@ -180,7 +182,7 @@ def test_no_message_of_ones_own_webhook_tells_a_private_fact(twins):
     for world in twins:
         key = world.site.app.extensions["exchequer"]["settings"].secret("webhooks")
         bodies: list[str] = []
-        while taken := hooks.take(world.site.engine, key, 100):  # a few at a time
+        while taken := delivery.take(world.site.engine, key, 100):  # a few at a time
             bodies += [each.content.decode() for each in taken]
         said.append(sorted(OWN.sub("*", body) for body in bodies))
     assert said[0] == said[1]

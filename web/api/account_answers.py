@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from accountant.registry import SCOPES
-from accountant.sign_ins import METHODS, OUTCOMES
+from accountant.identities.credentials import SCOPES
+from accountant.identities.sign_ins import METHODS, OUTCOMES
 from web.api.answers import Answer, Id, Json, Sha256, Time
 
 # --- accounts -----------------------------------------------------------------------------------

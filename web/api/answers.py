@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from accountant.core.admission import Policy
+from accountant.core.ledger.admission import Policy
 from accountant.core.states import JOB_STATES
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"}, description="RFC 3339, in UTC")]

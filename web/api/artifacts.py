@@ -7,15 +7,17 @@ from uuid import UUID
 import fsspec
 from flask import Response, request
 
-from accountant import activity, artifacts
 from accountant.core.errors import Conflict, NotFound
-from web.api import answers, api
-from web.api.bodies import read_id
+from accountant.identities import activity_log
+from accountant.transactions import artifacts
+from web.api import answers
+from web.api.blueprint import api
 from web.api.openapi import ID, TEXT, Operation, describe, listing
 from web.api.outputs import blocks
 from web.api.paging import Order, page, read_window
-from web.app import engine
+from web.api.parsing import read_id
 from web.auth import current_actor
+from web.context import engine
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 ORDER = Order("artifacts", (("job", UUID), ("name", str)))
@@ -74,5 +76,5 @@ def download(sha256: str) -> Response:
     response.headers["Cache-Control"] = "private, no-cache"
     response.set_etag(sha256)
     facts = {"dataset": row.dataset, "name": row.name, "job": str(row.job_id)}
-    activity.note(engine(), actor, "artifact downloaded", "artifact", sha256, **facts)
+    activity_log.note(engine(), actor, "artifact downloaded", "artifact", sha256, **facts)
     return response

@@ -5,14 +5,15 @@ from typing import Literal
 from flask import Response, jsonify
 from pydantic import Field
 
-from accountant import corpora
-from web.api import answers, api
-from web.api.bodies import MAX_PAGE, Body, made, read
-from web.api.once import read_once
+from accountant.catalogue import corpora
+from web.api import answers
+from web.api.blueprint import api
+from web.api.idempotency import read_once
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
-from web.app import engine
+from web.api.parsing import MAX_PAGE, Body, made, read
 from web.auth import current_actor
+from web.context import engine
 
 ORDER = Order("corpora", BY_NAME, MAX_PAGE)
 

@@ -8,20 +8,26 @@ from uuid import UUID
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import ledger, listings, proposals, registry, reports, spending
+from accountant.catalogue import datasets as dataset_catalogue
 from accountant.core import mechanisms
-from accountant.core.admission import Policy
-from accountant.core.allowances import SecretDeclaration
 from accountant.core.errors import InvalidRequest, invalid
-from web.api import answers, api, overseer_answers
-from web.api.audits import seed
-from web.api.bodies import MAX_PAGE, Body, made, read, read_choice, read_object, read_seq
-from web.api.conditional import matcher
-from web.api.once import read_once
+from accountant.core.ledger import allowances
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import SecretDeclaration
+from accountant.queries import datasets as dataset_queries
+from accountant.queries import entries as entry_queries
+from accountant.queries import jobs, listings, quotes, spending
+from accountant.transactions import proposals
+from web.api import answers, overseer_answers
+from web.api.blueprint import api
+from web.api.checkpoints import seed
+from web.api.etags import matcher
+from web.api.idempotency import read_once
 from web.api.openapi import TEXT, Operation, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
-from web.app import engine
+from web.api.parsing import MAX_PAGE, Body, made, read, read_choice, read_object, read_seq
 from web.auth import current_actor
+from web.context import engine
 from web.errors import with_prefix
 
 FORMATS = {
@@ -55,7 +61,7 @@ class NewAllowance(Body):
     ex_post_settlement: str | None = Field(None, max_length=20)
     secret: dict[str, Any] | None = None
 
-    def allowance(self) -> ledger.Allowance:
+    def allowance(self) -> allowances.Allowance:
         """The allowance that the ledger takes. Raises InvalidRequest for figures of too many digits."""
         for field in ("epsilon", "delta", "order", "ex_post"):
             if len(str(getattr(self, field))) > 100:
@@ -63,7 +69,7 @@ class NewAllowance(Body):
         given = {name: getattr(self, name) for name in type(self).model_fields}
         if self.secret is not None:
             given["secret"] = SecretDeclaration.from_json(self.secret)
-        return ledger.Allowance(**given)
+        return allowances.Allowance(**given)
 
 
 class Correction(Body):
@@ -114,13 +120,15 @@ def datasets() -> Response:
         read_choice("mechanism", tuple(mechanisms.MECHANISMS)),
         read_choice("open", ("true", "false")) == "true",
     )
-    return page("datasets", reports.datasets(engine(), current_actor(), wanted, **window.reads), window)
+    return page(
+        "datasets", dataset_queries.datasets(engine(), current_actor(), wanted, **window.reads), window
+    )
 
 
 @api.post("/datasets")
 @describe(
     Operation(
-        body=registry.DatasetSpec,
+        body=dataset_catalogue.DatasetSpec,
         keyed=True,
         status=201,
         located=True,
@@ -135,16 +143,16 @@ def add_dataset() -> tuple[Response, int]:
     """
     actor = current_actor()
     actor.require("steward")
-    spec = registry.read_dataset(read_object())
-    registry.add_dataset(engine(), spec, actor, read_once(spec))
-    return made(reports.dataset(engine(), spec.name, actor), "dataset", name=spec.name)
+    spec = dataset_catalogue.read_dataset(read_object())
+    dataset_catalogue.add_dataset(engine(), spec, actor, read_once(spec))
+    return made(dataset_queries.dataset(engine(), spec.name, actor), "dataset", name=spec.name)
 
 
 @api.get("/datasets/<name>")
 @describe(Operation(answer=answers.Dataset))
 def dataset(name: str) -> Response:
     """One dataset with its account."""
-    return jsonify(reports.dataset(engine(), name, current_actor()))
+    return jsonify(dataset_queries.dataset(engine(), name, current_actor()))
 
 
 @api.post("/datasets/<name>/allowance")
@@ -165,12 +173,12 @@ def allow(name: str) -> tuple[Response, int]:
     """
     actor = current_actor()
     actor.require("steward")
-    reports.dataset(engine(), name, actor)  # a name in the address that names nothing is 404, not 422
+    dataset_queries.dataset(engine(), name, actor)  # a name in the address that names nothing is 404, not 422
     body = read(NewAllowance)
     proposal = proposals.allow_or_propose(engine(), name, body.allowance(), actor, read_once(body))
     if proposal is not None:
         return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
-    return jsonify(reports.dataset(engine(), name, actor)), 200
+    return jsonify(dataset_queries.dataset(engine(), name, actor)), 200
 
 
 @api.post("/datasets/<name>/data")
@@ -180,8 +188,8 @@ def correct_dataset(name: str) -> tuple[Response, int]:
     actor = current_actor()
     actor.require("steward")
     changes = read(Correction).model_dump(exclude_unset=True)
-    registry.correct_dataset(engine(), name, changes, actor, read_once(changes))
-    return jsonify(reports.dataset(engine(), name, actor)), 202
+    dataset_catalogue.correct_dataset(engine(), name, changes, actor, read_once(changes))
+    return jsonify(dataset_queries.dataset(engine(), name, actor)), 202
 
 
 @api.post("/datasets/<name>/versions")
@@ -198,15 +206,15 @@ def add_version(name: str) -> tuple[Response, int]:
     actor = current_actor()
     actor.require("steward")
     changes = read(NewVersion).model_dump(exclude_none=True)
-    registry.add_version(engine(), name, changes, actor, read_once(changes))
-    return made(reports.dataset(engine(), name, actor), "dataset", name=name)
+    dataset_catalogue.add_version(engine(), name, changes, actor, read_once(changes))
+    return made(dataset_queries.dataset(engine(), name, actor), "dataset", name=name)
 
 
 @api.get("/datasets/<name>/policy")
 @describe(Operation(answer=Policy))
 def policy(name: str) -> Response:
     """The policy; its ETag goes into the If-Match of a change."""
-    return jsonify(reports.dataset(engine(), name, current_actor())["policy"])
+    return jsonify(dataset_queries.dataset(engine(), name, current_actor())["policy"])
 
 
 @api.put("/datasets/<name>/policy")
@@ -239,7 +247,7 @@ def set_policy(name: str) -> tuple[Response, int]:
         )
     if proposal is not None:
         return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
-    return jsonify(reports.dataset(engine(), name, actor)), 200
+    return jsonify(dataset_queries.dataset(engine(), name, actor)), 200
 
 
 @api.post("/datasets/<name>/quote")
@@ -256,9 +264,9 @@ def quote(name: str) -> Response:
 def quote_for(name: str, body: QuoteRequest) -> dict[str, Any]:
     """A quote whose errors name the fields as the request does."""
     actor = current_actor()
-    reports.dataset(engine(), name, actor)
+    dataset_queries.dataset(engine(), name, actor)
     try:
-        return reports.quote_on(
+        return quotes.quote_on(
             engine(), name, body.mechanism, body.parameters, body.fit, body.epsilon, actor, body.project
         )
     except OverflowError:
@@ -280,7 +288,7 @@ def entries(name: str) -> Response:
     `before` leaves out entries from that number on.
     """
     window = read_window(ENTRIES)
-    found = reports.entries(engine(), name, current_actor(), before=read_seq(), **window.reads)
+    found = entry_queries.entries(engine(), name, current_actor(), before=read_seq(), **window.reads)
     return page("entries", found, window)
 
 
@@ -292,8 +300,8 @@ def ex_post(name: str) -> Response:
     The figures depend on the data: approvals given after seeing them leak them.
     """
     window = read_window(EX_POST)
-    found = reports.ex_post(engine(), name, current_actor(), **window.reads)
-    return page("jobs", found, window, note=reports.EX_POST_NOTE)
+    found = jobs.ex_post(engine(), name, current_actor(), **window.reads)
+    return page("jobs", found, window, note=jobs.EX_POST_NOTE)
 
 
 @api.get("/datasets/<name>/spending")
@@ -329,7 +337,7 @@ def export_response(name: str, form: str) -> Response:
     if asked not in ("true", "false"):
         raise invalid("public", repr(asked[:40]), "true, false")
     public = asked == "true"
-    pieces = reports.export(engine(), name, current_actor(), form, public=public, seed=seed())
+    pieces = entry_queries.export(engine(), name, current_actor(), form, public=public, seed=seed())
     file = f"{name}-ledger{'-public' if public else ''}.{form}"
     headers = {"Content-Disposition": f'attachment; filename="{file}"'}
     return Response(_blocks(pieces), mimetype=FORMATS[form], headers=headers)

@@ -6,19 +6,22 @@ from uuid import UUID
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import cards, ledger, listings, reports
 from accountant.core import mechanisms
-from accountant.core.cards import markdown
 from accountant.core.errors import invalid
+from accountant.core.ledger.data_card import markdown
 from accountant.core.states import JOB_STATES
-from web.api import answers, api, outputs
-from web.api.bodies import Body, made, read, read_choice, read_id, read_moment, read_when
+from accountant.queries import data_cards, listings
+from accountant.queries import jobs as job_queries
+from accountant.transactions import approval, job_requests, settlement, submission
+from web.api import answers, outputs
+from web.api.blueprint import api
 from web.api.datasets import MECHANISM, YES_NO
-from web.api.once import read_key
+from web.api.idempotency import read_key
 from web.api.openapi import TEXT, TIME, WHEN, Operation, describe, listing
 from web.api.paging import BY_TIME, Order, page, read_window
-from web.app import engine
+from web.api.parsing import Body, made, read, read_choice, read_id, read_moment, read_when
 from web.auth import current_actor
+from web.context import engine
 
 STATE = {"type": "string", "enum": list(JOB_STATES)}
 OUTPUT = {"type": "string", "enum": list(outputs.FORMATS), "default": "jsonl"}
@@ -64,16 +67,16 @@ def submit() -> tuple[Response, int]:
     """
     key, actor = read_key(), current_actor()
     job_id = submit_job(read(NewJob), key)
-    return made(reports.job(engine(), job_id, actor), "job", job=str(job_id))
+    return made(job_queries.job(engine(), job_id, actor), "job", job=str(job_id))
 
 
 def submit_job(job: NewJob, key: str | None) -> UUID:
     """Submit for whoever acts; pages do it too."""
-    request = ledger.JobRequest(
+    request = job_requests.JobRequest(
         job.dataset, job.mechanism, job.model, job.parameters, job.purpose, job.project
     )
     try:
-        return ledger.submit(engine(), request, current_actor(), key)
+        return submission.submit(engine(), request, current_actor(), key)
     except OverflowError:
         raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
 
@@ -103,7 +106,7 @@ def jobs() -> Response:
         since=read_when("since"),
         until=read_when("until"),
     )
-    found = reports.jobs(
+    found = job_queries.jobs(
         engine(),
         current_actor(),
         wanted,
@@ -121,7 +124,7 @@ def job(job: str) -> Response:
 
 
 def _answer(job_id: UUID) -> Response:
-    return jsonify(reports.job(engine(), job_id, current_actor()))
+    return jsonify(job_queries.job(engine(), job_id, current_actor()))
 
 
 @api.post("/jobs/<job>/approve")
@@ -132,7 +135,7 @@ def approve(job: str) -> Response:
     The price is looked at again: what does not fit any more by now is refused.
     """
     job_id = read_id(job)
-    ledger.approve(engine(), job_id, current_actor(), read(Reason).reason)
+    approval.approve(engine(), job_id, current_actor(), read(Reason).reason)
     return _answer(job_id)
 
 
@@ -141,7 +144,7 @@ def approve(job: str) -> Response:
 def refuse(job: str) -> Response:
     """Say no, as a steward."""
     job_id = read_id(job)
-    ledger.refuse(engine(), job_id, current_actor(), read(Reason).reason)
+    approval.refuse(engine(), job_id, current_actor(), read(Reason).reason)
     return _answer(job_id)
 
 
@@ -153,7 +156,7 @@ def cancel(job: str) -> Response:
     Before it began to read it is void and costs nothing; after, it is charged its whole reservation.
     """
     job_id = read_id(job)
-    ledger.cancel(engine(), job_id, current_actor())
+    settlement.cancel(engine(), job_id, current_actor())
     return _answer(job_id)
 
 
@@ -198,7 +201,7 @@ def card(job: str) -> Response:
 
 def card_response(job_id: UUID, form: str) -> Response:
     """A data card as JSON or Markdown; pages offer it too."""
-    found = cards.card(engine(), job_id, current_actor())
+    found = data_cards.card(engine(), job_id, current_actor())
     as_json = form == "json"
     response = jsonify(found) if as_json else Response(markdown(found), mimetype="text/markdown")
     response.headers["Content-Disposition"] = f'attachment; filename="{job_id}-card.{form}"'

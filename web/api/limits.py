@@ -20,7 +20,7 @@ from limits.storage import MemoryStorage, RedisStorage, Storage
 from limits.strategies import FixedWindowRateLimiter
 from werkzeug.exceptions import TooManyRequests
 
-from accountant import sign_ins
+from accountant.identities import sign_ins
 from accountant.settings import Settings
 
 logger = logging.getLogger(__name__)

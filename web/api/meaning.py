@@ -2,14 +2,15 @@
 
 from flask import Response, jsonify, request
 
-from accountant import proposals, reports
-from web.api import api
+from accountant.queries import datasets
+from accountant.transactions import proposals
 from web.api import overseer_answers as overseers
-from web.api.bodies import read
+from web.api.blueprint import api
 from web.api.datasets import NewAllowance
 from web.api.openapi import TEXT, Operation, Schema, describe
-from web.app import engine
+from web.api.parsing import read
 from web.auth import current_actor
+from web.context import engine
 from web.meaning import NEIGHBOURS, meaning
 
 RELATION: Schema = {"type": "string", "enum": list(NEIGHBOURS), "default": NEIGHBOURS[0]}
@@ -40,5 +41,5 @@ def preview_allowance(name: str) -> Response:
     """What an allowance would change, for stewards: every limit before and after; nothing is written."""
     actor = current_actor()
     actor.require("steward")
-    reports.dataset(engine(), name, actor)
+    datasets.dataset(engine(), name, actor)
     return jsonify(proposals.preview(engine(), name, read(NewAllowance).allowance(), actor))

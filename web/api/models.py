@@ -5,15 +5,18 @@ from typing import Literal
 from flask import Response, jsonify
 from pydantic import Field
 
-from accountant import registry, reports
+from accountant.catalogue import models as model_catalogue
+from accountant.core import names
 from accountant.core.mechanisms import MECHANISMS, RUNNABLE
-from web.api import answers, api
-from web.api.bodies import MAX_PAGE, Body, made, read
-from web.api.once import read_once
+from accountant.queries import models as model_queries
+from web.api import answers
+from web.api.blueprint import api
+from web.api.idempotency import read_once
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
-from web.app import engine
+from web.api.parsing import MAX_PAGE, Body, made, read
 from web.auth import current_actor
+from web.context import engine
 
 ORDER = Order("models", BY_NAME, MAX_PAGE)
 
@@ -21,7 +24,7 @@ ORDER = Order("models", BY_NAME, MAX_PAGE)
 class NewModel(Body):
     """A model to register."""
 
-    name: str = Field(pattern=registry.NAME)
+    name: str = Field(pattern=names.NAME)
     path: str = Field(max_length=2000)
     trained_on: str = Field(max_length=4000)
     kind: Literal["language", "embedding"] = "language"
@@ -32,14 +35,14 @@ class NewModel(Body):
 def models() -> Response:
     """Registered models, by name."""
     window = read_window(ORDER)
-    return page("models", reports.models(engine(), current_actor(), **window.reads), window)
+    return page("models", model_queries.models(engine(), current_actor(), **window.reads), window)
 
 
 @api.get("/models/<name>")
 @describe(Operation(answer=answers.Model))
 def model(name: str) -> Response:
     """One model."""
-    return jsonify(reports.model(engine(), name, current_actor()))
+    return jsonify(model_queries.model(engine(), name, current_actor()))
 
 
 @api.post("/models")
@@ -54,10 +57,10 @@ def add_model() -> tuple[Response, int]:
     actor = current_actor()
     actor.require("steward")
     body = read(NewModel)
-    registry.add_model(
+    model_catalogue.add_model(
         engine(), body.name, body.path, body.trained_on, actor, body.kind, once=read_once(body)
     )
-    return made(reports.model(engine(), body.name, actor), "model", name=body.name)
+    return made(model_queries.model(engine(), body.name, actor), "model", name=body.name)
 
 
 @api.get("/mechanisms")

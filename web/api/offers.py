@@ -7,16 +7,18 @@ from typing import Any
 from flask import Response, jsonify, request
 from pydantic import Field
 
-from accountant import inbox, offers, reports
 from accountant.core.errors import invalid
-from web.api import answers, api
+from accountant.queries import inbox, jobs
+from accountant.transactions import offers
+from web.api import answers
 from web.api import overseer_answers as overseers
-from web.api.bodies import Body, read, read_choice, read_id
+from web.api.blueprint import api
 from web.api.jobs import Reason
 from web.api.openapi import ID, Operation, Schema, describe, listing
 from web.api.paging import BY_TIME, Order, page, read_window
-from web.app import engine
+from web.api.parsing import Body, read, read_choice, read_id
 from web.auth import current_actor
+from web.context import engine
 
 STATES = ("open", "accepted", "declined", "withdrawn", "expired")
 STATE: Schema = {"type": "string", "enum": ["", *STATES]}
@@ -69,7 +71,7 @@ def quote_offer(job: str) -> Response:
     job_id = read_id(job)
     changes = read(OfferedParameters).parameters
     with priceable():
-        return jsonify(inbox.price_offer(engine(), actor, reports.job(engine(), job_id, actor), changes))
+        return jsonify(inbox.price_offer(engine(), actor, jobs.job(engine(), job_id, actor), changes))
 
 
 @api.post("/jobs/<job>/offer")
@@ -118,7 +120,7 @@ def accept_offer(offer: str) -> tuple[Response, int]:
     """Consent, as the analyst: the offered job is made and decided on now, as approved. Answers the job."""
     actor = current_actor()
     job_id = offers.accept(engine(), read_id(offer, "offer"), actor)
-    return jsonify(reports.job(engine(), job_id, actor)), 201
+    return jsonify(jobs.job(engine(), job_id, actor)), 201
 
 
 @api.post("/offers/<offer>/decline")

@@ -19,9 +19,9 @@ from flask import Flask, Response, current_app, jsonify
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from web.api import api
-from web.api.bodies import MAX_PAGE
+from web.api.blueprint import api
 from web.api.paging import Order
+from web.api.parsing import MAX_PAGE
 from web.scopes import MEANINGS, needed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -111,9 +111,9 @@ class Operation:
     refusals: tuple[int, ...] = ()
     public: bool = False
     roles: tuple[str, ...] = ()  # who may; nothing: whoever has a token
-    keyed: bool = False  # takes an Idempotency-Key (web.api.once)
-    if_match: bool = False  # takes an If-Match (web.api.conditional)
-    located: bool = False  # its 201 names the address of what was made (web.api.bodies.made)
+    keyed: bool = False  # takes an Idempotency-Key (web.api.idempotency)
+    if_match: bool = False  # takes an If-Match (web.api.etags)
+    located: bool = False  # its 201 names the address of what was made (web.api.parsing.made)
 
 
 def describe(operation: Operation) -> Callable[[F], F]:
@@ -137,7 +137,7 @@ def openapi() -> Response:
 def examples() -> dict[str, Any]:
     """What a real server was asked and answered, by operation: {"GET /api/v1/me": {...}, ...}.
 
-    `EXCHEQUER_RECORD=1 python -m pytest tests/web/test_examples.py` records them anew.
+    `EXCHEQUER_RECORD=1 python -m pytest tests/web/api/test_examples.py` records them anew.
     """
     found: dict[str, Any] = json.loads((Path(__file__).parent / "examples.json").read_text())
     return found

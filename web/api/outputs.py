@@ -15,13 +15,14 @@ from uuid import UUID
 import fsspec
 from flask import Response, request
 
-from accountant import activity, cards, reports
-from accountant.core import parquet, rows
-from accountant.core.cards import markdown
 from accountant.core.errors import Conflict, NotFound, invalid
-from accountant.core.pieces import Pieces
-from web.app import engine
+from accountant.core.files import parquet, rows
+from accountant.core.files.pieces import Pieces
+from accountant.core.ledger.data_card import markdown
+from accountant.identities import activity_log
+from accountant.queries import data_cards, jobs
 from web.auth import current_actor
+from web.context import engine
 
 _BLOCK_BYTES = 2**16
 _LONGEST_LINE_BYTES = 2**20
@@ -37,15 +38,15 @@ _LEAST_TIME = (1980, 1, 1, 0, 0, 0)  # when a job ended depends on its data, so 
 def download(job_id: UUID) -> Response:
     """A published output as JSON Lines; its SHA-256, which the ledger holds too, is the ETag."""
     actor = current_actor()
-    uri = reports.output_uri(engine(), job_id, actor)
-    job = reports.job(engine(), job_id, actor)
+    uri = jobs.output_uri(engine(), job_id, actor)
+    job = jobs.job(engine(), job_id, actor)
     response = Response(blocks(_open(uri, job_id)), mimetype="application/x-ndjson")
     response.headers["Content-Disposition"] = f'attachment; filename="{job_id}.jsonl"'
     response.headers["Cache-Control"] = "private, no-cache"
     response.set_etag(job["output_sha256"])
     response.make_conditional(request)
     if request.method == "GET" and response.status_code == 200:
-        activity.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=job["dataset"])
+        activity_log.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=job["dataset"])
     return response
 
 
@@ -60,13 +61,13 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
     if form == "parquet":
         parquet.available()
     actor = current_actor()
-    uri = reports.output_uri(engine(), job_id, actor)
-    job = reports.job(engine(), job_id, actor)
+    uri = jobs.output_uri(engine(), job_id, actor)
+    job = jobs.job(engine(), job_id, actor)
     sha256 = job["output_sha256"]
     _check(uri, job_id, sha256)
     body = _body(uri, job_id, form, sha256)
     if with_card:
-        body = _archive(f"{job_id}.{form}", body, cards.card(engine(), job_id, actor))
+        body = _archive(f"{job_id}.{form}", body, data_cards.card(engine(), job_id, actor))
     response = Response(body, mimetype=ZIP if with_card else FORMATS[form])
     file = f"{job_id}.zip" if with_card else f"{job_id}.{form}"
     response.headers["Content-Disposition"] = f'attachment; filename="{file}"'
@@ -75,7 +76,7 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
         response.set_etag(sha256 if form == "jsonl" else f"{sha256}-{form}")
         response.make_conditional(request)
     if request.method == "GET" and response.status_code == 200:
-        activity.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=job["dataset"])
+        activity_log.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=job["dataset"])
     return response
 
 
@@ -138,7 +139,7 @@ def _member(name: str) -> zipfile.ZipInfo:
 
 def preview(job_id: UUID, count: int) -> list[dict[str, Any]] | None:
     """The first texts of a published output; None where the file is gone."""
-    uri = reports.output_uri(engine(), job_id, current_actor())
+    uri = jobs.output_uri(engine(), job_id, current_actor())
     try:
         file = _open(uri, job_id)
     except NotFound:

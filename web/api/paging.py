@@ -18,7 +18,7 @@ from uuid import UUID
 from flask import Response, jsonify, request
 
 from accountant.core.errors import invalid
-from web.api.bodies import read_limit
+from web.api.parsing import read_limit
 from web.errors import refuse_unstorable
 
 _READERS: dict[type, Callable[[Any], Any]] = {

@@ -5,15 +5,17 @@ from datetime import UTC, datetime, timedelta
 from flask import Response, abort, g, jsonify, request
 from pydantic import Field
 
-from accountant import people, registry, sign_ins
+from accountant.core import names
 from accountant.core.errors import NotPermitted, invalid
+from accountant.identities import credentials, people, sign_ins
 from web.api import account_answers as accounts
-from web.api import answers, api
-from web.api.bodies import MAX_PAGE, Body, read, read_choice, read_id
+from web.api import answers
+from web.api.blueprint import api
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
-from web.app import engine
+from web.api.parsing import MAX_PAGE, Body, read, read_choice, read_id
 from web.auth import current_actor, user_of_password
+from web.context import engine
 from web.passwords import MIN_PASSWORD, hash_password, new_password
 
 TOKEN_DAYS = 30
@@ -33,7 +35,7 @@ class Credentials(Body):
 class NewUser(Body):
     """An account to be."""
 
-    name: str = Field(pattern=registry.NAME)
+    name: str = Field(pattern=names.NAME)
     password: str | None = Field(None, description=f"{_PASSWORD}; without it a one-time password is made")
     roles: list[str] = Field(max_length=20)
 
@@ -41,7 +43,7 @@ class NewUser(Body):
 class Roles(Body):
     """Roles instead of those there are."""
 
-    roles: list[str] = Field(max_length=20, description=", ".join(registry.ROLES))
+    roles: list[str] = Field(max_length=20, description=", ".join(credentials.ROLES))
 
 
 class NewPassword(Body):
@@ -55,7 +57,7 @@ class NewToken(Body):
     """A token to be: what it is for, what it may do, how long."""
 
     name: str = Field(max_length=100, description="what it is for")
-    scopes: list[str] = Field(max_length=20, description=", ".join(registry.SCOPES))
+    scopes: list[str] = Field(max_length=20, description=", ".join(credentials.SCOPES))
     days: int = Field(30, ge=1, le=people.MOST_TOKEN_DAYS, description="until it expires")
 
 
@@ -75,7 +77,7 @@ def sign_in() -> tuple[Response, int]:
             "this is a one-time password: sign in on the page and choose one of your own first"
         )
     expires = datetime.now(UTC) + timedelta(days=TOKEN_DAYS)
-    token = registry.sign_in_token(engine(), user, expires)
+    token = credentials.sign_in_token(engine(), user, expires)
     if token is None:
         abort(401)
     answer = {"token": token, "expires_at": expires.isoformat(), "name": user.name, "roles": user.roles}
@@ -108,7 +110,7 @@ def change_password() -> Response:
     if user is None:
         raise wrong
     hashed = hash_password(body.new, actor.name, field="new")
-    if not registry.set_password(engine(), actor.id, hashed, actor=actor, replaces=user.password_hash):
+    if not credentials.set_password(engine(), actor.id, hashed, actor=actor, replaces=user.password_hash):
         raise wrong
     return jsonify(name=actor.name)
 
@@ -177,7 +179,7 @@ def sign_in_log() -> Response:
     Operation(
         query={
             "name": _NAME,
-            "role": {"type": "string", "enum": list(registry.ROLES)},
+            "role": {"type": "string", "enum": list(credentials.ROLES)},
             "state": {"type": "string", "enum": ["open", "closed"]},
         },
         answer=listing("users", accounts.User, paged=USERS),
@@ -191,7 +193,7 @@ def users() -> Response:
         engine(),
         current_actor(),
         name=request.args.get("name", ""),
-        role=read_choice("role", registry.ROLES),
+        role=read_choice("role", credentials.ROLES),
         active=None if state is None else state == "open",
         **window.reads,
     )
@@ -209,7 +211,7 @@ def add_user() -> tuple[Response, int]:
     made = new_password() if body.password is None else None
     hashed = hash_password(made or body.password or "", body.name)
     until = None if made is None else datetime.now(UTC) + people.ONE_TIME
-    user_id = registry.add_user(engine(), body.name, hashed, roles, actor=actor, password_expires=until)
+    user_id = credentials.add_user(engine(), body.name, hashed, roles, actor=actor, password_expires=until)
     answer = {"id": str(user_id), "name": body.name, "roles": roles}
     once = {} if made is None or until is None else {"password": made, "password_expires": until.isoformat()}
     return jsonify(answer | once), 201

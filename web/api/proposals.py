@@ -5,16 +5,17 @@ from typing import Any
 from flask import Response, jsonify
 from pydantic import Field
 
-from accountant import proposals
-from web.api import answers, api
-from web.api.bodies import Body, read, read_choice, read_id
+from accountant.transactions import proposals
+from web.api import answers
+from web.api.blueprint import api
 from web.api.datasets import OVERSEERS, Figure
+from web.api.idempotency import read_once
 from web.api.jobs import Reason
-from web.api.once import read_once
 from web.api.openapi import Operation, Schema, describe, listing
 from web.api.paging import BY_TIME, Order, page, read_window
-from web.app import engine
+from web.api.parsing import Body, read, read_choice, read_id
 from web.auth import current_actor
+from web.context import engine
 
 ORDER = Order("proposals", BY_TIME)
 STATES = ("open", "confirmed", "withdrawn", "expired")

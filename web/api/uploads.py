@@ -4,15 +4,15 @@ from datetime import datetime
 
 from flask import Response, jsonify, request
 
-from accountant import uploads
+from accountant.catalogue import uploads
 from accountant.core.errors import ExchequerError, TooLarge, invalid
 from web.api import account_answers as accounts
-from web.api import api
+from web.api.blueprint import api
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import Order, page, read_window
-from web.app import engine
 from web.auth import current_actor
-from web.uploading import blocks, drain, store
+from web.context import engine
+from web.request_bodies import blocks, drain, store
 
 ORDER = Order("uploads", (("uploaded_at", datetime), ("sha256", str)))
 

@@ -5,7 +5,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from accountant.core.errors import invalid
-from web.cli import completing
+from web.cli import completion
 from web.cli.options import DatasetOption, Json, Output
 from web.cli.output import note, out, print_json, save, say, table
 from web.cli.profile import connect
@@ -17,7 +17,7 @@ SHOWN = 16  # digits of a hash: 64 bits tell artifacts apart
 
 def list_artifacts(
     job_id: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", autocompletion=completing.succeeded)
+        str | None, typer.Argument(metavar="[JOB]", autocompletion=completion.succeeded)
     ] = None,
     dataset: DatasetOption = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,

@@ -98,17 +98,17 @@ def new_password() -> str:
 def create_person(configured: Settings, name: str, roles: tuple[str, ...], password: str) -> None:
     """A new account in the database. Raises Conflict where there is one."""
     database = engine(configured)
-    from accountant import registry
+    from accountant.identities import credentials
     from web.passwords import hash_password
 
-    registry.add_user(database, name, hash_password(password, name), list(roles))
+    credentials.add_user(database, name, hash_password(password, name), list(roles))
 
 
 def ensure_person(configured: Settings, name: str, roles: tuple[str, ...]) -> str | None:
     """The password of a new account, kept in the home's keys too; None where the account exists."""
-    from accountant import registry
+    from accountant.identities import credentials
 
-    if registry.find_user(engine(configured), name=name) is not None:
+    if credentials.find_user(engine(configured), name=name) is not None:
         return None
     password = new_password()
     with suppress(Conflict):  # somebody was first, or the account was closed: it is left as it is
@@ -120,8 +120,8 @@ def ensure_person(configured: Settings, name: str, roles: tuple[str, ...]) -> st
 
 def first_account(configured: Settings) -> str | None:
     """Make the steward's account where there is none at all; the password, where one was made."""
-    from accountant import people
-    from accountant.ledger import Actor
+    from accountant.identities import people
+    from accountant.identities.actor import Actor
 
     nobody = Actor(UUID(int=0), "bootstrap", frozenset({"administrator"}))
     if people.listing(engine(configured), nobody, limit=1):
@@ -143,11 +143,11 @@ def _keep(path: Path, text: str) -> None:
 
 def issue_token(configured: Settings, name: str) -> str:
     """A token for an account of the local stack, as long as a session. Raises Failed where it is closed."""
-    from accountant import registry
+    from accountant.identities import credentials
 
     database = engine(configured)
-    user = registry.find_user(database, name=name)
+    user = credentials.find_user(database, name=name)
     if user is None:
         raise Failed(f"there is no open account {name!r}. Sign in as another with `exchequer login`.")
     ends = datetime.now(UTC) + timedelta(hours=configured.session_hours)
-    return registry.add_token(database, user.id, "command line", ends, by_sign_in=True)
+    return credentials.add_token(database, user.id, "command line", ends, by_sign_in=True)

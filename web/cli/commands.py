@@ -9,25 +9,25 @@ import typer
 from accountant.core.errors import ExchequerError
 from web.cli import (
     artifacts,
-    auditing,
-    audits,
-    completing,
+    completion,
     corpora,
     data,
     evaluation,
     failures,
-    hooks,
     inbox,
     jobs,
     ledger,
     models,
     offers,
+    oversight,
     people,
     policy,
+    privacy_audits,
     proposals,
     results,
     session,
     stack,
+    webhooks,
 )
 from web.cli.output import Mode
 from web.cli.price import price
@@ -58,7 +58,7 @@ class Commands(typer.core.TyperGroup):
 
 def demo() -> None:
     """Walk the whole path on the bundled sample: price, approve, run, charge, export, verify."""
-    from web.demo import run
+    from web.cli.demo import run
 
     run()
 
@@ -83,7 +83,7 @@ def _chosen(
             metavar="NAME",
             envvar="EXCHEQUER_PROFILE",
             help="The server and person, as kept by login.",
-            autocompletion=completing.profiles,
+            autocompletion=completion.profiles,
         ),
     ] = None,
 ) -> None:
@@ -124,24 +124,24 @@ for function, name, panel in (
     (models.list_mechanisms, "mechanisms", LOOK),
     (price, "price", LOOK),
     (verify, "verify", LOOK),
-    (auditing.spending, "spending", LOOK),
-    (auditing.report, "report", LOOK),
-    (auditing.refusals, "refusals", LOOK),
-    (auditing.activity, "activity", LOOK),
-    (auditing.sign_ins, "sign-ins", LOOK),
+    (oversight.spending, "spending", LOOK),
+    (oversight.report, "report", LOOK),
+    (oversight.refusals, "refusals", LOOK),
+    (oversight.activity, "activity", LOOK),
+    (oversight.sign_ins, "sign-ins", LOOK),
 ):
     app.command(name, rich_help_panel=panel)(function)
 for group, name, panel in (
     (people.users, "user", LOCAL),
     (people.tokens, "token", LOCAL),
     (people.admin, "admin", LOCAL),
-    (hooks.webhooks, "webhook", LOCAL),
+    (webhooks.webhooks, "webhook", LOCAL),
     (offers.offer, "offer", WORK),
     (data.datasets, "dataset", WORK),
-    (hooks.uploads, "upload", WORK),
+    (webhooks.uploads, "upload", WORK),
     (models.models, "model", WORK),
     (corpora.corpora, "corpus", WORK),
     (ledger.ledgers, "ledger", LOOK),
-    (audits.audits, "audit", LOOK),
+    (privacy_audits.audits, "audit", LOOK),
 ):
     app.add_typer(group, name=name, rich_help_panel=panel)

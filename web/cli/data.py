@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accountant.core.budget import percent_up
+from accountant.core.privacy.units import percent_up
 from web.cli.options import DatasetName, Json, Wait
 from web.cli.output import Failed, err, facts, out, print_json, say, table
 from web.cli.price import split

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from web.cli import completing
+from web.cli import completion
 from web.cli.artifacts import save_checked
 from web.cli.jobs import follow
 from web.cli.options import Json
@@ -19,12 +19,12 @@ def evaluate(
     job_id: Annotated[
         str,
         typer.Argument(
-            metavar="JOB", help="The job whose texts are looked at.", autocompletion=completing.succeeded
+            metavar="JOB", help="The job whose texts are looked at.", autocompletion=completion.succeeded
         ),
     ],
     corpus: Annotated[
         str,
-        typer.Option(help="The registered corpus to compare with.", autocompletion=completing.corpora),
+        typer.Option(help="The registered corpus to compare with.", autocompletion=completion.corpora),
     ],
     embedding: Annotated[str | None, typer.Option(help="A registered embedding model.")] = None,
     language_model: Annotated[str | None, typer.Option(help="A registered language model.")] = None,

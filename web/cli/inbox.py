@@ -5,17 +5,17 @@ from typing import Annotated, Any
 
 import typer
 
-from web.cli import completing
+from web.cli import completion
 from web.cli.jobs import alone_text, show_outcome
 from web.cli.options import JobId, Json
 from web.cli.output import out, print_json, say, table
 from web.cli.profile import connect
 from web.cli.proposals import what
-from web.client import watching
-from web.client.watching import state_text
+from web.client import progress
+from web.client.progress import state_text
 
 Reason = Annotated[str, typer.Option(help="Why; it is kept with the job.")]
-Awaiting = Annotated[str, typer.Argument(metavar="ID", autocompletion=completing.awaiting)]
+Awaiting = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.awaiting)]
 
 
 def inbox(as_json: Json = False) -> None:
@@ -71,5 +71,5 @@ def cancel(job_id: JobId, as_json: Json = False) -> None:
     if as_json:
         print_json(job)
     else:
-        asked = "" if job["state"] in watching.ENDED else ", asked to stop"
+        asked = "" if job["state"] in progress.ENDED else ", asked to stop"
         say(f"{state_text(job)}{asked}")

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from accountant.core.budget import up
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
+from accountant.core.privacy.units import up
 from web.cli.failures import report
 from web.cli.options import DatasetOption, JobId, Json, Timeout
 from web.cli.output import (
@@ -26,10 +26,10 @@ from web.cli.output import (
 )
 from web.cli.price import parameters
 from web.cli.profile import connect
-from web.client import watching
+from web.client import progress
 from web.client.api import Api
 from web.client.errors import JobFailed, Refused, StillWaiting
-from web.client.watching import UNSUCCESSFUL, amount_text, state_text
+from web.client.progress import UNSUCCESSFUL, amount_text, state_text
 
 Job = dict[str, Any]
 
@@ -95,10 +95,10 @@ def read_request(file: str) -> Job:
 
 def decided(client: Api, job: Job, seconds: float = DECISION_SECONDS) -> Job:
     """The job once it is decided; as it is where that takes longer (no worker runs, say)."""
-    if watching.decided(job):
+    if progress.decided(job):
         return job
     with err.status("a worker looks at model and template …"), suppress(StillWaiting):
-        return watching.watch(lambda: client.job(job["id"]), watching.decided, watching.silent, seconds)
+        return progress.watch(lambda: client.job(job["id"]), progress.decided, progress.silent, seconds)
     return client.job(job["id"])
 
 
@@ -118,8 +118,8 @@ def follow(client: Api, job_id: str, seconds: float | None = None) -> Job:
     Raises StillWaiting after `seconds`.
     """
     try:
-        with watching.shown(err, note) as show:
-            return watching.watch(lambda: client.job(job_id), watching.ended, show, seconds)
+        with progress.shown(err, note) as show:
+            return progress.watch(lambda: client.job(job_id), progress.ended, show, seconds)
     except KeyboardInterrupt:
         note(f"the job goes on; follow it with `exchequer job {job_id} --wait`")
         raise

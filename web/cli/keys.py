@@ -17,12 +17,12 @@ NAME, NEXT = "checkpoint", "checkpoint_next"
 def rotate(configured: Settings) -> str:
     """Introduce a new key and put it in use; returns its id. Raises Conflict where this one is not in use."""
     database = bootstrap.engine(configured)
-    from accountant import checkpoints
-    from accountant.core.checkpoints import key_id, public_key
+    from accountant.core.ledger.checkpoints import key_id, public_key
+    from accountant.transactions import signing
 
     old, new = configured.secret(NAME), configured.secret(NEXT)
-    if not checkpoints.in_use(database, new):  # else an earlier rotation ended here
-        checkpoints.rotate(database, old, new)
+    if not signing.in_use(database, new):  # else an earlier rotation ended here
+        signing.rotate(database, old, new)
     if f"EXCHEQUER_KEY_{NEXT.upper()}" in os.environ:
         note("now give the servers EXCHEQUER_KEY_CHECKPOINT = what was EXCHEQUER_KEY_CHECKPOINT_NEXT")
     else:

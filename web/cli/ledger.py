@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from accountant.core.errors import invalid
-from web.cli import bootstrap, completing
+from web.cli import bootstrap, completion
 from web.cli.options import DatasetName, DatasetOption, Json, Output
 from web.cli.output import REFUSED, facts, note, out, print_json, save, save_json, say, stop, table
 from web.cli.profile import connect
@@ -39,7 +39,7 @@ def show(
 
 def entry_table(entries: list[dict[str, Any]]) -> Any:
     """Ledger entries as rows that fit 80 columns; the cost is the one on the first filter."""
-    from accountant.core.budget import EPSILON_UNITS, to_decimal
+    from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 
     def cost(body: dict[str, Any]) -> str | None:
         renyi = (body.get("costs") or {}).get("renyi")
@@ -163,7 +163,7 @@ def checkpoint(dataset: DatasetName, output: Output = "-", as_json: Json = False
 
 @ledgers.command("checkpoints")
 def checkpoints(
-    dataset: Annotated[str | None, typer.Argument(autocompletion=completing.datasets)] = None,
+    dataset: Annotated[str | None, typer.Argument(autocompletion=completion.datasets)] = None,
     limit: Annotated[int, typer.Option(min=1)] = 50,
     as_json: Json = False,
 ) -> None:
@@ -234,9 +234,9 @@ def _checked_here(dataset: str | None) -> dict[str, list[str]]:
     from uuid import UUID
 
     engine = bootstrap.engine(bootstrap.settings())
-    from accountant import reports
-    from accountant.ledger import Actor
+    from accountant.identities.actor import Actor
+    from accountant.queries import datasets, integrity
 
     nobody = Actor(UUID(int=0), "bootstrap", frozenset({"auditor"}))
-    names = [each["name"] for each in reports.datasets(engine, nobody)] if dataset is None else [dataset]
-    return {name: reports.check(engine, name) for name in names}
+    names = [each["name"] for each in datasets.datasets(engine, nobody)] if dataset is None else [dataset]
+    return {name: integrity.check(engine, name) for name in names}

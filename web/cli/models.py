@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from accountant.core.errors import invalid
-from web.cli import completing
+from web.cli import completion
 from web.cli.data import local_address, until_checked
 from web.cli.options import Json, Wait
 from web.cli.output import Failed, facts, out, print_json, say, table
@@ -84,7 +84,7 @@ def _context(model: dict[str, Any]) -> str | None:
 
 def list_mechanisms(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", autocompletion=completing.mechanisms)
+        str | None, typer.Argument(metavar="[NAME]", autocompletion=completion.mechanisms)
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from accountant.core.budget import up
 from accountant.core.errors import invalid
+from accountant.core.privacy.units import up
 from web.cli.inbox import Awaiting
 from web.cli.jobs import show_outcome
 from web.cli.options import Json

@@ -186,7 +186,7 @@ def create_user(
 @admin.command("unlock")
 def unlock(name: str, as_json: Json = False) -> None:
     """Forget the failures to sign in to an account, where no administrator can do it on the page."""
-    from accountant import people
+    from accountant.identities import people
 
     people.unlock(bootstrap.engine(bootstrap.settings()), None, name)
     if as_json:

@@ -28,7 +28,7 @@ def allow(
     as_json: Json = False,
 ) -> None:
     """Set a dataset's allowance: (ε, δ), ex-post caps, or a statement about secrets."""
-    from accountant.core.budget import exact
+    from accountant.core.privacy.units import exact
 
     for name, amount in (("epsilon", epsilon), ("delta", delta), ("ex_post", ex_post)):
         if amount is not None:

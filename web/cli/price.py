@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from accountant.core.budget import percent_up, up
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
-from web.cli import completing
+from accountant.core.privacy.units import percent_up, up
+from web.cli import completion
 from web.cli.options import Json
 from web.cli.output import facts, out, print_json, require_finite, say, table
 from web.cli.profile import connect
@@ -18,7 +18,7 @@ Quote = dict[str, Any]
 
 def price(
     mechanism: Annotated[
-        str, typer.Argument(help="Such as private-prediction.", autocompletion=completing.mechanisms)
+        str, typer.Argument(help="Such as private-prediction.", autocompletion=completion.mechanisms)
     ],
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter; repeat it.")
@@ -33,7 +33,7 @@ def price(
     epsilon: Annotated[float | None, typer.Option(help="The ε that --fit may spend.")] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help="Ask the server, on this dataset's terms.", autocompletion=completing.datasets),
+        typer.Option(help="Ask the server, on this dataset's terms.", autocompletion=completion.datasets),
     ] = None,
     project: Annotated[str | None, typer.Option(help="With --dataset: whose cap counts, too.")] = None,
     public_size: Annotated[int | None, typer.Option(help="Declared size, a round public figure.")] = None,
@@ -126,30 +126,32 @@ def price_alone(
     mechanism_id: str, raw: Quote, given: Quote, fit: str | None = None, epsilon: float | None = None
 ) -> Quote:
     """The quote of the contract (DESIGN section 9), from the pure core."""
-    from accountant.core import mechanisms, pricing
-    from accountant.core.composition import epsilon_alone
+    from accountant.core import mechanisms
+    from accountant.core.mechanisms import base, fitting
+    from accountant.core.privacy.composition import epsilon_alone
+    from accountant.core.privacy.price import Price
 
     mechanism = mechanisms.get(mechanism_id)
     terms = _terms(given)
     if fit is None:
-        return pricing.quote(mechanism, mechanism.parse(raw, terms), terms)
+        return base.quote(mechanism, mechanism.parse(raw, terms), terms)
     limit = math.inf if epsilon is None else epsilon
 
-    def affordable(price: pricing.Price) -> bool:
+    def affordable(price: Price) -> bool:
         if price.dp is None:
             raise invalid("--fit", f"{mechanism_id} costs no ε by these parameters", "--fit with --dataset")
         return epsilon_alone(price.dp, terms.delta)[0] <= limit
 
-    found = pricing.fit(mechanism, raw, terms, fit, affordable)
+    found = fitting.fit(mechanism, raw, terms, fit, affordable)
     if found is None:
         raise invalid(fit, f"no value in its range costs at most ε {limit:g}", "a larger --epsilon")
-    quote = pricing.quote(mechanism, found.parameters, terms)
+    quote = base.quote(mechanism, found.parameters, terms)
     return quote | {"fit": {"field": fit, "value": found.value}}
 
 
 def _terms(given: Quote) -> Any:
     """The terms of a price without a dataset. Raises InvalidRequest naming each wrong one."""
-    from accountant.core.pricing import Neighbours, Terms
+    from accountant.core.privacy.price import Neighbours, Terms
 
     allowed = [str(each) for each in Neighbours]
     problems = []
@@ -171,7 +173,7 @@ def _terms(given: Quote) -> Any:
     if "labels" in given:
         chosen["labels"] = tuple(given["labels"])
     if "secret" in given:
-        from accountant.core.secrets import SecretTerms
+        from accountant.core.privacy.secrets import SecretTerms
 
         chosen["secret"] = SecretTerms.from_json(given["secret"])
     return Terms(**chosen)

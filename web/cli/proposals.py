@@ -4,14 +4,14 @@ from typing import Annotated, Any
 
 import typer
 
-from web.cli import completing
+from web.cli import completion
 from web.cli.options import JobId, Json
 from web.cli.output import facts, out, print_json, say, table
 from web.cli.policy import stated
 from web.cli.price import read_json
 from web.cli.profile import connect
 
-ProposalId = Annotated[str, typer.Argument(metavar="ID", autocompletion=completing.proposals)]
+ProposalId = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.proposals)]
 Reason = Annotated[str, typer.Option(help="Why; it stands in the ledger.")]
 
 

@@ -7,14 +7,14 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from accountant.core.errors import invalid
-from web.cli import completing
+from web.cli import completion
 from web.cli.options import Json, Output
 from web.cli.output import note, print_json, save
 from web.cli.profile import connect
 from web.client.api import Api
 from web.client.files import Hashing
 
-Succeeded = Annotated[str, typer.Argument(metavar="ID", autocompletion=completing.succeeded)]
+Succeeded = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.succeeded)]
 FORMATS = ("jsonl", "csv", "parquet")
 
 

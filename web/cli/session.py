@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from accountant.core.errors import invalid
-from web.cli import completing
+from web.cli import completion
 from web.cli.options import Json
 from web.cli.output import Failed, note, out, print_json, say, table
 from web.cli.profile import Selected, connect, selected
@@ -94,7 +94,7 @@ def _require_somebody(field: str, allowed: str) -> None:
 
 def logout(
     profile: Annotated[
-        str | None, typer.Option("--profile", metavar="NAME", autocompletion=completing.profiles)
+        str | None, typer.Option("--profile", metavar="NAME", autocompletion=completion.profiles)
     ] = None,
     everywhere: Annotated[
         bool, typer.Option("--everywhere", help="End all your sessions and tokens of sign-ins there, too.")
@@ -145,7 +145,7 @@ def whoami(as_json: Json = False) -> None:
 def list_profiles(
     use: Annotated[
         str | None,
-        typer.Option("--use", metavar="NAME", help="Use it from now on.", autocompletion=completing.profiles),
+        typer.Option("--use", metavar="NAME", help="Use it from now on.", autocompletion=completion.profiles),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -27,7 +27,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Check an exported ledger, offline: chain, signatures, states, prices and balances."""
-    from accountant.core.verification import summary
+    from accountant.core.ledger.export_formats import summary
 
     try:
         found = verified(file, checkpoint or (), public_key)
@@ -60,13 +60,14 @@ def _facts(found: Any, pinned: bool) -> dict[str, Any]:
 
 def verified(file: str, checkpoints: Sequence[str] = (), public_key: str | None = None) -> Any:
     """The ledger in an export, replayed. Raises VerificationFailed, or InvalidRequest for no such file."""
-    from accountant.core import parquet
-    from accountant.core.verification import verify_lines
+    from accountant.core.files import parquet
+    from accountant.core.ledger import parquet_exports
+    from accountant.core.ledger.export_formats import verify_lines
 
     pinned = None if public_key is None else _pinned(public_key)
     known = [_checkpoint(each, pinned) for each in checkpoints]
     if file != "-" and _starts_with(file, parquet.MAGIC):
-        return parquet.verify(file, known, pinned)
+        return parquet_exports.verify(file, known, pinned)
     with _lines(file) as lines:
         try:
             return verify_lines(lines, known, pinned)
@@ -75,14 +76,14 @@ def verified(file: str, checkpoints: Sequence[str] = (), public_key: str | None 
 
 
 def _checkpoint(file: str, pinned: bytes | None) -> Any:
-    from accountant.core.checkpoints import read_checkpoint
+    from accountant.core.ledger.checkpoints import read_checkpoint
 
     return read_checkpoint(_json(file, "--checkpoint", "a checkpoint"), pinned)
 
 
 def _pinned(given: str) -> bytes:
     """The 32 bytes of a public key: hex digits, or the oldest key in a file from `ledger keys --json`."""
-    from accountant.core.checkpoints import read_keys
+    from accountant.core.ledger.checkpoints import read_keys
 
     if len(given) == 64:
         try:
@@ -137,7 +138,7 @@ def _unreadable(file: str, error: OSError) -> InvalidRequest:
 
 
 def _show_balances(balances: dict[str, Any]) -> None:
-    from accountant.core.budget import EPSILON_UNITS, to_decimal
+    from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 
     if balances["filters"] is None:
         say("no allowance was ever set")

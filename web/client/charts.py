@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from accountant.core.budget import down, percent_up, up
+from accountant.core.privacy.units import down, percent_up, up
 from web.client.records import Budget, Filter
 
 FILTERS = {"renyi": "Rényi at α*", "gaussian": "Gaussian", "renyi2": "Rényi at 2α*", "basic": "basic"}

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from accountant.core.budget import percent_up
+from accountant.core.privacy.units import percent_up
 from web.client.api import Api
 from web.client.charts import FILTERS, Chart, budget_chart
 from web.client.errors import Json

@@ -8,9 +8,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from accountant.core.budget import up
 from accountant.core.errors import ExchequerError
-from web.client import watching
+from accountant.core.privacy.units import up
+from web.client import progress as watching
 from web.client.api import Api
 from web.client.errors import JobFailed, Json, Refused
 from web.client.files import Hashing, draft

@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 from web.stack.addresses import APPLICATION, OWNER, POSTGRES, socket_folder
+from web.stack.bundled_binaries import plain_environment
 from web.stack.postgres_binaries import newest_install, reach
 from web.stack.processes import Child, StackError, spawn
-from web.stack.wheels import plain_environment
 
 # PostgreSQL refuses to run as root. This user id has no name and needs none: it lies in a range that
 # distributions leave unused (systemd.io/UIDS-GIDS), below 65536 so that user namespaces map it.

@@ -17,8 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from web.stack.addresses import POSTGRES
+from web.stack.bundled_binaries import package_folder, plain_environment
 from web.stack.processes import StackError
-from web.stack.wheels import package_folder, plain_environment
 
 _COPIES = Path("/var/lib/exchequer-postgresql")
 _SHOWN_AT = Path("/mnt")  # any folder that exists and that PostgreSQL has no use for

@@ -27,7 +27,7 @@ def _python(*arguments: str) -> tuple[str, ...]:
 
 def _worker(queue: str) -> Program:
     """One process per queue. SIGTERM lets it finish its task (a warm shutdown), within a bound."""
-    flags = f"-A workers.app worker -Q {queue} -c 1 -n {queue}@%h --loglevel WARNING"
+    flags = f"-A workers.jobs.app worker -Q {queue} -c 1 -n {queue}@%h --loglevel WARNING"
     return Program(
         name=queue,
         argv=_python("-m", "celery", *flags.split()),
@@ -42,7 +42,7 @@ _ALEMBIC = str(ROOT / "migrations" / "alembic.ini")
 PROGRAMS: tuple[Program, ...] = (
     Program(name="migrate", argv=_python("-m", "alembic", "-c", _ALEMBIC, "upgrade", "head"), once=True),
     Program(name="web", argv=_python("-m", "web.serve"), page="/healthz"),
-    Program(name="relay", argv=_python("-m", "workers.relay"), stop_stage=1),
+    Program(name="relay", argv=_python("-m", "workers.jobs.relay"), stop_stage=1),
     _worker("generate"),
     _worker("checks"),
 )

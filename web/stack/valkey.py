@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from web.stack.addresses import VALKEY, VALKEY_SOCKET, broker_url, redis_url
+from web.stack.bundled_binaries import package_folder, plain_environment
 from web.stack.processes import Child, StackError, spawn
-from web.stack.wheels import package_folder, plain_environment
 
 
 def start(home: Path, death_signal: int | None) -> Child:

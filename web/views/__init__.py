@@ -9,23 +9,23 @@ def register_pages(app: Flask) -> None:
         account,
         api_docs,
         artifacts,
-        asking,
-        auditing,
         charts,
         corpora,
         corrections,
         datasets,
-        hooks,
         inbox,
+        job_form,
         jobs,
-        look,
+        ledgers,
         models,
         offers,
         people,
         policies,
         sign_in,
         spending,
+        template_filters,
         uploads,
+        webhooks,
         wizard,
     )
 
@@ -34,7 +34,7 @@ def register_pages(app: Flask) -> None:
             api_docs,
             sign_in,
             datasets,
-            asking,
+            job_form,
             wizard,
             policies,
             spending,
@@ -43,9 +43,9 @@ def register_pages(app: Flask) -> None:
             corrections,
             artifacts,
         ),
-        *(auditing, inbox, models, corpora, account, people, uploads, hooks),
+        *(ledgers, inbox, models, corpora, account, people, uploads, webhooks),
     )
     for module in nouns:
         app.register_blueprint(module.pages)
-    look.init_app(app)
+    template_filters.init_app(app)
     charts.init_app(app)

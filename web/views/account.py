@@ -7,11 +7,11 @@ from flask_login import current_user, login_required
 from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import people, registry, sessions, sign_ins
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
-from web.api.bodies import read_id
-from web.app import engine
+from accountant.identities import credentials, people, sessions, sign_ins
+from web.api.parsing import read_id
 from web.auth import current_actor, session_limits, start_session, user_of_password
+from web.context import engine
 from web.passwords import MIN_PASSWORD, hash_password
 from web.scopes import MEANINGS
 from web.views.forms import Form, rejected, whole
@@ -69,7 +69,7 @@ def change_password() -> BaseResponse:
                 [FieldProblem("again", "is not the same as the new password", "the same again")]
             )
         hashed = hash_password(new, actor.name, field="new")
-        if not registry.set_password(
+        if not credentials.set_password(
             engine(), actor.id, hashed, actor=actor, replaces=confirmed.password_hash
         ):
             raise _not_yours()
@@ -78,7 +78,7 @@ def change_password() -> BaseResponse:
     except TooManyRequests as error:
         page = _password(Form(general=f"{error.description}."))
         return Response(page, 429, {"Retry-After": str(error.retry_after)})
-    user = registry.find_user(engine(), user_id=actor.id)
+    user = credentials.find_user(engine(), user_id=actor.id)
     if user is None or not start_session(user):
         return redirect(url_for("sign_in.form"), 303)
     flash("Your password is changed. You are signed out everywhere else.")

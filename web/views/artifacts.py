@@ -3,12 +3,12 @@
 from flask import Blueprint, Response, render_template, request
 from flask_login import login_required
 
-from accountant import artifacts
 from accountant.core import mechanisms
+from accountant.transactions import artifacts
 from web.api.artifacts import ORDER, download
 from web.api.paging import cut, read_window
-from web.app import engine
 from web.auth import current_actor
+from web.context import engine
 
 pages = Blueprint("artifacts", __name__)
 

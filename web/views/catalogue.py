@@ -4,16 +4,16 @@ from typing import Any
 
 from flask import render_template, request, url_for
 
-from accountant import listings, reports
-from accountant.artifacts import OVERSEERS
 from accountant.core import mechanisms
-from accountant.listings import Wanted, WantedJobs
-from accountant.requests import Actor
-from web.api.bodies import read_choice
+from accountant.identities.actor import Actor
+from accountant.queries import listings, models
+from accountant.queries.listings import Wanted, WantedJobs
+from accountant.transactions.artifacts import OVERSEERS
 from web.api.datasets import ORDER
 from web.api.paging import cut, read_window
-from web.app import engine
+from web.api.parsing import read_choice
 from web.auth import current_actor
+from web.context import engine
 
 PAGE = 50
 
@@ -78,7 +78,7 @@ def _steward_steps(
     actor: Actor, datasets: list[dict[str, Any]], ready: list[dict[str, Any]], allowed: list[dict[str, Any]]
 ) -> list[dict[str, str]]:
     steps = []
-    if not any(each["state"] == "ready" for each in reports.models(engine(), actor)):
+    if not any(each["state"] == "ready" for each in models.models(engine(), actor)):
         why = "Workers write with models that lie under a model root; a worker looks at its files."
         steps.append({"title": "Register a model", "why": why, "link": url_for("models.listing")})
     if not datasets:

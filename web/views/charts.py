@@ -12,7 +12,7 @@ from typing import Any
 from flask import Flask
 
 from web.meaning import at_most
-from web.views.look import FILTER_NAMES
+from web.views.template_filters import FILTER_NAMES
 
 MEASURE_NAMES = {
     **FILTER_NAMES,

@@ -4,12 +4,12 @@ from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import corpora
+from accountant.catalogue import corpora
 from accountant.core.errors import Conflict, InvalidRequest
-from web.api.bodies import read
 from web.api.corpora import NewCorpus
-from web.app import engine
+from web.api.parsing import read
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.views.forms import Form, rejected, sent
 
 pages = Blueprint("corpora", __name__)

@@ -8,12 +8,12 @@ from flask import Blueprint, Response, flash, redirect, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import proposals
 from accountant.core.errors import Conflict, InvalidRequest, invalid
-from web.api.bodies import read, read_id
+from accountant.transactions import proposals
+from web.api.parsing import read, read_id
 from web.api.proposals import ChargeCorrection
-from web.app import engine
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.views.forms import Form, rejected, sent
 from web.views.jobs import page
 

@@ -4,13 +4,17 @@ from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import artifacts, registry, reports, spending
+from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, InvalidRequest
-from accountant.listings import WantedJobs
-from web.api.bodies import read, read_seq
+from accountant.queries import datasets as dataset_queries
+from accountant.queries import entries as entry_queries
+from accountant.queries import jobs, spending
+from accountant.queries.listings import WantedJobs
+from accountant.transactions import artifacts
 from web.api.datasets import Correction, NewVersion, export_response
-from web.app import engine
+from web.api.parsing import read, read_seq
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.views.catalogue import catalogue_page
 from web.views.forms import Form, lines, rejected, sent, whole
 
@@ -41,22 +45,22 @@ def show(name: str) -> str:
 
 def _page(name: str, **forms: Form) -> str:
     actor = current_actor()
-    dataset = reports.dataset(engine(), name, actor)
+    dataset = dataset_queries.dataset(engine(), name, actor)
     overseer = bool(actor.roles & artifacts.OVERSEERS)
     before = read_seq()
     entries = []
     if overseer:
-        entries = reports.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
+        entries = entry_queries.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
     empty = Form()
     return render_template(
         "dataset.html",
         dataset=dataset,
         figures=spending.figures(engine(), name, actor),
-        jobs=reports.jobs(engine(), actor, WantedJobs(dataset=name), limit=RECENT_JOBS),
+        jobs=jobs.jobs(engine(), actor, WantedJobs(dataset=name), limit=RECENT_JOBS),
         overseer=overseer,
         entries=entries,
-        ex_post=reports.ex_post(engine(), name, actor) if overseer else [],
-        ex_post_note=reports.EX_POST_NOTE,
+        ex_post=jobs.ex_post(engine(), name, actor) if overseer else [],
+        ex_post_note=jobs.EX_POST_NOTE,
         before=before,
         data_form=forms.get("data", empty),
         version_form=forms.get("version", empty),
@@ -80,7 +84,7 @@ def correct(name: str) -> BaseResponse:
     }
     try:
         correction = read(Correction, changes).model_dump(exclude_unset=True)
-        registry.correct_dataset(engine(), name, correction, current_actor())
+        datasets.correct_dataset(engine(), name, correction, current_actor())
     except InvalidRequest as error:
         return Response(_page(name, data=rejected(error)), 422)
     except Conflict as error:
@@ -99,7 +103,7 @@ def add_version(name: str) -> BaseResponse:
     given = {field: values.get(field, "").strip() for field in fields}
     try:
         version = read(NewVersion, {field: value for field, value in given.items() if value})
-        registry.add_version(engine(), name, version.model_dump(exclude_none=True), current_actor())
+        datasets.add_version(engine(), name, version.model_dump(exclude_none=True), current_actor())
     except InvalidRequest as error:
         return Response(_page(name, version=rejected(error)), 422)
     except Conflict as error:

@@ -13,22 +13,24 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import inbox, ledger, offers, proposals, reports
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotPermitted, invalid
-from accountant.listings import WantedJobs
+from accountant.queries import inbox
+from accountant.queries import jobs as job_queries
+from accountant.queries.listings import WantedJobs
+from accountant.transactions import approval, offers, proposals
 from web.api import proposals as proposals_api
-from web.api.bodies import read, read_id
 from web.api.jobs import Reason
 from web.api.offers import WAITING, priceable
 from web.api.paging import cut, read_window
-from web.app import engine
+from web.api.parsing import read, read_id
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.errors import status_of, without_prefix
 from web.views.forms import Form, sent
 from web.views.offers import open_offers
 from web.views.policies import policy_changes
-from web.views.schema import PREFIX, Input, inputs, parameters
+from web.views.schema_forms import PREFIX, Input, inputs, parameters
 
 pages = Blueprint("inbox", __name__)
 
@@ -58,7 +60,7 @@ def changes() -> str:
     The page is not loaded again: somebody may be writing a reason.
     """
     shown = [each for each in request.args.get("shown", "").split(",") if each][:PAGE]
-    jobs = reports.jobs(
+    jobs = job_queries.jobs(
         engine(),
         current_actor(),
         WantedJobs(state=inbox.WAITING),
@@ -128,7 +130,7 @@ def _changes(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any
 @needs_role("steward")
 def price(job: str) -> str:
     """The price of the offer that the form says now, as a part of its page."""
-    found = reports.job(engine(), read_id(job), current_actor())
+    found = job_queries.job(engine(), read_id(job), current_actor())
     return render_template("_offer_price.html", **_priced(found, sent()))
 
 
@@ -150,7 +152,7 @@ def _priced(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]
 def confirm(job: str) -> BaseResponse:
     """What the decision would do, on a page of its own; nothing is done yet."""
     job_id, decision = read_id(job), _decision(DECISIONS)
-    found = reports.job(engine(), job_id, current_actor())
+    found = job_queries.job(engine(), job_id, current_actor())
     try:
         reason = _reason()
         quote = _priced(found, sent())["quote"] if decision == "offer" else None
@@ -177,7 +179,7 @@ def confirm(job: str) -> BaseResponse:
 def decide(job: str) -> BaseResponse:
     """Approve, refuse or offer, for a reason; or price an offer, which changes nothing."""
     job_id, decision = read_id(job), _decision((*DECISIONS, "price"))
-    found = reports.job(engine(), job_id, current_actor())
+    found = job_queries.job(engine(), job_id, current_actor())
     if decision == "price":
         prices = {str(job_id): _priced(found, sent())}
         return Response(render_template("inbox.html", **_page(job_id, Form(sent()), prices=prices)))
@@ -188,7 +190,7 @@ def decide(job: str) -> BaseResponse:
     except Conflict as error:
         flash(f"Somebody was faster: {error}.", "problem")
         return redirect(url_for("inbox.listing"), 303)
-    now = reports.job(engine(), job_id, current_actor())
+    now = job_queries.job(engine(), job_id, current_actor())
     name = f"Job {str(job_id)[:8]} of {now['analyst']}"
     if decision == "offer":
         flash(f"{name} is refused, and a smaller one is offered. Nothing is charged unless it is accepted.")
@@ -201,9 +203,9 @@ def _act(decision: str, job_id: UUID, job: Mapping[str, Any]) -> None:
     actor, reason = current_actor(), _reason()
     match decision:
         case "approve":
-            ledger.approve(engine(), job_id, actor, reason)
+            approval.approve(engine(), job_id, actor, reason)
         case "refuse":
-            ledger.refuse(engine(), job_id, actor, reason)
+            approval.refuse(engine(), job_id, actor, reason)
         case _:
             with priceable():
                 offers.offer(engine(), job_id, _changes(job, sent()), actor, reason)

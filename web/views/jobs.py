@@ -8,17 +8,18 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import artifacts, ledger, listings, reports
-from accountant.artifacts import OVERSEERS
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, invalid
 from accountant.core.states import ENDED, JOB_STATES, STATES
+from accountant.queries import jobs, listings
+from accountant.transactions import artifacts, settlement
+from accountant.transactions.artifacts import OVERSEERS
 from web.api import outputs
-from web.api.bodies import read_choice, read_id
 from web.api.jobs import ORDER, card_response
 from web.api.paging import cut, read_window
-from web.app import engine
+from web.api.parsing import read_choice, read_id
 from web.auth import current_actor
+from web.context import engine
 from web.views.forms import Form
 from web.views.offers import of_job, open_offers
 
@@ -111,7 +112,7 @@ def page(job_id: UUID, correction_form: Form | None = None) -> str:
 
 
 def _job(job_id: UUID) -> dict[str, Any]:
-    return reports.job(engine(), job_id, current_actor())
+    return jobs.job(engine(), job_id, current_actor())
 
 
 def _live(job: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +168,7 @@ def cancel(job: str) -> BaseResponse:
     """Ask the job to stop."""
     job_id = read_id(job)
     try:
-        ledger.cancel(engine(), job_id, current_actor())
+        settlement.cancel(engine(), job_id, current_actor())
     except Conflict as error:
         flash(str(error), "problem")
     return redirect(url_for("jobs.show", job=job_id), 303)

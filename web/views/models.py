@@ -4,12 +4,13 @@ from flask import Blueprint, Response, flash, redirect, render_template, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import registry, reports
+from accountant.catalogue import models
 from accountant.core.errors import Conflict, InvalidRequest
-from web.api.bodies import read
+from accountant.queries import models as model_queries
 from web.api.models import NewModel
-from web.app import engine
+from web.api.parsing import read
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.views.forms import Form, rejected, sent
 
 pages = Blueprint("models", __name__)
@@ -23,7 +24,7 @@ def listing() -> str:
 
 
 def _page(form: Form) -> str:
-    return render_template("models.html", models=reports.models(engine(), current_actor()), form=form)
+    return render_template("models.html", models=model_queries.models(engine(), current_actor()), form=form)
 
 
 @pages.post("/models")
@@ -34,7 +35,7 @@ def add() -> BaseResponse:
     values = {name: value.strip() for name, value in sent().items()}
     try:
         body = read(NewModel, {name: values[name] for name in NewModel.model_fields if name in values})
-        registry.add_model(engine(), body.name, body.path, body.trained_on, current_actor(), body.kind)
+        models.add_model(engine(), body.name, body.path, body.trained_on, current_actor(), body.kind)
     except InvalidRequest as error:
         return Response(_page(rejected(error)), 422)
     except Conflict as error:

@@ -7,13 +7,14 @@ from flask import Blueprint, flash, redirect, url_for
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import inbox, offers, reports
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
-from web.api.bodies import read, read_id
+from accountant.queries import inbox, jobs
+from accountant.transactions import offers
 from web.api.offers import ORDER, Answer
 from web.api.paging import cut, read_window
-from web.app import engine
+from web.api.parsing import read, read_id
 from web.auth import current_actor
+from web.context import engine
 from web.views.forms import sent
 
 pages = Blueprint("offers", __name__)
@@ -49,7 +50,7 @@ def accept(offer: str) -> BaseResponse:
     except (Conflict, NotPermitted, InvalidRequest) as error:
         flash(f"Not accepted: {error}.", "problem")
         return redirect(url_for("jobs.show", job=asked), 303)
-    state = reports.job(engine(), made, actor)["state"].replace("_", " ")
+    state = jobs.job(engine(), made, actor)["state"].replace("_", " ")
     flash(f"You accepted the offer: this job is in its place, and is {state}.")
     return redirect(url_for("jobs.show", job=made), 303)
 

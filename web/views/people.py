@@ -9,13 +9,13 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import activity, people, registry, sign_ins
 from accountant.core.errors import Conflict, InvalidRequest
-from web.api.bodies import read_choice, read_id
+from accountant.identities import activity_log, credentials, people, sign_ins
 from web.api.paging import cut, read_window
+from web.api.parsing import read_choice, read_id
 from web.api.people import SIGN_INS, USERS
-from web.app import engine
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.passwords import hash_password, new_password
 from web.views.forms import Form, rejected
 
@@ -45,7 +45,7 @@ def _listing(form: Form, once: dict[str, Any] | None = None) -> str:
         engine(),
         current_actor(),
         name=request.args.get("name", "").strip().lower(),
-        role=read_choice("role", registry.ROLES),
+        role=read_choice("role", credentials.ROLES),
         active=None if state is None else state == "open",
         **window.reads,
     )
@@ -71,7 +71,7 @@ def add() -> BaseResponse:
     name, made = request.form.get("name", "").strip(), new_password()
     until = datetime.now(UTC) + people.ONE_TIME
     try:
-        registry.add_user(
+        credentials.add_user(
             engine(),
             name,
             hash_password(made, name),
@@ -105,7 +105,7 @@ def _person(name: str, form: Form, once: dict[str, Any] | None = None) -> str:
         person=found,
         tokens=people.tokens(engine(), UUID(found["id"])),
         tries=sign_ins.listing(engine(), current_actor(), name=name, limit=10),
-        acts=activity.listing(engine(), current_actor(), kind="account", object_id=name, limit=10),
+        acts=activity_log.listing(engine(), current_actor(), kind="account", object_id=name, limit=10),
         form=form,
         once=once,
         chosen=request.form.getlist("roles") if form.problems else found["roles"],
@@ -199,7 +199,7 @@ def reset_password(name: str) -> BaseResponse:
 
 @pages.get("/sign-ins")
 @login_required
-@needs_role(*activity.READERS)
+@needs_role(*activity_log.READERS)
 def log() -> str:
     """Tries to sign in, newest first."""
     window = read_window(SIGN_INS, PAGE)

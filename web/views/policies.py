@@ -8,14 +8,15 @@ from flask import Blueprint, Response, flash, jsonify, redirect, render_template
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import proposals, reports
-from accountant.core.admission import Policy
 from accountant.core.errors import Conflict, InvalidRequest
-from web.api.bodies import read
-from web.api.conditional import etag
+from accountant.core.ledger.admission import Policy
+from accountant.queries import datasets
+from accountant.transactions import proposals
 from web.api.datasets import NewAllowance
-from web.app import engine
+from web.api.etags import etag
+from web.api.parsing import read
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.errors import with_prefix, without_prefix
 from web.meaning import ABOUT_EX_POST, meaning
 from web.views.forms import Form, lines, rejected, sent, whole
@@ -65,7 +66,7 @@ def allowance_effect(name: str) -> str:
 @needs_role("steward")
 def policy_effect(name: str) -> str:
     """What the policy that the form says now would change, as a part of its page."""
-    dataset = reports.dataset(engine(), name, current_actor())
+    dataset = datasets.dataset(engine(), name, current_actor())
     return render_template("_policy_effect.html", **_policy_change(dataset, sent()))
 
 
@@ -121,7 +122,7 @@ def set_policy(name: str) -> BaseResponse:
 
     try:
         # What the form doesn't hold stays as it is.
-        kept = reports.dataset(engine(), name, current_actor())["policy"]
+        kept = datasets.dataset(engine(), name, current_actor())["policy"]
         wanted = read(Policy, kept | policy_of(form))
         proposal = proposals.set_policy(engine(), name, wanted, current_actor(), check)
     except InvalidRequest as error:
@@ -144,7 +145,7 @@ def _version(policy: Mapping[str, Any]) -> str:
 
 
 def _page(name: str, *, reviewed: str | None = None, **forms: Form) -> str:
-    dataset = reports.dataset(engine(), name, current_actor())
+    dataset = datasets.dataset(engine(), name, current_actor())
     allowance, policy = forms.get("allowance", Form()), forms.get("policy", Form())
     return render_template(
         "policy.html",

@@ -5,7 +5,7 @@ from flask_login import current_user
 from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
-from web import provider
+from web import oidc
 from web.auth import end_session, local_path, start_session, user_of_password
 from web.views.forms import Form
 
@@ -23,7 +23,7 @@ def form() -> str | BaseResponse:
 
 
 def _form(form: Form, wanted: str) -> str:
-    return render_template("sign_in.html", form=form, next=wanted, provider=provider.name())
+    return render_template("sign_in.html", form=form, next=wanted, provider=oidc.name())
 
 
 @pages.post("/sign-in")
@@ -46,24 +46,24 @@ def submit() -> BaseResponse:
 @pages.get("/sign-in/provider")
 def provider_begin() -> BaseResponse:
     """Go to the provider."""
-    if provider.name() is None:
+    if oidc.name() is None:
         abort(404)
     session[_WANTED] = local_path(request.args.get("next"))
     try:
-        return provider.begin()
-    except provider.Refused as error:
+        return oidc.begin()
+    except oidc.Refused as error:
         return Response(_form(Form(general=str(error)), ""), 502)
 
 
 @pages.get("/sign-in/provider/return")
 def provider_return() -> BaseResponse:
     """Come back from the provider, with proof of who one is."""
-    if provider.name() is None:
+    if oidc.name() is None:
         abort(404)
     wanted = local_path(session.pop(_WANTED, None))
     try:
-        user = provider.finish()
-    except provider.Refused as error:
+        user = oidc.finish()
+    except oidc.Refused as error:
         return Response(_form(Form(general=str(error)), wanted), 403)
     if user is None or not start_session(user, "provider"):
         return Response(_form(Form(general="This account was closed meanwhile."), wanted), 403)

@@ -3,10 +3,10 @@
 from flask import Blueprint, render_template
 from flask_login import login_required
 
-from accountant import reports, spending
-from web.api.bodies import read_choice
-from web.app import engine
+from accountant.queries import datasets, spending
+from web.api.parsing import read_choice
 from web.auth import current_actor
+from web.context import engine
 
 pages = Blueprint("spending", __name__)
 
@@ -18,6 +18,6 @@ def show(name: str) -> str:
     actor = current_actor()
     figures = spending.figures(engine(), name, actor)
     measure = read_choice("measure", tuple(each["name"] for each in figures["measures"]))
-    dataset = reports.dataset(engine(), name, actor)
+    dataset = datasets.dataset(engine(), name, actor)
     best = dataset["account"] and dataset["account"]["best_filter"]
     return render_template("spending.html", dataset=dataset, figures=figures, measure=measure or best)

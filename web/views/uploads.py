@@ -4,14 +4,14 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import uploads
+from accountant.catalogue import uploads
 from accountant.core.errors import InvalidRequest, NoRoom, TooLarge, invalid
 from web.api.paging import cut, read_window
 from web.api.uploads import ORDER
-from web.app import engine, settings
 from web.auth import current_actor, needs_role
+from web.context import engine, settings
 from web.errors import status_of
-from web.uploading import blocks, store
+from web.request_bodies import blocks, store
 from web.views.forms import Form, rejected
 
 pages = Blueprint("uploads", __name__)
@@ -43,7 +43,7 @@ def add() -> BaseResponse:
 
 
 def receive_form(field: str) -> uploads.Kept:
-    """Keep the file of a form's field; for any page whose endpoint is in `web.uploading.FORMS`."""
+    """Keep the file of a form's field; for any page whose endpoint is in `web.request_bodies.FORMS`."""
     sent = request.files.get(field)
     if sent is None or not sent.filename:
         raise invalid("file", "none was chosen", "a file")

@@ -10,17 +10,18 @@ from flask_login import login_required
 from itsdangerous import BadSignature, URLSafeSerializer
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant import proposals, registry, reports, uploads
-from accountant.core.allowances import allowance_body
-from accountant.core.books import Books
+from accountant.catalogue import datasets, uploads
 from accountant.core.errors import Conflict, ExchequerError, FieldProblem, InvalidRequest, NotFound
-from accountant.ledger import Allowance
-from web.api.bodies import read
+from accountant.core.ledger.allowances import Allowance, allowance_body
+from accountant.core.ledger.books import Books
+from accountant.queries import datasets as dataset_queries
+from accountant.transactions import proposals
 from web.api.datasets import NewAllowance
-from web.app import engine
+from web.api.parsing import read
 from web.auth import current_actor, needs_role
+from web.context import engine
 from web.meaning import ABOUT_EX_POST, ABOUT_SECRETS, FILTER_WORDS, RELATIONS, meaning
-from web.uploading import store
+from web.request_bodies import store
 from web.views.forms import Form, lines, sent, whole
 from web.views.policies import policy_of
 
@@ -241,8 +242,8 @@ def _problems(values: Mapping[str, str]) -> list[FieldProblem]:
     """Everything that is wrong with what was typed so far; what comes later is not missing yet."""
     found: list[FieldProblem] = []
     try:
-        spec = registry.read_dataset(declaration(values))
-        reports.dataset(engine(), spec.name, current_actor())
+        spec = datasets.read_dataset(declaration(values))
+        dataset_queries.dataset(engine(), spec.name, current_actor())
         found.append(FieldProblem("name", f"there is a dataset {spec.name!r} already", "another name"))
     except NotFound:
         pass
@@ -270,8 +271,8 @@ def _at_field(problem: FieldProblem) -> FieldProblem:
 def _create(values: Mapping[str, str]) -> BaseResponse:
     actor = current_actor()
     try:
-        spec = registry.read_dataset(declaration(values))
-        registry.add_dataset(engine(), spec, actor)
+        spec = datasets.read_dataset(declaration(values))
+        datasets.add_dataset(engine(), spec, actor)
     except InvalidRequest as error:
         return Response(_page("data", Form(values, error.problems)), 422)
     except Conflict as error:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from accountant.core.errors import ExchequerError
 from accountant.core.mechanisms.evaluation import MECHANISM, METRICS, Evaluation
-from accountant.core.pricing import Terms
-from workers import corpora
+from accountant.core.privacy.price import Terms
+from workers.data import corpora
 from workers.evaluation import report
 from workers.evaluation.run import Texts, embedding_of, evaluate
 

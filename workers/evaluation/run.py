@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.evaluation import Evaluation
-from workers import embeddings
+from workers.embedding import embedders
 from workers.evaluation import fidelity, judge, language
 from workers.evaluation.figures import Figure
 from workers.evaluation.mauve import mauve
@@ -40,8 +40,8 @@ class Embedding:
 
 def embedding_of(folder: Path) -> Embedding:
     """A local embedding model. Raises ModelError where the folder is none."""
-    model = embeddings.load(folder, embeddings.inspect(folder)["sha256"])
-    return Embedding(folder.name, lambda texts: embeddings.embed_all(model, texts))
+    model = embedders.load(folder, embedders.inspect(folder)["sha256"])
+    return Embedding(folder.name, lambda texts: embedders.embed_all(model, texts))
 
 
 def evaluate(

@@ -10,8 +10,8 @@ from typing import Any
 
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.evaluation import Evaluation
-from accountant.core.pricing import Terms
-from workers import embeddings
+from accountant.core.privacy.price import Terms
+from workers.embedding import embedders
 from workers.evaluation import report
 from workers.evaluation.figures import Figure
 from workers.evaluation.judge import asker
@@ -48,7 +48,7 @@ class Runner:
             embedder = public.embedder("embedding")
             embedding = Embedding(
                 parameters.embedding,
-                lambda texts: embeddings.embed_all(embedder, texts, parameters.text_tokens),
+                lambda texts: embedders.embed_all(embedder, texts, parameters.text_tokens),
             )
         language = public.models.get("language_model")
         figures = []

@@ -33,13 +33,13 @@ from fractions import Fraction
 import torch
 
 from accountant.core.mechanisms.invisible_ink import InvisibleInk, token_event, tokens
-from accountant.core.pricing import Terms
-from workers.aggregation import COLUMNS, GRID, Scores
+from accountant.core.privacy.price import Terms
+from workers.data.records import Records
 from workers.engine import Batch, Decoder, Shape, sizes
+from workers.engine.aggregation import COLUMNS, GRID, Scores
 from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
-from workers.meter import Branch, Meter
 from workers.models import LocalModel, Prompt
-from workers.records import Records
+from workers.noise.meter import Branch, Meter
 
 #: Public scores lie within 2^61 of the highest, so that they and all differences add up in int64.
 LOWEST = -(2.0**61)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from accountant.core.mechanisms.noisy_count import NoisyCount, count_event, count_labels, sensitivity
-from accountant.core.pricing import Terms
+from accountant.core.privacy.price import Terms
+from workers.data.records import Records
 from workers.interface import NOTHING_PUBLIC, Count, Progress, Public
-from workers.meter import Meter
-from workers.records import Records
+from workers.noise.meter import Meter
 
 
 def true_counts(parameters: NoisyCount, terms: Terms, records: Records) -> dict[str | None, int]:

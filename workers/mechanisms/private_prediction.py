@@ -9,7 +9,7 @@
             append the token to every context; an end token starts the batch's next text
 
 A record is in the batch that a keyed hash of its unit picks among all of its label's (uniform) or among those
-of its cluster (workers/clustering.py). A context holds a record, and perhaps a second text: a public one, a
+of its cluster (embedding/clustering.py). A context holds a record, and perhaps a second text: a public one, a
 fixed shot, or another record.
 
 Every batch writes exactly T tokens, also one without any record: the mean of nothing is zero, and every batch
@@ -36,8 +36,12 @@ from accountant.core.mechanisms.private_prediction import (
     slots,
     token_event,
 )
-from accountant.core.pricing import Terms
-from workers.aggregation import (
+from accountant.core.privacy.price import Terms
+from workers.data.records import Place, Records, Within
+from workers.embedding.clustering import Clusters, count, embedded, keep, public_centres, within
+from workers.embedding.public_contexts import from_corpus, from_shots
+from workers.engine import Batch, Decoder, Shape, sizes
+from workers.engine.aggregation import (
     GRID,
     Mean,
     Median,
@@ -47,13 +51,9 @@ from workers.aggregation import (
     median_interval,
     median_token_costs,
 )
-from workers.clustering import Clusters, count, embedded, keep, public_centres, within
-from workers.contexts import from_corpus, from_shots
-from workers.engine import Batch, Decoder, Shape, sizes
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Text
-from workers.meter import Branch, Meter
 from workers.models import LocalModel, Prompt
-from workers.records import Place, Records, Within
+from workers.noise.meter import Branch, Meter
 
 __all__ = ["Runner", "interval_costs", "median_interval", "median_token_costs"]
 

@@ -15,7 +15,7 @@ from accountant.core.mechanisms import (
     summary_oneshot,
     summary_token,
 )
-from accountant.core.pricing import Mechanism
+from accountant.core.mechanisms.base import Mechanism
 
 MECHANISMS: dict[str, Mechanism[Any]] = {
     each.id: each

@@ -13,11 +13,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from accountant.core.batches import doubled
-from accountant.core.calibration import GaussianNoise, cost, gaussian_multiplier, resolved, with_multiplier
 from accountant.core.errors import invalid
-from accountant.core.events import Gaussian, SelfComposed
-from accountant.core.pricing import Mechanism, Price, Terms
+from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.batches import doubled
+from accountant.core.mechanisms.noise_fields import GaussianNoise, cost, resolved, with_multiplier
+from accountant.core.privacy.calibration import gaussian_multiplier
+from accountant.core.privacy.events import Gaussian, SelfComposed
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template
 
 DEFAULT_PROMPT = "A text ({label}):"

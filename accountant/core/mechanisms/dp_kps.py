@@ -26,24 +26,27 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from accountant.core.batches import doubled
-from accountant.core.calibration import (
+from accountant.core.errors import invalid
+from accountant.core.mechanisms.base import Mechanism, Parameters
+from accountant.core.mechanisms.batches import doubled
+from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
-    LEAST_EPSILON,
-    LEAST_MULTIPLIER,
-    MOST_EPSILON,
-    MOST_MULTIPLIER,
     cost,
     from_job_field,
-    gaussian_multiplier,
-    laplace_multiplier,
     resolved,
     with_multiplier,
     without_noise,
 )
-from accountant.core.errors import invalid
-from accountant.core.events import FREE, Composed, Event, Gaussian, Laplace, SelfComposed
-from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+from accountant.core.privacy.calibration import (
+    LEAST_EPSILON,
+    LEAST_MULTIPLIER,
+    MOST_EPSILON,
+    MOST_MULTIPLIER,
+    gaussian_multiplier,
+    laplace_multiplier,
+)
+from accountant.core.privacy.events import FREE, Composed, Event, Gaussian, Laplace, SelfComposed
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template
 
 DEFAULT_PROMPT = "Write a text ({label}) that contains these terms: {phrases}"

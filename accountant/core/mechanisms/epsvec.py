@@ -34,25 +34,27 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from accountant.core.batches import doubled
-from accountant.core.budget import float_up
-from accountant.core.calibration import (
+from accountant.core.errors import FieldProblem, invalid
+from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.batches import doubled
+from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
+    GaussianNoise,
+    cost,
+    from_job_field,
+    resolved,
+    with_multiplier,
+    without_noise,
+)
+from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
     MOST_EPSILON,
     MOST_MULTIPLIER,
-    GaussianNoise,
-    cost,
-    from_job_field,
     gaussian_multiplier,
-    resolved,
     sampled_multiplier,
-    with_multiplier,
-    without_noise,
 )
-from accountant.core.errors import FieldProblem, invalid
-from accountant.core.events import (
+from accountant.core.privacy.events import (
     FREE,
     Composed,
     Event,
@@ -62,7 +64,8 @@ from accountant.core.events import (
     SampledWithoutReplacement,
     SelfComposed,
 )
-from accountant.core.pricing import Mechanism, Neighbours, Price, Terms
+from accountant.core.privacy.price import Neighbours, Price, Terms
+from accountant.core.privacy.units import float_up
 from accountant.core.template import check_template
 
 #: The prompt of every step (paper 000, B.3 to B.5, in other words): with no example, some, and one text more.

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from accountant.core.errors import invalid
-from accountant.core.events import FREE
-from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Parameters
+from accountant.core.privacy.events import FREE
+from accountant.core.privacy.price import Price, Terms
 
 #: Every metric, and what it needs beside the two sets of texts.
 METRICS: Mapping[str, str | None] = {

@@ -13,10 +13,11 @@ from fractions import Fraction
 
 from pydantic import Field
 
-from accountant.core.batches import batches_per_label, describe, token_draw, tokens_of_one_batch
 from accountant.core.errors import FieldProblem, invalid
-from accountant.core.events import Event
-from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Parameters
+from accountant.core.mechanisms.batches import batches_per_label, describe, token_draw, tokens_of_one_batch
+from accountant.core.privacy.events import Event
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template
 
 DEFAULT_TEMPLATE = "A text ({label}): {record}\nAnother text ({label}):"

@@ -16,22 +16,20 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from accountant.core.batches import doubled
-from accountant.core.calibration import (
+from accountant.core.errors import invalid
+from accountant.core.mechanisms.base import Mechanism, Parameters
+from accountant.core.mechanisms.batches import doubled
+from accountant.core.mechanisms.noise_fields import amount, cost, resolved, with_multiplier
+from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
     MOST_EPSILON,
     MOST_MULTIPLIER,
-    amount,
-    cost,
     gaussian_multiplier,
     laplace_multiplier,
-    resolved,
-    with_multiplier,
 )
-from accountant.core.errors import invalid
-from accountant.core.events import Event, Gaussian, Laplace
-from accountant.core.pricing import Mechanism, Parameters, Price, Terms
+from accountant.core.privacy.events import Event, Gaussian, Laplace
+from accountant.core.privacy.price import Price, Terms
 
 #: Scale or sigma, at most: nothing would be told beyond, and the sampler draws none beyond 2^40.
 MOST_NOISE = 2**39

@@ -35,12 +35,20 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from accountant.core.batches import batches_per_label, describe, doubled, token_draw, tokens_of_one_batch
-from accountant.core.budget import up
-from accountant.core.calibration import LEAST_EPSILON, MOST_EPSILON, cost, laplace_multiplier
 from accountant.core.errors import FieldProblem, invalid
-from accountant.core.events import Composed, Event, Laplace
-from accountant.core.pricing import Mechanism, Neighbours, Parameters, Price, Terms
+from accountant.core.mechanisms.base import Mechanism, Parameters
+from accountant.core.mechanisms.batches import (
+    batches_per_label,
+    describe,
+    doubled,
+    token_draw,
+    tokens_of_one_batch,
+)
+from accountant.core.mechanisms.noise_fields import cost
+from accountant.core.privacy.calibration import LEAST_EPSILON, MOST_EPSILON, laplace_multiplier
+from accountant.core.privacy.events import Composed, Event, Laplace
+from accountant.core.privacy.price import Neighbours, Price, Terms
+from accountant.core.privacy.units import up
 from accountant.core.template import check_template
 from accountant.core.template import slots as slots_of
 

@@ -17,13 +17,14 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from accountant.core.blowup import GroupSampling, Without, least_sigma
-from accountant.core.budget import down, up
-from accountant.core.calibration import ARTIFACTS_ARE_FREE, from_job_field, without_noise
 from accountant.core.errors import invalid
-from accountant.core.events import FREE
-from accountant.core.pricing import Mechanism, Parameters, Price, Terms
-from accountant.core.secrets import LEAST_PRIOR, MOST_RECORDS, MOST_ROUNDS, SecretRelease, SecretTerms
+from accountant.core.mechanisms.base import Mechanism, Parameters
+from accountant.core.mechanisms.noise_fields import ARTIFACTS_ARE_FREE, from_job_field, without_noise
+from accountant.core.privacy.blowup import GroupSampling, Without, least_sigma
+from accountant.core.privacy.events import FREE
+from accountant.core.privacy.price import Price, Terms
+from accountant.core.privacy.secrets import LEAST_PRIOR, MOST_RECORDS, MOST_ROUNDS, SecretRelease, SecretTerms
+from accountant.core.privacy.units import down, up
 
 LEAST_SIGMA, MOST_SIGMA = 1e-2, 1e8
 #: The least bound / prior that noise is calibrated to.

@@ -9,19 +9,20 @@ Gaussian at the whole budget beats k at epsilon / k each, and says as much.
 
 from pydantic import Field
 
-from accountant.core.batches import doubled, group_size
-from accountant.core.calibration import (
+from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.batches import doubled, group_size
+from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
     GaussianNoise,
     cost,
     from_job_field,
-    gaussian_multiplier,
     resolved,
     with_multiplier,
     without_noise,
 )
-from accountant.core.events import FREE, Gaussian, SelfComposed
-from accountant.core.pricing import Mechanism, Price, Terms
+from accountant.core.privacy.calibration import gaussian_multiplier
+from accountant.core.privacy.events import FREE, Gaussian, SelfComposed
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template
 
 DEFAULT_TEMPLATE = "Review: {record}"

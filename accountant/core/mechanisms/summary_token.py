@@ -13,10 +13,12 @@ that changes its group moves two means by C / n each: L2 sqrt(2) C / n, less tha
 
 from pydantic import Field
 
-from accountant.core.batches import doubled, group_size
-from accountant.core.calibration import GaussianNoise, cost, gaussian_multiplier, resolved, with_multiplier
-from accountant.core.events import Gaussian, SelfComposed
-from accountant.core.pricing import Mechanism, Price, Terms
+from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.batches import doubled, group_size
+from accountant.core.mechanisms.noise_fields import GaussianNoise, cost, resolved, with_multiplier
+from accountant.core.privacy.calibration import gaussian_multiplier
+from accountant.core.privacy.events import Gaussian, SelfComposed
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template
 
 DEFAULT_TEMPLATE = "Review: {record}\nSummary of all reviews:"

@@ -49,10 +49,10 @@ def names(site) -> dict[str, str]:
 
 @pytest.fixture
 def everybody(site) -> Pages:
-    from accountant import registry
+    from accountant.identities import credentials
 
     name = f"all-{site.bench.dataset}"
-    registry.add_user(site.engine, name, site.password_hash, list(registry.ROLES))
+    credentials.add_user(site.engine, name, site.password_hash, list(credentials.ROLES))
     browser = Pages(site.app)
     assert browser.sign_in(name).status_code == 303
     return browser

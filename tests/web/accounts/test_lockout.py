@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import text
 
-from accountant import sign_ins
 from accountant.database import connect
-from accountant.sessions import Origin
+from accountant.identities import sign_ins
+from accountant.identities.sessions import Origin
 from tests.web.browsers import PASSWORD, Pages
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,8 @@ from argon2 import PasswordHasher
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant import registry
 from accountant.core.errors import InvalidRequest
+from accountant.identities import credentials
 from tests.web.browsers import PASSWORD, Pages
 from web.passwords import (
     MAX_PASSWORD,
@@ -108,9 +108,9 @@ def test_a_hash_from_before_normalization_goes_on_to_work_and_is_replaced(site):
     typed = unicodedata.normalize("NFD", "Crème brûlée")  # 12 characters and not normal: allowed once
     who = site.actor("analyst")
     old = PasswordHasher().hash(typed)
-    registry.set_password(site.engine, who.id, old)
+    credentials.set_password(site.engine, who.id, old)
     assert Pages(site.app).sign_in(who.name, typed).status_code == 303
-    kept = registry.find_user(site.engine, name=who.name).password_hash
+    kept = credentials.find_user(site.engine, name=who.name).password_hash
     assert kept != old
     assert Pages(site.app).sign_in(who.name, unicodedata.normalize("NFC", typed)).status_code == 303
 

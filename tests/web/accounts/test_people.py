@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import text
 
-from accountant import activity, people, registry
 from accountant.core.errors import Conflict, NotPermitted
 from accountant.database import connect
+from accountant.identities import activity_log, credentials, people
 from tests.support import person
 from tests.web.browsers import Pages
 
@@ -29,7 +29,7 @@ def test_adding_a_person_by_form_shows_a_one_time_password_once(site):
     once = answer.text.split('<code class="once">')[1].split("<")[0]
     assert Pages(site.app).sign_in(name, once).status_code == 303
     assert once not in browser.get("/people").text
-    assert registry.find_user(site.engine, name=name).roles == ["analyst"]
+    assert credentials.find_user(site.engine, name=name).roles == ["analyst"]
     again = browser.post("/people", "/people", name=name, roles="analyst")
     assert again.status_code == 409
     assert "already" in again.text
@@ -129,7 +129,7 @@ def test_two_administrators_who_close_each_other_leave_one(alone, database_url):
 def test_accounts_in_pages_by_key_with_filters_in_the_address(site):
     prefix = f"zz-{site.bench.dataset}"
     for number in range(3):
-        registry.add_user(site.engine, f"{prefix}-{number}", None, ["auditor"])
+        credentials.add_user(site.engine, f"{prefix}-{number}", None, ["auditor"])
     api = site.api("administrator")
     first = api.get(f"/users?name={prefix}&limit=2").json
     assert [each["name"] for each in first["users"]] == [f"{prefix}-0", f"{prefix}-1"]
@@ -169,7 +169,7 @@ def test_who_did_what_is_in_a_log_for_auditors(site):
     admin.post(f"/users/{name}/revoke-tokens")
     admin.post(f"/users/{name}/deactivate")
     admin.post(f"/users/{name}/activate")
-    rows = activity.listing(site.engine, site.actor("auditor"), kind="account", object_id=name)
+    rows = activity_log.listing(site.engine, site.actor("auditor"), kind="account", object_id=name)
     assert [each["action"] for each in rows[::-1]][-7:] == [
         "roles changed",
         "password reset",
@@ -187,25 +187,27 @@ def test_who_did_what_is_in_a_log_for_auditors(site):
     assert "from analyst to analyst, auditor" in page
     for role in ("steward", "analyst"):
         with pytest.raises(NotPermitted):
-            activity.listing(site.engine, site.bench.steward if role == "steward" else site.bench.analyst)
+            activity_log.listing(site.engine, site.bench.steward if role == "steward" else site.bench.analyst)
 
 
 def test_registrations_and_policies_are_in_the_log_without_addresses(site):
-    rows = activity.listing(site.engine, site.actor("auditor"), kind="dataset", object_id=site.bench.dataset)
+    rows = activity_log.listing(
+        site.engine, site.actor("auditor"), kind="dataset", object_id=site.bench.dataset
+    )
     assert [each["action"] for each in rows] == ["dataset registered"]
     site.api("steward").put(f"/datasets/{site.bench.dataset}/policy", {"auto_approve_epsilon": "1"})
-    rows = activity.listing(
+    rows = activity_log.listing(
         site.engine, site.actor("auditor"), actor=site.actor("steward").name, action="policy set"
     )
     assert rows[0]["detail"]["policy"]["auto_approve_epsilon"] == "1"
-    everything = activity.listing(site.engine, site.actor("auditor"), limit=200)
+    everything = activity_log.listing(site.engine, site.actor("auditor"), limit=200)
     assert "/nowhere" not in str(everything)
 
 
 def test_the_log_comes_in_pages_by_key(site):
     auditor = site.actor("auditor")
-    first = activity.listing(site.engine, auditor, limit=2)
-    second = activity.listing(site.engine, auditor, limit=2, after=[first[-1]["id"]])
+    first = activity_log.listing(site.engine, auditor, limit=2)
+    second = activity_log.listing(site.engine, auditor, limit=2, after=[first[-1]["id"]])
     ids = [each["id"] for each in first + second]
     assert ids == sorted(set(ids), reverse=True)
     assert len(ids) == 4
@@ -214,10 +216,10 @@ def test_the_log_comes_in_pages_by_key(site):
 def test_a_note_stands_only_where_what_it_tells_does(site):
     admin = site.actor("administrator")
     taken = site.actor("analyst").name
-    before = activity.listing(site.engine, admin, limit=1)[0]["id"]
+    before = activity_log.listing(site.engine, admin, limit=1)[0]["id"]
     with pytest.raises(Conflict):
-        registry.add_user(site.engine, taken, None, ["analyst"], actor=admin)
-    assert activity.listing(site.engine, admin, limit=1)[0]["id"] == before
+        credentials.add_user(site.engine, taken, None, ["analyst"], actor=admin)
+    assert activity_log.listing(site.engine, admin, limit=1)[0]["id"] == before
 
 
 def test_what_is_not_there_is_not_found(site):

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from accountant import people, registry, sign_ins
+from accountant.identities import credentials, people, sign_ins
 from accountant.settings import Settings
 from tests.web.accounts.oidc_provider import CLIENT_ID, CLIENT_SECRET
 from tests.web.browsers import Api, Pages
@@ -87,7 +87,7 @@ def test_a_new_person_gets_an_account_with_the_mapped_roles(app, provider, engin
     assert answer.status_code == 303, answer.text
     assert answer.headers["Location"] == "/jobs"
     assert browser.get("/inbox").status_code == 200
-    user = registry.find_user(engine, name="ada")
+    user = credentials.find_user(engine, name="ada")
     assert user.roles == ["steward"]
     assert user.password_hash is None
     again, _ = sign_in(app, provider, "ada")
@@ -101,7 +101,7 @@ def test_roles_are_mapped_anew_at_each_sign_in(app, provider, engine):
     knows(provider, "grace", ["privacy-team", "data-people"])
     first, _ = sign_in(app, provider, "grace")
     name = people.find_external(engine, str(provider.base_url).rstrip("/"), "id-grace").name
-    token = registry.add_token(engine, registry.find_user(engine, name=name).id, "kept", None)
+    token = credentials.add_token(engine, credentials.find_user(engine, name=name).id, "kept", None)
     assert first.get("/inbox").status_code == 200
     knows(provider, "grace", ["data-people"])
     second, answer = sign_in(app, provider, "grace")
@@ -117,7 +117,7 @@ def test_roles_are_mapped_anew_at_each_sign_in(app, provider, engine):
 
 
 def test_a_name_or_an_address_never_links_to_an_account_that_is_there(app, provider, engine):
-    local = registry.add_user(engine, "margaret", None, ["steward"])
+    local = credentials.add_user(engine, "margaret", None, ["steward"])
     claims = {"preferred_username": "margaret", "email": "margaret@example.org", "email_verified": False}
     knows(provider, "mallory", ["data-people"], **claims)
     browser, answer = sign_in(app, provider, "mallory")
@@ -139,8 +139,8 @@ def test_somebody_without_a_role_gets_no_account(app, provider, engine):
 def test_a_closed_account_stays_closed(app, provider, engine):
     knows(provider, "edsger", ["data-people"], preferred_username="edsger")
     sign_in(app, provider, "edsger")
-    admin = registry.add_user(engine, "closer", None, ["administrator"])
-    people.deactivate(engine, registry.actor_of(registry.find_user(engine, user_id=admin)), "edsger")
+    admin = credentials.add_user(engine, "closer", None, ["administrator"])
+    people.deactivate(engine, credentials.actor_of(credentials.find_user(engine, user_id=admin)), "edsger")
     browser, answer = sign_in(app, provider, "edsger")
     assert answer.status_code == 403
     assert "closed" in answer.text

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import text
 
-from accountant import people, registry
+from accountant.identities import credentials, people
 from tests.web.browsers import PASSWORD, Pages
 from web.passwords import hash_password
 
@@ -236,7 +236,7 @@ def test_passwords_and_accounts_at_a_provider(site):
     answer = api.post(f"/users/{name}/reset-password")
     assert answer.status_code == 409
     assert "https://issuer.example" in answer.json["detail"]
-    assert registry.find_user(site.engine, name=name).password_hash is None
+    assert credentials.find_user(site.engine, name=name).password_hash is None
 
 
 @pytest.fixture
@@ -306,4 +306,4 @@ def test_whoever_is_changing_a_password_does_not_undo_its_reset(site, meanwhile,
     else:
         answer = program.post("/me/password", {"current": PASSWORD, "new": NEW})
     assert answer.status_code == 422, answer.text
-    assert registry.find_user(site.engine, name=name).password_hash == reset
+    assert credentials.find_user(site.engine, name=name).password_hash == reset

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 
-from accountant import people, registry
+from accountant.identities import credentials, people
 from tests.web.browsers import PASSWORD, Api
 from web import scopes
 
@@ -30,8 +30,8 @@ def test_every_route_that_writes_says_which_scope_it_needs(app):
 
 
 def test_a_route_that_is_not_named_needs_every_scope():
-    assert scopes.needed("api.not_named_anywhere", "POST") == registry.SCOPES
-    assert scopes.needed("api.make_token", "POST") == registry.SCOPES
+    assert scopes.needed("api.not_named_anywhere", "POST") == credentials.SCOPES
+    assert scopes.needed("api.make_token", "POST") == credentials.SCOPES
 
 
 CALLS = {
@@ -43,7 +43,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("given", registry.SCOPES)
+@pytest.mark.parametrize("given", credentials.SCOPES)
 def test_a_scope_opens_its_own_routes_and_no_others(site, everybody, given):
     api = token(everybody, "everybody", given)
     for scope, (method, path) in CALLS.items():
@@ -60,13 +60,13 @@ def test_a_scope_opens_its_own_routes_and_no_others(site, everybody, given):
 def everybody(site):
     """Somebody with every role: what is refused is refused for the scope."""
     name = f"all-{site.bench.dataset}"
-    user_id = registry.add_user(site.engine, name, site.password_hash, list(registry.ROLES))
-    site.people["everybody"] = registry.actor_of(registry.find_user(site.engine, user_id=user_id))
+    user_id = credentials.add_user(site.engine, name, site.password_hash, list(credentials.ROLES))
+    site.people["everybody"] = credentials.actor_of(credentials.find_user(site.engine, user_id=user_id))
     return site
 
 
 def test_a_scope_gives_no_role(site):
-    api = token(site, "analyst", *registry.SCOPES)
+    api = token(site, "analyst", *credentials.SCOPES)
     assert api.post(f"/datasets/{site.bench.dataset}/allowance", {"reason": "x"}).status_code == 403
     assert api.get("/users").status_code == 403
 
@@ -79,7 +79,7 @@ def test_a_token_follows_its_owners_roles(site):
 
 
 def test_a_token_makes_no_tokens_unless_it_may_everything(site):
-    body = {"name": "more", "scopes": list(registry.SCOPES), "days": 365}
+    body = {"name": "more", "scopes": list(credentials.SCOPES), "days": 365}
     for given in ("read", "admin", "jobs:submit"):
         assert token(site, "analyst", given).post("/me/tokens", body).status_code == 403
     signed_in = {"name": site.actor("analyst").name, "password": PASSWORD}
@@ -168,7 +168,7 @@ def test_the_description_says_which_scope_each_route_needs(site):
     assert "`budget:approve`" in found["components"]["securitySchemes"]["token"]["description"]
 
 
-@pytest.mark.parametrize("scopes", [["read"], list(registry.SCOPES)])
+@pytest.mark.parametrize("scopes", [["read"], list(credentials.SCOPES)])
 def test_a_token_ends_itself_and_no_other(site, scopes):
     engine, actor = site.engine, site.actor("analyst")
     ended, other = (

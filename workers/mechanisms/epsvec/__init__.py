@@ -16,17 +16,17 @@ import torch
 from numpy.typing import NDArray
 
 from accountant.core.mechanisms.epsvec import Epsvec, layer_range
-from accountant.core.pricing import Terms
+from accountant.core.privacy.price import Terms
+from workers.data.records import Records
+from workers.generation.plain_generation import Pen, generator
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Text
 from workers.mechanisms.epsvec import shots as fixed_shots
 from workers.mechanisms.epsvec import vectors as dataset_vectors
 from workers.mechanisms.epsvec.prompts import Scaffold
 from workers.mechanisms.epsvec.shots import Label, OwnEmbedder, Shot
 from workers.mechanisms.epsvec.steering import Steered, check_fit, texts_of
-from workers.meter import Meter
 from workers.models import LocalModel
-from workers.records import Records
-from workers.writing import Pen, generator
+from workers.noise.meter import Meter
 
 SHOTS, VECTORS = "shots", "vectors"
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from workers.generation.plain_generation import Pen, Written
 from workers.models import LocalModel
-from workers.writing import Pen, Written
 
 Rate = Callable[[Sequence[Written]], list[int]]
 

@@ -4,7 +4,7 @@
     released  = count + noise, of all labels in one release; the largest `shots` of each label are its shots
 
 A record counts for one candidate of its own label, and which one depends on that record alone
-(workers/neighbours.py), so a unit moves the counts by as many steps as it has records.
+(workers/embedding/neighbours.py), so a unit moves the counts by as many steps as it has records.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from accountant.core.batches import doubled
-from accountant.core.events import Gaussian
+from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.epsvec import Epsvec
-from accountant.core.pricing import Terms
-from workers.embeddings import ROWS, Embedder, embed_all
+from accountant.core.privacy.events import Gaussian
+from accountant.core.privacy.price import Terms
+from workers.data.records import Records
+from workers.embedding.embedders import ROWS, Embedder, embed_all
+from workers.embedding.neighbours import Floats, Integers, unit, votes
 from workers.engine import HEAD, Shape, hidden_states, sizes
-from workers.meter import Meter
 from workers.models import LocalModel
-from workers.neighbours import Floats, Integers, unit, votes
-from workers.records import Records
+from workers.noise.meter import Meter
 
 Label = str | None
 Check = Callable[[], None]
@@ -41,7 +41,7 @@ class Shot:
 class OwnEmbedder:
     """The language model's own view of a text: what its head receives, averaged over the text's tokens.
 
-    Where no embedding model is named. As mean-pooled causal models are in workers/embeddings.py.
+    Where no embedding model is named. As mean-pooled causal models are in workers/embedding/embedders.py.
     """
 
     def __init__(self, model: LocalModel) -> None:
@@ -49,7 +49,7 @@ class OwnEmbedder:
         self.dimensions, self.context_tokens = model.structure.hidden, model.context_tokens
 
     def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:
-        """As `workers.embeddings.Embedder.embed`."""
+        """As `workers.embedding.embedders.Embedder.embed`."""
         width = min(tokens or self.context_tokens, self.context_tokens)
         shape = Shape(0, width, 0)
         chosen = sizes(self.model.network, shape, 1, ROWS, self.model.memory_bytes)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from accountant.core.errors import DataError
 from accountant.core.mechanisms.epsvec import Epsvec
-from accountant.core.pricing import Terms
+from accountant.core.privacy.price import Terms
+from workers.generation.plain_generation import Pen, Written
 from workers.interface import Progress, Text
 from workers.mechanisms.epsvec.prompts import Scaffold
 from workers.mechanisms.epsvec.quality import Judge, Rate, by_rule
 from workers.mechanisms.epsvec.shots import Label, Shot
 from workers.models import LocalModel
-from workers.writing import Pen, Written
 
 #: How often texts are written in place of those that were dropped; then fewer come out than were asked for.
 ROUNDS = 4

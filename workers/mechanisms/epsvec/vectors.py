@@ -22,14 +22,14 @@ from random import SystemRandom
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.core.batches import doubled
+from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.epsvec import Epsvec, layer_range, vectors_event
-from accountant.core.pricing import Terms
+from accountant.core.privacy.price import Terms
+from workers.data.records import Record, Records, keyed_hash
 from workers.engine import Shape, hidden_states, sizes
 from workers.mechanisms.epsvec.prompts import Prompt
-from workers.meter import Meter
 from workers.models import LocalModel
-from workers.records import Record, Records, keyed_hash
+from workers.noise.meter import Meter
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]

@@ -1,0 +1,128 @@
+"""Public corpora: texts that reach a mechanism without a price, because a steward vouches for them.
+
+Cluster centres, public contexts, vocabularies and evaluation read nothing else. A corpus is declared
+`public`, or `consented`: given for this use by the people who wrote it. Its hash goes into every entry of
+a job that read it, so that the declaration can be held against the very bytes.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+from uuid import UUID, uuid4
+
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import Engine, Row, Select, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from accountant import tables
+from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound
+from accountant.core.names import NAME
+from accountant.core.template import slots
+from accountant.identities import activity_log
+from accountant.identities.actor import Actor
+from accountant.tables import paging
+from accountant.transactions import idempotency
+from accountant.transactions.idempotency import Once
+
+
+class CorpusSpec(BaseModel):
+    """What a steward declares about a corpus."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    name: str = Field(max_length=200, description="name in the list of corpora")
+    uri: str = Field(min_length=1, max_length=2000, description="file, folder or address, under a data root")
+    text_template: str = Field(
+        "{text}", max_length=4000, description="a text from its columns, as {title}. {body}"
+    )
+    label_column: str | None = Field(None, max_length=200, description="column of the label; nothing: none")
+    declaration: Literal["public", "consented"] = Field(
+        "public", description="open to everybody, or given for this by the people who wrote it"
+    )
+    statement: str = Field(
+        max_length=4000, description="where it comes from and why nobody's privacy is touched by its use"
+    )
+
+
+def add(engine: Engine, spec: CorpusSpec, actor: Actor, once: Once | None = None) -> UUID:
+    """Register a corpus; a worker reads it through first. Raises InvalidRequest and Conflict."""
+    actor.require("steward")
+    problems = []
+    if not re.fullmatch(NAME, spec.name):
+        problems.append(FieldProblem("name", repr(spec.name), "lower case letters, digits, '.', '_' and '-'"))
+    if not slots(spec.text_template):
+        problems.append(FieldProblem("text_template", "names no column", "at least one {column}"))
+    if not spec.statement.strip():
+        problems.append(FieldProblem("statement", "empty", "a sentence: whose texts these are"))
+    if problems:
+        raise InvalidRequest(problems)
+    corpus_id = uuid4()
+    values = spec.model_dump(mode="json")
+    try:
+        with engine.begin() as connection:
+            earlier = idempotency.claim(connection, once, corpus_id)
+            if earlier != corpus_id:
+                return earlier
+            connection.execute(
+                insert(tables.corpora).values(id=corpus_id, state="checking", created_by=actor.id, **values)
+            )
+            connection.execute(insert(tables.outbox).values(task="check_corpus", subject=corpus_id))
+            activity_log.record(connection, actor, "corpus registered", "corpus", spec.name)
+    except IntegrityError:
+        raise Conflict(f"there is a corpus {spec.name!r} already") from None
+    return corpus_id
+
+
+def to_check(engine: Engine, corpus_id: UUID) -> Row[Any] | None:
+    """A corpus that waits for its check."""
+    table = tables.corpora
+    with engine.connect() as connection:
+        return connection.execute(
+            select(table).where(table.c.id == corpus_id, table.c.state == "checking")
+        ).one_or_none()
+
+
+def checked(engine: Engine, corpus_id: UUID, facts: Mapping[str, Any] | None, error: str | None) -> None:
+    """A worker has read it through: ready with its hash and count, or an error for its stewards alone."""
+    table = tables.corpora
+    with engine.begin() as connection:
+        connection.execute(
+            update(table)
+            .where(table.c.id == corpus_id, table.c.state == "checking")
+            .values(
+                state="ready" if error is None else "invalid",
+                facts=None if facts is None else dict(facts),
+                error=error,
+            )
+        )
+
+
+def listing(
+    engine: Engine, viewer: Actor, *, limit: int | None = None, after: paging.After = None
+) -> list[dict[str, Any]]:
+    """Corpora by name, with their public facts; address and error for stewards only."""
+    table = tables.corpora
+    query = paging.window(select(table), [table.c.name], limit, after, descending=False)
+    return _shown(engine, viewer, query)
+
+
+def show(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
+    """One corpus. Raises NotFound."""
+    found = _shown(engine, viewer, select(tables.corpora).where(tables.corpora.c.name == name))
+    if not found:
+        raise NotFound("corpus", name)
+    return found[0]
+
+
+def _shown(engine: Engine, viewer: Actor, query: Select[Any]) -> list[dict[str, Any]]:
+    with engine.connect() as connection:
+        rows = connection.execute(query).all()
+    steward = "steward" in viewer.roles
+    shown = ("name", "state", "declaration", "statement", "label_column", "facts")
+    return [
+        {
+            **{name: getattr(row, name) for name in shown},
+            **({"uri": row.uri, "error": row.error, "text_template": row.text_template} if steward else {}),
+        }
+        for row in rows
+    ]

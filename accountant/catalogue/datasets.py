@@ -1,0 +1,249 @@
+"""People, tokens, datasets and models: what the ledger refers to. Writes these tables and no balance."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+from uuid import UUID, uuid4
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from sqlalchemy import Connection, Engine, Row, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from accountant import tables
+from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound, invalid
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import check_removal
+from accountant.core.ledger.hash_chain import GENESIS
+from accountant.core.names import NAME
+from accountant.core.privacy.secrets import SecretTerms
+from accountant.core.template import slots
+from accountant.identities import activity_log
+from accountant.identities.actor import Actor
+from accountant.transactions import idempotency
+from accountant.transactions.idempotency import Once
+
+# --- people -------------------------------------------------------------------------------------
+
+
+# --- datasets -----------------------------------------------------------------------------------
+
+
+class DatasetSpec(BaseModel):
+    """What a steward declares about a dataset. All of it is public except `uri`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    name: str = Field(pattern=NAME, description="name in the catalogue")
+    uri: str = Field(min_length=1, max_length=2000, description="file, folder or address, under a data root")
+    description: str = Field("", max_length=4000)
+    neighbours: Literal["add-remove", "replace-one"] = Field(
+        "add-remove", description="neighbouring relation: one unit added or removed, or replaced"
+    )
+    unit_column: str | None = Field(None, description="column of the privacy unit; nothing: a record")
+    max_records_per_unit: int = Field(1, ge=1, le=10_000, description="records kept per unit")
+    public_size: int | None = Field(
+        None, ge=1, le=10**12, description="a round public figure, never a copied count"
+    )
+    label_column: str | None = Field(None, description="column of the label; nothing: no labels")
+    labels: tuple[str, ...] = Field((), description="the labels there may be; their names are public")
+    text_template: str = Field(
+        "{text}", max_length=4000, description="a record's text from its columns, as {title}. {body}"
+    )
+    policy: Policy = Policy()
+
+
+def read_dataset(raw: Mapping[str, Any]) -> DatasetSpec:
+    """A checked declaration. Raises InvalidRequest naming every wrong field."""
+    try:
+        # JSON mode: JSON has no tuples, and everything else stays strict.
+        spec = DatasetSpec.model_validate_json(json.dumps(dict(raw)))
+    except ValidationError as error:
+        raise InvalidRequest(_problems(error)) from None
+    problems = []
+    if spec.unit_column is None and spec.max_records_per_unit != 1:
+        problems.append(FieldProblem("max_records_per_unit", "the unit is a record", "1"))
+    if (spec.label_column is None) != (not spec.labels):
+        problems.append(FieldProblem("labels", "a label column and its labels go together", "both or none"))
+    if len(set(spec.labels)) != len(spec.labels) or any(not 0 < len(label) <= 200 for label in spec.labels):
+        problems.append(
+            FieldProblem("labels", "empty, overlong or repeated", "distinct, 1 to 200 characters")
+        )
+    if not slots(spec.text_template):
+        problems.append(FieldProblem("text_template", "names no column", "at least one {column}"))
+    if problems:
+        raise InvalidRequest(problems)
+    spec.policy.check("policy.")
+    return spec
+
+
+def _problems(error: ValidationError) -> list[FieldProblem]:
+    return [
+        FieldProblem(".".join(str(part) for part in each["loc"]) or "body", each["msg"].lower())
+        for each in error.errors(include_url=False)
+    ]
+
+
+def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | None = None) -> UUID:
+    """Register a dataset; a worker checks its data before anything can run. Returns the version's id."""
+    actor.require("steward")
+    dataset_id, version_id = uuid4(), uuid4()
+    values = spec.model_dump(mode="json", exclude={"uri", "text_template", "label_column"})
+    try:
+        with engine.begin() as connection:
+            earlier = idempotency.claim(connection, once, version_id)
+            if earlier != version_id:
+                return earlier
+            connection.execute(insert(tables.datasets).values(id=dataset_id, created_by=actor.id, **values))
+            connection.execute(insert(tables.accounts).values(dataset_id=dataset_id, chain_head=GENESIS))
+            activity_log.record(
+                connection, actor, "dataset registered", "dataset", spec.name, policy=values["policy"]
+            )
+            return _add_version(connection, version_id, dataset_id, 1, spec, actor)
+    except IntegrityError:
+        raise Conflict(f"there is a dataset {spec.name!r} already") from None
+
+
+#: What each version of a dataset declares for itself: where its data lies and how it is read.
+LAYOUT = ("uri", "text_template", "unit_column", "label_column")
+
+
+def _add_version(
+    connection: Connection, version_id: UUID, dataset_id: UUID, number: int, spec: DatasetSpec, actor: Actor
+) -> UUID:
+    connection.execute(
+        insert(tables.dataset_versions).values(
+            id=version_id,
+            dataset_id=dataset_id,
+            number=number,
+            state="checking",
+            created_by=actor.id,
+            **{field: getattr(spec, field) for field in LAYOUT},
+        )
+    )
+    connection.execute(insert(tables.outbox).values(task="check_dataset", subject=version_id))
+    return version_id
+
+
+#: What another version of data in use may declare: its units are those that the statements name.
+VERSION = frozenset(LAYOUT) - {"unit_column"}
+CORRECTABLE = frozenset({*LAYOUT, "labels", "max_records_per_unit"})
+
+
+def correct_dataset(
+    engine: Engine, name: str, changes: Mapping[str, Any], actor: Actor, once: Once | None = None
+) -> UUID:
+    """Declare again a dataset whose data was refused, and have it checked: as its next version.
+
+    `changes`: any of CORRECTABLE. Raises Conflict once any version was found right: what jobs may have
+    read stays, and other data of the same people is a new version.
+    """
+    actor.require("steward")
+    _known(changes, CORRECTABLE, "can't be corrected")
+    version_id = uuid4()
+    with engine.begin() as connection:
+        stated = _stated_secrets(connection, name)
+        dataset, versions = _locked_dataset(connection, name)
+        earlier = idempotency.claim(connection, once, version_id)
+        if earlier != version_id:
+            return earlier
+        if any(version.state != "invalid" for version in versions):
+            raise Conflict("the dataset's data is in use or still being checked")
+        spec = _declared(dataset, versions[-1], changes)
+        if stated is not None:
+            check_removal(stated, spec.unit_column)
+        values = spec.model_dump(mode="json", include={"unit_column", "labels", "max_records_per_unit"})
+        connection.execute(update(tables.datasets).where(tables.datasets.c.id == dataset.id).values(**values))
+        activity_log.record(connection, actor, "data corrected", "dataset", name, fields=sorted(changes))
+        return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
+
+
+def _stated_secrets(connection: Connection, name: str) -> SecretTerms | None:
+    """What is stated about a dataset's secrets; its account is held, as whoever allows something holds it."""
+    accounts, datasets = tables.accounts, tables.datasets
+    query = select(accounts.c.secret).join(datasets, datasets.c.id == accounts.c.dataset_id)
+    found = connection.execute(
+        query.where(datasets.c.name == name).with_for_update(of=accounts)
+    ).scalar_one_or_none()
+    return None if found is None else SecretTerms.from_json(found["terms"])
+
+
+def add_version(
+    engine: Engine, name: str, changes: Mapping[str, Any], actor: Actor, once: Once | None = None
+) -> UUID:
+    """Add data to a dataset: a version on the same account, with its own layout. Returns its id.
+
+    `changes`: any of VERSION, and `uri` always; what is not given stays as in the newest version in use.
+    Jobs asked for once a worker has found it right run on it. Raises Conflict where no version was found
+    right yet, and InvalidRequest where the privacy unit would be named by another column, or labels would
+    appear or vanish: prices and statements rest on these.
+    """
+    actor.require("steward")
+    _known(changes, VERSION, "is the dataset's, for every version")
+    if not changes.get("uri"):
+        raise invalid("uri", "is missing", "where the new data lies")
+    version_id = uuid4()
+    with engine.begin() as connection:
+        dataset, versions = _locked_dataset(connection, name)
+        earlier = idempotency.claim(connection, once, version_id)
+        if earlier != version_id:
+            return earlier
+        ready = [version for version in versions if version.state == "ready"]
+        if not ready:
+            raise Conflict("no data of this dataset was found right yet: correct what was refused first")
+        there = ready[-1].label_column is not None
+        if "label_column" in changes and (changes["label_column"] is not None) != there:
+            allowed = "the name of a column" if there else "nothing"
+            raise invalid("label_column", "every version of a dataset has one, or none has", allowed)
+        # The statements name the dataset's unit: data on visits would break what is said of patients.
+        spec = _declared(dataset, ready[-1], {**changes, "unit_column": dataset.unit_column})
+        activity_log.record(connection, actor, "data added", "dataset", name, version=len(versions) + 1)
+        return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
+
+
+def _known(changes: Mapping[str, Any], fields: frozenset[str], problem: str) -> None:
+    unknown = sorted(set(changes) - fields)
+    if unknown or not changes:
+        raise invalid(unknown[0] if unknown else "body", problem, ", ".join(sorted(fields)))
+
+
+def _locked_dataset(connection: Connection, name: str) -> tuple[Row[Any], list[Row[Any]]]:
+    """A dataset's row, held, and its versions in order. Raises NotFound."""
+    dataset = connection.execute(
+        select(tables.datasets).where(tables.datasets.c.name == name).with_for_update()
+    ).one_or_none()
+    if dataset is None:
+        raise NotFound("dataset", name)
+    query = select(tables.dataset_versions).where(tables.dataset_versions.c.dataset_id == dataset.id)
+    return dataset, list(connection.execute(query.order_by(tables.dataset_versions.c.number)))
+
+
+def _declared(dataset: Row[Any], version: Row[Any], changes: Mapping[str, Any]) -> DatasetSpec:
+    """The declaration of a dataset with this version's layout and `changes`, checked as a whole."""
+    own = {field: getattr(dataset, field) for field in DatasetSpec.model_fields if field not in LAYOUT}
+    return read_dataset({**own, **{field: getattr(version, field) for field in LAYOUT}, **changes})
+
+
+def version_to_check(engine: Engine, version_id: UUID) -> tuple[Row[Any], Row[Any]] | None:
+    """(version, dataset) of a version that waits for its check."""
+    versions, datasets = tables.dataset_versions, tables.datasets
+    with engine.connect() as connection:
+        version = connection.execute(
+            select(versions).where(versions.c.id == version_id, versions.c.state == "checking")
+        ).one_or_none()
+        if version is None:
+            return None
+        return version, connection.execute(select(datasets).where(datasets.c.id == version.dataset_id)).one()
+
+
+def dataset_refused(engine: Engine, version_id: UUID, error: str) -> None:
+    """Record that a worker could not read the data as declared; `unit_fingerprints.claim` records success."""
+    versions = tables.dataset_versions
+    with engine.begin() as connection:
+        connection.execute(
+            update(versions)
+            .where(versions.c.id == version_id, versions.c.state == "checking")
+            .values(state="invalid", error=error)
+        )
+
+
+# --- models -------------------------------------------------------------------------------------

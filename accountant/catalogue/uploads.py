@@ -1,0 +1,328 @@
+"""Files that stewards send: taken in block by block, checked while they pass, kept by their hash.
+
+    receive ── draft, locked, 0600 ── scanned ── fsync ── Parquet read through by a process of its own
+            ── under one lock: row, rename to SHA-256 ──▶ an address, as a dataset declares it
+
+Nothing stays of a file that was refused or broken off: its draft goes with the request, and a draft whose
+process was killed is found by its lock. A file that no dataset and no corpus names is destroyed in time.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, func, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from accountant import tables
+from accountant.core import files
+from accountant.core.errors import Conflict, NoRoom, NotFound, TooLarge
+from accountant.core.files.filetypes import Found, Limits, Scanner, check_columns, refused
+from accountant.identities import activity_log
+from accountant.identities.actor import Actor
+from accountant.settings import Settings
+from accountant.tables import paging
+
+uploads, versions, corpora = tables.uploads, tables.dataset_versions, tables.corpora
+
+#: The advisory lock under which files get and lose their names, so that none goes while it is claimed.
+_LOCK = 0x6578_7570
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DRAFT = ".part"
+_DRAFT_SECONDS = 60.0  # a younger draft may not be locked yet
+_NAMED = re.compile(r"[0-9a-f]{64}\.(csv|jsonl)(\.gz)?|[0-9a-f]{64}\.parquet")
+
+_CHECK = Path(files.__file__).with_name("parquet_check.py")
+_CHECK_MEMORY = 3 * 2**30
+_CHECK_SECONDS = 120
+
+
+#: An upload as it is told: see `_view`.
+Kept = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where uploads are kept, what they may have, and how long one may lie there unused."""
+
+    folder: Path
+    most_bytes: int
+    limits: Limits
+    hours: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Store":
+        """The store of these settings."""
+        limits = Limits(
+            settings.upload_uncompressed_bytes,
+            settings.upload_ratio,
+            settings.upload_line_bytes,
+            settings.upload_columns,
+        )
+        return cls(settings.uploads, settings.upload_bytes, limits, settings.upload_hours)
+
+
+# --- receiving ----------------------------------------------------------------------------------
+
+
+def receive(engine: Engine, store: Store, blocks: Iterable[bytes], actor: Actor) -> Kept:
+    """Keep a file; returns what it is, its columns, and the address under which a dataset may name it.
+
+    The same bytes are one file, whoever sends them. Memory does not grow with the file. Raises
+    InvalidRequest (field `file`) for what is no table of texts or breaks a limit, TooLarge, and NoRoom
+    where the disk is full; none of them leaves anything behind.
+    """
+    actor.require("steward")
+    try:
+        with _draft(store.folder) as draft:
+            scanner, total, size = Scanner(store.limits), hashlib.sha256(), 0
+            for block in blocks:
+                size += len(block)
+                if size > store.most_bytes:
+                    raise TooLarge(f"an upload may be at most {store.most_bytes:,} bytes")
+                total.update(block)
+                scanner.feed(block)
+                draft.write(block)
+            found = scanner.finish()
+            draft.sync()
+            if found.format == "parquet":
+                found = _read_parquet(draft.handle, store, size)
+            return _keep(engine, store, draft, total.hexdigest(), size, found, actor)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise NoRoom("there is no room left to keep this file") from None
+        raise
+
+
+class _Draft:
+    """A file on its way in. It is written without a buffer: what is refused later is not written then."""
+
+    def __init__(self, handle: int, path: Path) -> None:
+        self.handle, self.path = handle, path
+
+    def write(self, block: bytes) -> None:
+        view = memoryview(block)
+        while view:
+            view = view[os.write(self.handle, view) :]
+
+    def sync(self) -> None:
+        os.fsync(self.handle)
+
+
+@contextlib.contextmanager
+def _draft(folder: Path) -> Iterator[_Draft]:
+    """A new file that only this user may read, locked while it is written, and gone unless it is renamed."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / f".{secrets.token_hex(16)}{_DRAFT}"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield _Draft(handle, path)
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _read_parquet(handle: int, store: Store, size: int) -> Found:
+    """The columns of a Parquet file, read through by a process that may use so much memory and time."""
+    most = min(store.limits.uncompressed_bytes, max(2**20, store.limits.ratio * size))
+    limits = {
+        "memory": _CHECK_MEMORY,
+        "seconds": _CHECK_SECONDS,
+        "bytes": most,
+        "columns": store.limits.columns,
+    }
+    os.lseek(handle, 0, os.SEEK_SET)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-I", str(_CHECK), json.dumps(limits)],
+            stdin=handle,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # it may quote the file
+            timeout=4 * _CHECK_SECONDS,
+            env={"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"},
+            check=False,
+        )
+        answer = json.loads(ended.stdout)
+    except (subprocess.TimeoutExpired, ValueError):
+        answer = {"problem": "can't be read as Parquet within the memory and time that a check has"}
+    if "problem" in answer:
+        raise refused(str(answer["problem"]))
+    check_columns(answer["columns"], store.limits.columns)
+    return Found("parquet", None, tuple(answer["columns"]), int(answer["bytes"]))
+
+
+def _keep(
+    engine: Engine, store: Store, draft: _Draft, sha256: str, size: int, found: Found, actor: Actor
+) -> Kept:
+    """Name the file by its hash and write its row, so that no sweep comes between."""
+    target = store.folder / f"{sha256}{found.suffix}"
+    values = {
+        "sha256": sha256,
+        "address": str(target),
+        "format": found.format,
+        "compression": found.compression,
+        "bytes": size,
+        "uncompressed_bytes": found.uncompressed_bytes,
+        "columns": list(found.columns),
+        "uploaded_by": actor.id,
+    }
+    again = {**values, "uploaded_at": func.clock_timestamp(), "removed_at": None}
+    with engine.begin() as connection:
+        _lock(connection)
+        connection.execute(
+            upsert(uploads).values(values).on_conflict_do_update(index_elements=["sha256"], set_=again)
+        )
+        activity_log.record(connection, actor, "file uploaded", "upload", sha256, format=found.format)
+        draft.path.rename(target)
+        _sync_folder(store.folder)
+    return show(engine, store, sha256, actor)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _lock(connection: Connection) -> None:
+    connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def listing(
+    engine: Engine, store: Store, viewer: Actor, *, limit: int = 50, after: paging.After = None
+) -> list[Kept]:
+    """Uploads that are kept, newest first, for stewards; `after` (uploaded_at, sha256) continues the list."""
+    viewer.require("steward")
+    query = paging.window(_query(), [uploads.c.uploaded_at, uploads.c.sha256], limit, after)
+    with engine.connect() as connection:
+        return [_view(store, row) for row in connection.execute(query)]
+
+
+def show(engine: Engine, store: Store, sha256: str, viewer: Actor) -> Kept:
+    """One upload. Raises NotFound."""
+    viewer.require("steward")
+    with engine.connect() as connection:
+        row = connection.execute(_query().where(uploads.c.sha256 == sha256)).one_or_none()
+    if row is None:
+        raise NotFound("upload", sha256[:64])
+    return _view(store, row)
+
+
+def _query() -> Any:
+    users = tables.users
+    named = select(func.array_agg(tables.datasets.c.name.distinct())).where(
+        tables.datasets.c.id == versions.c.dataset_id, _names(versions)
+    )
+    return (
+        select(
+            uploads,
+            users.c.name.label("uploader"),
+            named.correlate(uploads).scalar_subquery().label("datasets"),
+            _claimed().label("claimed"),
+        )
+        .join(users, users.c.id == uploads.c.uploaded_by)
+        .where(uploads.c.removed_at.is_(None))
+    )
+
+
+def _names(table: Any) -> Any:
+    return table.c.uri.in_([uploads.c.address, func.concat("file://", uploads.c.address)])
+
+
+def _claimed() -> Any:
+    """Whether a dataset or a corpus names the file."""
+    by_dataset, by_corpus = (
+        select(table.c.id).where(_names(table)).correlate(uploads).exists() for table in (versions, corpora)
+    )
+    return by_dataset | by_corpus
+
+
+def _view(store: Store, row: Row[Any]) -> Kept:
+    expires = None if row.claimed else (row.uploaded_at + timedelta(hours=store.hours)).isoformat()
+    shown = ("address", "sha256", "format", "compression", "bytes", "uncompressed_bytes", "columns")
+    return {
+        **{name: getattr(row, name) for name in shown},
+        "uploaded_by": row.uploader,
+        "uploaded_at": row.uploaded_at.isoformat(),
+        "datasets": sorted(row.datasets or ()),
+        "expires_at": expires,
+    }
+
+
+# --- destroying ---------------------------------------------------------------------------------
+
+
+def discard(engine: Engine, sha256: str, actor: Actor) -> None:
+    """Destroy an upload that nothing names. Raises NotFound, and Conflict where a dataset names it."""
+    actor.require("steward")
+    with engine.begin() as connection:
+        _lock(connection)
+        query = select(uploads.c.address, _claimed().label("claimed"))
+        kept = query.where(uploads.c.sha256 == sha256, uploads.c.removed_at.is_(None))
+        row = connection.execute(kept).one_or_none()
+        if row is None:
+            raise NotFound("upload", sha256[:64])
+        if row.claimed:
+            raise Conflict("a dataset or corpus was registered with this file")
+        activity_log.record(connection, actor, "file destroyed", "upload", sha256)
+        _remove(connection, sha256, row.address)
+
+
+def sweep(engine: Engine, store: Store) -> int:
+    """Destroy uploads that nothing named in time, and what killed processes left; returns how many files."""
+    if not store.folder.is_dir():
+        return 0
+    old = uploads.c.uploaded_at < func.clock_timestamp() - timedelta(hours=store.hours)
+    with engine.begin() as connection:
+        _lock(connection)
+        query = select(uploads.c.sha256, uploads.c.address).where(uploads.c.removed_at.is_(None))
+        overdue = connection.execute(query.where(old, ~_claimed())).all()
+        for row in overdue:
+            _remove(connection, row.sha256, row.address)
+        known = set(connection.execute(query.with_only_columns(uploads.c.address)).scalars())
+        lost = [path for path in store.folder.iterdir() if _is_lost(path, known)]
+        for path in lost:
+            path.unlink(missing_ok=True)
+    return len(overdue) + len(lost)
+
+
+def _remove(connection: Connection, sha256: str, address: str) -> None:
+    Path(address).unlink(missing_ok=True)
+    ended = update(uploads).where(uploads.c.sha256 == sha256)
+    connection.execute(ended.values(removed_at=func.clock_timestamp()))
+
+
+def _is_lost(path: Path, known: set[str]) -> bool:
+    """A draft that nobody holds any more, or a file whose row was never written."""
+    try:
+        if time.time() - path.stat().st_mtime < _DRAFT_SECONDS:
+            return False
+        if _NAMED.fullmatch(path.name):
+            return str(path) not in known
+        if not path.name.endswith(_DRAFT):
+            return False
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""What files hold: their types, Parquet, rows; bounded in memory and time."""

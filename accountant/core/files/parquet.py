@@ -1,0 +1,61 @@
+"""Ledger exports and outputs as Parquet, in row groups: neither writing nor reading holds more than one.
+
+The one place that imports pyarrow, and only when it is used: it is large, and the client, the web at start
+and every other format do without it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from accountant.core.errors import invalid
+from accountant.core.files.pieces import Pieces
+from accountant.core.files.rows import Column, document, values
+
+MAGIC = b"PAR1"
+ROW_GROUP = 2_000
+
+R = TypeVar("R")
+
+
+def available() -> Any:
+    """The pyarrow.parquet module. Raises InvalidRequest where it is not installed."""
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise invalid(
+            "format", "pyarrow is not installed here", "jsonl, csv; or install exchequer[export]"
+        ) from None
+    return parquet
+
+
+def write_output(
+    lines: Iterable[bytes], table: tuple[Column, ...], metadata: Mapping[str, str]
+) -> Iterator[bytes]:
+    """The bytes of a Parquet file with the lines of an output, piece by piece. `metadata`: of the file."""
+    parquet = available()
+    import pyarrow
+
+    kinds = {"boolean": pyarrow.bool_(), "integer": pyarrow.int64(), "number": pyarrow.float64()}
+    fields = [(each.name, kinds.get(each.kind, pyarrow.string())) for each in table]
+    schema = pyarrow.schema(fields, metadata=dict(metadata))
+    sink = Pieces()
+    with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
+        for group in groups(tuple(values(document(line), table)) for line in lines):
+            arrays = [
+                pyarrow.array(column, kind)
+                for column, (_, kind) in zip(zip(*group, strict=True), fields, strict=True)
+            ]
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+            yield sink.take()
+    yield sink.take()
+
+
+def groups(rows: Iterable[R]) -> Iterator[list[R]]:
+    group: list[R] = []
+    for row in rows:
+        group.append(row)
+        if len(group) == ROW_GROUP:
+            yield group
+            group = []
+    if group:
+        yield group

@@ -1,0 +1,247 @@
+"""The decision on a job, as a value: admitted, needs approval, or refused with the reason.
+
+Pure: the ledger calls it inside the transaction that holds the account's row, and again whoever wants
+to show beforehand what it would say.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from accountant.core.privacy.events import Event, releases
+from accountant.core.privacy.filters import ZERO, Amount, Costs, Filter, Kind, price_on
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, round_allowance, to_decimal, up
+
+UNIT_NAMES: Mapping[Kind, str] = {
+    Kind.RENYI: "Rényi divergence",
+    Kind.GAUSSIAN: "μ²",
+    Kind.RENYI_TWICE: "Rényi divergence",
+    Kind.BASIC: "ε",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a filter's limit, named as refusals name it, with decimals in its unit."""
+
+    cap: str
+    unit: str
+    left: str
+    asked: str
+    limit: str
+
+
+@dataclass(frozen=True)
+class FilterAccount:
+    """One filter with its balances. `closed` counts live steps that it could not price."""
+
+    filter: Filter
+    limit: Amount
+    spent: Amount = ZERO
+    reserved: Amount = ZERO
+    closed: int = 0
+
+    @property
+    def used(self) -> Amount:
+        return self.spent + self.reserved
+
+    @property
+    def left(self) -> Amount:
+        return self.limit - self.used
+
+    @property
+    def holds(self) -> bool:
+        """Whether the filter's statement stands for everything so far."""
+        return self.closed == 0 and self.used.fits(self.limit)
+
+    def share_with(self, cost: Amount) -> float:
+        """What of the limit is used with `cost` on top, by whichever part is fuller; a limit of 0 is full."""
+        used, limit = self.used + cost, self.limit
+        main = used.main / limit.main if limit.main else float(max(used.main, 1))
+        return max(main, used.delta / (limit.delta or 1))
+
+    def part_that_binds(self, cost: Amount) -> "Part":
+        """The part of the limit that takes fewer of such a cost: δ of the basic filter, or what it counts."""
+        short = cost.delta and self.left.delta // cost.delta < self.left.main // max(cost.main, 1)
+        if short:
+            amounts, units, unit, cap = (
+                (self.left.delta, cost.delta, self.limit.delta),
+                DELTA_UNITS,
+                "δ",
+                " δ",
+            )
+        else:
+            amounts, units = (self.left.main, cost.main, self.limit.main), EPSILON_UNITS
+            unit, cap = UNIT_NAMES[self.filter.kind], ""
+        left, asked, limit = (to_decimal(max(each, 0), units) for each in amounts)
+        return Part(f"{self.filter.kind}{cap}", unit, left, asked, limit)
+
+    def admits(self, cost: Amount | None) -> bool:
+        """Whether the filter would still hold with `cost` on top."""
+        return self.closed == 0 and cost is not None and (self.used + cost).fits(self.limit)
+
+
+@dataclass(frozen=True)
+class Account:
+    """The `dp` account of a dataset: its allowance, in units, and the portfolio of filters."""
+
+    epsilon: int
+    delta: int
+    filters: tuple[FilterAccount, ...]
+
+    def costs(self, event: Event) -> Costs:
+        """What `event` costs on each filter of this account."""
+        return price_on(tuple(each.filter for each in self.filters), event)
+
+    def admitting(self, costs: Costs) -> tuple[Kind, ...]:
+        """The filters that would hold with these costs on top."""
+        return tuple(e.filter.kind for e in self.filters if e.admits(costs[e.filter.kind]))
+
+    def fits(self, event: Event) -> bool:
+        """Whether a job with this event would be admitted, all policy aside."""
+        return not releases(event) or bool(self.admitting(self.costs(event)))
+
+
+class Policy(BaseModel):
+    """What a steward decided about a dataset's jobs. An empty list allows everybody, or everything."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    auto_approve_epsilon: str = Field("0", description="jobs whose epsilon alone is at most this run at once")
+    solo: bool = Field(False, description="a steward may approve a job of their own; shown on the page")
+    mechanisms: tuple[str, ...] = Field((), description="mechanisms that may be asked for")
+    analysts: tuple[str, ...] = Field((), description="people who may ask")
+    models: tuple[str, ...] = Field((), description="models that may be used")
+    share_artifacts: bool = Field(
+        False, description="whoever may ask sees and uses the artifacts of everybody's jobs"
+    )
+    secret_jobs: bool = Field(False, description="admit jobs that protect declared secrets, not records")
+    approval_days: int | None = Field(
+        None, ge=1, le=3650, description="a request that nobody decided on for so many days expires"
+    )
+    analyst_epsilon: str | None = Field(
+        None,
+        description="cap on the sum of the stand-alone epsilon of one person's jobs; a planning limit: it "
+        "limits people, the filters limit the dataset; ex-post caps are not counted",
+    )
+    project_epsilon: str | None = Field(
+        None, description="the same for the jobs of one project; every job must then name one"
+    )
+    two_people: bool = Field(
+        False, description="raising the allowance needs two stewards, and so does switching this off"
+    )
+    charge_each_attempt: bool = Field(
+        False, description="a job whose machine is lost after it began to read is charged and ends"
+    )
+    time_limit_seconds: int | None = Field(
+        None, ge=1, le=31_536_000, description="an attempt at a job ends itself after this"
+    )
+
+    def check(self, prefix: str = "") -> None:
+        """Raise InvalidRequest naming an amount that is none."""
+        exact(self.auto_approve_epsilon, f"{prefix}auto_approve_epsilon")
+        for name in ("analyst_epsilon", "project_epsilon"):
+            if getattr(self, name) is not None:
+                round_allowance(getattr(self, name), EPSILON_UNITS, prefix + name)
+
+    def approves(self, epsilon_alone: float) -> bool:
+        """Whether a job of this epsilon needs nobody's approval."""
+        return Fraction(epsilon_alone) <= exact(self.auto_approve_epsilon, "auto_approve_epsilon")
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """The job may be reserved now; `filters` are those that hold with it."""
+
+    costs: Costs
+    filters: tuple[Kind, ...]
+
+
+@dataclass(frozen=True)
+class NeedsApproval:
+    """It fits, and a steward must say yes first."""
+
+    costs: Costs
+    why: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """It doesn't fit. `cap` names what binds; `left` and `asked` are decimals in the cap's unit.
+
+    `largest` is the largest value of the mechanism's size field that would fit, where there is one.
+    """
+
+    cap: str
+    left: str
+    asked: str
+    why: str
+    size_field: str | None = None
+    largest: int | float | None = None
+
+    def with_largest(self, size_field: str, largest: int | float | None) -> "Refused":
+        return replace(self, size_field=size_field, largest=largest)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "cap": self.cap,
+            "left": self.left,
+            "asked": self.asked,
+            "why": self.why,
+            "size_field": self.size_field,
+            "largest": self.largest,
+        }
+
+
+Decision = Admitted | NeedsApproval | Refused
+
+
+def decide(
+    account: Account | None, event: Event, epsilon_alone: float, policy: Policy, approved: bool
+) -> Decision:
+    """Decide on a job whose whole cost is `event`. `approved`: a steward has said yes.
+
+    A job without any release is free: admitted even where nothing is left.
+    """
+    free = not releases(event)
+    if account is None:
+        if free:
+            return Admitted({}, ())
+        return Refused("allowance", "0", f"{up(epsilon_alone, 6):.6g}", "the dataset has no (ε, δ) allowance")
+    costs = account.costs(event)
+    admitting = account.admitting(costs)
+    if not free and not admitting:
+        return _refusal(account, costs, epsilon_alone)
+    if free or approved or policy.approves(epsilon_alone):
+        return Admitted(costs, admitting)
+    limit = policy.auto_approve_epsilon
+    why = "every job needs a steward's approval" if exact(limit) == 0 else f"more than ε {limit} by itself"
+    return NeedsApproval(costs, why)
+
+
+def _refusal(account: Account, costs: Costs, epsilon_alone: float) -> Refused:
+    """Names the filter that comes nearest to admitting: the one that binds."""
+
+    def shortfall(each: FilterAccount) -> Fraction:
+        cost = costs[each.filter.kind]
+        if each.closed or cost is None:
+            return Fraction(10**30)
+        parts = ((cost.main, each.left.main), (cost.delta, each.left.delta))
+        return max(Fraction(asked - min(left, asked), asked) for asked, left in parts if asked)
+
+    nearest = min(account.filters, key=shortfall)
+    cost = costs[nearest.filter.kind]
+    kind = nearest.filter.kind
+    allowance = f"({to_decimal(account.epsilon, EPSILON_UNITS)}, {to_decimal(account.delta, DELTA_UNITS)})"
+    if cost is None or nearest.closed:
+        why = f"every filter of {allowance} is closed"
+        return Refused(str(kind), "0", f"{up(epsilon_alone, 6):.6g}", why)
+    bound = nearest.part_that_binds(cost)
+    why = (
+        f"the job costs {bound.asked} of {bound.unit} on the {kind} filter, {bound.left} is left of "
+        f"{bound.limit}; no other filter of {allowance} comes nearer"
+    )
+    return Refused(bound.cap, bound.left, bound.asked, why)

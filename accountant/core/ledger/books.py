@@ -1,0 +1,340 @@
+"""What entries do to an account: the one meaning of ALLOW, RESERVE, COMMIT and VOID (REVERSAL: reversals).
+
+Pure. The ledger applies an entry here before it writes it, and `exchequer verify` replays an export
+through the same steps, so a balance can only be what the entries say.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Literal
+
+from accountant.core.errors import ExchequerError, VerificationFailed
+from accountant.core.ledger.accounts import (
+    NO_EX_POST,
+    Accounts,
+    Demand,
+    ExPostAccount,
+    SecretAccount,
+    Settlement,
+    allow_ex_post,
+    allow_secret,
+    beyond_dp,
+    entry_part,
+    read_demand,
+)
+from accountant.core.ledger.admission import Account, FilterAccount
+from accountant.core.ledger.commitments import is_hidden
+from accountant.core.ledger.entry_bodies import amount_json, costs_json
+from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.reservations import (
+    SHAPES,
+    UNFINISHED,
+    Reservation,
+    move,
+    read_event,
+    read_reservation,
+    settled,
+)
+from accountant.core.ledger.statements import NO_HISTORY, History
+from accountant.core.privacy.events import Event, releases
+from accountant.core.privacy.filters import Costs, Filter, Kind, granted, price_on
+from accountant.core.privacy.secrets import SecretKind
+
+# --- bodies -------------------------------------------------------------------------------------
+
+
+# --- replay -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=SHAPES)
+def _costs_on(filters: tuple[Filter, ...], event: Event) -> tuple[Costs, dict[str, Any]]:
+    costs = price_on(filters, event)
+    return costs, costs_json(costs)
+
+
+@contextmanager
+def failing() -> Iterator[None]:
+    """Whatever is wrong with an entry is a VerificationFailed."""
+    try:
+        yield
+    except VerificationFailed:
+        raise
+    except (KeyError, TypeError, ValueError, ExchequerError) as error:
+        raise VerificationFailed(f"{type(error).__name__}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Books:
+    """A dataset's accounts after some prefix of the ledger. Reservations are given to `apply`, not held."""
+
+    account: Account | None = None
+    ex_post: ExPostAccount = NO_EX_POST
+    secret: SecretAccount | None = None
+    history: History = NO_HISTORY
+    #: A correction raised a charge beyond what an account allows, and it is not covered yet.
+    overdrawn: bool = False
+
+    @property
+    def accounts(self) -> Accounts:
+        return Accounts(self.account, self.ex_post, self.secret)
+
+    def apply(
+        self, kind: EntryKind, job: str | None, body: Mapping[str, Any], held: Reservation | None = None
+    ) -> "Books":
+        """The books after one more entry; `held` is the live reservation that a COMMIT or VOID resolves.
+
+        Raises VerificationFailed where the entry can't stand. A REVERSAL is `reversals.apply`'s.
+        """
+        with failing():
+            return self._applied(kind, job, body, held).covered()
+
+    def covered(self) -> "Books":
+        """The same books, no longer overdrawn once every account is within its allowance."""
+        covered = self.overdrawn and not self.accounts.overdrawn
+        return replace(self, overdrawn=False) if covered else self
+
+    def _applied(
+        self, kind: EntryKind, job: str | None, body: Mapping[str, Any], held: Reservation | None
+    ) -> "Books":
+        if kind is EntryKind.ALLOW:
+            return self._allow(body)
+        if job is None:
+            raise VerificationFailed("it names no reservation")
+        if kind is EntryKind.REVERSAL:
+            raise VerificationFailed("a correction is applied by reversals.apply")
+        if kind is EntryKind.RESERVE:
+            return self._reserve(body, read_reservation(body) if held is None else held)
+        if held is None:
+            raise VerificationFailed("it resolves a reservation that is not live")
+        return self._void(held, body) if kind is EntryKind.VOID else self._commit(held, body)
+
+    def _allow(self, body: Mapping[str, Any]) -> "Books":
+        account, history, before = self.account, self.history, self.accounts
+        if body.get("proposed_by") is not None and body["proposed_by"] == body.get("confirmed_by"):
+            raise VerificationFailed("one person proposed and confirmed it")
+        if "epsilon" in body:
+            account = allow(self.account, body)
+        ex_post = allow_ex_post(self.ex_post, body["ex_post"]) if "ex_post" in body else self.ex_post
+        secret = self.secret
+        if "secret" in body:
+            if (ex_post.spent and not ex_post.hidden) or ex_post.reserved:
+                raise VerificationFailed("it states secrets where ex-post jobs ran")
+            secret = allow_secret(self.secret, body["secret"], history.jobs)
+        books = replace(self, account=account, ex_post=ex_post, secret=secret)
+        return replace(books, history=_after_allow(history, before, books.accounts))
+
+    def _reserve(self, body: Mapping[str, Any], held: Reservation) -> "Books":
+        event, asked = held.event, held.others
+        if entry_part(self.accounts, asked) != {k: body[k] for k in ("ex_post", "secret") if k in body}:
+            raise VerificationFailed("its ex-post or secret part is not that of its event")
+        refused = beyond_dp(self.accounts, asked, True)
+        if refused is not None:
+            raise VerificationFailed(f"it does not fit: {refused.why}")
+        account, spends = self.account, bool(releases(event))
+        if account is None and spends:
+            raise VerificationFailed("it reserves where there is no allowance")
+        if account is not None:
+            _check_costs(account, event, body)
+            account = move(account, held.costs, reserved=1)
+            if spends and not any(each.holds for each in account.filters):
+                raise VerificationFailed("no filter holds after it")
+        elif held.costs:
+            raise VerificationFailed("it states costs where there is no allowance")
+        return replace(self, account=account)._counted(held, 1)
+
+    def _counted(self, held: Reservation, sign: int) -> "Books":
+        """History and the two smaller accounts after a RESERVE (1) or its VOID (-1)."""
+        history, asked, secret = self.history, held.others, self.secret
+        spends = bool(releases(asked.dp))
+        if secret is not None and (asked.secret is not None or spends):
+            reserved = secret.reserved + sign * held.secret_cost
+            secret = replace(secret, reserved=reserved, jobs=secret.jobs + sign)
+        history = replace(
+            history,
+            jobs=history.jobs + sign * (spends or asked.ex_post > 0 or asked.secret is not None),
+            ex_post_jobs=history.ex_post_jobs + sign * (asked.ex_post > 0),
+            secret_jobs=history.secret_jobs + sign * (asked.secret is not None),
+        )
+        ex_post = replace(self.ex_post, reserved=self.ex_post.reserved + sign * asked.ex_post)
+        return replace(self, ex_post=ex_post, secret=secret, history=history)
+
+    def _void(self, held: Reservation, body: Mapping[str, Any]) -> "Books":
+        if body.get("read", False):
+            raise VerificationFailed("it voids a reservation under which data was read")
+        account = self.account
+        if account is not None and held.costs:
+            account = move(account, held.costs, reserved=-1)
+        return replace(self, account=account)._counted(held, -1)
+
+    def _commit(self, held: Reservation, body: Mapping[str, Any]) -> "Books":
+        account = self.account
+        event = read_event(body["event"])
+        if event != held.event and releases(event) - releases(held.event):
+            raise VerificationFailed("it realizes more than was reserved")
+        if body.get("outcome") in UNFINISHED and releases(event) != releases(held.event):
+            raise VerificationFailed("a job that did not succeed is charged less than was reserved")
+        if account is not None and held.costs:
+            costs = settled(held.costs, _check_costs(account, event, body))
+            account = move(account, held.costs, reserved=-1, keep_closed=True)
+            account = move(account, costs, spent=1)
+        return replace(self, account=account)._settled_others(held, event, body)
+
+    def _settled_others(self, held: Reservation, event: Event, body: Mapping[str, Any]) -> "Books":
+        """The smaller accounts after a COMMIT: caps stand unless the dataset settles what was realized."""
+        ex_post, charged = self.ex_post, held.others.ex_post
+        if "ex_post" in body and is_hidden(body["ex_post"]["cap"]):
+            body = {**body, "ex_post": {"cap": str(charged)}}
+            ex_post = replace(ex_post, hidden=ex_post.hidden or ex_post.settlement is Settlement.REALIZED)
+        realized = read_demand(event, body)
+        if held.others.ex_post and ex_post.settlement is Settlement.REALIZED and "ex_post" in body:
+            charged = realized.ex_post
+        elif realized.ex_post not in (0, charged):
+            raise VerificationFailed("an ex-post cap is charged as it was reserved")
+        ex_post = replace(
+            ex_post, reserved=ex_post.reserved - held.others.ex_post, spent=ex_post.spent + charged
+        )
+        secret, cost = self.secret, held.secret_cost
+        if secret is not None and held.secret_cost:
+            cost = settled_secret(secret, held.others, held.secret_cost, realized, body)
+            secret = replace(secret, reserved=secret.reserved - held.secret_cost, spent=secret.spent + cost)
+        failed = body.get("outcome") in UNFINISHED
+        if failed and (charged < held.others.ex_post or cost < held.secret_cost):
+            raise VerificationFailed("a job that did not succeed is charged less than was reserved")
+        history = replace(self.history, failures=self.history.failures + failed)
+        return replace(self, ex_post=ex_post, secret=secret, history=history)
+
+
+def _after_allow(history: History, before: Accounts, after: Accounts) -> History:
+    """Largest allowances so far, and whether this one was a raise after a release."""
+    dp = after.dp
+    epsilon, delta = (0, 0) if dp is None else (dp.epsilon, dp.delta)
+    bound = 0.0 if after.secret is None else after.secret.terms.bound
+    raised = (
+        epsilon > history.largest_epsilon
+        or delta > history.largest_delta
+        or bound > history.largest_bound
+        or after.ex_post.limit > before.ex_post.limit
+    )
+    return replace(
+        history,
+        largest_epsilon=max(epsilon, history.largest_epsilon),
+        largest_delta=max(delta, history.largest_delta),
+        largest_bound=max(bound, history.largest_bound),
+        raises_after_release=history.raises_after_release + (raised and history.jobs > 0),
+    )
+
+
+def settled_secret(
+    account: SecretAccount, held: Demand, reserved: int, realized: Demand, body: Mapping[str, Any]
+) -> int:
+    """What a COMMIT leaves charged on the secret account.
+
+    Divergences of rounds add up, so a `many` account returns what was not taken. A blow-up does not:
+    the one exact job pays its reservation, and so does a job whose COMMIT states no secret part.
+    """
+    if account.kind is SecretKind.ONE or "secret" not in body:
+        return reserved
+    if realized.secret is not None and (
+        held.secret is None
+        or replace(realized.secret, rounds=1) != replace(held.secret, rounds=1)
+        or realized.secret.rounds > held.secret.rounds
+    ):
+        raise VerificationFailed("it realizes a secret release that was not reserved")
+    cost = account.cost(realized.dp, realized.secret) or 0
+    if body["secret"]["cost"] != str(cost) or cost > reserved:
+        raise VerificationFailed("its secret cost is not that of its event")
+    return cost
+
+
+def closing_jobs(books: Books) -> dict[Kind, str]:
+    """For each filter that is closed because it could not price a job: the first such job."""
+    first: dict[Kind, str] = {}
+    for kind, job in books.history.closers:
+        first.setdefault(kind, job)
+    return first
+
+
+@dataclass(frozen=True)
+class FilterState:
+    """A filter as a page shows it: open, closed by a job that it can't price, or passed.
+
+    A passed one is beyond its limit because another filter admitted the job; a refund may bring it back.
+    """
+
+    filter: Filter
+    state: Literal["open", "closed", "passed"]
+    closed_by: str | None
+
+
+def filter_states(books: Books) -> tuple[FilterState, ...]:
+    """The state of every filter; nothing where there is no `dp` account."""
+    closers = closing_jobs(books)
+    states = []
+    for each in () if books.account is None else books.account.filters:
+        state: Literal["open", "closed", "passed"] = "open" if each.holds else "passed"
+        if each.closed:
+            state = "closed"
+        states.append(FilterState(each.filter, state, closers.get(each.filter.kind)))
+    return tuple(states)
+
+
+def closing_jobs_of(entries: Iterable[tuple[EntryKind, str | None, Mapping[str, Any]]]) -> dict[Kind, str]:
+    """The same from (kind, job, body) of a ledger's entries in order, without replaying balances."""
+    closers: list[tuple[Kind, str]] = []
+    for entry, job, body in entries:
+        if entry is EntryKind.RESERVE and job is not None:
+            closers += [(Kind(kind), job) for kind, cost in body["costs"].items() if cost is None]
+        elif entry in (EntryKind.VOID, EntryKind.REVERSAL):
+            closers = [each for each in closers if each[1] != job]
+            costs = body["costs"] if entry is EntryKind.REVERSAL else {}
+            closers += [(Kind(kind), str(job)) for kind, cost in costs.items() if cost is None]
+    return {kind: next(job for each, job in closers if each is kind) for kind, _ in closers}
+
+
+def _check_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Costs:
+    """The recorded costs, after recomputing them from the event."""
+    costs, stated = _costs_on(tuple(each.filter for each in account.filters), event)
+    if body["costs"] != stated:
+        raise VerificationFailed("its costs are not those of its event")
+    return costs
+
+
+def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
+    """The account after an ALLOW: new limits, old balances. The first one sets up the filters."""
+    epsilon, delta = granted(body["epsilon"], body["delta"])
+    filters = tuple(_read_filter(value) for value in body["filters"])
+    if tuple(each.kind for each in filters) != tuple(Kind):
+        raise VerificationFailed("its filters are not the four kinds in order")
+    if sum(each.share for each in filters) > 1:
+        raise VerificationFailed("its shares of delta exceed 1")
+    if account is not None and tuple(each.filter for each in account.filters) != filters:
+        raise VerificationFailed("it changes orders or shares")
+    limits = [each.limit(epsilon, delta) for each in filters]
+    if [amount_json(limit) for limit in limits] != [value["limit"] for value in body["filters"]]:
+        raise VerificationFailed("its limits are not those of its allowance")
+    if account is None:
+        return Account(epsilon, delta, tuple(map(FilterAccount, filters, limits)))
+    moved = tuple(replace(old, limit=limit) for old, limit in zip(account.filters, limits, strict=True))
+    if not any(each.holds for each in moved):
+        raise VerificationFailed("no filter holds under the new allowance")
+    return Account(epsilon, delta, moved)
+
+
+_RENYI = (Kind.RENYI, Kind.RENYI_TWICE)
+
+
+def _read_filter(value: Mapping[str, Any]) -> Filter:
+    """A filter of an ALLOW. What it allows follows from these, so each must be what its kind may have."""
+    kind, share = Kind(value["kind"]), Fraction(value["share"])
+    order = None if value["order"] is None else Fraction(value["order"])
+    step = int(value.get("step_delta", 0))
+    if share < 0:
+        raise VerificationFailed("a share of delta is negative")
+    if (order is not None) != (kind in _RENYI) or (order is not None and order <= 1):
+        raise VerificationFailed(f"the {kind} filter has the order {order}")
+    if step < 0:
+        raise VerificationFailed("a step of delta is negative")
+    return Filter(kind, share, order, step)

@@ -1,0 +1,103 @@
+"""How many jobs of one shape still fit a dataset, and what stops the next one.
+
+Every account adds exact integers, so the number follows by division: no job is tried.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, beyond_dp
+from accountant.core.ledger.admission import FilterAccount, Policy
+from accountant.core.ledger.caps import ANALYST, Usage, counted, limits
+from accountant.core.privacy.events import releases
+from accountant.core.privacy.filters import Amount
+from accountant.core.privacy.secrets import SecretKind
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
+
+
+@dataclass(frozen=True)
+class Room:
+    """What one limit leaves: `cap` names it as refusals do; `left` and `asked` are decimals in its unit."""
+
+    cap: str
+    jobs: int
+    left: str
+    asked: str
+
+
+def binding(
+    accounts: Accounts, asked: Demand, policy: Policy, usage: Usage, epsilon_alone: float
+) -> Room | None:
+    """The limit that refuses first when jobs of this shape go on; None where the job is free.
+
+    Of the filters the one that lasts longest speaks for all, as one that holds is enough.
+    """
+    if asked == NOTHING:
+        return None
+    refused = beyond_dp(accounts, asked, policy.secret_jobs)
+    if refused is not None:
+        return Room(refused.cap, 0, refused.left, refused.asked)
+    rooms = [*_of_accounts(accounts, asked), *_of_caps(policy, usage, epsilon_alone)]
+    return min(rooms, key=lambda each: each.jobs, default=None)
+
+
+def _of_accounts(accounts: Accounts, asked: Demand) -> Iterator[Room]:
+    if releases(asked.dp):
+        yield _of_filters(accounts, asked)
+    if asked.ex_post:
+        left = max(accounts.ex_post.left, 0)
+        yield Room("ex-post", left // asked.ex_post, _epsilon(left), _epsilon(asked.ex_post))
+    if asked.secret is not None or (accounts.secret is not None and releases(asked.dp)):
+        yield _of_secret(accounts, asked)
+
+
+def _of_filters(accounts: Accounts, asked: Demand) -> Room:
+    if accounts.dp is None:
+        return Room("allowance", 0, "0", "-")
+    costs = accounts.dp.costs(asked.dp)
+    rooms = [
+        Room(part.cap, _fitting(each, cost), part.left, part.asked)
+        for each in accounts.dp.filters
+        if (cost := costs[each.filter.kind]) is not None and not each.closed
+        for part in [each.part_that_binds(cost)]
+    ]
+    return max(rooms, key=lambda each: each.jobs, default=Room("allowance", 0, "0", "-"))
+
+
+def _fitting(each: FilterAccount, cost: Amount) -> int:
+    """How often `cost` fits what is left in both of its parts."""
+    parts = [
+        max(left, 0) // part
+        for left, part in ((each.left.main, cost.main), (each.left.delta, cost.delta))
+        if part > 0
+    ]
+    return min(parts, default=0)
+
+
+def _of_secret(accounts: Accounts, asked: Demand) -> Room:
+    account = accounts.secret
+    if account is None:
+        return Room("secret", 0, "0", "-")
+    cost = account.cost(asked.dp, asked.secret)
+    one = account.kind is SecretKind.ONE
+    units = DELTA_UNITS if one else EPSILON_UNITS
+    left = max(account.limit - account.spent - account.reserved, 0)
+    if cost is None:
+        return Room("secret", 0, to_decimal(left, units), "unbounded")
+    if one:
+        jobs = int(account.admits(cost))
+        left = 0 if account.jobs else account.limit
+    else:
+        jobs = left // cost if cost else 0
+    return Room("secret", jobs, to_decimal(left, units), to_decimal(cost, units))
+
+
+def _of_caps(policy: Policy, usage: Usage, epsilon_alone: float) -> Iterator[Room]:
+    asked = counted(epsilon_alone)
+    for name, limit in limits(policy).items() if asked else ():
+        left = max(limit - (usage.analyst if name == ANALYST else usage.project), 0)
+        yield Room(f"{name} cap", left // asked, _epsilon(left), _epsilon(asked))
+
+
+def _epsilon(units: int) -> str:
+    return to_decimal(units, EPSILON_UNITS)

@@ -1,0 +1,54 @@
+"""Caps on people and projects: how much one of them may ask of a dataset.
+
+A cap counts the stand-alone epsilon of somebody's jobs on the dataset, live and charged, by basic
+composition. It is a planning limit: caps share a dataset out among people, while the privacy of the
+dataset rests on its filters alone. Ex-post caps and secret parts are not counted.
+"""
+
+from dataclasses import dataclass
+
+from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.privacy.units import EPSILON_UNITS, measured_up, round_allowance, round_price, to_decimal
+
+ANALYST = "analyst"
+PROJECT = "project"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What an analyst and a project (0 where the job names none) use of a dataset already, in 10^-9 ε."""
+
+    analyst: int = 0
+    project: int = 0
+
+
+NO_USAGE = Usage()
+
+
+def counted(epsilon_alone: float | None) -> int:
+    """What a job counts, in 10^-9 ε, rounded up; nothing for a job without an (epsilon, delta) part."""
+    return 0 if not epsilon_alone else round_price(measured_up(epsilon_alone), EPSILON_UNITS)
+
+
+def limits(policy: Policy) -> dict[str, int]:
+    """The caps that a policy sets, in 10^-9 ε."""
+    stated = {ANALYST: policy.analyst_epsilon, PROJECT: policy.project_epsilon}
+    return {
+        name: round_allowance(value, EPSILON_UNITS, f"{name}_epsilon")
+        for name, value in stated.items()
+        if value is not None
+    }
+
+
+def beyond_caps(usage: Usage, policy: Policy, epsilon_alone: float | None) -> Refused | None:
+    """Why a cap refuses a job of this stand-alone epsilon, or None. What costs nothing fits always."""
+    asked = counted(epsilon_alone)
+    for name, limit in limits(policy).items():
+        used = usage.analyst if name == ANALYST else usage.project
+        if asked and used + asked > limit:
+            left = to_decimal(max(limit - used, 0), EPSILON_UNITS)
+            wanted = to_decimal(asked, EPSILON_UNITS)
+            whole = to_decimal(limit, EPSILON_UNITS)
+            why = f"the job is ε {wanted} by itself; {left} is left of the {name}'s {whole} on this dataset"
+            return Refused(f"{name} cap", left, wanted, why)
+    return None

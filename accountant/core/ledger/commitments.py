@@ -1,0 +1,136 @@
+"""Private fields of an entry, hashed as salted commitments (DESIGN, trap 13).
+
+An entry's hash covers, in place of each private value, {"sha256": H} with H the SHA-256 of the canonical
+{"salt": ..., "value": ...}. A full export carries salt and value, the opening; a public one carries H
+alone. Both have the same hash, so one chain serves both. A salt is 128 random bits of its own for each
+value: H tells nothing of a value with few possibilities (hiding: SHA-256 as a random function), and no
+second opening can be found (binding: its collision resistance).
+
+What is private: who acted, why, who approved, the free texts among a job's parameters (none moves its
+price), and what a COMMIT really cost in ex-post epsilon, which depends on the data.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from accountant.core.errors import VerificationFailed
+from accountant.core.ledger.canonical_json import canonical
+
+#: Private wherever they occur: whole values at these places. New bodies that name people add theirs.
+PLACES: tuple[tuple[str, ...], ...] = (
+    ("actor",),
+    ("body", "reason"),
+    ("body", "approval"),
+    ("body", "proposed_by"),
+    ("body", "confirmed_by"),
+    ("body", "confirmation"),
+)
+#: Of a COMMIT, whatever the dataset settles: the reserved cap stands in the RESERVE for everybody.
+COMMIT_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "ex_post", "cap"))
+#: Texts that an analyst writes. No mechanism's price depends on one: a test tries each.
+TEXTS = ("prompt", "public_template", "rewriting", "stop", "template")
+#: Of a REVERSAL of a job with an ex-post part: the figures that say or bound what it really cost.
+EX_POST_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "cap"), ("body", "ex_post"))
+#: Documents that a REVERSAL quotes, private values and all.
+QUOTED = ("reserve", "corrects")
+RESERVE_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, *(("body", "parameters", name) for name in TEXTS))
+
+_HEX = re.compile(r"[0-9a-f]+")
+
+
+def _places(document: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    kind = document.get("kind")
+    if kind == "REVERSAL":
+        body = document.get("body")
+        held = body.get("reserve") if isinstance(body, dict) else None
+        asked = held.get("body") if isinstance(held, dict) else None
+        return EX_POST_PLACES if isinstance(asked, dict) and "ex_post" in asked else PLACES
+    return RESERVE_PLACES if kind == "RESERVE" else COMMIT_PLACES if kind == "COMMIT" else PLACES
+
+
+def sealed(document: Mapping[str, Any], secret: bytes) -> dict[str, Any]:
+    """The document with an opening at every private place. `secret`: 32 random bytes for this entry alone.
+
+    Salts are derived from it, so the same entry is the same document however often it is made.
+    """
+
+    def opening(place: tuple[str, ...], value: Any) -> Any:
+        salt = hashlib.sha256(secret + "/".join(place).encode()).hexdigest()[:32]
+        return {"salt": salt, "value": value}
+
+    return _mapped(document, opening)
+
+
+def hidden(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What is hashed and published: a commitment at every private place. Raises VerificationFailed.
+
+    Entries that a REVERSAL quotes are hidden in the same way, so their hashes stay those of the chain.
+    """
+    mapped = _mapped(document, lambda _, value: value if is_hidden(value) else {"sha256": commitment(value)})
+    quoted = {name: hidden(value) for name, value in _quoted(document) if value.get("version") != 1}
+    return {**mapped, "body": {**mapped["body"], **quoted}} if quoted else mapped
+
+
+def opened(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with plain values at private places; what is hidden stays a commitment.
+
+    What a REVERSAL quotes stays as it is stored: its hash is checked.
+    """
+    return _mapped(document, lambda _, value: value if is_hidden(value) else value["value"])
+
+
+def hidden_count(document: Mapping[str, Any]) -> int:
+    """How many private values are not shown."""
+    own = sum(is_hidden(holder[name]) for _, holder, name in _found(document))
+    return own + sum(hidden_count(value) for _, value in _quoted(document) if value.get("version") != 1)
+
+
+def commitment(opening: Any) -> str:
+    """The SHA-256, in hex, of an opening. Raises VerificationFailed where it is none."""
+    if not isinstance(opening, dict) or set(opening) != {"salt", "value"} or not _hex(opening["salt"], 32):
+        raise VerificationFailed("a private value is neither opened nor committed to")
+    return hashlib.sha256(canonical(opening)).hexdigest()
+
+
+def is_hidden(value: object) -> bool:
+    """Whether this is a commitment without its opening."""
+    return isinstance(value, dict) and len(value) == 1 and _hex(value.get("sha256"), 64)
+
+
+def _hex(text: object, digits: int) -> bool:
+    return isinstance(text, str) and len(text) == digits and _HEX.fullmatch(text) is not None
+
+
+def _quoted(document: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The documents that a REVERSAL quotes, by their key in its body."""
+    body = document.get("body")
+    if document.get("kind") != "REVERSAL" or not isinstance(body, dict):
+        return []
+    return [(name, body[name]) for name in QUOTED if isinstance(body.get(name), dict)]
+
+
+def _found(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any], str]]:
+    """(place, the object that holds it, its key) of every private value; null is no value."""
+    for place in _places(document):
+        holder: Any = document
+        for name in place[:-1]:
+            holder = holder.get(name) if isinstance(holder, dict) else None
+        if isinstance(holder, dict) and holder.get(place[-1]) is not None:
+            yield place, holder, place[-1]
+
+
+def _mapped(document: Mapping[str, Any], change: Any) -> dict[str, Any]:
+    """A copy with every private value changed; the rest is shared."""
+    changed = dict(document)
+    copied: set[tuple[str, ...]] = set()
+    for place, _, name in list(_found(document)):
+        holder = changed
+        for depth, step in enumerate(place[:-1], start=1):
+            if place[:depth] not in copied:
+                holder[step] = dict(holder[step])
+                copied.add(place[:depth])
+            holder = holder[step]
+        holder[name] = change(place, holder[name])
+    return changed

@@ -1,0 +1,163 @@
+"""The bodies of entries: what ALLOW, RESERVE and COMMIT say, written in one place."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from accountant.core.errors import invalid
+from accountant.core.ledger.accounts import (
+    Accounts,
+    SecretAccount,
+    Settlement,
+    secret_json,
+)
+from accountant.core.ledger.admission import Account
+from accountant.core.ledger.reservations import Reservation
+from accountant.core.privacy.events import Event, releases, to_json
+from accountant.core.privacy.filters import Amount, Costs, Filter, Kind, granted, portfolio
+from accountant.core.privacy.price import Terms
+from accountant.core.privacy.secrets import SecretKind
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
+
+
+def allow_body(
+    account: Account | None,
+    epsilon: object,
+    delta: object,
+    reason: str,
+    *,
+    shares: Mapping[Kind, Fraction] | None = None,
+    order: Fraction | None = None,
+    ex_post: Mapping[str, Any] | None = None,
+    secret: SecretAccount | None = None,
+) -> dict[str, Any]:
+    """The body of an ALLOW that sets the allowance to (`epsilon`, `delta`).
+
+    The first allowance fixes orders and shares; later ones keep them. `epsilon` None leaves the `dp`
+    account as it is. `ex_post` is what currencies.ex_post_json gives, `secret` the account wanted.
+    """
+    others: dict[str, Any] = {} if ex_post is None else {"ex_post": dict(ex_post)}
+    if secret is not None:
+        others["secret"] = secret_json(secret)
+    if epsilon is None:
+        return {"reason": reason, **others}
+    if account is not None and (shares is not None or order is not None):
+        raise invalid("shares", "orders and shares are fixed at creation", "nothing")
+    eps, dlt = granted(epsilon, delta)
+    if account is None and eps == 0:
+        raise invalid("epsilon", "the first allowance is 0: it fixes the filters", "more than 0")
+    if account is None:
+        filters = portfolio(eps, dlt, shares, order)
+    else:
+        filters = tuple(e.filter for e in account.filters)
+    return {
+        **others,
+        "epsilon": to_decimal(eps, EPSILON_UNITS),
+        "delta": to_decimal(dlt, DELTA_UNITS),
+        "reason": reason,
+        "filters": [_filter_json(each, each.limit(eps, dlt)) for each in filters],
+    }
+
+
+def reserve_body(
+    account: Account | None,
+    mechanism: str,
+    parameters: Mapping[str, Any],
+    terms: Terms,
+    event: Event,
+    *,
+    model: Mapping[str, Any] | None,
+    approval: Mapping[str, Any] | None,
+    others: Mapping[str, Any] | None = None,
+    source: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The body of a RESERVE. `approval` says who approved it and why; None: the policy did.
+
+    `others` is what currencies.entry_part gives for the job: its ex-post and secret parts. `source` is
+    what it reads (core.lineage): a version of the data, or an earlier job's artifacts.
+    """
+    return {
+        **({} if others is None else others),
+        **({} if source is None else {"source": dict(source)}),
+        "mechanism": mechanism,
+        "parameters": dict(parameters),
+        "terms": terms.to_json(),
+        "model": None if model is None else dict(model),
+        "event": to_json(event),
+        "costs": {} if account is None else costs_json(account.costs(event)),
+        "approval": None if approval is None else dict(approval),
+    }
+
+
+def commit_body(
+    account: Account | None,
+    event: Event,
+    outcome: str,
+    attempt: int,
+    output: str | None,
+    *,
+    others: Mapping[str, Any] | None = None,
+    artifacts: Sequence[Mapping[str, str]] = (),
+    read: bool = True,
+) -> dict[str, Any]:
+    """The body of a COMMIT: what was really spent. `output` is the SHA-256 of what was published.
+
+    `others`: the ex-post and secret parts as realized (accounts.entry_part). `artifacts`: name, kind and
+    SHA-256 of each that is published with it. `read`: whether private data was read under the reservation,
+    which decides whether a correction may lower the charge.
+    """
+    return {
+        **({} if others is None else others),
+        **({"artifacts": [dict(each) for each in artifacts]} if artifacts else {}),
+        "event": to_json(event),
+        "costs": {} if account is None else costs_json(account.costs(event)),
+        "outcome": outcome,
+        "attempt": attempt,
+        "output_sha256": output,
+        "read": read,
+    }
+
+
+def settled_part(
+    accounts: Accounts, held: "Reservation", realized: Event, ex_post: int | None = None
+) -> dict[str, Any]:
+    """The ex-post and secret parts of the COMMIT of a reservation that realized this event.
+
+    A planned cap stands as it was reserved, whatever it really cost: the real figure depends on the data
+    and never enters the entry. `ex_post`, in units, counts where the dataset settles what was realized.
+    """
+    part: dict[str, Any] = {}
+    asked = held.others
+    if asked.ex_post:
+        settles = accounts.ex_post.settlement is Settlement.REALIZED and ex_post is not None
+        part["ex_post"] = {"cap": str(ex_post if settles else asked.ex_post)}
+    account = accounts.secret
+    if account is not None and (asked.secret is not None or releases(held.event)):
+        cost: int | None = held.secret_cost
+        if account.kind is SecretKind.MANY:
+            cost = account.cost(realized, asked.secret)
+        assert cost is not None  # what covers the reservation covers a part of it
+        release = None if asked.secret is None else asked.secret.to_json()
+        part["secret"] = {"release": release, "cost": str(cost)}
+    return part
+
+
+def _filter_json(each: Filter, limit: Amount) -> dict[str, Any]:
+    stored: dict[str, Any] = {
+        "kind": str(each.kind),
+        "share": str(each.share),
+        "order": None if each.order is None else str(each.order),
+        "limit": amount_json(limit),
+    }
+    if each.step_delta:
+        stored["step_delta"] = str(each.step_delta)
+    return stored
+
+
+def amount_json(amount: Amount) -> dict[str, str]:
+    return {"main": str(amount.main), "delta": str(amount.delta)}
+
+
+def costs_json(costs: Costs) -> dict[str, Any]:
+    """Costs as they stand in an entry: integers in text, null where a filter can't price the event."""
+    return {str(kind): None if cost is None else amount_json(cost) for kind, cost in costs.items()}

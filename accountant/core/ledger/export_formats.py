@@ -1,0 +1,218 @@
+"""Exports as files: JSON Lines, CSV and Parquet, written and verified row by row.
+
+JSON Lines: a header that states the totals, then each entry with its hash. CSV: a header of columns, the
+entries, and the totals as a last row. Parquet: the same columns, the totals in the file's metadata
+(core/parquet.py). The totals carry the checkpoint that was signed when the export was made. All three give
+the same Verified, and entries are checked by one Verifier.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from accountant.core.errors import VerificationFailed
+from accountant.core.ledger.books import Books
+from accountant.core.ledger.checkpoints import Checkpoint, read_checkpoint
+from accountant.core.ledger.commitments import is_hidden
+from accountant.core.ledger.hash_chain import FIELDS, canonical, opened, published
+from accountant.core.ledger.verifier import (
+    Verified,
+    Verifier,
+    agree,
+    known_balances,
+    read_document,
+    read_object,
+    summary,
+)
+
+__all__ = [
+    "COLUMNS",
+    "CSV_HEADER",
+    "Verified",
+    "Verifier",
+    "csv_row",
+    "csv_totals",
+    "header",
+    "read_document",
+    "summary",
+    "verify_lines",
+]
+
+FORMAT = "exchequer-ledger"
+
+#: Kind of the last row of a CSV export, which states what JSON Lines states in its first line.
+TOTALS = "TOTALS"
+
+COLUMNS = ("seq", "kind", "at", "actor", "job", "hash", "entry")
+CSV_HEADER = ",".join(COLUMNS) + "\n"
+
+
+def header(
+    dataset: str,
+    entries: int,
+    head: str,
+    books: Books,
+    live: int,
+    *,
+    public: bool = False,
+    checkpoint: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What an export states of itself; its entries must add up to it."""
+    return {
+        "format": FORMAT,
+        "version": 1,
+        "dataset": dataset,
+        "entries": entries,
+        "head": head,
+        "balances": summary(books, live, public=public),
+        **({"public": True} if public else {}),
+        **({} if checkpoint is None else {"checkpoint": dict(checkpoint)}),
+    }
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def shown(text: str, public: bool) -> tuple[dict[str, Any], str]:
+    """A stored entry as an export shows it: its document and canonical text."""
+    document = read_document(text)
+    if not public:
+        return document, text
+    if document["version"] == 1:
+        raise VerificationFailed("an entry of version 1 holds its private values as they are")
+    hidden = dict(published(document))
+    return hidden, canonical(hidden).decode()
+
+
+def json_header(claimed: Mapping[str, Any]) -> str:
+    """The first line of a JSON Lines export."""
+    return json.dumps(claimed, ensure_ascii=False) + "\n"
+
+
+def json_row(recorded_hash: str, canonical_text: str) -> str:
+    """One line: the canonical text itself, with the hash as one more field."""
+    return f'{canonical_text[:-1]},"hash":"{recorded_hash}"}}\n'
+
+
+def columns(document: Mapping[str, Any], recorded_hash: str, canonical_text: str) -> tuple[str, ...]:
+    """The values of one entry in the order of COLUMNS, as texts; what is null or hidden is empty."""
+    return (*_plain_columns(document), recorded_hash, canonical_text)
+
+
+def _plain_columns(document: Mapping[str, Any]) -> list[str]:
+    plain = opened(document)
+    values = [plain[name] for name in COLUMNS[:5]]
+    return ["" if value is None or is_hidden(value) else str(value) for value in values]
+
+
+def csv_row(document: Mapping[str, Any], recorded_hash: str, canonical_text: str) -> str:
+    """One line of the CSV export, newline included."""
+    return _csv(columns(document, recorded_hash, canonical_text))
+
+
+def csv_totals(claimed: Mapping[str, Any]) -> str:
+    """The last line of a CSV export."""
+    return _csv(("", TOTALS, "", "", "", claimed["head"], json.dumps(claimed, ensure_ascii=False)))
+
+
+def _csv(row: Iterable[str]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(row)
+    return out.getvalue()
+
+
+# --- verifying ----------------------------------------------------------------------------------
+
+
+def verify_lines(
+    lines: Iterable[str], checkpoints: Iterable[Checkpoint] = (), pinned: bytes | None = None
+) -> Verified:
+    """Verify an export, JSON Lines or CSV, told apart by the first line.
+
+    `checkpoints` are of the same ledger, at or before its end; `pinned` is the public key that the
+    export's own checkpoint must be signed by or follow from. Raises VerificationFailed with what is wrong,
+    naming the entry where one is at fault.
+    """
+    rows = iter(lines)
+    first = next(rows, "")
+    if not first.strip():
+        raise VerificationFailed("the file is empty")
+    if first.lstrip("\ufeff").startswith(CSV_HEADER.strip()):
+        return _verify_csv(rows, checkpoints, pinned)
+    return _verify_json_lines(first, rows, checkpoints, pinned)
+
+
+def _verify_json_lines(
+    first: str, rows: Iterator[str], checkpoints: Iterable[Checkpoint], pinned: bytes | None
+) -> Verified:
+    claimed = read_object(first, None)
+    if claimed.get("format") != FORMAT or claimed.get("version") != 1:
+        raise VerificationFailed("this is no ledger export: the first line is no header")
+    verifier = Verifier(claimed.get("dataset"), checkpoints)
+    for line in rows:
+        document = read_object(line, verifier.count + 1)
+        recorded = document.pop("hash", None)
+        verifier.add(document, str(recorded))
+    return checked_totals(claimed, verifier.result(), pinned)
+
+
+def _verify_csv(rows: Iterator[str], checkpoints: Iterable[Checkpoint], pinned: bytes | None) -> Verified:
+    """The last row states the totals."""
+    csv.field_size_limit(1 << 24)
+    verifier = Verifier(None, checkpoints)
+    claimed: dict[str, Any] | None = None
+    for row in _csv_rows(rows):
+        seq = verifier.count + 1
+        if claimed is not None:
+            raise VerificationFailed("it stands after the totals", seq)
+        if len(row) != len(COLUMNS):
+            raise VerificationFailed(f"it has {len(row)} columns", seq)
+        if row[1] == TOTALS:
+            claimed = read_object(row[-1], seq)
+            continue
+        add_columns(verifier, row)
+    if claimed is None:
+        raise VerificationFailed("the export is cut off: its last row does not state the totals")
+    return checked_totals(claimed, verifier.result(), pinned)
+
+
+def _csv_rows(lines: Iterator[str]) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(lines)
+    except csv.Error as error:
+        raise VerificationFailed(f"the file can't be read as CSV: {error}") from None
+
+
+def add_columns(verifier: Verifier, row: list[str]) -> None:
+    """Check an entry that stands in columns: the canonical text counts, the others must say the same."""
+    seq = verifier.count + 1
+    document = read_object(row[-1], seq)
+    verifier.add(document, row[-2])
+    for name, stated, own in zip(COLUMNS, row, _plain_columns(document), strict=False):
+        if stated != own:
+            raise VerificationFailed(f"its column {name} does not match its entry", seq)
+
+
+def checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes | None) -> Verified:
+    """What an export claims of itself must be what its entries add up to."""
+    public = claimed.get("public") is True
+    expected = header(found.dataset, found.entries, found.head, found.books, found.live, public=public)
+    stated = claimed.get("balances")
+    if isinstance(stated, dict):
+        expected["balances"] = known_balances(stated, found, public=public)
+    for name in ("dataset", "entries", "head", "balances"):
+        if claimed.get(name) != expected[name]:
+            raise VerificationFailed(
+                f"the export states {name} {claimed.get(name)!r}, the entries give {expected[name]!r}"
+            )
+    if "checkpoint" not in claimed:
+        return found
+    own = read_checkpoint(claimed["checkpoint"], pinned)
+    agree(own, found)
+    return replace(found, checkpoints=(*found.checkpoints, own))
+
+
+assert set(COLUMNS[:5]) <= set(FIELDS)

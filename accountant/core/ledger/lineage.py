@@ -1,0 +1,89 @@
+"""What a job reads and what it leaves: a version of the data, or artifacts that an earlier job released.
+
+After release everything is free: a job that reads only artifacts costs nothing. Its RESERVE names the job
+and the hashes, the COMMIT of that job named them when it released them, and here the two are compared.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from accountant.core.errors import VerificationFailed
+from accountant.core.ledger.hash_chain import Entry, EntryKind
+from accountant.core.ledger.reservations import read_event
+from accountant.core.privacy.events import releases
+
+
+def of_version(number: int) -> dict[str, Any]:
+    """The source of a job that reads records: the number of the version of the dataset."""
+    return {"version": number}
+
+
+def of_artifacts(job: str, hashes: Mapping[str, str]) -> dict[str, Any]:
+    """The source of a job that reads artifacts: the job that released them, and SHA-256 by name."""
+    return {"job": job, "artifacts": dict(hashes)}
+
+
+def of_output(job: str, sha256: str) -> dict[str, Any]:
+    """The source of a job that reads the published texts of another."""
+    return {"job": job, "output": sha256}
+
+
+def _output(job: str, sha256: str) -> bytes:
+    return hashlib.sha256(f"{job} {sha256}".encode()).digest()[:16]
+
+
+def _is_free(body: Mapping[str, Any]) -> bool:
+    return "ex_post" not in body and "secret" not in body and not releases(read_event(body["event"]))
+
+
+class Lineage:
+    """Checks entries in order: jobs read what was released before, and nothing else is free.
+
+    Holds the hashes of released artifacts, not the entries.
+    """
+
+    def __init__(self) -> None:
+        self._released: dict[str, dict[str, str]] = {}
+        self._ex_post: set[str] = set()
+        self._outputs: set[bytes] = set()  # 16 bytes for each: a ledger may have a million jobs
+
+    def add(self, entry: Entry) -> None:
+        """Raises VerificationFailed where the entry can't stand after those before it."""
+        job = entry.job or ""
+        if entry.kind is EntryKind.RESERVE:
+            self._reserve(job, entry.body)
+        elif entry.kind is EntryKind.COMMIT:
+            self._commit(job, entry.body)
+
+    def _reserve(self, job: str, body: Mapping[str, Any]) -> None:
+        if "ex_post" in body:
+            self._ex_post.add(job)
+        source = body.get("source", {})
+        if _is_free(body) and "output" not in source and "artifacts" not in source:
+            raise VerificationFailed("it is charged nothing, and does not read what was released before")
+        if "output" in source:
+            self._reads_output(source, body)
+        if "artifacts" not in source:
+            return
+        if not _is_free(body):
+            raise VerificationFailed("it reads artifacts only, and is charged")
+        released = self._released.get(source["job"], {})
+        if not source["artifacts"] or not source["artifacts"].items() <= released.items():
+            raise VerificationFailed("it reads artifacts that no job before it released")
+
+    def _reads_output(self, source: Mapping[str, Any], body: Mapping[str, Any]) -> None:
+        """An output was published whole, so what is made of it is free, also of an ex-post one."""
+        if not _is_free(body):
+            raise VerificationFailed("it reads a published output only, and is charged")
+        if _output(source["job"], source["output"]) not in self._outputs:
+            raise VerificationFailed("it reads an output that no job before it published")
+
+    def _commit(self, job: str, body: Mapping[str, Any]) -> None:
+        if body.get("output_sha256") is not None:
+            self._outputs.add(_output(job, body["output_sha256"]))
+        left = body.get("artifacts", [])
+        if left and (body["outcome"] != "succeeded" or job in self._ex_post):
+            raise VerificationFailed("it releases artifacts of a job that may leave none")
+        if left:
+            self._released[job] = {each["name"]: each["sha256"] for each in left}

@@ -1,0 +1,97 @@
+"""Replaying a ledger from its beginning: the books and what the jobs hold, one step an entry.
+
+Pure but for its own state. What an entry means stands in `books`; here stands only which reservation it
+speaks of, so a ledger of a million entries is replayed in one pass and little memory.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from accountant.core.errors import VerificationFailed
+from accountant.core.ledger import reversals
+from accountant.core.ledger.books import Books, failing
+from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.reservations import Reservation, read_costs, read_reservation
+from accountant.core.privacy.filters import Kind
+
+
+class Replay:
+    """The books and the live reservations while entries are replayed in order.
+
+    One step an entry, however many there were before; a job takes some hundred bytes at most, and its
+    reservation is shared with all jobs of its shape.
+    """
+
+    def __init__(self) -> None:
+        self._books = Books()
+        #: The live reservation of each job; None: resolved.
+        self._jobs: dict[bytes | str, Reservation | None] = {}
+        self._closers: dict[Kind, dict[bytes | str, None]] = {kind: {} for kind in Kind}
+        self.live_count = 0
+
+    @property
+    def books(self) -> Books:
+        """The books now, with the first job, not voided, that closed each filter."""
+        firsts = tuple((kind, _job_name(next(iter(jobs)))) for kind, jobs in self._closers.items() if jobs)
+        return replace(self._books, history=replace(self._books.history, closers=firsts))
+
+    def live(self) -> dict[str, Reservation]:
+        """Every live reservation by its job."""
+        return {_job_name(key): held for key, held in self._jobs.items() if held is not None}
+
+    def apply(self, kind: EntryKind, job: str | None, body: Mapping[str, Any]) -> None:
+        """One more entry. Raises VerificationFailed where it can't stand; nothing has changed then."""
+        if kind is EntryKind.ALLOW:
+            self._books = self._books.apply(kind, None, body)
+            return
+        if not isinstance(job, str):
+            raise VerificationFailed("it names no reservation")
+        key = _job_key(job)
+        if kind is EntryKind.RESERVE:
+            if key in self._jobs:
+                raise VerificationFailed("its job is reserved already")
+            with failing():
+                held = read_reservation(body)
+            self._books = self._books.apply(kind, job, body, held)
+            self._jobs[key] = held
+            self.live_count += 1
+            for shut in (each for each, cost in held.costs.items() if cost is None):
+                self._closers[shut][key] = None
+            return
+        if kind is EntryKind.REVERSAL:
+            self._reverse(job, key, body)
+            return
+        self._books = self._books.apply(kind, job, body, self._jobs.get(key))
+        self._jobs[key] = None
+        self.live_count -= 1
+        if kind is EntryKind.VOID:
+            self._reopen(key)
+
+    def _reverse(self, job: str, key: bytes | str, body: Mapping[str, Any]) -> None:
+        if key not in self._jobs or self._jobs[key] is not None:
+            raise VerificationFailed("it corrects a job that is not settled")
+        self._books = reversals.apply(self._books, EntryKind.REVERSAL, job, body)
+        self._reopen(key)
+        for shut in (each for each, cost in read_costs(body["costs"]).items() if cost is None):
+            self._closers[shut][key] = None
+
+    def _reopen(self, key: bytes | str) -> None:
+        for jobs in self._closers.values():
+            jobs.pop(key, None)
+
+
+def _job_key(job: str) -> bytes | str:
+    """A UUID as its 16 bytes; anything else, and a UUID spelled otherwise, as it is."""
+    try:
+        key = bytes.fromhex(job.replace("-", ""))
+    except ValueError:
+        return job
+    return key if len(key) == 16 and _job_name(key) == job else job
+
+
+def _job_name(key: bytes | str) -> str:
+    if isinstance(key, str):
+        return key
+    text = key.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -1,0 +1,106 @@
+"""A reservation read from its entry, and how costs move an account."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from accountant.core.ledger.accounts import (
+    NOTHING,
+    Demand,
+    read_demand,
+)
+from accountant.core.ledger.admission import Account
+from accountant.core.privacy.events import Event, from_json
+from accountant.core.privacy.filters import Amount, Costs, Kind
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A live reservation: what it covers and what is set aside on each filter and account."""
+
+    event: Event
+    costs: Costs
+    others: Demand = NOTHING
+    secret_cost: int = 0
+
+
+#: Outcomes of a COMMIT that leave the whole reservation charged.
+UNFINISHED = ("failed", "cancelled")
+
+
+#: Shapes of jobs whose events, costs and prices are kept, so that a ledger of a million jobs of few
+#: shapes computes few prices and shares what its live reservations hold.
+SHAPES = 4096
+
+
+def read_reservation(body: Mapping[str, Any]) -> Reservation:
+    """What the body of a RESERVE set aside."""
+    return _reservation(as_text({k: body[k] for k in ("event", "costs", "ex_post", "secret") if k in body}))
+
+
+@lru_cache(maxsize=SHAPES)
+def _reservation(text: str) -> Reservation:
+    body = json.loads(text)
+    event = read_event(body["event"])
+    secret_cost = int(body["secret"]["cost"]) if "secret" in body else 0
+    return Reservation(event, read_costs(body["costs"]), read_demand(event, body), secret_cost)
+
+
+def read_event(value: object) -> Event:
+    """The event in an entry; equal ones are one object."""
+    return _event(as_text(value))
+
+
+@lru_cache(maxsize=SHAPES)
+def _event(text: str) -> Event:
+    return from_json(json.loads(text))
+
+
+def as_text(value: object) -> str:
+    """Equal texts mean equal values: the key under which a shape is kept."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def settled(reserved: Costs, realized: Costs) -> Costs:
+    """What a COMMIT moves to spent. A filter that could not price the reservation stays closed.
+
+    An (epsilon, delta) price covers the whole job and none of its prefixes: where one was reserved
+    (delta above 0), nothing of it returns.
+    """
+    return {kind: cost if cost is None or cost.delta else realized[kind] for kind, cost in reserved.items()}
+
+
+def move(
+    account: Account, costs: Costs, *, reserved: int = 0, spent: int = 0, keep_closed: bool = False
+) -> Account:
+    """Move `costs` into (1) or out of (-1) the reserved or spent balances.
+
+    A cost of None closes its filter when it is reserved; only that reservation's VOID reopens it.
+    """
+    moved = []
+    for each in account.filters:
+        cost = costs[each.filter.kind]
+        if cost is None:
+            closed = each.closed + (0 if keep_closed else reserved)
+            moved.append(replace(each, closed=closed))
+            continue
+        moved.append(
+            replace(
+                each,
+                reserved=Amount(
+                    each.reserved.main + reserved * cost.main, each.reserved.delta + reserved * cost.delta
+                ),
+                spent=Amount(each.spent.main + spent * cost.main, each.spent.delta + spent * cost.delta),
+            )
+        )
+    return replace(account, filters=tuple(moved))
+
+
+def read_costs(value: Mapping[str, Any]) -> Costs:
+    """The inverse of `costs_json`."""
+    return {
+        Kind(kind): None if cost is None else Amount(int(cost["main"]), int(cost["delta"]))
+        for kind, cost in value.items()
+    }

@@ -1,0 +1,278 @@
+"""REVERSAL: a charge corrected by two people after its job was settled.
+
+    quoted RESERVE + quoted charge (COMMIT, VOID or an earlier REVERSAL) ── charge_of ──▶ what stands
+    what stands + the event that is true ── corrected ──▶ the body ── reverse ──▶ the books
+
+A REVERSAL may raise a charge. It lowers one only where no private read was recorded, as what was read
+can't be unread. Its body quotes both entries whole, so that whoever replays the ledger needs nothing but
+their hashes to check it. A raise that passes the allowance is the truth and is recorded: the account is
+then overdrawn, and admits nothing that costs anything.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from accountant.core.errors import ExchequerError, VerificationFailed, invalid
+from accountant.core.ledger.accounts import Accounts, read_demand
+from accountant.core.ledger.admission import Account
+from accountant.core.ledger.books import Books
+from accountant.core.ledger.commitments import is_hidden
+from accountant.core.ledger.entry_bodies import costs_json
+from accountant.core.ledger.hash_chain import EntryKind, digest, opened
+from accountant.core.ledger.reservations import Reservation, move, read_costs, read_reservation, settled
+from accountant.core.privacy.events import FREE, Event, from_json, releases, to_json
+from accountant.core.privacy.filters import ZERO, Amount, Costs
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a settled job is charged. `counts`: it is not void. `read`: a private read was recorded."""
+
+    costs: Costs
+    ex_post: int = 0
+    secret: int = 0
+    counts: bool = True
+    read: bool = True
+    #: Replayed from a public export that shows no realized cost; `ex_post` then says nothing.
+    hidden: bool = False
+
+
+def charge_of(reserve: Document, current: Document) -> Charge:
+    """The charge that stands after `current`, the entry that settled or last corrected the job."""
+    held, body = read_reservation(reserve["body"]), opened(current)["body"]
+    match EntryKind(current["kind"]):
+        case EntryKind.VOID:
+            return Charge({}, counts=False, read=bool(body.get("read", False)))
+        case EntryKind.COMMIT:
+            costs = settled(held.costs, read_costs(body["costs"])) if held.costs else {}
+            unknown = "ex_post" in body and is_hidden(body["ex_post"]["cap"])
+            stated = "ex_post" in body and not unknown
+            ex_post = int(body["ex_post"]["cap"]) if stated else held.others.ex_post
+            secret = int(body["secret"]["cost"]) if "secret" in body else held.secret_cost
+            spends = bool(releases(held.event)) or held.others.ex_post > 0 or held.others.secret is not None
+            # An entry that does not say whether data was read was written when every COMMIT meant it.
+            return Charge(costs, ex_post, secret, spends, bool(body.get("read", True)), unknown)
+        case EntryKind.REVERSAL:
+            return _stated(body)
+        case kind:
+            raise VerificationFailed(f"it corrects an entry of kind {kind}")
+
+
+def _stated(body: Document) -> Charge:
+    unknown = is_hidden(body["ex_post"])
+    ex_post = 0 if unknown else int(body["ex_post"])
+    costs, secret = read_costs(body["costs"]), int(body["secret"])
+    return Charge(costs, ex_post, secret, bool(body["counts"]), bool(body["read"]), unknown)
+
+
+# --- what the charge becomes --------------------------------------------------------------------
+
+
+def corrected(accounts: Accounts, reserve: Document, before: Charge, event: Event | None, cap: int) -> Charge:
+    """The charge of a job that really released `event` (None: nothing) with an ex-post cap of `cap` (10^-9).
+
+    Where data was read, no part of the charge falls: filters, cap and secret each take the larger of
+    both. Raises InvalidRequest where nothing would change, or where an account has no price for it.
+    """
+    after = _wanted(accounts, reserve, event, cap)
+    if before.read:
+        after = Charge(
+            _larger(before.costs, after.costs),
+            max(before.ex_post, after.ex_post),
+            max(before.secret, after.secret),
+            before.counts or after.counts,
+        )
+    if _nothing_changes(before, after):
+        why = "it changes nothing: a charge is lowered only where no private read was recorded"
+        raise invalid("event", why, "an event that costs more")
+    # Whoever raises a charge says that something was released: that can't be taken back either.
+    return replace(after, read=before.read or _raises(before, after))
+
+
+def _wanted(accounts: Accounts, reserve: Document, event: Event | None, cap: int) -> Charge:
+    """What `event` with `cap` and the job's own secret release cost; None: nothing was released."""
+    if event is None:
+        return Charge({}, counts=False)
+    if accounts.dp is None and releases(event):
+        raise invalid("event", "the dataset has no (epsilon, delta) allowance")
+    costs = {} if accounts.dp is None else accounts.dp.costs(event)
+    release, secret = read_demand(event, reserve["body"]).secret, 0
+    if accounts.secret is not None and (release is not None or releases(event)):
+        cost = accounts.secret.cost(event, release)
+        if cost is None:
+            raise invalid("event", "the secret account has no price for it", "an event that it can price")
+        secret = cost
+    counts = bool(releases(event)) or cap > 0 or release is not None
+    return Charge(costs, cap, secret, counts)
+
+
+def _larger(one: Costs, other: Costs) -> Costs:
+    """Filter by filter the larger cost; None, which closes a filter, is larger than every amount."""
+    found: dict[Any, Amount | None] = {}
+    for kind in {**one, **other}:
+        first, second = one.get(kind, ZERO), other.get(kind, ZERO)
+        if first is None or second is None:
+            found[kind] = None
+        else:
+            found[kind] = Amount(max(first.main, second.main), max(first.delta, second.delta))
+    return found
+
+
+def _zeros(costs: Costs) -> dict[Any, Amount | None]:
+    return {kind: cost for kind, cost in costs.items() if cost != ZERO}
+
+
+def _nothing_changes(before: Charge, after: Charge) -> bool:
+    same = (before.ex_post, before.secret, before.counts) == (after.ex_post, after.secret, after.counts)
+    return same and _zeros(before.costs) == _zeros(after.costs)
+
+
+def _raises(before: Charge, after: Charge) -> bool:
+    higher = _zeros(_larger(before.costs, after.costs)) != _zeros(before.costs)
+    return higher or after.ex_post > before.ex_post or after.secret > before.secret
+
+
+@dataclass(frozen=True)
+class TwoPeople:
+    """Who proposed something and why, and who confirmed it and why. Names; never the same."""
+
+    proposer: str
+    reason: str
+    confirmer: str
+    confirmation: str
+
+    def to_json(self) -> dict[str, str]:
+        return {
+            "proposed_by": self.proposer,
+            "reason": self.reason,
+            "confirmed_by": self.confirmer,
+            "confirmation": self.confirmation,
+        }
+
+
+def reversal_body(
+    accounts: Accounts,
+    reserve: Document,
+    current: Document,
+    event: Event | None,
+    cap: int,
+    people: TwoPeople,
+) -> dict[str, Any]:
+    """The body of the REVERSAL by which a settled job is charged what `event` and `cap` cost."""
+    after = corrected(accounts, reserve, charge_of(reserve, current), event, cap)
+    return {
+        **people.to_json(),
+        "event": None if event is None else to_json(event),
+        "cap": str(cap),
+        "costs": costs_json(after.costs),
+        "ex_post": str(after.ex_post),
+        "secret": str(after.secret),
+        "counts": after.counts,
+        "read": after.read,
+        "reserve": dict(reserve),
+        "corrects": dict(current),
+    }
+
+
+# --- replay -------------------------------------------------------------------------------------
+
+
+def apply(
+    books: Books, kind: EntryKind, job: str | None, body: Document, held: Reservation | None = None
+) -> Books:
+    """The books after one more entry of any kind; `held` as for `Books.apply`.
+
+    Raises VerificationFailed where the entry can't stand.
+    """
+    if kind is not EntryKind.REVERSAL:
+        return books.apply(kind, job, body, held)
+    if job is None:
+        raise VerificationFailed("it names no reservation")
+    return reverse(books, job, body).covered()
+
+
+def reverse(books: Books, job: str | None, body: Document) -> Books:
+    """The books after a REVERSAL. Raises VerificationFailed where its body can't stand.
+
+    That the quoted entries are in the chain, and that the second is the newest of its job, is checked by
+    whoever holds the chain (`quoted`).
+    """
+    try:
+        reserve, current = body["reserve"], body["corrects"]
+        if EntryKind(reserve["kind"]) is not EntryKind.RESERVE or {reserve["job"], current["job"]} != {job}:
+            raise VerificationFailed("it quotes entries of another job")
+        if body["proposed_by"] == body["confirmed_by"]:
+            raise VerificationFailed("one person proposed and confirmed it")
+        before = charge_of(reserve, current)
+        event = None if body["event"] is None else from_json(body["event"])
+        if before.hidden or is_hidden(body["ex_post"]):
+            return _partly(books, body, before, event)
+        after = corrected(books.accounts, reserve, before, event, int(body["cap"]))
+        if after != replace(_stated(body), costs=after.costs) or body["costs"] != costs_json(after.costs):
+            raise VerificationFailed("its charge is not that of its event")
+        return _moved(books, reserve, before, after)
+    except (KeyError, TypeError, ValueError, ExchequerError) as error:
+        if isinstance(error, VerificationFailed):
+            raise
+        raise VerificationFailed(f"{type(error).__name__}: {error}") from None
+
+
+def _partly(books: Books, body: Document, before: Charge, event: Event | None) -> Books:
+    """The books after a REVERSAL whose ex-post figures are hidden: all else is checked."""
+    reserve, stated = body["reserve"], _stated(body)
+    wanted = _wanted(books.accounts, reserve, event, 0)
+    costs, secret = wanted.costs, wanted.secret
+    if before.read:
+        costs, secret = _larger(before.costs, costs), max(before.secret, secret)
+    if body["costs"] != costs_json(costs) or stated.secret != secret or before.read > stated.read:
+        raise VerificationFailed("its charge is not that of its event")
+    known = replace(before, ex_post=0), replace(stated, costs=costs, ex_post=0)
+    moved = _moved(books, reserve, *known)
+    return replace(moved, ex_post=replace(moved.ex_post, hidden=True))
+
+
+def quoted(body: Document) -> tuple[tuple[int, str], tuple[int, str]]:
+    """(number, hash) of the RESERVE and of the entry corrected, as the body quotes them."""
+    reserve, current = body["reserve"], body["corrects"]
+    return (int(reserve["seq"]), digest(reserve)), (int(current["seq"]), digest(current))
+
+
+def _moved(books: Books, reserve: Document, before: Charge, after: Charge) -> Books:
+    account = books.account
+    if account is not None:
+        account = _charged(_charged(account, before.costs, -1), after.costs, 1)
+    ex_post = replace(books.ex_post, spent=books.ex_post.spent - before.ex_post + after.ex_post)
+    secret = books.secret
+    if secret is not None:
+        jobs = secret.jobs + _on_secret(reserve, after) - _on_secret(reserve, before)
+        secret = replace(secret, spent=secret.spent - before.secret + after.secret, jobs=jobs)
+    held, more = reserve["body"], after.counts - before.counts
+    in_ex_post = [each.counts and ("ex_post" in held or each.ex_post > 0) for each in (before, after)]
+    release = read_demand(FREE, held).secret
+    history = replace(
+        books.history,
+        jobs=books.history.jobs + more,
+        ex_post_jobs=books.history.ex_post_jobs + in_ex_post[1] - in_ex_post[0],
+        secret_jobs=books.history.secret_jobs + (more if release is not None else 0),
+    )
+    moved = replace(books, account=account, ex_post=ex_post, secret=secret, history=history)
+    return replace(moved, overdrawn=moved.accounts.overdrawn)
+
+
+def _on_secret(reserve: Document, charge: Charge) -> int:
+    """Whether the job is one of those that the secret account counts."""
+    return int(charge.counts and ("secret" in reserve["body"] or charge.secret > 0))
+
+
+def _charged(account: Account, costs: Costs, sign: int) -> Account:
+    """The costs put onto (1) or taken off (-1) what is spent; None closes its filter, or opens it again."""
+    whole: dict[Any, Amount | None] = {each.filter.kind: ZERO for each in account.filters}
+    whole |= costs
+    closed = tuple(
+        replace(each, closed=each.closed + (sign if whole[each.filter.kind] is None else 0))
+        for each in account.filters
+    )
+    return move(replace(account, filters=closed), whole, spent=sign, keep_closed=True)

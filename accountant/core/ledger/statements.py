@@ -1,0 +1,140 @@
+"""The sentences that an account's page makes about its three currencies, and what they except."""
+
+from dataclasses import dataclass
+
+from accountant.core.ledger.accounts import Accounts, Settlement
+from accountant.core.privacy.filters import Kind
+from accountant.core.privacy.secrets import (
+    SecretKind,
+    bound_after,
+)
+from accountant.core.privacy.units import (
+    DELTA_UNITS,
+    EPSILON_UNITS,
+    exact,
+    to_decimal,
+    up,
+)
+
+
+@dataclass(frozen=True)
+class History:
+    """What statements must mention beyond balances. The largest allowance is taken part by part."""
+
+    largest_epsilon: int = 0
+    largest_delta: int = 0
+    largest_bound: float = 0.0
+    raises_after_release: int = 0
+    jobs: int = 0
+    ex_post_jobs: int = 0
+    secret_jobs: int = 0
+    failures: int = 0
+    #: (filter, job) for each closed filter: the first live or settled job that it could not price.
+    #: No step of the books needs it; a replay, or who shows an account, fills it in.
+    closers: tuple[tuple[Kind, str], ...] = ()
+
+
+NO_HISTORY = History()
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One sentence about one currency. `unqualified`: it holds without exceptions."""
+
+    currency: str
+    text: str
+    unqualified: bool
+
+
+def statements(accounts: Accounts, history: History, neighbours: str, unit: str) -> tuple[Statement, ...]:
+    """What holds now, one sentence per currency, with its exceptions."""
+    return (
+        _dp_statement(accounts, history, neighbours, unit),
+        _ex_post_statement(accounts, history),
+        _secret_statement(accounts, history),
+    )
+
+
+def _dp_statement(accounts: Accounts, history: History, neighbours: str, unit: str) -> Statement:
+    if history.secret_jobs:
+        text = (
+            f"No (ε, δ) statement holds: {_count(history.secret_jobs, 'job')} protected secrets, not records."
+        )
+        return Statement("dp", text, False)
+    if not history.jobs:
+        return Statement("dp", "Nothing has been released.", True)
+    epsilon = to_decimal(history.largest_epsilon, EPSILON_UNITS)
+    delta = to_decimal(history.largest_delta, DELTA_UNITS)
+    if accounts.dp is not None and not any(each.holds for each in accounts.dp.filters):
+        text = (
+            "Overdrawn: a correction raised a charge beyond the allowance. No filter holds, so not even "
+            f"({epsilon}, {delta}) can be stated of all releases together."
+        )
+        return Statement("dp", text, False)
+    step = f"replacing one {unit}" if neighbours == "replace-one" else f"adding or removing one {unit}"
+    exceptions = _exceptions(history)
+    if history.ex_post_jobs:
+        exceptions.insert(0, f"the outputs of {_count(history.ex_post_jobs, 'ex-post job')}")
+    besides = f", except for {'; '.join(exceptions)}" if exceptions else ""
+    text = f"All releases together are ({epsilon}, {delta})-differentially private for {step}{besides}."
+    return Statement("dp", text, not exceptions)
+
+
+def _exceptions(history: History) -> list[str]:
+    """What no statement covers: what raises told, and that jobs failed."""
+    found = []
+    if history.raises_after_release:
+        raises = _count(history.raises_after_release, "raise")
+        found.append(f"what {raises} of the allowance after a release told, if results led to it")
+    if history.failures:
+        found.append(f"the fact that {_count(history.failures, 'job')} failed or ended early")
+    return found
+
+
+def _ex_post_statement(accounts: Accounts, history: History) -> Statement:
+    if not history.ex_post_jobs:
+        return Statement("ex-post", "No job had a cost that depends on the data.", True)
+    jobs = _count(history.ex_post_jobs, "ex-post job")
+    if accounts.ex_post.settlement is Settlement.REALIZED:
+        # The sum depends on the data: stewards and auditors see it on the account.
+        text = f"{jobs}, charged with what the data made them cost: all later decisions depend on it."
+    else:
+        caps = to_decimal(accounts.ex_post.spent + accounts.ex_post.reserved, EPSILON_UNITS)
+        text = (
+            f"{jobs} with caps of {caps} together: a planning figure, neither a bound nor a mean, and "
+            "approvals given after seeing realized costs leak them."
+        )
+    return Statement("ex-post", text, False)
+
+
+def _secret_statement(accounts: Accounts, history: History) -> Statement:
+    account = accounts.secret
+    if account is None:
+        return Statement("secret", "No statement about secrets is made.", True)
+    terms = account.terms
+    least = max(history.largest_bound, terms.bound)
+    now = ""
+    if accounts.overdrawn and (
+        account.spent + account.reserved > account.limit
+        or (account.kind is SecretKind.ONE and account.jobs > 1)
+    ):
+        text = f"Overdrawn: a correction raised a charge beyond the bound {least}, which no longer holds."
+        return Statement("secret", text, False)
+    if account.kind is SecretKind.MANY:
+        assert account.order is not None
+        used = (account.spent + account.reserved) / EPSILON_UNITS
+        now = f" (so far {up(bound_after(exact(terms.prior), account.order, used), 3):.3g})"
+    elif account.jobs:
+        now = f" (so far {up((account.spent + account.reserved) / DELTA_UNITS, 3):.3g})"
+    exceptions = _exceptions(history)
+    besides = f", except for {'; '.join(exceptions)}" if exceptions else ""
+    text = (
+        f"Whoever guesses a secret with probability at most {terms.prior} beforehand is right with at "
+        f"most {least} afterwards{now}, for secrets in at most {_count(terms.records, 'record')} and "
+        f"against the same data with these {terms.without}{besides}; it says nothing about other secrets."
+    )
+    return Statement("secret", text, not exceptions)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

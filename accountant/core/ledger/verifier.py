@@ -1,0 +1,249 @@
+"""Verification of a ledger entry by entry: needs no server and no database.
+
+Checks the hash chain, that every reservation is resolved at most once and in order, that each recorded
+cost is that of its event and each event that of its parameters, and the balances at the end.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from accountant.core import mechanisms
+from accountant.core.errors import ExchequerError, VerificationFailed
+from accountant.core.ledger.accounts import NO_EX_POST, Demand, Settlement, demand, read_demand
+from accountant.core.ledger.books import Books, failing
+from accountant.core.ledger.checkpoints import Checkpoint
+from accountant.core.ledger.commitments import hidden_count, is_hidden
+from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, digest, read_entry
+from accountant.core.ledger.lineage import Lineage
+from accountant.core.ledger.replay import Replay
+from accountant.core.ledger.reservations import SHAPES, as_text
+from accountant.core.ledger.reversals import quoted
+from accountant.core.mechanisms.base import Mechanism
+from accountant.core.privacy.events import to_json
+from accountant.core.privacy.price import Terms
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A ledger that holds: how many entries, the last hash, and the books that they make."""
+
+    dataset: str
+    entries: int
+    head: str
+    books: Books
+    live: int
+    #: Private values that the export does not show; their commitments are covered by the chain.
+    hidden: int = 0
+    #: The checkpoints that it agrees with, the one that it carries included.
+    checkpoints: tuple[Checkpoint, ...] = ()
+
+
+def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:
+    """Balances as the header of an export states them; `live` reservations are not settled yet.
+
+    A `public` one, and every checkpoint, leaves out what realized ex-post costs add up to.
+    """
+    account = books.account
+    others: dict[str, Any] = {}
+    if books.ex_post != NO_EX_POST:
+        own = books.ex_post
+        private = public and own.settlement is Settlement.REALIZED
+        others["ex_post"] = [str(own.limit), None if private else str(own.spent), str(own.reserved)]
+    if books.secret is not None:
+        held = books.secret
+        others["secret"] = [str(held.limit), str(held.spent), str(held.reserved), str(held.jobs)]
+    return {
+        **others,
+        **({"overdrawn": True} if books.overdrawn else {}),
+        "live_reservations": live,
+        "filters": None
+        if account is None
+        else [
+            {
+                "kind": str(each.filter.kind),
+                "limit": [str(each.limit.main), str(each.limit.delta)],
+                "spent": [str(each.spent.main), str(each.spent.delta)],
+                "reserved": [str(each.reserved.main), str(each.reserved.delta)],
+                "closed": each.closed,
+            }
+            for each in account.filters
+        ],
+    }
+
+
+class Verifier:
+    """Feed entries in order, then ask for the result. Holds the books, not the entries.
+
+    `checkpoints`, from the same ledger, must each be what its beginning adds up to.
+    """
+
+    def __init__(self, dataset: str | None = None, checkpoints: Iterable[Checkpoint] = ()) -> None:
+        self.dataset = dataset
+        self.replay = Replay()
+        self.lineage = Lineage()
+        self.head = GENESIS
+        self.count = 0
+        self._hashes = bytearray()  # 32 bytes an entry, so that quotations can be checked
+        self._corrections: dict[str, int] = {}  # job: number of its newest REVERSAL
+        self.hidden = 0
+        self._version = 1
+        self._neighbours: str | None = None
+        self._checkpoints = tuple(sorted(checkpoints, key=lambda each: each.seq))
+        self._met = 0
+        self._meet()
+
+    def add(self, document: Mapping[str, Any], recorded_hash: str) -> Entry:
+        """Check one entry against everything before it. Raises VerificationFailed naming it."""
+        seq = self.count + 1
+        entry = read_entry(document, seq)
+        if self.dataset is None:
+            self.dataset = entry.dataset
+        if entry.dataset != self.dataset:
+            raise VerificationFailed(f"it belongs to {entry.dataset!r}", seq)
+        if entry.version < self._version:
+            raise VerificationFailed("its version is below that of the entry before it", seq)
+        if entry.previous != self.head:
+            raise VerificationFailed("it does not follow the entry before it", seq)
+        try:
+            if digest(document) != recorded_hash:
+                raise VerificationFailed("its content does not match its hash")
+            if entry.kind is EntryKind.RESERVE:
+                _check_price(entry.body)
+            with failing():
+                self._check_neighbours(entry)
+                self.lineage.add(entry)
+            if entry.kind is EntryKind.REVERSAL:
+                self._check_quotations(entry)
+            self.replay.apply(entry.kind, entry.job, entry.body)
+        except (VerificationFailed, ValueError) as error:  # ValueError: what has no canonical form
+            raise VerificationFailed(str(error), seq) from None
+        self.head, self.count, self._version = recorded_hash, seq, entry.version
+        self._hashes += bytes.fromhex(recorded_hash)
+        if entry.version > 1:
+            self.hidden += hidden_count(document)
+        self._meet()
+        return entry
+
+    def _check_neighbours(self, entry: Entry) -> None:
+        """A dataset's neighbouring relation never changes, and every price and statement rests on it."""
+        stated = None
+        if entry.kind is EntryKind.RESERVE:
+            stated = entry.body["terms"]["neighbours"]
+        elif entry.kind is EntryKind.ALLOW and "secret" in entry.body:
+            stated = entry.body["secret"]["neighbours"]
+        if stated is not None and stated != (self._neighbours or stated):
+            raise VerificationFailed(f"its neighbours are {stated!r}, those before it {self._neighbours!r}")
+        self._neighbours = self._neighbours or stated
+
+    def _check_quotations(self, entry: Entry) -> None:
+        """A REVERSAL quotes two entries of this chain, the second the newest of its job, and two people."""
+        try:
+            reserved, corrected = quoted(entry.body)
+        except (KeyError, TypeError, ValueError) as error:
+            raise VerificationFailed(f"what it quotes can't be read: {error}") from None
+        for seq, hashed in (reserved, corrected):
+            if not 0 < seq < entry.seq or self._hashes[32 * seq - 32 : 32 * seq] != bytes.fromhex(hashed):
+                raise VerificationFailed(f"it quotes an entry {seq} that this ledger does not hold")
+        newest = self._corrections.get(str(entry.job))
+        if newest not in (None, corrected[0]):
+            raise VerificationFailed(f"it corrects entry {corrected[0]}, entry {newest} stands")
+        confirmer = entry.body.get("confirmed_by")
+        if not is_hidden(confirmer) and entry.actor and confirmer != entry.actor:
+            raise VerificationFailed("it was not written by whoever confirmed it")
+        self._corrections[str(entry.job)] = entry.seq
+
+    def _meet(self) -> None:
+        """Compare with the checkpoints made at this entry."""
+        while self._met < len(self._checkpoints) and self._checkpoints[self._met].seq <= self.count:
+            agree(self._checkpoints[self._met], self.result(partial=True))
+            self._met += 1
+
+    def result(self, *, partial: bool = False) -> Verified:
+        """What has been verified so far; unless `partial`, no checkpoint may lie beyond it."""
+        if not partial and self._met < len(self._checkpoints):
+            beyond = self._checkpoints[self._met].seq
+            raise VerificationFailed(
+                f"the ledger is cut off: it ends at entry {self.count}, a checkpoint was signed at {beyond}"
+            )
+        replay = self.replay
+        met = self._checkpoints[: self._met]
+        return Verified(
+            self.dataset or "", self.count, self.head, replay.books, replay.live_count, self.hidden, met
+        )
+
+
+def known_balances(stated: Mapping[str, Any], found: Verified, *, public: bool) -> dict[str, Any]:
+    """The balances that the entries add up to; where an entry hides an ex-post cost, that one as stated."""
+    own = summary(found.books, found.live, public=public)
+    if not found.books.ex_post.hidden:
+        return own
+    claimed = stated.get("ex_post")
+    if isinstance(claimed, list) and len(claimed) == 3 and "ex_post" in own:
+        own["ex_post"][1] = claimed[1]
+    own.pop("overdrawn", None)  # that a correction passed the ex-post allowance can't be seen either
+    return {**own, **({"overdrawn": True} if stated.get("overdrawn") is True else {})}
+
+
+def agree(checkpoint: Checkpoint, found: Verified) -> None:
+    """Raise VerificationFailed unless the checkpoint is of this ledger as verified so far."""
+    if found.dataset and checkpoint.dataset != found.dataset:
+        raise VerificationFailed(
+            f"the checkpoint is of dataset {checkpoint.dataset!r}, not {found.dataset!r}"
+        )
+    if (checkpoint.seq, checkpoint.head) != (found.entries, found.head):
+        raise VerificationFailed(
+            f"the history up to entry {checkpoint.seq} is not the one that a checkpoint was signed for"
+        )
+    if checkpoint.balances != known_balances(checkpoint.balances, found, public=True):
+        raise VerificationFailed(
+            f"the balances at entry {checkpoint.seq} are not those that a checkpoint was signed for"
+        )
+
+
+def _check_price(body: Mapping[str, Any]) -> None:
+    """The event must be what the mechanism charges for these parameters under these terms."""
+    try:
+        event, asked = recomputed(body)
+        stated = asked == read_demand(asked.dp, body) and event == body["event"]
+    except (KeyError, TypeError, ValueError, ExchequerError) as error:
+        raise VerificationFailed(f"its price can't be recomputed: {error}") from None
+    if not stated:
+        raise VerificationFailed("its event is not the price of its parameters")
+
+
+def recomputed(body: Mapping[str, Any]) -> tuple[dict[str, Any], Demand]:
+    """The event, as JSON, and all that the job of a RESERVE asks, priced anew from its parameters and terms.
+
+    Raises InvalidRequest, KeyError, TypeError or ValueError where that can't be done.
+    """
+    mechanism = mechanisms.get(body["mechanism"])
+    shown = {name: value for name, value in body["parameters"].items() if not is_hidden(value)}
+    return _recomputed(mechanism, as_text([shown, body["terms"]]))
+
+
+@lru_cache(maxsize=SHAPES)
+def _recomputed(mechanism: Mechanism[Any], shape: str) -> tuple[dict[str, Any], Demand]:
+    """The event, as JSON, and all that a job of these parameters and terms asks."""
+    parameters, stated = json.loads(shape)
+    terms = Terms.from_json(stated)
+    asked = demand(mechanism.price(mechanism.parse(parameters, terms), terms))
+    return to_json(asked.dp), asked
+
+
+def read_document(text: str) -> dict[str, Any]:
+    """An entry's document as it is stored, private values as openings. Raises VerificationFailed."""
+    return read_object(text, None)
+
+
+def read_object(line: str, seq: int | None) -> dict[str, Any]:
+    """A JSON object from one line, or what is wrong with it."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        raise VerificationFailed("it is no JSON", seq) from None
+    if not isinstance(value, dict):
+        raise VerificationFailed("it is no JSON object", seq)
+    return value

@@ -1,0 +1,158 @@
+"""What every mechanism's price has in common: its parameters, its description and its quote.
+
+A price is a pure function of the parameters and of the dataset's public terms. It lives here, not in
+the workers, because the web must price without torch and a runner must not price itself.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from accountant.core.errors import FieldProblem, InvalidRequest
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.divergences import renyi
+from accountant.core.privacy.events import to_json
+from accountant.core.privacy.price import Price, Terms
+
+
+class Parameters(BaseModel):
+    """Base of every mechanism's parameters: unknown fields, text for numbers and NaN are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    #: Pairs of fields of which a request gives one; fitting one takes the other out.
+    either: ClassVar[tuple[tuple[str, str], ...]] = ()
+
+
+P = TypeVar("P", bound=Parameters)
+
+
+@dataclass(frozen=True)
+class Mechanism(Generic[P]):
+    """A mechanism as the accountant sees it.
+
+    `price` states the cost; `resolve` fills in parameters that depend on the dataset's public terms;
+    `context_tokens` says how long a context gets, given the tokens of the template; `size_field` is the
+    field by which a request is made smaller when it does not fit; `missing` names what a price can do
+    without and a run can't; `unfit` names what the public facts of a model lack for a request; `uses_model`
+    says whether a job names a model; `progress_unit` is what its public progress counts;
+    `artifacts_need_model`: what a job releases serves
+    only the model that it ran with; `batches` is how many batches of its data a run works on
+    independently, so that several workers may share them (records.Records.share), 1 where any release is
+    from all the data; `resources` tells which fields name a registered public thing, and its kind (corpus,
+    embedding or model); `unfit_public` names what the public facts of these, by field, lack for a request;
+    `reads_output`: a job reads the published texts of the job in `from_job`.
+    """
+
+    id: str
+    title: str
+    summary: str
+    source: str
+    parameters: type[P]
+    price: Callable[[P, Terms], Price]
+    resolve: Callable[[P, Terms], P]
+    context_tokens: Callable[[P, int], int]
+    size_field: str
+    missing: Callable[[P], FieldProblem | None] = lambda _: None
+    unfit: Callable[[P, Mapping[str, Any]], FieldProblem | None] = lambda _parameters, _facts: None
+    uses_model: bool = True
+    progress_unit: str = "tokens"
+    artifacts_need_model: bool = True
+    batches: Callable[[P, Terms], int] = lambda *_: 1
+    resources: Callable[[P], Mapping[str, str]] = lambda _: {}
+    unfit_public: Callable[[P, Terms, Mapping[str, Mapping[str, Any]]], FieldProblem | None] = lambda *_: None
+    reads_output: bool = False
+    fields: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple(self.parameters.model_fields))
+
+    @cached_property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of the parameters, made once: nobody may change it."""
+        return self.parameters.model_json_schema()
+
+    def parse(self, raw: Mapping[str, Any], terms: Terms) -> P:
+        """Validated, resolved parameters. Raises InvalidRequest naming each wrong field."""
+        try:
+            parsed = self.parameters.model_validate(dict(raw))
+        except ValidationError as error:
+            raise InvalidRequest(_problems(error, self)) from None
+        return self.resolve(parsed, terms)
+
+
+def _problems(error: ValidationError, mechanism: "Mechanism[Any]") -> list[FieldProblem]:
+    schema = mechanism.schema["properties"]
+    problems = []
+    for each in error.errors(include_url=False):
+        name = ".".join(str(part) for part in each["loc"][:1]) or "parameters"
+        if each["type"] == "extra_forbidden":
+            allowed = ", ".join(mechanism.fields)
+            problems.append(FieldProblem(name, "unknown parameter", allowed))
+        else:
+            shown = repr(each["input"])[:80]
+            message = each["msg"][:1].lower() + each["msg"][1:]
+            problems.append(FieldProblem(name, f"{shown}: {message}", allowed_values(schema[name])))
+    return problems
+
+
+def allowed_values(schema: Mapping[str, Any]) -> str:
+    """The bounds of one field of a JSON Schema in words."""
+    options = [part for part in schema.get("anyOf", [schema]) if part.get("type") != "null"]
+    part = options[0]
+    if "enum" in part or "const" in part:
+        return ", ".join(str(value) for value in part.get("enum", [part.get("const")]))
+    kind = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false"}
+    words = kind.get(part.get("type", ""), "see the schema")
+    low = f"from {part['minimum']}" if "minimum" in part else ""
+    low = f"above {part['exclusiveMinimum']}" if "exclusiveMinimum" in part else low
+    high = f"to {part['maximum']}" if "maximum" in part else ""
+    bounds = " ".join(piece for piece in (low, high) if piece)
+    optional = ", or nothing" if len(schema.get("anyOf", [])) > 1 else ""
+    return " ".join(piece for piece in (words, bounds) if piece) + optional
+
+
+# --- quoting ------------------------------------------------------------------------------------
+
+#: Orders at which a quote lists Rényi divergence, for people who compose by other means.
+QUOTED_ORDERS = (
+    Fraction(3, 2),
+    Fraction(2),
+    Fraction(4),
+    Fraction(8),
+    Fraction(16),
+    Fraction(32),
+    Fraction(64),
+)
+
+
+def quote(mechanism: Mechanism[Any], parameters: Parameters, terms: Terms) -> dict[str, Any]:
+    """The price as the contract of DESIGN section 9 prints it."""
+    price = mechanism.price(parameters, terms)
+    dp = None
+    if price.dp is not None:
+        epsilon, accountant = epsilon_alone(price.dp, terms.delta)
+        curve = {str(float(order)): renyi(price.dp, order) for order in QUOTED_ORDERS}
+        dp = {
+            "epsilon": epsilon,
+            "delta": terms.delta,
+            "accountant": accountant,
+            "rdp": {order: float(cost) for order, cost in curve.items() if cost is not None},
+            "event": to_json(price.dp),
+        }
+    return {
+        "mechanism": mechanism.id,
+        "parameters": parameters.model_dump(mode="json"),
+        "neighbours": str(terms.neighbours),
+        "dp": dp,
+        "ex_post": None if price.ex_post_cap is None else {"cap": float(price.ex_post_cap)},
+        "secret": price.secret,
+        "breakdown": list(price.breakdown),
+    }
+
+
+# --- fitting ------------------------------------------------------------------------------------

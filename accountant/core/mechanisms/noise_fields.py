@@ -1,0 +1,106 @@
+"""Parameters of noise that mechanisms share: a multiplier or an epsilon, and what is free."""
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import Field
+
+from accountant.core.errors import invalid
+from accountant.core.mechanisms.base import Parameters
+from accountant.core.privacy.calibration import LEAST_EPSILON, LEAST_MULTIPLIER, MOST_EPSILON, MOST_MULTIPLIER
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.divergences import pure_epsilon
+from accountant.core.privacy.events import Event
+from accountant.core.privacy.price import Terms
+from accountant.core.privacy.units import up
+
+P = TypeVar("P", bound=Parameters)
+
+
+class GaussianNoise(Parameters):
+    """Fields of a mechanism whose main release is Gaussian: one of the two, never both."""
+
+    noise_multiplier: float | None = Field(
+        None,
+        ge=LEAST_MULTIPLIER,
+        le=MOST_MULTIPLIER,
+        description="σ over the sensitivity under the dataset's relation, of each release; or give epsilon",
+    )
+    epsilon: float | None = Field(
+        None,
+        ge=LEAST_EPSILON,
+        le=MOST_EPSILON,
+        description="what these releases cost together at the dataset's δ; or give noise_multiplier",
+    )
+
+    either: ClassVar[tuple[tuple[str, str], ...]] = (("noise_multiplier", "epsilon"),)
+
+
+def with_multiplier(
+    parameters: P,
+    calibrate: Callable[[float], float],
+    multiplier: str = "noise_multiplier",
+    epsilon: str = "epsilon",
+) -> P:
+    """The parameters with field `multiplier` filled in and `epsilon` taken out.
+
+    Raises InvalidRequest where both are asked for, or neither. An epsilon that stands there by default
+    gives way to a multiplier.
+    """
+    given, target = getattr(parameters, multiplier), getattr(parameters, epsilon)
+    either = f"one of {multiplier} and {epsilon}"
+    if given is not None and target is not None and epsilon in parameters.model_fields_set:
+        raise invalid(multiplier, f"given together with {epsilon}", either)
+    if given is None and target is None:
+        raise invalid(multiplier, f"neither this nor {epsilon} is given", either)
+    if given is None:
+        given = calibrate(target)
+        if not LEAST_MULTIPLIER <= given <= MOST_MULTIPLIER:
+            raise invalid(epsilon, f"{target!r} needs a noise multiplier of {given:.3g}", "a nearer value")
+    return parameters.model_copy(update={multiplier: given, epsilon: None})
+
+
+ARTIFACTS_ARE_FREE = "reads released artifacts and nothing private: free"
+
+
+def from_job_field(artifacts: str) -> Any:
+    """The field by which a job reads what an earlier one released, at no cost."""
+    return Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description=f"an earlier job whose {artifacts} are read instead of the records: free",
+    )
+
+
+def without_noise(parameters: P) -> P:
+    """The parameters of a job that reads artifacts only. Raises InvalidRequest where noise is asked for."""
+    for pair in parameters.either:
+        for name in pair:
+            if name in parameters.model_fields_set and getattr(parameters, name) is not None:
+                raise invalid(name, "given together with from_job", "nothing: no noise is added")
+    return parameters.model_copy(update=dict.fromkeys((n for pair in parameters.either for n in pair), None))
+
+
+def resolved(value: float | None, field: str) -> float:
+    """A multiplier that `with_multiplier` has filled in."""
+    if value is None:
+        raise invalid(field, "the parameters are not resolved", "parameters from Mechanism.parse")
+    return value
+
+
+def cost(event: Event, terms: Terms) -> str:
+    """What a part costs alone, in words: "ε 0.10" where it is pure, else "ε 0.90 at δ 1e-06"."""
+    pure = pure_epsilon(event)
+    if pure is not None:
+        return f"ε {amount(float(pure))}"
+    return f"ε {amount(epsilon_alone(event, terms.delta)[0])} at δ {up(terms.delta, 3):.3g}"
+
+
+def amount(value: float) -> str:
+    """Two decimals, or two significant digits where those would show nothing; never below the value."""
+    if 0 < value < 0.05:
+        return f"{up(value, 2):.2g}"
+    digits = math.floor(math.log10(value)) + 3 if value else 1
+    return f"{up(value, digits):,.2f}"

@@ -1,0 +1,1 @@
+"""What one privacy event costs: units, divergences, composition, calibration, filters."""

@@ -1,0 +1,49 @@
+"""Noise from epsilon: the least multiplier whose exact price does not pass it.
+
+Never the classical sqrt(2 ln(1.25/delta))/epsilon, which is wrong for epsilon > 1 and wasteful below
+(DESIGN, trap 3; Balle and Wang 2018). A multiplier is sigma, or the Laplace scale, over the sensitivity
+under the dataset's relation. Resolved parameters carry the multiplier and no epsilon, so that runner,
+ledger and verifier use one number that nobody computes again.
+"""
+
+import math
+from fractions import Fraction
+
+from accountant.core.errors import invalid
+from accountant.core.privacy.composition import check_delta, gaussian_mu
+from accountant.core.privacy.units import float_up
+
+#: Bounds of every `noise_multiplier`: below, epsilon passes 500,000; above, no release tells anything.
+LEAST_MULTIPLIER, MOST_MULTIPLIER = 1e-3, 1e9
+#: Bounds of every `epsilon` that noise is calibrated to.
+LEAST_EPSILON, MOST_EPSILON = 1e-6, 1_000.0
+
+#: Root-finding is good to 1e-13; this much more noise keeps the price below its target.
+_SLACK = 1 + 1e-11
+
+
+def gaussian_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
+    """Least sigma / sensitivity of each of `releases` Gaussians that cost (`epsilon`, `delta`) together.
+
+    sqrt(releases) / mu with mu the root of the exact profile (paper 004, Equations 3 and 4).
+    """
+    check_delta(delta)
+    return math.sqrt(releases) / gaussian_mu(epsilon, delta) * _SLACK
+
+
+def sampled_multiplier(epsilon: float, delta: float, releases: int, probability: float) -> float:
+    """The same for `releases` Gaussians on one sample of rate `probability`, by coin or of fixed size.
+
+    Amplification is exact and can be undone: epsilon before sampling is ln(1 + (e^epsilon - 1)/q) at
+    delta / q (Balle, Barthe and Gaboardi 2018, Theorems 8 and 9).
+    """
+    check_delta(delta)
+    if delta >= probability:
+        raise invalid("epsilon", f"any noise will do: delta {delta} is not below the rate {probability}")
+    before = math.log1p(math.expm1(epsilon) / probability) if epsilon < 700 else epsilon
+    return gaussian_multiplier(before, delta / probability, releases)
+
+
+def laplace_multiplier(epsilon: float, releases: int = 1) -> float:
+    """Least scale / sensitivity of each of `releases` Laplace releases of pure `epsilon` together."""
+    return float_up(releases / Fraction(epsilon))

@@ -1,0 +1,190 @@
+"""From events to (epsilon, delta): the figure of one job alone.
+
+Inside one job the parameters are fixed before it starts, so ordinary composition theorems apply and
+the tightest accountant serves: exact profiles where the event has one, which a privacy loss distribution
+on a grid approaches from above at ten times the work, and Rényi divergence elsewhere. Across jobs only
+the filters of `filters.py` decide.
+"""
+
+import math
+from collections import Counter
+from fractions import Fraction
+
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import log_ndtr
+
+from accountant.core.errors import invalid
+from accountant.core.privacy import divergences, privacy_profiles
+from accountant.core.privacy.events import (
+    Event,
+    Gaussian,
+    Laplace,
+    PoissonReplaced,
+    PoissonSampled,
+    Sampled,
+    SampledWithoutReplacement,
+    from_releases,
+    releases,
+)
+
+#: ln(order - 1) is searched between these: orders from 1 + 5e-5 to 1 + 9e13.
+_LOG_ORDER_RANGE = (-10.0, 32.0)
+
+#: Below this delta, integration (good to about 1e-30) gives way to Rényi divergence.
+_LEAST_INTEGRATED_DELTA = 1e-24
+
+
+def conversion(order: float, delta: float) -> float:
+    """What (order, rho)-RDP adds to rho to give epsilon at `delta`.
+
+    Canonne, Kamath and Steinke 2020, Proposition 12. `order` > 1, 0 < `delta` < 1.
+    """
+    return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """delta of mu-GDP at `epsilon`: Balle and Wang 2018, Theorem 8; Dong et al. 2022, Corollary 1."""
+    if mu == 0:
+        return 0.0
+    upper = log_ndtr(-epsilon / mu + mu / 2)
+    lower = epsilon + log_ndtr(-epsilon / mu - mu / 2)
+    return float(math.exp(upper) * -math.expm1(min(lower - upper, 0.0)))
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest mu that is (`epsilon`, `delta`)-DP; the root is bracketed, not approximated."""
+    high = 1.0
+    while gaussian_delta(high, epsilon) < delta:
+        high *= 2
+    low = high / 2
+    while gaussian_delta(low, epsilon) > delta:
+        low /= 2
+    return float(brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, low, high, xtol=1e-15))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The smallest epsilon >= 0 at which mu-GDP has `delta`."""
+    if gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    high = 1.0
+    while gaussian_delta(mu, high) > delta:
+        high *= 2
+    return float(brentq(lambda eps: gaussian_delta(mu, eps) - delta, 0.0, high, xtol=1e-13))
+
+
+def renyi_epsilon(event: Event, delta: float) -> float | None:
+    """epsilon at `delta` by Rényi divergence at the best real order."""
+    if divergences.renyi(event, Fraction(2)) is None:
+        return None
+
+    def at(log_order: float) -> float:
+        order = 1 + math.exp(log_order)
+        cost = divergences.renyi(event, Fraction(order))
+        assert cost is not None  # whether there is a bound does not depend on the order
+        return float(cost) + conversion(order, delta)
+
+    # A grid finds the valley, a bounded search its floor: any order gives a valid epsilon.
+    grid = [_LOG_ORDER_RANGE[0] + 0.5 * step for step in range(85)]
+    best = min(grid, key=at)
+    found = minimize_scalar(at, bounds=(best - 0.5, best + 0.5), method="bounded", options={"xatol": 1e-10})
+    return float(max(0.0, min(found.fun, at(best))))
+
+
+def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
+    """The tightest epsilon of one job at `delta`, and the accountant that gives it.
+
+    Raises InvalidRequest for a `delta` outside (0, 1), or where no accountant knows the event.
+    """
+    check_delta(delta)
+    counts = releases(event)
+    if not counts:
+        return 0.0, "no release"
+    exact = _exact_epsilon(counts, delta)
+    if exact is not None:
+        return exact
+    found: list[tuple[float, str]] = []
+    renyi = renyi_epsilon(event, delta)
+    if renyi is not None:
+        found.append((renyi, "Rényi"))
+    pure = divergences.pure_epsilon(event)
+    if pure is not None:
+        found.append((float(pure), "sum of pure epsilon"))
+    split = _pure_and_exact(counts, delta)
+    if split is not None:
+        found.append((split, "pure epsilon and exact Gaussian"))
+    if not found:
+        raise invalid("event", "no accountant can price this composition")
+    return min(found)
+
+
+def check_delta(delta: float) -> None:
+    """Raise InvalidRequest for a `delta` at which no epsilon can be quoted."""
+    if not 0 < delta < 1:
+        raise invalid("delta", f"{delta!r} is out of range", "0 < delta < 1")
+
+
+def _exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | None:
+    """Gaussians, alone or with one sampled event or one Laplace release: exact, by integration."""
+    others = {leaf: count for leaf, count in counts.items() if not isinstance(leaf, Gaussian)}
+    mu_squared = divergences.gaussian_mu_squared(from_releases(counts - Counter(others)))
+    assert mu_squared is not None  # only Gaussians are left
+    mu = math.sqrt(mu_squared)
+    if not others:
+        return gaussian_epsilon(mu, delta), "exact Gaussian"
+    ((leaf, count),) = list(others.items())[:1]
+    if len(others) > 1 or count > 1 or delta < _LEAST_INTEGRATED_DELTA:
+        return None
+    match leaf:
+        case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
+            epsilons = [_with_gaussian(*each, mu, delta) for each in sampled_profiles(leaf)]
+            return max(epsilons), "exact sampled Gaussian"
+        case Laplace(multiplier) if mu > 0:
+            pure = 1 / multiplier
+            return _with_gaussian(
+                privacy_profiles.laplace(pure), (-pure, pure), mu, delta
+            ), "exact integration"
+        case _:
+            return None
+
+
+def sampled_profiles(event: Sampled) -> list[tuple[privacy_profiles.Profile, tuple[float, ...]]]:
+    """The privacy profiles of a sampled event, one per direction, with the places of their kinks."""
+    q = event.probability
+    mu = math.sqrt(divergences.whole_mu_squared(event))
+    if not isinstance(event, PoissonSampled):
+        return [(privacy_profiles.replaced(q, mu), (0.0,))]
+    turn = math.log1p(-q) if q < 1 else 0.0
+    return [
+        (privacy_profiles.poisson_removed(q, mu), (0.0, turn)),
+        (privacy_profiles.poisson_added(q, mu), (0.0, -turn)),
+    ]
+
+
+def _with_gaussian(
+    profile: privacy_profiles.Profile, kinks: tuple[float, ...], mu: float, delta: float
+) -> float:
+    """The smallest epsilon >= 0 of the profile composed with a `mu`-GDP release."""
+
+    def excess(epsilon: float) -> float:
+        return math.log(privacy_profiles.delta_with_gaussian(profile, kinks, mu, epsilon) or 1e-300) - target
+
+    target = math.log(delta)
+    if excess(0.0) <= 0:
+        return 0.0
+    high = 1.0
+    while excess(high) > 0:
+        high *= 2
+    return float(brentq(excess, 0.0, high, xtol=1e-11, rtol=1e-12))
+
+
+def _pure_and_exact(counts: Counter[Event], delta: float) -> float | None:
+    """Pure releases by their sum at delta 0, all others exactly at `delta`; None where that is no split."""
+    pure, others = Fraction(0), Counter[Event]()
+    for leaf, count in counts.items():
+        cost = divergences.pure_epsilon(leaf)
+        if cost is None:
+            others[leaf] = count
+        else:
+            pure += cost * count
+    exact = _exact_epsilon(others, delta) if others and pure else None
+    return None if exact is None else float(pure) + exact[0]

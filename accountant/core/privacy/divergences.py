@@ -1,0 +1,175 @@
+"""What one event costs in each way of counting: Rényi divergence, mu^2, pure epsilon.
+
+Every function returns an exact rational that is not below the true value, or None where the event
+has no such price. Sums over compositions are exact; only logarithms and quantiles are floats, moved
+outward by budget.FLOAT_SLACK.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+
+from scipy.special import erfinv, ndtri_exp
+
+from accountant.core.privacy import privacy_profiles
+from accountant.core.privacy.events import (
+    Composed,
+    EpsilonDelta,
+    Event,
+    Exponential,
+    Gaussian,
+    Laplace,
+    PoissonReplaced,
+    PoissonSampled,
+    Sampled,
+    SampledWithoutReplacement,
+    SelfComposed,
+    WorstOf,
+    ZCDp,
+)
+from accountant.core.privacy.units import FLOAT_SLACK, float_up, measured_up
+
+Cost = Fraction | None
+
+
+def _walk(event: Event, leaf: Callable[[Event], Cost]) -> Cost:
+    """Add `leaf` over compositions, exactly; take the largest over alternatives."""
+    match event:
+        case SelfComposed(inner, count):
+            cost = _walk(inner, leaf)
+            return None if cost is None else cost * count
+        case Composed(events):
+            parts = [_walk(part, leaf) for part in events]
+            return None if None in parts else sum(filter(None, parts), Fraction(0))
+        case WorstOf(events):
+            parts = [_walk(part, leaf) for part in events]
+            return None if None in parts else max(part for part in parts if part is not None)
+        case _:
+            return leaf(event)
+
+
+def renyi(event: Event, order: Fraction) -> Cost:
+    """Rényi divergence of `order` > 1 between neighbours, in nats; None where there is no bound."""
+    return _walk(event, partial(_renyi_leaf, order))
+
+
+def _renyi_leaf(order: Fraction, event: Event) -> Cost:
+    match event:
+        case Gaussian(multiplier):
+            return order / (2 * Fraction(multiplier) ** 2)
+        case ZCDp(rho):
+            return order * Fraction(rho)
+        case Exponential(shift):
+            # Never more than the pure epsilon, which is less for large shifts.
+            return min(order * Fraction(shift) ** 2 / 2, 2 * Fraction(shift))
+        case Laplace(multiplier):
+            return measured_up(_renyi_laplace(float(order), multiplier))
+        case EpsilonDelta(epsilon, delta) if delta == 0:
+            return measured_up(_renyi_pure(float(order), epsilon))
+        case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
+            return _renyi_sampled(order, event)
+        case _:
+            return None
+
+
+def _renyi_sampled(order: Fraction, event: Sampled) -> Fraction:
+    """The smaller of the amplified and the plain divergence: fixed coins leave plain Gaussians."""
+    mu_squared = whole_mu_squared(event)
+    plain = order * mu_squared / 2
+    mu = math.sqrt(float_up(mu_squared))
+    by = (
+        privacy_profiles.renyi_poisson
+        if isinstance(event, PoissonSampled)
+        else privacy_profiles.renyi_replaced
+    )
+    amplified = by(float(order), event.probability, mu)
+    if math.isinf(amplified):
+        return plain
+    return min(plain, measured_up(amplified * (1 + 1e-10)))  # the quadrature's error, tested below 1e-11
+
+
+def whole_mu_squared(event: Sampled) -> Fraction:
+    """mu^2 of all Gaussians of one draw together, as if the unit always took part."""
+    mu_squared = gaussian_mu_squared(event.event)
+    assert mu_squared is not None  # a sampled event consists of Gaussians
+    return mu_squared
+
+
+def _renyi_laplace(order: float, multiplier: float) -> float:
+    """Mironov 2017, Proposition 6, for scale / sensitivity = `multiplier`."""
+    epsilon = 1 / multiplier
+    first = math.log(order / (2 * order - 1)) + (order - 1) * epsilon
+    second = math.log((order - 1) / (2 * order - 1)) - order * epsilon
+    # The two terms nearly cancel for small epsilon; order * epsilon^2 bounds what cancellation hides.
+    value = _log_add(first, second) / (order - 1)
+    return min(max(value, 0.0) + 1e-15 * order / (order - 1), epsilon)
+
+
+def _renyi_pure(order: float, epsilon: float) -> float:
+    """The most that pure epsilon allows: randomised response attains it (Balle et al. 2020)."""
+    log_p = -math.log1p(math.exp(-epsilon))
+    log_q = -epsilon + log_p
+    first = order * log_p + (1 - order) * log_q
+    second = order * log_q + (1 - order) * log_p
+    value = _log_add(first, second) / (order - 1)
+    return min(max(value, 0.0) + 1e-15 * order / (order - 1), epsilon)
+
+
+def _log_add(a: float, b: float) -> float:
+    high, low = max(a, b), min(a, b)
+    return high + math.log1p(math.exp(low - high))
+
+
+def gaussian_mu_squared(event: Event) -> Cost:
+    """mu^2 such that the event is mu-GDP; None where it isn't for any mu (DESIGN section 2)."""
+    return _walk(event, _mu_squared_leaf)
+
+
+def _mu_squared_leaf(event: Event) -> Cost:
+    match event:
+        case Gaussian(multiplier):
+            return 1 / Fraction(multiplier) ** 2
+        case Exponential(shift):
+            return _squared_up(_mu_of_pure(shift))
+        case Laplace(multiplier):
+            return _squared_up(_mu_of_pure(1 / multiplier))
+        case EpsilonDelta(epsilon, delta) if delta == 0:
+            return _squared_up(_mu_of_pure(epsilon))
+        case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
+            # Sampling never hurts, and the amplified loss is mu-GDP for no smaller mu: its tail is
+            # that of the whole event (Dong et al. 2022, section 4).
+            return whole_mu_squared(event)
+        case _:
+            return None  # zCDP and (epsilon, delta) imply no mu
+
+
+def _squared_up(mu: float) -> Fraction:
+    """mu^2 as a rational, so that no square of a small float vanishes."""
+    return Fraction(mu) ** 2 * (1 + FLOAT_SLACK)
+
+
+def _mu_of_pure(epsilon: float) -> float:
+    """-2 Phi^-1(1 / (1 + e^epsilon)), accurate for small and large epsilon too."""
+    if epsilon < 1:
+        # The same by the error function: near probability 1/2 a quantile would lose every digit.
+        return float(2 * math.sqrt(2) * erfinv(math.tanh(epsilon / 2)))
+    log_probability = -(epsilon + math.log1p(math.exp(-epsilon)))
+    return float(-2.0 * ndtri_exp(log_probability))
+
+
+def pure_epsilon(event: Event) -> Cost:
+    """The pure-DP epsilon by adding up; None where some release is not pure."""
+    return _walk(event, _pure_leaf)
+
+
+def _pure_leaf(event: Event) -> Cost:
+    match event:
+        case Laplace(multiplier):
+            return 1 / Fraction(multiplier)
+        case Exponential(shift):
+            return 2 * Fraction(shift)
+        case EpsilonDelta(epsilon, delta) if delta == 0:
+            return Fraction(epsilon)
+        case _:
+            return None

@@ -1,0 +1,251 @@
+"""The portfolio of privacy filters that a dataset's `dp` account holds (DESIGN section 2).
+
+An analyst chooses each job after seeing the last result, so the parameters are adaptive. Each filter
+bounds the loss of such a sequence while its own sum fits its limit, except with probability its share
+of delta; outcomes are partitioned by which filter is the first to hold, so the shares add up to delta.
+A job is admitted while at least one filter fits everything so far and the job.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from functools import lru_cache
+
+from scipy.optimize import minimize_scalar
+
+from accountant.core.errors import invalid
+from accountant.core.privacy import divergences
+from accountant.core.privacy.composition import conversion, gaussian_epsilon, gaussian_mu
+from accountant.core.privacy.events import EpsilonDelta, Event, from_releases, releases
+from accountant.core.privacy.units import (
+    DELTA_UNITS,
+    EPSILON_UNITS,
+    measured_down,
+    round_allowance,
+    round_price,
+)
+
+
+class Kind(StrEnum):
+    """The four filters. The names are stored; they never change their meaning."""
+
+    RENYI = "renyi"
+    GAUSSIAN = "gaussian"
+    RENYI_TWICE = "renyi2"
+    BASIC = "basic"
+
+
+DEFAULT_SHARES: dict[Kind, Fraction] = {
+    Kind.RENYI: Fraction(5, 10),
+    Kind.GAUSSIAN: Fraction(3, 10),
+    Kind.RENYI_TWICE: Fraction(1, 10),
+    Kind.BASIC: Fraction(1, 10),
+}
+
+#: The basic filter charges a job that is not pure this part of the filter's share of delta, fixed when
+#: the account is created: at most so many such jobs fit whatever their epsilon.
+BASIC_STEP = Fraction(1, 100)
+
+MOST_ORDER = 10**12
+
+SOURCES: dict[Kind, str] = {
+    Kind.RENYI: "Feldman and Zrnic 2021",
+    Kind.GAUSSIAN: "Smith and Thakurta 2022",
+    Kind.RENYI_TWICE: "Feldman and Zrnic 2021",
+    Kind.BASIC: "Rogers et al. 2016",
+}
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What a step costs on one filter, or what the filter allows.
+
+    `main` is in 10^-9 (Rényi divergence, mu^2 or epsilon, as the filter counts), `delta` in 10^-21
+    and used by the basic filter alone.
+    """
+
+    main: int
+    delta: int = 0
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(self.main + other.main, self.delta + other.delta)
+
+    def __sub__(self, other: "Amount") -> "Amount":
+        return Amount(self.main - other.main, self.delta - other.delta)
+
+    def fits(self, limit: "Amount") -> bool:
+        """Whether both parts are within `limit`."""
+        return self.main <= limit.main and self.delta <= limit.delta
+
+
+ZERO = Amount(0)
+
+#: Cost of an event per filter; None: this filter can't price it and closes.
+Costs = dict[Kind, Amount | None]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One filter of one dataset: kind, share of delta, and Rényi order where it has one.
+
+    Fixed when the first allowance is given; a raised allowance keeps them. `step_delta`, of the basic
+    filter, is what a job that is not pure pays of delta, in 10^-21; 0: such a job closes the filter.
+    """
+
+    kind: Kind
+    share: Fraction
+    order: Fraction | None = None
+    step_delta: int = 0
+
+    def limit(self, epsilon: int, delta: int) -> Amount:
+        """What the filter allows in total under (`epsilon`, `delta`), in units."""
+        eps, own_delta = epsilon / EPSILON_UNITS, float(self.share * delta / DELTA_UNITS)
+        if self.kind is Kind.BASIC:
+            return Amount(epsilon, math.floor(self.share * delta))
+        if own_delta == 0 or eps == 0:
+            return ZERO
+        if self.order is not None:
+            allowed = measured_down(max(eps - conversion(float(self.order), own_delta), 0.0))
+        else:
+            allowed = measured_down(gaussian_mu(eps, own_delta) ** 2)
+        return Amount(math.floor(allowed * EPSILON_UNITS))
+
+    def cost(self, event: Event) -> Amount | None:
+        """What `event` costs here, rounded up; None if this filter can't price it, which closes it."""
+        match self.kind:
+            case Kind.RENYI | Kind.RENYI_TWICE:
+                assert self.order is not None
+                price = divergences.renyi(event, self.order)
+            case Kind.GAUSSIAN:
+                price = divergences.gaussian_mu_squared(event)
+            case Kind.BASIC:
+                return basic_cost(event, self.step_delta)
+        return None if price is None else Amount(round_price(price, EPSILON_UNITS))
+
+
+# --- the basic filter ---------------------------------------------------------------------------
+
+#: Orders over which a job's epsilon is minimised for the basic filter: fixed, so that a verifier gets
+#: the same figure from the same event on any machine.
+_BASIC_ORDERS = tuple(1 + Fraction(2) ** (step // 2) * Fraction(2 + step % 2, 2) for step in range(-8, 22))
+#: Covers root-finding and logarithms in those figures.
+_BASIC_SLACK = Fraction(1, 10**8)
+
+
+def basic_cost(event: Event, step_delta: int) -> Amount | None:
+    """(epsilon, delta) of a whole job, in units.
+
+    A pure job: the sum of its epsilons, delta 0. Otherwise releases stated as (epsilon, delta) add up
+    as they are, and the others are priced together: as pure if they are, or else at `step_delta`.
+    An (epsilon, delta) price covers the whole job and none of its prefixes: an early stop returns
+    nothing of it (reservations.settled).
+    """
+    pure = divergences.pure_epsilon(event)
+    if pure is not None:
+        return Amount(round_price(pure, EPSILON_UNITS))
+    counts = releases(event)
+    main, delta = Fraction(0), Fraction(0)
+    for leaf in [leaf for leaf in counts if isinstance(leaf, EpsilonDelta) and leaf.delta > 0]:
+        assert isinstance(leaf, EpsilonDelta)
+        count = counts.pop(leaf)
+        main += count * Fraction(leaf.epsilon)
+        delta += count * Fraction(leaf.delta)
+    if counts:
+        rest = from_releases(counts)
+        own = divergences.pure_epsilon(rest)
+        if own is None:
+            if step_delta == 0:
+                return None
+            own = _epsilon_at(rest, step_delta / DELTA_UNITS)
+            delta += Fraction(step_delta, DELTA_UNITS)
+        if own is None:
+            return None
+        main += own
+    return Amount(round_price(main, EPSILON_UNITS), round_price(delta, DELTA_UNITS))
+
+
+def _epsilon_at(event: Event, delta: float) -> Fraction | None:
+    """An epsilon at `delta`: by mu or by Rényi divergence, whichever is less; None where neither applies."""
+    found = []
+    mu_squared = divergences.gaussian_mu_squared(event)
+    if mu_squared is not None:
+        found.append(gaussian_epsilon(math.sqrt(mu_squared), delta))
+    for order in _BASIC_ORDERS:
+        cost = divergences.renyi(event, order)
+        if cost is None:
+            break
+        found.append(max(0.0, float(cost) + conversion(float(order), delta)))
+    if found:
+        return Fraction(min(found)) * (1 + _BASIC_SLACK) + _BASIC_SLACK / 10
+    return None
+
+
+def portfolio(
+    epsilon: int,
+    delta: int,
+    shares: Mapping[Kind, Fraction] | None = None,
+    order: Fraction | None = None,
+) -> tuple[Filter, ...]:
+    """The filters of a new account with (`epsilon`, `delta`) in units.
+
+    `shares` and `order` (of the first filter; the third has twice that) are the steward's; nothing:
+    the defaults. Raises InvalidRequest where a share is missing, negative, the shares exceed 1
+    together, or the order is not above 1.
+    """
+    shares = DEFAULT_SHARES if shares is None else shares
+    if set(shares) != set(Kind):
+        raise invalid("shares", f"{sorted(shares)}", "one share for each of " + ", ".join(Kind))
+    for kind, share in shares.items():
+        if not 0 <= share <= 1:
+            raise invalid(f"shares.{kind}", f"{share} is out of range", "0 to 1")
+    if sum(shares.values()) > 1:
+        raise invalid("shares", f"they add up to {float(sum(shares.values()))}", "at most 1 together")
+    if order is None:
+        order = best_order(epsilon, delta, shares[Kind.RENYI])
+    if not 1 < order <= MOST_ORDER:
+        raise invalid("order", f"{float(order):g} is out of range", f"above 1, up to {MOST_ORDER:,}")
+    orders = {Kind.RENYI: order, Kind.RENYI_TWICE: 2 * order}
+    step = math.floor(BASIC_STEP * shares[Kind.BASIC] * delta)
+    return tuple(
+        Filter(kind, shares[kind], orders.get(kind), step if kind is Kind.BASIC else 0) for kind in Kind
+    )
+
+
+def best_order(epsilon: int, delta: int, share: Fraction) -> Fraction:
+    """alpha*: the order that maximises B(alpha)/alpha, to six decimals (any order is sound)."""
+    eps, own_delta = epsilon / EPSILON_UNITS, float(share * delta / DELTA_UNITS)
+    if eps == 0 or own_delta == 0:
+        return Fraction(2)
+
+    def negated(log_order: float) -> float:
+        order = 1 + math.exp(log_order)
+        return -(eps - conversion(order, own_delta)) / order
+
+    grid = [-6 + 0.25 * step for step in range(97)]
+    start = min(grid, key=negated)
+    found = minimize_scalar(negated, bounds=(start - 0.25, start + 0.25), method="bounded")
+    return Fraction(round((1 + math.exp(found.x)) * 10**6), 10**6)
+
+
+def price_on(filters: tuple[Filter, ...], event: Event) -> Costs:
+    """What `event` costs on each filter."""
+    return dict(_prices(filters, event))
+
+
+@lru_cache(maxsize=4096)
+def _prices(filters: tuple[Filter, ...], event: Event) -> tuple[tuple[Kind, Amount | None], ...]:
+    # A decision, its entry and whoever replays it ask for the same figures, and jobs are often alike.
+    return tuple((each.kind, each.cost(event)) for each in filters)
+
+
+def granted(epsilon: object, delta: object) -> tuple[int, int]:
+    """(epsilon, delta) of an allowance in units, checked and rounded down."""
+    eps_units = round_allowance(epsilon, EPSILON_UNITS, "epsilon")  # type: ignore[arg-type]
+    delta_units = round_allowance(delta, DELTA_UNITS, "delta")  # type: ignore[arg-type]
+    if eps_units > 10**6 * EPSILON_UNITS:
+        raise invalid("epsilon", f"{epsilon!r} is out of range", "0 to 1,000,000")
+    if delta_units >= DELTA_UNITS:
+        raise invalid("delta", f"{delta!r} is out of range", "0 <= delta < 1")
+    return eps_units, delta_units

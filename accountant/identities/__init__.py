@@ -1,0 +1,1 @@
+"""Who acts: people, their credentials and sessions, and what they did."""

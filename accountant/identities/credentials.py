@@ -1,0 +1,202 @@
+"""People's passwords, roles and tokens."""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import Connection, Engine, Row, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from accountant import tables
+from accountant.core.errors import Conflict, invalid
+from accountant.core.names import NAME
+from accountant.identities import activity_log, sessions
+from accountant.identities.actor import Actor
+
+ROLES = ("steward", "analyst", "auditor", "administrator")
+
+
+#: What a token may do, of what its owner may; docs/accounts.md says what each opens.
+SCOPES = ("read", "jobs:submit", "budget:approve", "data:manage", "admin")
+
+
+def add_user(
+    engine: Engine,
+    name: str,
+    password_hash: str | None,
+    roles: list[str],
+    *,
+    actor: Actor | None = None,
+    password_expires: datetime | None = None,
+) -> UUID:
+    """A new account. Raises InvalidRequest for unknown roles and Conflict where the name is taken.
+
+    `actor`: the administrator, None for whoever has the database. `password_expires`: of a one-time password.
+    """
+    check_roles(roles)
+    if not re.fullmatch(NAME, name):
+        raise invalid("name", repr(name), "lower case letters, digits, '.', '_' and '-', at most 63")
+    user_id = uuid4()
+    try:
+        with engine.begin() as connection:
+            connection.execute(
+                insert(tables.users).values(
+                    id=user_id,
+                    name=name,
+                    password_hash=password_hash,
+                    password_expires=password_expires,
+                    roles=roles,
+                )
+            )
+            activity_log.record(connection, actor, "account added", "account", name, roles=roles)
+    except IntegrityError:
+        raise Conflict(f"there is a user {name!r} already") from None
+    return user_id
+
+
+def check_roles(roles: Iterable[str]) -> None:
+    """Raise InvalidRequest for a role that is none, and for no role at all."""
+    unknown = sorted(set(roles) - set(ROLES))
+    if unknown or not roles:
+        raise invalid("roles", f"{', '.join(map(repr, unknown)) or 'none'}", ", ".join(ROLES))
+
+
+def find_user(engine: Engine, *, name: str | None = None, user_id: UUID | None = None) -> Row[Any] | None:
+    """An active user by name or by id."""
+    users = tables.users
+    wanted = users.c.name == name if user_id is None else users.c.id == user_id
+    with engine.connect() as connection:
+        return connection.execute(select(users).where(wanted, users.c.active)).one_or_none()
+
+
+def set_password(
+    engine: Engine,
+    user_id: UUID,
+    password_hash: str,
+    *,
+    actor: Actor | None = None,
+    expires: datetime | None = None,
+    replaces: str | None = None,
+) -> bool:
+    """Replace a password. Every session ends, and every token that a sign-in made.
+
+    `expires`: the moment after which a one-time password is worth nothing; None: it is the person's own.
+    `replaces`: the hash that was compared with what its owner typed; where another stands by now, nothing
+    is done and the answer is False: who has the old password does not undo a reset.
+    """
+    users = tables.users
+    which = users.c.id == user_id
+    if replaces is not None:
+        which &= users.c.active & (users.c.password_hash == replaces)
+    with engine.begin() as connection:
+        name = connection.execute(
+            update(users)
+            .where(which)
+            .values(password_hash=password_hash, password_expires=expires)
+            .returning(users.c.name)
+        ).scalar_one_or_none()
+        if name is None:
+            return False
+        sessions.end(connection, user_id)
+        action = "password changed" if expires is None else "password reset"
+        activity_log.record(connection, actor, action, "account", name)
+    return True
+
+
+def rehash_password(engine: Engine, user_id: UUID, old: str, new: str) -> Row[Any] | None:
+    """Keep the same password under another hash; sessions go on. None where it was changed meanwhile."""
+    users = tables.users
+    with engine.begin() as connection:
+        same = (users.c.id == user_id) & (users.c.password_hash == old)
+        kept = update(users).where(same).values(password_hash=new).returning(*users.c)
+        return connection.execute(kept).one_or_none()
+
+
+def actor_of(user: Row[Any]) -> Actor:
+    """The actor that a user is."""
+    return Actor(user.id, user.name, frozenset(user.roles))
+
+
+def add_token(
+    engine: Engine,
+    user_id: UUID,
+    name: str,
+    expires_at: datetime | None,
+    *,
+    scopes: Iterable[str] = SCOPES,
+    by_sign_in: bool = False,
+) -> str:
+    """A new API token: returned once, kept only as its SHA-256 (it is 256 random bits)."""
+    with engine.begin() as connection:
+        return new_token(connection, user_id, name, expires_at, scopes, by_sign_in)[1]
+
+
+def sign_in_token(engine: Engine, user: Row[Any], expires_at: datetime) -> str | None:
+    """A token with every scope, for signing in. None where the account is not as `user` was read."""
+    with engine.begin() as connection:
+        if not sessions.unchanged(connection, user):
+            return None
+        return new_token(connection, user.id, "sign-in", expires_at, SCOPES, True)[1]
+
+
+def new_token(
+    connection: Connection,
+    user_id: UUID,
+    name: str,
+    expires_at: datetime | None,
+    scopes: Iterable[str],
+    by_sign_in: bool,
+) -> tuple[UUID, str]:
+    """(id, token) of a new API token, in the caller's transaction."""
+    token_id, token = uuid4(), f"exq_{secrets.token_urlsafe(32)}"
+    connection.execute(
+        insert(tables.api_tokens).values(
+            id=token_id,
+            user_id=user_id,
+            name=name,
+            token_sha256=_sha256(token),
+            expires_at=expires_at,
+            scopes=list(scopes),
+            by_sign_in=by_sign_in,
+        )
+    )
+    return token_id, token
+
+
+def user_of_token(engine: Engine, token: str) -> Row[Any] | None:
+    """The active user of a token that is neither expired nor revoked, with the token's `scopes`.
+
+    Its last use is noted, to the minute.
+    """
+    users, tokens = tables.users, tables.api_tokens
+    query = (
+        select(users, tokens.c.id.label("token_id"), tokens.c.scopes, tokens.c.by_sign_in, _UNNOTED)
+        .join(tokens, tokens.c.user_id == users.c.id)
+        .where(
+            tokens.c.token_sha256 == _sha256(token),
+            tokens.c.revoked_at.is_(None),
+            users.c.active,
+            (tokens.c.expires_at.is_(None)) | (tokens.c.expires_at > func.clock_timestamp()),
+        )
+    )
+    with engine.connect() as connection:
+        found = connection.execute(query).one_or_none()
+        if found is not None and found.unnoted:
+            noted = update(tokens).where(tokens.c.id == found.token_id)
+            connection.execute(noted.values(last_used_at=func.clock_timestamp()))
+            connection.commit()
+    return found
+
+
+_MINUTE_AGO = func.clock_timestamp() - timedelta(minutes=1)
+
+
+_UNNOTED = func.coalesce(tables.api_tokens.c.last_used_at < _MINUTE_AGO, True).label("unnoted")
+
+
+def _sha256(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

@@ -1,0 +1,405 @@
+"""Who did what: one list over every table that holds who and when. Reads only.
+
+    jobs ─ submitted, approved or refused      entries ─ allowances, corrections, voids
+    proposals ─ made, confirmed, withdrawn     offers ─ made, accepted, declined, withdrawn
+    activity ─ everything that no other table tells             sign_ins ─ tries to sign in
+
+Nothing is written twice for this list. Each source is read from its own index, newest first, up to one
+page; the pages are then merged, so a page costs the same however long the sources are.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    Text,
+    case,
+    cast,
+    false,
+    func,
+    literal,
+    literal_column,
+    null,
+    or_,
+    select,
+    union_all,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from accountant import tables
+from accountant.core.errors import NotFound, NotPermitted
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import opened
+from accountant.identities.actor import Actor
+from accountant.tables import paging
+
+LEDGER_READERS = frozenset({"steward", "auditor"})
+ACCOUNT_READERS = frozenset({"auditor", "administrator"})
+#: What the log holds of things that are not people's accounts.
+THINGS = ("dataset", "model", "corpus", "job", "artifact", "upload")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which acts are asked for; None: all. `what` is one of WHAT; `until` is exclusive."""
+
+    what: str | None = None
+    actor: str | None = None
+    dataset: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True)
+class _Ids:
+    """The ids behind the names that are asked for; None: not asked for, or nobody's."""
+
+    dataset: UUID | None
+    actor: UUID | None
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One table's acts: columns at, key, actor, action, kind, object, dataset, reason, detail, document."""
+
+    what: str
+    readers: frozenset[str]
+    query: Callable[[Wanted, _Ids, Actor], Select[Any]]
+
+
+def _columns(
+    at: Any,
+    key: Any,
+    actor: Any,
+    action: Any,
+    kind: Any,
+    thing: Any,
+    dataset: Any,
+    reason: Any = None,
+    detail: Any = None,
+    document: Any = None,
+) -> list[ColumnElement[Any]]:
+    """The columns that all sources have, with types that a UNION agrees on."""
+
+    def text(value: Any) -> ColumnElement[Any]:
+        if value is None:
+            return cast(null(), Text)
+        return cast(literal(value) if isinstance(value, str) else value, Text)
+
+    shown = zip(
+        ("key", "actor", "action", "kind", "object", "dataset", "reason", "document"),
+        (key, actor, action, kind, thing, dataset, reason, document),
+        strict=True,
+    )
+    extra = cast(null(), JSONB) if detail is None else detail
+    return [at.label("at"), *(text(value).label(name) for name, value in shown), extra.label("detail")]
+
+
+# --- sources ------------------------------------------------------------------------------------
+
+_jobs, _users, _datasets = tables.jobs, tables.users, tables.datasets
+
+
+def _submitted(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+    columns = _columns(
+        _jobs.c.created_at,
+        _jobs.c.id,
+        _users.c.name,
+        "job submitted",
+        "job",
+        _jobs.c.id,
+        _datasets.c.name,
+        _jobs.c.purpose,
+    )
+    return _of_jobs(columns, _jobs.c.analyst_id, wanted, ids)
+
+
+def _decided(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+    action = case((_jobs.c.refusal["cap"].astext == "steward", "job refused"), else_="job approved")
+    columns = _columns(
+        _jobs.c.decided_at,
+        _jobs.c.id,
+        _users.c.name,
+        action,
+        "job",
+        _jobs.c.id,
+        _datasets.c.name,
+        _jobs.c.decision_reason,
+    )
+    return _of_jobs(columns, _jobs.c.decided_by, wanted, ids).where(_jobs.c.decided_by.is_not(None))
+
+
+def _of_jobs(
+    columns: list[ColumnElement[Any]], person: ColumnElement[Any], wanted: Wanted, ids: _Ids
+) -> Select[Any]:
+    query = select(*columns).join(_users, _users.c.id == person)
+    query = query.join(_datasets, _datasets.c.id == _jobs.c.dataset_id)
+    query = query if ids.dataset is None else query.where(_jobs.c.dataset_id == ids.dataset)
+    return _by(query, person, wanted, ids)
+
+
+def _by(query: Select[Any], person: ColumnElement[Any], wanted: Wanted, ids: _Ids) -> Select[Any]:
+    """The acts of whoever is asked for; a name that is nobody's has none."""
+    if wanted.actor is None:
+        return query
+    return query.where(false() if ids.actor is None else person == ids.actor)
+
+
+def _refused(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+    """What no person refused: the account or the policy did."""
+    by = _jobs.c.refusal["by"].astext
+    columns = _columns(
+        _jobs.c.finished_at,
+        _jobs.c.id,
+        func.concat("the ", by),
+        "job refused",
+        "job",
+        _jobs.c.id,
+        _datasets.c.name,
+        _jobs.c.refusal["why"].astext,
+    )
+    query = select(*columns).join(_datasets, _datasets.c.id == _jobs.c.dataset_id)
+    query = query.where(_jobs.c.state == "refused", _jobs.c.refusal["cap"].astext != "steward")
+    query = query if ids.dataset is None else query.where(_jobs.c.dataset_id == ids.dataset)
+    if wanted.actor is None:
+        return query
+    who = wanted.actor.removeprefix("the ")
+    return query.where(by == who if who in ("account", "policy") else false())
+
+
+def _entries(kind: str, action: str) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
+    def source(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+        table = tables.entries
+        name = func.concat(_datasets.c.name, ":", table.c.seq)
+        columns = _columns(
+            table.c.at,
+            func.concat(cast(table.c.dataset_id, Text), ":", func.lpad(cast(table.c.seq, Text), 20, "0")),
+            table.c.actor,
+            action,
+            "entry",
+            name,
+            _datasets.c.name,
+            document=table.c.document,
+        )
+        query = select(*columns).join(_datasets, _datasets.c.id == table.c.dataset_id)
+        query = query.where(table.c.kind == kind, table.c.kind.in_(tables.RARE_KINDS))
+        query = query if ids.dataset is None else query.where(table.c.dataset_id == ids.dataset)
+        return query if wanted.actor is None else query.where(table.c.actor == wanted.actor)
+
+    return source
+
+
+def _proposals(settled: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
+    def source(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+        table = tables.proposals
+        person = table.c.decided_by if settled else table.c.proposed_by
+        columns = _columns(
+            table.c.decided_at if settled else table.c.created_at,
+            table.c.id,
+            _users.c.name,
+            func.concat("proposal ", table.c.state) if settled else func.concat(table.c.kind, " proposed"),
+            "proposal",
+            table.c.id,
+            _datasets.c.name,
+            table.c.decision_reason if settled else table.c.reason,
+        )
+        query = select(*columns).join(_users, _users.c.id == person)
+        query = query.join(_datasets, _datasets.c.id == table.c.dataset_id)
+        query = query if ids.dataset is None else query.where(table.c.dataset_id == ids.dataset)
+        return _by(query, person, wanted, ids)
+
+    return source
+
+
+def _offers(settled: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
+    """Offers made by stewards, and what became of them; nobody is who lets one expire."""
+
+    def source(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+        table = tables.offers
+        person = table.c.decided_by if settled else table.c.offered_by
+        columns = _columns(
+            table.c.decided_at if settled else table.c.created_at,
+            table.c.id,
+            _users.c.name,
+            func.concat("offer ", table.c.state) if settled else "offer made",
+            "offer",
+            table.c.id,
+            _datasets.c.name,
+            table.c.decision_reason if settled else table.c.reason,
+            detail=func.jsonb_build_object("job", table.c.job_id, "accepted_job", table.c.accepted_job_id)
+            if settled
+            else func.jsonb_build_object("job", table.c.job_id),
+        )
+        query = select(*columns).join(_jobs, _jobs.c.id == table.c.job_id)
+        query = query.join(_users, _users.c.id == person)
+        query = query.join(_datasets, _datasets.c.id == _jobs.c.dataset_id)
+        query = query if ids.dataset is None else query.where(_jobs.c.dataset_id == ids.dataset)
+        return _by(query, person, wanted, ids)
+
+    return source
+
+
+def _activity(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+    table = tables.activity
+    of_dataset: Any = literal_column(tables.ACTIVITY_DATASET.text, Text)
+    columns = _columns(
+        table.c.at,
+        func.lpad(cast(table.c.id, Text), 20, "0"),
+        table.c.actor_name,
+        table.c.action,
+        table.c.object_kind,
+        table.c.object_id,
+        of_dataset,
+        detail=table.c.detail,
+    )
+    query = select(*columns)
+    if not viewer.roles & ACCOUNT_READERS:
+        query = query.where(table.c.object_kind.in_(THINGS))
+    elif not viewer.roles & LEDGER_READERS:
+        query = query.where(table.c.object_kind.not_in(THINGS))
+    query = query if wanted.dataset is None else query.where(of_dataset == wanted.dataset)
+    return query if wanted.actor is None else query.where(table.c.actor_name == wanted.actor)
+
+
+def _sign_ins(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+    table = tables.sign_ins
+    detail = func.jsonb_build_object("method", table.c.method, "address", table.c.address)
+    columns = _columns(
+        table.c.at,
+        func.lpad(cast(table.c.id, Text), 20, "0"),
+        table.c.name,
+        case(
+            (table.c.outcome == "signed in", "signed in"),
+            else_=func.concat("not signed in: ", table.c.outcome),
+        ),
+        "account",
+        table.c.name,
+        None,
+        detail=detail,
+    )
+    query = select(*columns)
+    query = query if wanted.dataset is None else query.where(false())
+    return query if wanted.actor is None else query.where(table.c.name == wanted.actor)
+
+
+#: In the order in which acts of the same moment are told apart.
+SOURCES = (
+    _Source("requests", LEDGER_READERS, _submitted),
+    _Source("decisions", LEDGER_READERS, _decided),
+    _Source("refusals", LEDGER_READERS, _refused),
+    _Source("ledger", LEDGER_READERS, _entries("ALLOW", "allowance set")),
+    _Source("ledger", LEDGER_READERS, _entries("REVERSAL", "charge corrected")),
+    _Source("ledger", LEDGER_READERS, _entries("VOID", "reservation voided")),
+    _Source("proposals", LEDGER_READERS, _proposals(False)),
+    _Source("proposals", LEDGER_READERS, _proposals(True)),
+    _Source("offers", LEDGER_READERS, _offers(False)),
+    _Source("offers", LEDGER_READERS, _offers(True)),
+    _Source("other acts", LEDGER_READERS | ACCOUNT_READERS, _activity),
+    _Source("sign-ins", ACCOUNT_READERS, _sign_ins),
+)
+WHAT = tuple(dict.fromkeys(each.what for each in SOURCES))
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def listing(
+    engine: Engine, viewer: Actor, wanted: Wanted, *, after: paging.After = None, limit: int = 50
+) -> list[dict[str, Any]]:
+    """Acts, newest first. Stewards see none of people's accounts, administrators nothing else.
+
+    `after` (at, source, key) continues a listing. Raises NotPermitted, and NotFound for a dataset that there
+    is not.
+    """
+    if not viewer.roles & (LEDGER_READERS | ACCOUNT_READERS):
+        raise NotPermitted("who did what is for auditors; stewards and administrators see their part of it")
+    with engine.connect() as connection:
+        ids = _ids(connection, wanted)
+        pages = [
+            _page(number, source.query(wanted, ids, viewer), wanted, after, limit)
+            for number, source in enumerate(SOURCES)
+            if viewer.roles & source.readers and wanted.what in (None, source.what)
+        ]
+        if not pages:
+            return []
+        merged = union_all(*pages).subquery()
+        columns = merged.c
+        query = select(merged).order_by(columns.at.desc(), columns.source.desc(), columns.key.desc())
+        rows = connection.execute(query.limit(limit)).all()
+    return [_act(row) for row in rows]
+
+
+def _ids(connection: Connection, wanted: Wanted) -> _Ids:
+    def found(table: Any, name: str | None) -> UUID | None:
+        query = select(table.c.id).where(table.c.name == name)
+        return None if name is None else connection.execute(query).scalar_one_or_none()
+
+    dataset = found(_datasets, wanted.dataset)
+    if wanted.dataset is not None and dataset is None:
+        raise NotFound("dataset", wanted.dataset)
+    return _Ids(dataset, found(_users, wanted.actor))
+
+
+def _page(number: int, query: Select[Any], wanted: Wanted, after: paging.After, limit: int) -> Select[Any]:
+    """One page of one source, newest first."""
+    rows = query.add_columns(literal(number).label("source"))
+    at, key = (rows.selected_columns[name] for name in ("at", "key"))
+    at, key = (each.element if hasattr(each, "element") else each for each in (at, key))
+    if wanted.since is not None:
+        rows = rows.where(at >= wanted.since)
+    if wanted.until is not None:
+        rows = rows.where(at < wanted.until)
+    return select(paging.window(rows, [at, literal(number), key], limit, after).subquery())
+
+
+def _act(row: Row[Any]) -> dict[str, Any]:
+    reason, detail = row.reason, dict(row.detail or {})
+    job = row.object if row.kind == "job" else None
+    if row.document is not None:
+        entry = opened(read_document(row.document))
+        job, reason = entry["job"], entry["body"].get("reason")
+        detail = _of_entry(entry["body"])
+    return {
+        "at": row.at.isoformat(),
+        "actor": row.actor,
+        "action": row.action,
+        "kind": row.kind,
+        "object": row.object,
+        "dataset": row.dataset,
+        "job": job,
+        "reason": reason,
+        "detail": detail,
+        "source": row.source,
+        "key": row.key,
+    }
+
+
+def _of_entry(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an entry says what was done, beside the reason."""
+    return {name: body[name] for name in ("epsilon", "delta", "proposed_by", "outcome") if name in body}
+
+
+def policies(engine: Engine, viewer: Actor, dataset: str, limit: int) -> list[dict[str, Any]]:
+    """The newest policies of a dataset that the log holds: who set each, and when."""
+    if not viewer.roles & LEDGER_READERS:
+        raise NotPermitted("the history of policies is for stewards and auditors")
+    table = tables.activity
+    query = select(table).where(
+        table.c.object_kind == "dataset",
+        table.c.object_id == dataset,
+        or_(table.c.action == "policy set", table.c.action == "dataset registered"),
+    )
+    with engine.connect() as connection:
+        rows = connection.execute(query.order_by(table.c.id.desc()).limit(limit)).all()
+    return [
+        {"at": row.at.isoformat(), "actor": row.actor_name, "action": row.action, **row.detail}
+        for row in rows
+    ]

@@ -1,0 +1,209 @@
+"""A dataset's report, to be printed and kept: what was allowed, spent, refused and corrected, and whether
+the ledger holds. Reads only.
+
+Lists are bounded, and say of how many they show the newest: a report of a million entries has the length
+of one of a hundred. A public one leaves out what a public export hides: names, reasons, and what ex-post
+jobs really cost.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import Connection, Engine, func, select
+
+from accountant import tables
+from accountant.core.ledger.accounts import Settlement
+from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.identities.actor import Actor
+from accountant.queries import audit_log, datasets, integrity, ledgers, spending
+from accountant.queries import jobs as job_queries
+
+#: How many of a list are shown, and up to how many entries the whole ledger is verified for a report.
+NEWEST = 50
+MOST_VERIFIED = 20_000
+
+#: Every term that the report uses, in one sentence.
+DEFINITIONS = {
+    "(ε, δ)": "Whatever the jobs of the dataset publish, the step from the data to a neighbour changes the "
+    "probability of any outcome by a factor of at most e^ε, and by δ beyond that.",
+    "privacy unit": "Whose presence is protected: one record, or everything of one value of a column.",
+    "neighbours": "add-remove compares the data with the same data without one unit, replace-one with the "
+    "same data where one unit is another.",
+    "filter": "An account that adds up what jobs cost in its own measure and has a limit and a share of δ; a "
+    "job is admitted while at least one filter still fits everything so far and the job.",
+    "reserved": "Set aside for a job that is admitted and not settled yet; it counts as used.",
+    "spent": "Charged to jobs that ended, at what they released or, where they failed after reading began, "
+    "at all that was reserved.",
+    "closed": "A filter that could not price a job decides nothing any more, unless that job is voided.",
+    "ALLOW": "An entry that sets what is allowed.",
+    "RESERVE": "An entry that sets a job's price aside before it may run.",
+    "COMMIT": "An entry that charges what a job released, never more than was reserved; only an "
+    "ex-post cost that is settled as realized may pass its cap.",
+    "VOID": "An entry that gives a reservation back, possible only before private data was read.",
+    "REVERSAL": "An entry by which two people correct a charge; it lowers one only where no private read "
+    "was recorded.",
+    "ex-post cap": "A planning figure for jobs whose cost depends on the data; it is neither a bound nor a "
+    "mean of what they really cost.",
+    "hash": "The SHA-256 of an entry, which covers the hash of the entry before it, so that no entry can be "
+    "changed without changing all that follow.",
+    "checkpoint": "A statement signed by the service of what the ledger was at one entry: whoever keeps it "
+    "can show that the entries up to it were changed, if they ever are.",
+}
+
+
+def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> dict[str, Any]:
+    """The report of a dataset at this moment, for stewards and auditors. Raises NotFound, NotPermitted."""
+    ledgers.require_overseer(viewer)
+    facts = datasets.dataset(engine, name, viewer)
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        dataset_id = ledgers.dataset_id(connection, name)
+        counted = ledgers.counts(connection, dataset_id)
+        states = _job_states(connection, dataset_id)
+        head = connection.execute(
+            select(tables.accounts.c.chain_seq, tables.accounts.c.chain_head).where(
+                tables.accounts.c.dataset_id == dataset_id
+            )
+        ).one()
+        realized = None if public else _realized(connection, dataset_id)
+    found = {
+        "dataset": _public_facts(facts) if public else facts,
+        "public": public,
+        "made_at": datetime.now(UTC).isoformat(),
+        "made_by": None if public else viewer.name,
+        "entries": head.chain_seq,
+        "head": head.chain_head,
+        "by_kind": counted,
+        "jobs_by_state": states,
+        "spending": _spending(engine, name, viewer, public),
+        "policies": audit_log.policies(engine, viewer, name, NEWEST),
+        "allowances": _entries(engine, viewer, name, "ALLOW"),
+        "corrections": _entries(engine, viewer, name, "REVERSAL"),
+        "newest": _entries(engine, viewer, name, None),
+        "refusals": ledgers.refusals(engine, viewer, dataset=name, limit=NEWEST),
+        "realized_ex_post": realized,
+        "checkpoints": ledgers.checkpoints(engine, viewer, dataset=name, limit=NEWEST),
+        "verification": _verification(engine, name, head.chain_seq),
+        "shown": NEWEST,
+        "definitions": DEFINITIONS,
+    }
+    return _published(found) if public else found
+
+
+def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[str, Any]:
+    """What the allowance went on; in public, measures as an analyst sees them and nobody's name."""
+    found = spending.figures(engine, name, viewer)
+    if not public:
+        return found
+    outside = spending.figures(engine, name, Actor(uuid4(), "", frozenset()))
+    measures = [each["name"] for each in outside["measures"]]
+    sums: dict[tuple[str, str], dict[str, Any]] = {}
+    for each in found["spending"]:
+        key = (each["month"], each["mechanism"])
+        empty = {"month": key[0], "analyst": None, "mechanism": key[1], "jobs": 0}
+        row = sums.setdefault(key, {**empty, **dict.fromkeys(measures, Decimal(0))})
+        for measure in ("jobs", *measures):
+            row[measure] += type(row[measure])(each[measure])
+    merged = [
+        {key: f"{v:f}" if isinstance(v, Decimal) else v for key, v in row.items()} for row in sums.values()
+    ]
+    return {**outside, "spending": merged}
+
+
+def _entries(engine: Engine, viewer: Actor, name: str, kind: str | None) -> list[dict[str, Any]]:
+    rows = ledgers.entries(engine, viewer, ledgers.Wanted(dataset=name, kind=kind), limit=NEWEST)
+    kept = ("seq", "kind", "at", "actor", "job", "mechanism", "hash")
+    return [{**{key: row[key] for key in kept}, "body": _short(row["body"])} for row in rows]
+
+
+def _short(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a line of the report says of an entry."""
+    kept = ("epsilon", "delta", "reason", "costs", "outcome", "proposed_by", "confirmed_by", "confirmation")
+    return {key: body[key] for key in kept if key in body}
+
+
+def _job_states(connection: Connection, dataset_id: UUID) -> dict[str, int]:
+    jobs = tables.jobs
+    query = select(jobs.c.state, func.count()).where(jobs.c.dataset_id == dataset_id).group_by(jobs.c.state)
+    return {state: int(count) for state, count in connection.execute(query)}
+
+
+def _realized(connection: Connection, dataset_id: UUID) -> dict[str, Any] | None:
+    """What ex-post jobs really cost, added up: it depends on the data, for stewards and auditors alone."""
+    jobs, realized = tables.jobs, tables.realized_ex_post
+    query = (
+        select(func.count(), func.coalesce(func.sum(realized.c.amount), 0))
+        .join(jobs, jobs.c.id == realized.c.job_id)
+        .where(jobs.c.dataset_id == dataset_id)
+    )
+    count, amount = connection.execute(query).one()
+    if not count:
+        return None
+    return {
+        "jobs": count,
+        "epsilon": to_decimal(int(amount), EPSILON_UNITS),
+        "note": job_queries.EX_POST_NOTE,
+    }
+
+
+def _verification(engine: Engine, name: str, entries: int) -> dict[str, Any]:
+    """Whether the ledger holds, replayed now; a long one is too much for a page, and the report says so."""
+    if entries > MOST_VERIFIED:
+        return {"checked": False, "at": None, "problems": [], "most": MOST_VERIFIED}
+    problems = integrity.check(engine, name)
+    return {"checked": True, "at": datetime.now(UTC).isoformat(), "problems": problems, "most": MOST_VERIFIED}
+
+
+# --- for publication ----------------------------------------------------------------------------
+
+#: Values that name people or are their words; a public export commits to them and does not show them.
+_PRIVATE = frozenset(
+    {
+        "actor",
+        "analyst",
+        "analysts",
+        "by",
+        "confirmation",
+        "confirmed_by",
+        "project",
+        "proposed_by",
+        "purpose",
+        "reason",
+    }
+)
+
+
+#: What else a refusal by this cap tells: a steward's words, and what is left after realized costs.
+_OF_REFUSALS = {"steward": frozenset({"why"}), "ex-post": frozenset({"left", "why", "largest"})}
+
+
+def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The dataset as an analyst sees it: no address of data, nobody's use, no realized sums."""
+    hidden = {"versions", "text_template", "label_column", "caps"}
+    kept = {key: value for key, value in facts.items() if key not in hidden}
+    if kept["ex_post"]["settlement"] == Settlement.REALIZED:
+        kept["ex_post"] = {**kept["ex_post"], "spent": None, "reserved": None, "left": None}
+        kept["overdrawn"] = None
+    return kept
+
+
+def _published(found: dict[str, Any]) -> dict[str, Any]:
+    """The report without names, reasons and figures that follow from realized costs."""
+    checked = found["verification"]
+    problems = [f"{len(checked['problems'])} checks fail: the full report names them"] * bool(
+        checked["problems"]
+    )
+    kept = {"definitions": DEFINITIONS, "verification": {**checked, "problems": problems}}
+    return {**_without_people(found), **kept}
+
+
+def _without_people(value: Any) -> Any:
+    """The same with None in place of what is private, wherever it stands."""
+    if isinstance(value, list):
+        return [_without_people(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    hidden = _PRIVATE | _OF_REFUSALS.get(str(value.get("cap")), frozenset())
+    return {key: None if key in hidden else _without_people(each) for key, each in value.items()}

@@ -1,0 +1,124 @@
+"""The facts of a data card, read for whoever may read the job. Public quantities only, for every role."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, select
+
+from accountant import tables
+from accountant.core import mechanisms
+from accountant.core.errors import Conflict
+from accountant.core.ledger import data_card
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import opened
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import from_json, releases
+from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.identities.actor import Actor
+from accountant.queries import datasets, jobs
+from accountant.transactions.artifacts import of_job
+
+
+def card(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
+    """The data card of a job that succeeded. Raises NotFound, and Conflict where nothing is published."""
+    job = jobs.job(engine, job_id, viewer)
+    if job["state"] != "succeeded":
+        raise Conflict(f"the job is {job['state'].replace('_', ' ')}: only what is published has a data card")
+    dataset = datasets.dataset(engine, job["dataset"], viewer)
+    with engine.connect() as connection:
+        entries = _entries(connection, job_id)
+        reserve, charge = entries[0], entries[-1]
+        body = reserve["body"]
+        source = body.get("source", {})
+        guarantee = _guarantee(connection, reserve, charge, dataset)
+        artifacts = [{"name": row.name, "sha256": row.sha256} for row in of_job(connection, job_id)]
+        model = _model(connection, body["model"])
+    mechanism = mechanisms.get(job["mechanism"])
+    ledger = {"reserve": _named(reserve), "charge": _named(charge)}
+    return {
+        "format": data_card.FORMAT,
+        "version": data_card.VERSION,
+        "job": job["id"],
+        "dataset": {
+            "name": dataset["name"],
+            "unit": dataset["unit"],
+            "neighbours": body["terms"]["neighbours"],
+            "max_records_per_unit": body["terms"]["max_records_per_unit"],
+        },
+        "mechanism": {name: getattr(mechanism, name) for name in ("id", "title", "summary", "source")},
+        "guarantee": guarantee,
+        "reserved": _price(body, body["event"]),
+        "charged": _price(body, charge["body"]["event"]),
+        "ex_post_cap": job["ex_post_cap"] if job["ex_post_cap"] is None else str(job["ex_post_cap"]),
+        "statement": {"text": dataset["statements"][0]["text"], "after_entry": dataset["entries"]},
+        "parameters": job["parameters"],
+        "model": model,
+        "lineage": source,
+        "output": {"sha256": job["output_sha256"]},
+        "artifacts": artifacts,
+        "ledger": ledger,
+        "cite": data_card.citation(
+            job["id"], dataset["name"], mechanism.title, ledger["charge"], job["output_sha256"]
+        ),
+        "limits": list(data_card.LIMITS),
+    }
+
+
+def _entries(connection: Connection, job_id: UUID) -> list[dict[str, Any]]:
+    """The job's entries in order, in plain values, with their hashes."""
+    table = tables.entries
+    query = select(table.c.document, table.c.hash).where(table.c.job_id == job_id).order_by(table.c.seq)
+    rows = connection.execute(query).all()
+    return [{**opened(read_document(row.document)), "hash": row.hash} for row in rows]
+
+
+def _named(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {"seq": entry["seq"], "kind": entry["kind"], "hash": entry["hash"]}
+
+
+def _price(reserve: Mapping[str, Any], event: Any) -> dict[str, Any]:
+    """What an event costs by itself at the job's delta; None where nothing was released."""
+    delta = reserve["terms"]["delta"]
+    if event is None:
+        return {"epsilon": None, "delta": delta}
+    return {"epsilon": epsilon_alone(from_json(event), delta)[0], "delta": delta}
+
+
+def _guarantee(
+    connection: Connection, reserve: Mapping[str, Any], charge: Mapping[str, Any], dataset: Mapping[str, Any]
+) -> str:
+    """One true sentence; of what a correction says where one stands, as it tells what really happened."""
+    body, terms = reserve["body"], reserve["body"]["terms"]
+    source = body.get("source", {})
+    event = body["event"] if charge["kind"] == "COMMIT" else charge["body"]["event"]
+    spends = event is not None and bool(releases(from_json(event)))
+    if "version" not in source and not spends:
+        return data_card.inherited(source, _of_source(connection, source, dataset))
+    cap = body.get("ex_post", {}).get("cap")
+    held = data_card.Guarantee(
+        epsilon=_price(body, event)["epsilon"] if spends else None,
+        delta=terms["delta"],
+        neighbours=terms["neighbours"],
+        unit=dataset["unit"],
+        records_per_unit=terms["max_records_per_unit"],
+        ex_post_cap=None if cap is None else to_decimal(int(cap), EPSILON_UNITS),
+        secret=body.get("secret", {}).get("release") is not None,
+    )
+    corrected = "" if charge["kind"] == "COMMIT" else f" (as corrected by entry {charge['seq']})"
+    return data_card.sentence(held) + corrected
+
+
+def _of_source(connection: Connection, source: Mapping[str, Any], dataset: Mapping[str, Any]) -> str | None:
+    """The guarantee of the job that released what is read; sources of sources read a version at last."""
+    entries = _entries(connection, UUID(source["job"])) if "job" in source else []
+    return _guarantee(connection, entries[0], entries[-1], dataset) if entries else None
+
+
+def _model(connection: Connection, named: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The model with the bytes that the ledger holds, and what its steward declared."""
+    if named is None:
+        return None
+    table = tables.models
+    query = select(table.c.trained_on).where(table.c.name == named["name"])
+    return {**named, "trained_on": connection.execute(query).scalar_one_or_none() or "not declared"}

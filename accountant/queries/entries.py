@@ -1,0 +1,77 @@
+"""Ledger entries, exports and signed checkpoints, for those who oversee."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import Engine, select
+
+from accountant import tables
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import opened
+from accountant.identities import activity_log
+from accountant.identities.actor import Actor
+from accountant.queries import exports
+from accountant.queries.rows import dataset_row, require_overseer
+from accountant.tables import paging
+from accountant.transactions.signing import listed as stored_checkpoints
+
+
+def entries(
+    engine: Engine,
+    name: str,
+    viewer: Actor,
+    *,
+    before: int | None = None,
+    limit: int = 50,
+    after: paging.After = None,
+) -> list[dict[str, Any]]:
+    """Ledger entries in plain values, newest first, with their hashes; `after` (seq,) continues a listing.
+
+    The hash covers commitments to the private values: an export holds what is needed to check it.
+    """
+    require_overseer(viewer)
+    table = tables.entries
+    with engine.connect() as connection:
+        row = dataset_row(connection, name)
+        query = select(table.c.document, table.c.hash).where(table.c.dataset_id == row.id)
+        if before is not None:
+            query = query.where(table.c.seq < before)
+        rows = connection.execute(paging.window(query, [table.c.seq], limit, after)).all()
+    return [{**opened(read_document(each.document)), "hash": each.hash} for each in rows]
+
+
+def export(
+    engine: Engine, name: str, viewer: Actor, form: str, *, public: bool = False, seed: bytes | None = None
+) -> Iterator[str | bytes]:
+    """Pieces of an export, `jsonl`, `csv` or `parquet`, of one moment; memory does not grow with the ledger.
+
+    `seed` signs a checkpoint of that moment, which the export carries. Raises NotFound, Conflict, and
+    InvalidRequest before the first piece.
+    """
+    require_overseer(viewer)
+    with engine.connect() as connection:
+        row = dataset_row(connection, name)
+    pieces = exports.export(engine, row.id, form, public=public, seed=seed)
+    activity_log.note(engine, viewer, "ledger exported", "dataset", row.name, format=form, public=public)
+    return pieces
+
+
+def checkpoint(engine: Engine, name: str, viewer: Actor, seed: bytes) -> dict[str, Any]:
+    """A signed checkpoint of this moment."""
+    require_overseer(viewer)
+    with engine.connect() as connection:
+        row = dataset_row(connection, name)
+    made = exports.checkpoint(engine, row.id, seed)
+    activity_log.note(
+        engine, viewer, "checkpoint signed", "dataset", row.name, entry=made["checkpoint"]["seq"]
+    )
+    return made
+
+
+def checkpoints(
+    engine: Engine, name: str, viewer: Actor, limit: int = 50, after: paging.After = None
+) -> list[dict[str, Any]]:
+    """Checkpoints that were handed out, newest first."""
+    require_overseer(viewer)
+    with engine.connect() as connection:
+        return stored_checkpoints(connection, dataset_row(connection, name).id, limit, after)

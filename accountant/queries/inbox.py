@@ -1,0 +1,149 @@
+"""What a steward decides on: requests that wait, oldest first, with what approval of each would do now.
+
+A page of them takes a fixed number of statements, however many it shows.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, Row, func, select
+
+from accountant import tables
+from accountant.core.errors import ExchequerError
+from accountant.core.ledger.accounts import Accounts, decide_job
+from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
+from accountant.identities.actor import Actor
+from accountant.queries import jobs
+from accountant.queries.admission_preview import effect, refusal_shown
+from accountant.queries.listings import WantedJobs
+from accountant.tables import paging
+from accountant.tables.accounts_row import read_books
+from accountant.transactions import job_requests, offers
+from accountant.transactions.artifacts import OVERSEERS
+from accountant.transactions.job_requests import Candidate, JobRequest
+
+WAITING = "awaiting_approval"
+
+
+def waiting(
+    engine: Engine, viewer: Actor, *, after: paging.After = None, limit: int = 50
+) -> list[dict[str, Any]]:
+    """Jobs that await approval, oldest first, each with its `effect`.
+
+    An `effect` of None: the request can't be priced any more. It names what each filter, currency and cap has
+    before and after, the jobs of this shape left, and under `refusal` why approval would refuse it. `after`
+    (created_at, id) continues a listing.
+    """
+    viewer.require("steward")
+    found = jobs.jobs(engine, viewer, WantedJobs(state=WAITING), after=after, limit=limit, oldest_first=True)
+    return [{**job, "effect": each} for job, each in zip(found, effects(engine, viewer, found), strict=True)]
+
+
+def count_waiting(engine: Engine) -> int:
+    """How many requests await approval."""
+    query = select(func.count()).where(tables.jobs.c.state == WAITING)
+    with engine.connect() as connection:
+        return int(connection.execute(query).scalar_one())
+
+
+def effects(engine: Engine, viewer: Actor, items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
+    """What each of these jobs or offers would do to its dataset, admitted now with a steward's approval.
+
+    Each names its dataset, mechanism, parameters, terms, analyst and project.
+    """
+    if not items:
+        return []
+    with engine.connect() as connection:
+        rows = _datasets(connection, {each["dataset"] for each in items})
+        used = _usage(connection, rows)
+    return [_effect(each, rows[each["dataset"]], used, viewer) for each in items]
+
+
+def effect_of(engine: Engine, viewer: Actor, item: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The same for one."""
+    return effects(engine, viewer, [item])[0]
+
+
+def price_offer(
+    engine: Engine, viewer: Actor, job: Mapping[str, Any], changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What `job` with these changed parameters would cost and do now, were a steward to offer it.
+
+    `larger`: where it costs more than what was asked, so that it can't be offered. Raises InvalidRequest.
+    """
+    viewer.require("steward")
+    with engine.connect() as connection:
+        row = _datasets(connection, {job["dataset"]})[job["dataset"]]
+        used = _usage(connection, {row.name: row})
+    accounts = read_books(row).accounts
+    parameters = offers.changed(job["parameters"], changes)
+    request = JobRequest(job["dataset"], job["mechanism"], None, parameters)
+    priced = job_requests.priced(request, job_requests.terms_of(row, accounts))
+    facts = {name: priced.columns[name] for name in ("parameters", "terms", "epsilon_alone", "breakdown")}
+    asked = job_requests.candidate_of(SimpleNamespace(**{name: job[name] for name in _PRICED}))  # type: ignore[arg-type]
+    return {
+        **facts,
+        "delta": facts["terms"]["delta"],
+        "larger": offers.beyond(accounts, priced.candidate, asked),
+        "effect": _effect({**job, **facts}, row, used, viewer),
+    }
+
+
+_PRICED = ("mechanism", "parameters", "terms", "epsilon_alone")
+
+
+def _datasets(connection: Connection, names: set[str]) -> dict[str, Row[Any]]:
+    columns = [column for column in tables.accounts.c if column.name != "dataset_id"]
+    query = select(tables.datasets, *columns).join(
+        tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id
+    )
+    return {row.name: row for row in connection.execute(query.where(tables.datasets.c.name.in_(names)))}
+
+
+def _usage(connection: Connection, rows: Mapping[str, Row[Any]]) -> dict[tuple[UUID, str, str], int]:
+    """What people, by name, and projects use of the datasets that cap it."""
+    capped = [row.id for row in rows.values() if limits(Policy.model_validate(row.policy))]
+    if not capped:
+        return {}
+    table = tables.usage
+    found = connection.execute(select(table).where(table.c.dataset_id.in_(capped))).all()
+    people = {UUID(each.holder) for each in found if each.kind == ANALYST}
+    users = select(tables.users.c.id, tables.users.c.name).where(tables.users.c.id.in_(people))
+    names = {str(row.id): row.name for row in connection.execute(users)}
+    return {
+        (each.dataset_id, each.kind, names.get(each.holder, each.holder)): each.spent + each.reserved
+        for each in found
+    }
+
+
+def _effect(
+    item: Mapping[str, Any],
+    row: Row[Any],
+    usage: Mapping[tuple[UUID, str, str], int],
+    viewer: Actor,
+) -> dict[str, Any] | None:
+    accounts, policy = read_books(row).accounts, Policy.model_validate(row.policy)
+    facts = {name: item[name] for name in _PRICED}
+    try:
+        candidate = job_requests.candidate_of(SimpleNamespace(**facts))  # type: ignore[arg-type]
+        used = Usage(
+            usage.get((row.id, ANALYST, item["analyst"]), 0),
+            usage.get((row.id, PROJECT, item["project"] or ""), 0),
+        )
+        shown = bool(viewer.roles & OVERSEERS)
+        told = _refusal(candidate, accounts, policy, used)
+        told = refusal_shown(told, accounts.ex_post.settlement, shown)
+        found = effect(accounts, candidate.asked, candidate.epsilon_alone, policy, used, realized_shown=shown)
+    except (ExchequerError, ArithmeticError, ValueError):
+        return None
+    return {**found, "refusal": told}
+
+
+def _refusal(job: Candidate, accounts: Accounts, policy: Policy, used: Usage) -> dict[str, Any] | None:
+    decision = decide_job(accounts, job.asked, job.epsilon_alone, policy, True, used)
+    if not isinstance(decision, Refused):
+        return None
+    return job_requests.with_largest(decision, job, accounts, policy, used).to_json()

@@ -1,0 +1,234 @@
+"""What people may see: catalogue, accounts, jobs, ledger. Reads only, and answers by role.
+
+An analyst sees public facts of every dataset, what is left of its allowance (which follows from public
+job parameters), and their own jobs. Stewards and auditors see all jobs and the ledger. Where data lies
+and what was wrong with it is for stewards.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Engine, Row, RowMapping, Select, func, select
+
+from accountant import tables
+from accountant.core import mechanisms
+from accountant.core.errors import ExchequerError, NotFound
+from accountant.core.ledger.entry_bodies import costs_json
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.reservations import read_costs, read_reservation, settled
+from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.identities.actor import Actor
+from accountant.queries.admission_preview import refusal_shown
+from accountant.queries.listings import (
+    EVERY_JOB,
+    WantedJobs,
+    job_conditions,
+)
+from accountant.queries.rows import dataset_row, require_overseer, time_text
+from accountant.tables import paging
+from accountant.transactions.artifacts import OVERSEERS
+from accountant.transactions.job_requests import delta_of, restated
+
+
+def _of_parts(value: Any) -> Any:
+    """A figure over all parts of a job, for a query of jobs."""
+    query = select(value).where(tables.parts.c.job_id == tables.jobs.c.id)
+    return query.correlate(tables.jobs).scalar_subquery()
+
+
+_JOB_COLUMNS = (
+    tables.jobs,
+    _of_parts(func.coalesce(func.sum(tables.parts.c.progress_done), 0)).label("progress_done"),
+    _of_parts(func.coalesce(func.max(tables.parts.c.progress_total), 0)).label("progress_total"),
+    tables.datasets.c.name.label("dataset"),
+    tables.models.c.name.label("model"),
+    tables.users.c.name.label("analyst"),
+)
+
+
+def _job_query(viewer: Actor) -> Select[Any]:
+    jobs = tables.jobs
+    query = (
+        select(*_JOB_COLUMNS, tables.accounts.c.ex_post_settlement, tables.accounts.c.delta)
+        .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
+        .join(tables.accounts, tables.accounts.c.dataset_id == jobs.c.dataset_id)
+        .outerjoin(tables.models, tables.models.c.id == jobs.c.model_id)
+        .join(tables.users, tables.users.c.id == jobs.c.analyst_id)
+    )
+    return query if viewer.roles & OVERSEERS else query.where(jobs.c.analyst_id == viewer.id)
+
+
+def jobs(
+    engine: Engine,
+    viewer: Actor,
+    wanted: WantedJobs = EVERY_JOB,
+    *,
+    limit: int = 50,
+    before: datetime | None = None,
+    oldest_first: bool = False,
+    after: paging.After = None,
+) -> list[dict[str, Any]]:
+    """Jobs that `viewer` may see, newest first (or oldest); `after` (created_at, id) continues a listing."""
+    key = [tables.jobs.c.created_at, tables.jobs.c.id]
+    narrowed = _job_query(viewer).where(*job_conditions(wanted, viewer))
+    query = paging.window(narrowed, key, limit, after, descending=not oldest_first)
+    if before is not None:
+        query = query.where(tables.jobs.c.created_at < before)
+    with engine.connect() as connection:
+        return [_job(row, viewer) for row in connection.execute(query)]
+
+
+def job(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
+    """One job with its realized cost. Raises NotFound, for other people's jobs too."""
+    with engine.connect() as connection:
+        row = connection.execute(_job_query(viewer).where(tables.jobs.c.id == job_id)).one_or_none()
+        if row is None:
+            raise NotFound("job", str(job_id))
+        entries = connection.execute(
+            select(tables.entries.c.seq, tables.entries.c.kind, tables.entries.c.document)
+            .where(tables.entries.c.job_id == job_id)
+            .order_by(tables.entries.c.seq)
+        ).all()
+        decider = connection.execute(
+            select(tables.users.c.name).where(tables.users.c.id == row.decided_by)
+        ).scalar_one_or_none()
+    return {**_job(row, viewer), "decided_by": decider, "entries": _entries_brief(entries)}
+
+
+#: Stands wherever realized figures are shown.
+EX_POST_NOTE = (
+    "A cap is a planning figure, neither bound nor mean. What a job really cost depends on the data: "
+    "approvals given after seeing these figures leak them."
+)
+
+
+def ex_post(
+    engine: Engine, name: str, viewer: Actor, *, limit: int | None = None, after: paging.After = None
+) -> list[dict[str, Any]]:
+    """What the ex-post jobs of a dataset really cost beside their caps, newest first.
+
+    The figures depend on the data. Nothing that an analyst can reach may read them. Raises NotPermitted
+    for anybody but stewards and auditors.
+    """
+    require_overseer(viewer)
+    jobs, realized, table = tables.jobs, tables.realized_ex_post, tables.entries
+    query = (
+        select(jobs.c.id, jobs.c.finished_at, realized.c.amount, realized.c.curve, table.c.document)
+        .join(realized, realized.c.job_id == jobs.c.id)
+        .join(table, (table.c.job_id == jobs.c.id) & (table.c.kind == "RESERVE"))
+    )
+    query = paging.window(query, [jobs.c.finished_at, jobs.c.id], limit, after)
+    with engine.connect() as connection:
+        row = dataset_row(connection, name)
+        found = connection.execute(query.where(jobs.c.dataset_id == row.id)).all()
+    return [
+        {
+            "job": str(each.id),
+            "cap": to_decimal(int(read_document(each.document)["body"]["ex_post"]["cap"]), EPSILON_UNITS),
+            "realized": to_decimal(each.amount, EPSILON_UNITS),
+            "curve": each.curve,
+            "finished_at": time_text(each.finished_at),
+        }
+        for each in found
+    ]
+
+
+def _entries_brief(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """A job's entries with what each leaves charged, which of a COMMIT is not always what it states.
+
+    A price with a delta covers the whole job: nothing of it returns where the job ended early.
+    """
+    found, held = [], None
+    for row in rows:
+        body = read_document(row.document)["body"]
+        costs = body.get("costs")
+        if row.kind == "RESERVE":
+            held = read_reservation(body)
+        elif row.kind == "COMMIT" and held is not None and held.costs and costs:
+            costs = costs_json(settled(held.costs, read_costs(costs)))
+        found.append({"seq": row.seq, "kind": row.kind, "costs": costs, "outcome": body.get("outcome")})
+    return found
+
+
+def _hidden_times(row: Row[Any], viewer: Actor) -> frozenset[str]:
+    """The moments of a job that an analyst is not told: how long data is read depends on the data.
+
+    Of a job that reads records, when its run began (another job's run may have ended then) and, where data
+    was read, when it ended. A job that reads what was released has no such moment.
+    """
+    if viewer.roles & OVERSEERS or row.source_job_id is not None:
+        return frozenset()
+    return frozenset({"started_at"} if row.reading_began_at is None else {"started_at", "finished_at"})
+
+
+def _stated(row: Row[Any]) -> Mapping[str, Any] | RowMapping:
+    """What a job costs by itself: one that waits at the δ of now, any other as it was decided."""
+    delta = delta_of(row.delta)
+    if row.state not in ("submitted", "awaiting_approval") or row.terms["delta"] == delta:
+        return row._mapping
+    try:
+        return restated(row, delta).columns
+    except (ExchequerError, ArithmeticError, ValueError):
+        return row._mapping  # no price any more: it will not be admitted
+
+
+def _job(row: Row[Any], viewer: Actor) -> dict[str, Any]:
+    hidden, stated = _hidden_times(row, viewer), _stated(row)
+    return {
+        "id": str(row.id),
+        "dataset": row.dataset,
+        "mechanism": row.mechanism,
+        "model": row.model,
+        "analyst": row.analyst,
+        "purpose": row.purpose,
+        "project": row.project,
+        "parameters": row.parameters,
+        "terms": stated["terms"],
+        "event": row.event,
+        "epsilon_alone": stated["epsilon_alone"],
+        "ex_post_cap": row.parameters.get("ex_post_cap"),
+        "delta": stated["terms"]["delta"],
+        "breakdown": stated["breakdown"],
+        "state": row.state,
+        "refusal": refusal_shown(row.refusal, row.ex_post_settlement, bool(viewer.roles & OVERSEERS)),
+        "decision_reason": row.decision_reason,
+        "attempt": row.attempt,
+        "cancel_requested": row.cancel_requested,
+        "progress": {
+            "done": row.progress_total if row.state == "succeeded" else int(row.progress_done),
+            "total": row.progress_total,
+            "unit": mechanisms.get(row.mechanism).progress_unit,
+        },
+        "failure": row.failure,
+        "output_sha256": row.output_sha256,
+        "source_job": None if row.source_job_id is None else str(row.source_job_id),
+        **{
+            name: None if name in hidden else time_text(getattr(row, name))
+            for name in (
+                "created_at",
+                "approval_expires",
+                "decided_at",
+                "queued_at",
+                "started_at",
+                "finished_at",
+            )
+        },
+    }
+
+
+def output_uri(engine: Engine, job_id: UUID, viewer: Actor) -> str:
+    """Where a published output lies. Raises NotFound where there is none for this viewer."""
+    with engine.connect() as connection:
+        row = connection.execute(_job_query(viewer).where(tables.jobs.c.id == job_id)).one_or_none()
+    if row is None or row.state != "succeeded":
+        raise NotFound("result of job", str(job_id))
+    uri: str = row.output_uri
+    return uri
+
+
+# --- models -------------------------------------------------------------------------------------
+
+
+# --- ledger -------------------------------------------------------------------------------------

@@ -1,0 +1,341 @@
+"""What an auditor reads: entries over all datasets, refusals, checkpoints. Reads only.
+
+Entries and checkpoints are continued by what people name them by (`notes`, 812). Neither ever goes, so the
+place behind one means the same for ever.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, Row, Select, func, select
+
+from accountant import tables
+from accountant.core.errors import NotFound, VerificationFailed
+from accountant.core.ledger.checkpoints import Key, key_id, read_checkpoint, read_keys
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import opened
+from accountant.identities.actor import Actor
+from accountant.tables import paging
+from accountant.transactions.artifacts import OVERSEERS
+
+#: Caps that a recorded refusal may name.
+CAPS = (
+    "renyi",
+    "gaussian",
+    "renyi2",
+    "basic",
+    "ex-post",
+    "secret",
+    "allowance",
+    "overdrawn",
+    "analyst",
+    "project",
+    "model",
+    "model context",
+    "policy",
+    "steward",
+)
+
+
+def require_overseer(viewer: Actor) -> None:
+    """Raise NotPermitted for anybody but stewards and auditors."""
+    viewer.require(*OVERSEERS)
+
+
+def names(engine: Engine, viewer: Actor) -> list[str]:
+    """The names of all datasets, for a choice."""
+    require_overseer(viewer)
+    with engine.connect() as connection:
+        return list(
+            connection.execute(select(tables.datasets.c.name).order_by(tables.datasets.c.name)).scalars()
+        )
+
+
+# --- entries ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which entries are asked for; None: all. `since` and `until` bound the time, the second exclusive."""
+
+    dataset: str | None = None
+    kind: str | None = None
+    actor: str | None = None
+    mechanism: str | None = None
+    job: UUID | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def entries(
+    engine: Engine, viewer: Actor, wanted: Wanted, *, after: paging.After = None, limit: int = 50
+) -> list[dict[str, Any]]:
+    """Entries in plain values, newest first, each with its hash and its job's mechanism.
+
+    `after` (dataset, number) continues a listing. Raises InvalidRequest where that names no entry, NotFound
+    for a dataset that there is not, NotPermitted for anybody but stewards and auditors.
+    """
+    require_overseer(viewer)
+    with engine.connect() as connection:
+        rows = connection.execute(_page_of_entries(connection, wanted, after, limit)).all()
+    return [_entry(row) for row in rows]
+
+
+def _page_of_entries(connection: Connection, wanted: Wanted, after: paging.After, limit: int) -> Select[Any]:
+    table, jobs, datasets = tables.entries, tables.jobs, tables.datasets
+    query = (
+        select(table, datasets.c.name.label("dataset"), jobs.c.mechanism)
+        .join(datasets, datasets.c.id == table.c.dataset_id)
+        .outerjoin(jobs, jobs.c.id == table.c.job_id)
+    )
+    equal = ((table.c.kind, wanted.kind), (table.c.actor, wanted.actor), (table.c.job_id, wanted.job))
+    for column, value in (*equal, (jobs.c.mechanism, wanted.mechanism)):
+        query = query if value is None else query.where(column == value)
+    if wanted.kind in tables.RARE_KINDS:  # said as the partial index says it, or it can't be used
+        query = query.where(table.c.kind.in_(tables.RARE_KINDS))
+    if wanted.since is not None:
+        query = query.where(table.c.at >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(table.c.at < wanted.until)
+    if wanted.dataset is not None:
+        query = query.where(table.c.dataset_id == dataset_id(connection, wanted.dataset))
+    key = ("seq",) if _by_number(wanted) else ("at", "dataset_id", "seq")
+    columns: Any = table.c
+    if wanted.mechanism is not None and _few_jobs(connection, wanted.mechanism):
+        # Its entries first, then their order: in the order of all entries a few old ones come very late.
+        found = query.offset(0).subquery()
+        query, columns = select(found), found.c
+    last = None if after is None else _place_of_entry(connection, *after)
+    place = None if last is None else [getattr(last, name) for name in key]
+    return paging.window(query, [columns[name] for name in key], limit, place)
+
+
+#: Entries of so many jobs are fetched and sorted in the time that a page may take.
+_FEW = 5_000
+
+
+def _few_jobs(connection: Connection, mechanism: str) -> bool:
+    jobs = tables.jobs
+    some = select(jobs.c.id).where(jobs.c.mechanism == mechanism).limit(_FEW + 1).subquery()
+    return bool(connection.execute(select(func.count()).select_from(some)).scalar_one() <= _FEW)
+
+
+def _by_number(wanted: Wanted) -> bool:
+    """Whether the chain's own order serves: times never fall along it, so that both orders are one.
+
+    What another index finds faster (a person, a time, the kinds that are few) is read in that index's order.
+    """
+    timed = wanted.since is not None or wanted.until is not None
+    few = wanted.actor is not None or wanted.kind in tables.RARE_KINDS
+    return wanted.dataset is not None and not timed and not few
+
+
+def _place_of_entry(connection: Connection, dataset: str, seq: int) -> Any:
+    """Where an entry stands in the order of all entries."""
+    table, datasets = tables.entries, tables.datasets
+    query = select(table.c.at, table.c.dataset_id, table.c.seq).join(
+        datasets, datasets.c.id == table.c.dataset_id
+    )
+    named = query.where(datasets.c.name == dataset, table.c.seq == seq)
+    found = connection.execute(named).one_or_none()
+    if found is None:
+        raise paging.unknown("entry")
+    return found
+
+
+def _entry(row: Row[Any]) -> dict[str, Any]:
+    plain = opened(read_document(row.document))
+    return {**plain, "hash": row.hash, "mechanism": row.mechanism}
+
+
+def dataset_id(connection: Connection, name: str) -> UUID:
+    """The id of a dataset. Raises NotFound."""
+    found = connection.execute(select(tables.datasets.c.id).where(tables.datasets.c.name == name)).scalar()
+    if found is None:
+        raise NotFound("dataset", name)
+    return UUID(str(found))
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+
+def refusals(
+    engine: Engine,
+    viewer: Actor,
+    *,
+    dataset: str | None = None,
+    cap: str | None = None,
+    analyst: str | None = None,
+    mechanism: str | None = None,
+    after: paging.After = None,
+    limit: int = 50,
+) -> list[dict[str, Any]]:
+    """Refused requests, newest first: who asked for what, what was binding, asked and left.
+
+    `after` (refused_at, job) continues a listing. Raises NotFound and NotPermitted.
+    """
+    require_overseer(viewer)
+    jobs, users = tables.jobs, tables.users
+    every = (
+        select(
+            jobs.c.id,
+            jobs.c.mechanism,
+            jobs.c.purpose,
+            jobs.c.project,
+            jobs.c.refusal,
+            jobs.c.epsilon_alone,
+            jobs.c.created_at,
+            jobs.c.finished_at,
+            tables.datasets.c.name.label("dataset"),
+            users.c.name.label("analyst"),
+        )
+        .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
+        .join(users, users.c.id == jobs.c.analyst_id)
+        .where(jobs.c.state == "refused")
+    )
+    query = paging.window(every, [jobs.c.finished_at, jobs.c.id], limit, after)
+    equal = ((jobs.c.refusal["cap"].astext, cap), (users.c.name, analyst), (jobs.c.mechanism, mechanism))
+    for column, value in equal:
+        if value is not None:
+            query = query.where(column == value)
+    with engine.connect() as connection:
+        if dataset is not None:
+            query = query.where(jobs.c.dataset_id == dataset_id(connection, dataset))
+        return [_refusal(row) for row in connection.execute(query)]
+
+
+def _refusal(row: Any) -> dict[str, Any]:
+    return {
+        "job": str(row.id),
+        "dataset": row.dataset,
+        "analyst": row.analyst,
+        "mechanism": row.mechanism,
+        "purpose": row.purpose,
+        "project": row.project,
+        "epsilon_alone": row.epsilon_alone,
+        "refusal": row.refusal,
+        "submitted_at": row.created_at.isoformat(),
+        "refused_at": row.finished_at.isoformat(),
+    }
+
+
+# --- checkpoints --------------------------------------------------------------------------------
+
+
+def checkpoints(
+    engine: Engine,
+    viewer: Actor,
+    *,
+    dataset: str | None = None,
+    after: paging.After = None,
+    limit: int = 50,
+) -> list[dict[str, Any]]:
+    """Signed checkpoints, newest first, each checked now; `after` (dataset, number, key) continues a listing.
+
+    `problem` is None where its signature holds and the entry that it names has the hash that was signed.
+    The balances that it states are compared by a whole replay only (integrity.check, `exchequer verify`).
+    """
+    require_overseer(viewer)
+    table, entry = tables.checkpoints, tables.entries
+    query = (
+        select(table, tables.datasets.c.name.label("dataset"), entry.c.hash)
+        .join(tables.datasets, tables.datasets.c.id == table.c.dataset_id)
+        .outerjoin(entry, (entry.c.dataset_id == table.c.dataset_id) & (entry.c.seq == table.c.seq))
+    )
+    key = [table.c.at, table.c.dataset_id, table.c.seq, table.c.key_id]
+    with engine.connect() as connection:
+        if dataset is not None:
+            query = query.where(table.c.dataset_id == dataset_id(connection, dataset))
+        last = None if after is None else _named_checkpoint(connection, *after)
+        if after is not None and last is None:
+            raise paging.unknown("checkpoint")
+        place = None if last is None else [last.at, last.dataset_id, last.seq, last.key_id]
+        rows = connection.execute(paging.window(query, key, limit, place))
+        return [_checkpoint(row) for row in rows]
+
+
+def _named_checkpoint(connection: Connection, dataset: str, seq: int, key: str) -> Row[Any] | None:
+    table = tables.checkpoints
+    query = select(table).join(tables.datasets, tables.datasets.c.id == table.c.dataset_id)
+    named = query.where(tables.datasets.c.name == dataset, table.c.seq == seq, table.c.key_id == key)
+    return connection.execute(named).one_or_none()
+
+
+def checkpoint_file(engine: Engine, viewer: Actor, reference: str) -> str:
+    """The file of one checkpoint, `dataset:number:key`, as it was handed out. Raises NotFound."""
+    require_overseer(viewer)
+    name, number, key = (*reference.rsplit(":", 2), "", "")[:3]
+    found = None
+    if number.isascii() and number.isdigit() and len(number) < 19:
+        with engine.connect() as connection:
+            found = _named_checkpoint(connection, name, int(number), key)
+    if found is None:
+        raise NotFound("checkpoint", reference[:80])
+    return str(found.document)
+
+
+def _checkpoint(row: Row[Any]) -> dict[str, Any]:
+    file = read_document(row.document)
+    return {
+        "reference": f"{row.dataset}:{row.seq}:{row.key_id}",
+        "dataset": row.dataset,
+        "seq": row.seq,
+        "head": file["checkpoint"]["head"],
+        "key": row.key_id,
+        "at": row.at.isoformat(),
+        "problem": _checkpoint_problem(file, row),
+    }
+
+
+def _checkpoint_problem(file: Mapping[str, Any], row: Row[Any]) -> str | None:
+    try:
+        signed = read_checkpoint(file)
+    except VerificationFailed as error:
+        return str(error)
+    if (signed.dataset, signed.seq) != (row.dataset, row.seq):
+        return "it was signed for another entry"
+    if signed.seq and signed.head != row.hash:
+        return f"entry {signed.seq} has another hash than the one that was signed"
+    return None
+
+
+def read_validity(introductions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Public keys, oldest first, with the time from and until which each signed."""
+    keys: tuple[Key, ...] = read_keys(introductions)
+    return [
+        {
+            "id": each.id,
+            "public": each.public.hex(),
+            "since": each.since.isoformat(),
+            "until": None if each.until is None else each.until.isoformat(),
+            "introduced_by": None if number == 0 else key_id(keys[number - 1].public),
+        }
+        for number, each in enumerate(keys)
+    ]
+
+
+def counts(connection: Connection, dataset: UUID) -> dict[str, int]:
+    """How many entries of each kind a dataset has."""
+    table = tables.entries
+    query = select(table.c.kind, func.count()).where(table.c.dataset_id == dataset).group_by(table.c.kind)
+    return {kind: int(count) for kind, count in connection.execute(query)}
+
+
+def exports_made(
+    engine: Engine, viewer: Actor, *, dataset: str | None = None, limit: int = 20
+) -> list[dict[str, Any]]:
+    """The newest exports, and who made them."""
+    require_overseer(viewer)
+    table = tables.activity
+    query = select(table).where(table.c.action == "ledger exported", table.c.object_kind == "dataset")
+    if dataset is not None:
+        query = query.where(table.c.object_id == dataset)
+    with engine.connect() as connection:
+        rows = connection.execute(query.order_by(table.c.id.desc()).limit(limit)).all()
+    return [
+        {"at": row.at.isoformat(), "actor": row.actor_name, "dataset": row.object_id, **row.detail}
+        for row in rows
+    ]

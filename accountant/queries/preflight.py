@@ -1,0 +1,88 @@
+"""What submitting would say of a request, found without asking: whoever fills in a form sees it beforehand.
+
+Every check is the one that `admitting` makes, here without a lock and without effect. What it says may have
+changed by the time of asking; the ledger decides then.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, select
+
+from accountant import tables
+from accountant.core import mechanisms
+from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, NotPermitted
+from accountant.core.ledger.admission import Policy
+from accountant.identities.actor import Actor
+from accountant.tables.accounts_row import read_books
+from accountant.transactions import artifacts, job_requests, public_resources
+from accountant.transactions.job_requests import JobRequest, Priced
+
+
+def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldProblem, ...]:
+    """What is wrong with a request, each with its field as a request names it; nothing where nothing is.
+
+    Raises NotFound where there is no such dataset. What costs too much is no problem here: a quote says so.
+    """
+    with engine.connect() as connection:
+        dataset = _dataset(connection, request.dataset)
+        policy = Policy.model_validate(dataset.policy)
+        found = [*_told("policy", lambda: job_requests.check_policy(policy, request, asker.name))]
+        if not dataset.ready:
+            found.append(FieldProblem("dataset", "its data has not been checked yet", "a ready one"))
+        terms = job_requests.terms_of(dataset, read_books(dataset).accounts)
+        try:
+            priced = job_requests.priced(request, terms)
+        except InvalidRequest as error:
+            return (*found, *error.problems)
+        model = _model(connection, request)
+        found += _of_model(request, priced, model)
+        model_id = None if model is None else model.id
+        found += _told("policy", lambda: public_resources.resolve(connection, priced.candidate, policy))
+        found += _told("policy", lambda: artifacts.source(connection, dataset.id, model_id, priced, asker))
+    return tuple(found)
+
+
+def _told(field: str, check: Callable[[], object]) -> tuple[FieldProblem, ...]:
+    """What a check raises, as problems; a refusal by the policy stands under `field`."""
+    try:
+        check()
+    except InvalidRequest as error:
+        return error.problems
+    except NotPermitted as error:
+        return (FieldProblem(field, str(error)),)
+    return ()
+
+
+def _dataset(connection: Connection, name: str) -> Row[Any]:
+    versions = tables.dataset_versions
+    ready = (
+        select(versions.c.id)
+        .where(versions.c.dataset_id == tables.datasets.c.id, versions.c.state == "ready")
+        .exists()
+    )
+    columns = [column for column in tables.accounts.c if column.name != "dataset_id"]
+    query = select(tables.datasets, *columns, ready.label("ready")).join(
+        tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id
+    )
+    row = connection.execute(query.where(tables.datasets.c.name == name)).one_or_none()
+    if row is None:
+        raise NotFound("dataset", name)
+    return row
+
+
+def _model(connection: Connection, request: JobRequest) -> Row[Any] | None:
+    if request.model is None or not mechanisms.get(request.mechanism).uses_model:
+        return None
+    query = select(tables.models).where(tables.models.c.name == request.model)
+    return connection.execute(query).one_or_none()
+
+
+def _of_model(request: JobRequest, priced: Priced, model: Row[Any] | None) -> list[FieldProblem]:
+    """No model that is ready, or one that can't run the request whatever its template turns out to be."""
+    if not mechanisms.get(request.mechanism).uses_model:
+        return []
+    if model is None or model.state != "ready":
+        return [FieldProblem("model", "none that is ready is named", "a registered model")]
+    refused = job_requests.context_problem(priced.candidate, model.facts, job_requests.NO_TEMPLATE)
+    return [] if refused is None else [FieldProblem("model", refused.why)]

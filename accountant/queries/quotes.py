@@ -1,0 +1,104 @@
+"""What a job would cost on a dataset as it stands, and the largest that fits."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy import Engine
+
+from accountant.core import mechanisms
+from accountant.core.errors import invalid
+from accountant.core.ledger.accounts import Accounts, decide_job, demand, with_largest
+from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.caps import NO_USAGE, beyond_caps, limits
+from accountant.core.mechanisms.base import quote
+from accountant.core.mechanisms.fitting import Fitted, fit
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import releases
+from accountant.core.privacy.price import Price, Terms
+from accountant.identities.actor import Actor
+from accountant.queries.admission_preview import accounts_shown, effect, refusal_shown
+from accountant.queries.rows import dataset_row
+from accountant.tables.accounts_row import read_books
+from accountant.transactions import cap_usage
+from accountant.transactions.artifacts import OVERSEERS
+from accountant.transactions.job_requests import terms_of
+
+
+def quote_on(
+    engine: Engine,
+    name: str,
+    mechanism_id: str,
+    raw: Mapping[str, Any],
+    fit_field: str | None = None,
+    epsilon: float | None = None,
+    viewer: Actor | None = None,
+    project: str | None = None,
+) -> dict[str, Any]:
+    """The price of a request on a dataset, and what admission would say of it now (to `viewer`, if given).
+
+    With `fit_field` the value of that field that spends as much as the dataset's filters and the caps of
+    `viewer` and `project` have left (and of `epsilon` alone, where given) is found first.
+    """
+    with engine.connect() as connection:
+        row = dataset_row(connection, name)
+        used = cap_usage.used(connection, row.id, viewer.id, project) if viewer is not None else NO_USAGE
+    accounts = read_books(row).accounts
+    terms = terms_of(row, accounts)
+    policy = Policy.model_validate(row.policy)
+    mechanism = mechanisms.get(mechanism_id)
+    overseer = viewer is None or bool(viewer.roles & OVERSEERS)
+    if fit_field is None:
+        parameters = mechanism.parse(raw, terms)
+    else:
+
+        def within_caps(price: Price) -> bool:
+            alone = None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
+            return beyond_caps(used, policy, alone) is None
+
+        fitting = accounts_shown(accounts, overseer)
+        capped = within_caps if limits(policy) else None
+        found = fitted(mechanism, raw, terms, fit_field, epsilon, fitting, capped)
+        parameters = found.parameters
+    answer = quote(mechanism, parameters, terms)
+    if fit_field is not None:
+        answer["fit"] = {"field": fit_field, "value": found.value}
+    price = mechanism.price(parameters, terms)
+    alone = 0.0 if answer["dp"] is None else answer["dp"]["epsilon"]
+    decision = decide_job(accounts, demand(price), alone, policy, False, used)
+    refusal = {}
+    if isinstance(decision, Refused):
+        if decision.cap not in ("policy", "allowance", "overdrawn"):  # no size would help there
+            decision = with_largest(decision, mechanism, raw, terms, accounts, policy, used)
+        refusal = refusal_shown(decision.to_json(), accounts.ex_post.settlement, overseer) or {}
+    answer["dataset"] = {"name": name, "decision": type(decision).__name__, "refusal": refusal}
+    answer["dataset"] |= effect(accounts, demand(price), alone, policy, used, realized_shown=overseer)
+    return answer
+
+
+def fitted(
+    mechanism: Any,
+    raw: Mapping[str, Any],
+    terms: Terms,
+    field: str,
+    epsilon: float | None,
+    accounts: Accounts,
+    within_caps: Callable[[Price], bool] | None = None,
+) -> Fitted:
+    """The value of `field`, and parameters with it, spending the most that fits `epsilon` alone and here.
+
+    `within_caps`: whether the caps of who asks have room for a price, where the policy sets any.
+    """
+
+    def affordable(price: Price) -> bool:
+        asked = demand(price)
+        # Before the first allowance there is no filter to fit, and a quote is still wanted.
+        if (accounts.dp is not None or not releases(asked.dp)) and not accounts.fits(asked):
+            return False
+        if within_caps is not None and not within_caps(price):
+            return False
+        return epsilon is None or price.dp is None or epsilon_alone(price.dp, terms.delta)[0] <= epsilon
+
+    found = fit(mechanism, raw, terms, field, affordable)
+    if found is None:
+        raise invalid(field, "no value in its range fits", "a larger epsilon, or other parameters")
+    return found

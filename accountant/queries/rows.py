@@ -1,0 +1,34 @@
+"""Rows and times that several readers share."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, select
+
+from accountant import tables
+from accountant.core.errors import NotFound, NotPermitted
+from accountant.identities.actor import Actor
+from accountant.transactions.artifacts import OVERSEERS
+
+
+def time_text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
+
+
+def dataset_query() -> Select[Any]:
+    columns = [column for column in tables.accounts.c if column.name != "dataset_id"]
+    return select(tables.datasets, *columns).join(
+        tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id
+    )
+
+
+def dataset_row(connection: Connection, name: str) -> Row[Any]:
+    row = connection.execute(dataset_query().where(tables.datasets.c.name == name)).one_or_none()
+    if row is None:
+        raise NotFound("dataset", name)
+    return row
+
+
+def require_overseer(viewer: Actor) -> None:
+    if not viewer.roles & OVERSEERS:
+        raise NotPermitted("the ledger is for stewards and auditors")

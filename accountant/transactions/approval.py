@@ -1,0 +1,170 @@
+"""Decisions on a job that waits: what a worker's probe, a steward or the policy says."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, Row, insert, select
+
+from accountant import tables
+from accountant.core.errors import (
+    Conflict,
+    ExchequerError,
+    InvalidRequest,
+    NotPermitted,
+    invalid,
+)
+from accountant.core.ledger import lineage
+from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.privacy.price import Terms
+from accountant.faults import reached
+from accountant.identities.actor import Actor
+from accountant.transactions import artifacts, job_requests, public_resources
+from accountant.transactions.decision import Asker, Untold, Verdict, consider, refused, tell_largest
+from accountant.transactions.expiry import expire_approvals
+from accountant.transactions.job_requests import JobRequest
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.rows import (
+    locked_job,
+    model_of,
+    now,
+    policy_of,
+    set_job,
+    user_name,
+)
+
+
+def _consider(
+    locked: LockedAccount, job: Row[Any], policy: Policy, approval: Mapping[str, Any] | None
+) -> Untold | None:
+    """Decide on a recorded job and write what becomes of it; returns what its refusal doesn't yet say."""
+    connection = locked.connection
+    model = model_of(connection, job)
+    analyst = Asker(job.analyst_id, user_name(connection, job.analyst_id), job.project)
+    excluded = _excluded(job, model, analyst, policy)
+    if excluded is not None:
+        if approval is not None:
+            raise Conflict(f"the policy is not the one that it was asked under: {excluded}")
+        _record(locked, job, refused(locked, Refused("policy", "-", "-", str(excluded)), "policy", None))
+        return None
+    dp = locked.accounts.dp
+    priced = job_requests.restated(job, job_requests.delta_of(None if dp is None else dp.delta))
+    source = _lineage(connection, job)
+    verdict = consider(locked, job.id, analyst, priced.candidate, model, source, policy, approval)
+    stated = {name: priced.columns[name] for name in job_requests.RESTATED}
+    return _record(locked, job, replace(verdict, columns={**stated, **verdict.columns}))
+
+
+def _excluded(job: Row[Any], model: Row[Any] | None, asker: Asker, policy: Policy) -> ExchequerError | None:
+    """Why a policy that was set after a job was asked for does not admit it."""
+    named = None if model is None else model.name
+    try:
+        job_requests.check_policy(
+            policy, JobRequest("", job.mechanism, named, {}, "", job.project), asker.name
+        )
+        public_resources.check_policy(policy, job.resources)
+    except (NotPermitted, InvalidRequest) as error:
+        return error
+    return None
+
+
+def _record(locked: LockedAccount, job: Row[Any], verdict: Verdict) -> Untold | None:
+    """Write what was decided of a recorded job: its columns, and what is sent with it."""
+    locked.write()
+    set_job(locked.connection, job, **verdict.columns)
+    for table, rows in verdict.rows(job.id):
+        locked.connection.execute(insert(table), rows)
+    return verdict.untold
+
+
+def _lineage(connection: Connection, job: Row[Any]) -> dict[str, Any]:
+    """What the job reads, for its RESERVE."""
+    named = public_resources.lineage(job.resources)
+    if job.source_job_id is not None:
+        source = connection.execute(select(tables.jobs).where(tables.jobs.c.id == job.source_job_id)).one()
+        return artifacts.lineage_of(connection, source, job.mechanism) | named
+    versions = tables.dataset_versions
+    number = connection.execute(select(versions.c.number).where(versions.c.id == job.version_id))
+    return lineage.of_version(number.scalar_one()) | named
+
+
+def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, problem: str | None) -> None:
+    """A worker has looked at model and template: keep the facts and decide on the waiting job."""
+    with engine.begin() as connection:
+        locked, job = locked_job(connection, job_id)
+        if job.state != "submitted":
+            return
+        if problem is not None or facts is None:
+            refusal = Refused("model", "-", "-", problem or "the model can't be probed")
+            _record(locked, job, refused(locked, refusal, "policy", None))
+            return
+        model = model_of(connection, job)
+        facts_known = None if model is None else model.facts
+        key = job_requests.probe_key(facts_known, job.parameters, Terms.from_json(job.terms))
+        _keep_probe(connection, key, facts)
+        dataset = connection.execute(
+            select(tables.datasets).where(tables.datasets.c.id == job.dataset_id)
+        ).one()
+        untold = _consider(locked, job, policy_of(dataset), None)
+    if untold is not None:
+        tell_largest(engine, job_id, untold)
+
+
+def _keep_probe(connection: Connection, key: str | None, facts: Mapping[str, Any]) -> None:
+    from sqlalchemy.dialects.postgresql import insert as upsert
+
+    if key is None:
+        return
+    connection.execute(upsert(tables.probes).values(key=key, facts=dict(facts)).on_conflict_do_nothing())
+
+
+def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
+    """A steward says yes: reserve and queue, or refuse where it no longer fits.
+
+    Raises NotPermitted for one's own job unless the dataset's policy is `solo`, Conflict where the job
+    is not awaiting approval any more or the policy by now excludes it, InvalidRequest without a reason.
+    """
+    with engine.begin() as connection:
+        locked, job, policy = judged(connection, job_id, actor, reason)
+        if job.analyst_id == actor.id and not policy.solo:
+            raise NotPermitted("nobody approves a job of their own, unless the dataset's policy is solo")
+        expired, untold = expire_approvals(connection, job_id), None
+        if not expired:
+            set_job(connection, job, decided_by=actor.id, decided_at=now())
+            reached("approve.decided")
+            untold = _consider(locked, job, policy, {"by": actor.name, "reason": reason})
+            reached("approve.written")
+    reached("approve.committed")
+    if expired:  # that it expired is kept, so it is told after the transaction
+        raise Conflict("nobody approved the job in time: it is expired")
+    if untold is not None:
+        tell_largest(engine, job_id, untold)
+
+
+def refuse(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
+    """A steward says no. Raises as `approve` does."""
+    with engine.begin() as connection:
+        locked, job, _ = judged(connection, job_id, actor, reason)
+        close_refused(locked, job, actor, reason)
+
+
+def close_refused(locked: LockedAccount, job: Row[Any], actor: Actor, reason: str) -> None:
+    """Refuse a job that `judged` found, in the name of its steward."""
+    set_job(locked.connection, job, decided_by=actor.id, decided_at=now())
+    verdict = refused(locked, Refused("steward", "-", "-", reason), actor.name, {"reason": reason})
+    _record(locked, job, verdict)
+
+
+def judged(
+    connection: Connection, job_id: UUID, actor: Actor, reason: str
+) -> tuple[LockedAccount, Row[Any], Policy]:
+    """The account's row and the job's, held, for a steward who decides on it; raises where they may not."""
+    actor.require("steward")
+    if not reason.strip():
+        raise invalid("reason", "empty", "a sentence that says why")
+    locked, job = locked_job(connection, job_id)
+    if job.state != "awaiting_approval":
+        raise Conflict(f"the job is {job.state.replace('_', ' ')}, not awaiting approval")
+    dataset = connection.execute(select(tables.datasets).where(tables.datasets.c.id == job.dataset_id)).one()
+    return locked, job, policy_of(dataset)

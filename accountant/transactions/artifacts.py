@@ -1,0 +1,249 @@
+"""Artifacts: what a job released besides its texts, kept with its lineage and read again for nothing.
+
+Rows are written by `ledger` in the transaction of their COMMIT and never change. An analyst sees those
+of their own jobs, and those of others where the dataset's policy shares them; stewards and auditors see all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, func, insert, literal, or_, select
+
+from accountant import tables
+from accountant.core import mechanisms
+from accountant.core.errors import InvalidRequest, NotFound, invalid
+from accountant.core.ledger import lineage
+from accountant.tables import paging
+from accountant.transactions.job_requests import Priced
+
+OVERSEERS = frozenset({"steward", "auditor"})
+
+
+class Viewer(Protocol):
+    """Who looks; ledger.Actor is one."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def roles(self) -> frozenset[str]: ...
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A staged artifact: its name within the job, what it is, and where its bytes lie."""
+
+    name: str
+    kind: str
+    media_type: str
+    sha256: str
+    size: int
+    uri: str
+
+    def to_json(self) -> dict[str, str]:
+        """As a COMMIT names it."""
+        return {"name": self.name, "kind": self.kind, "sha256": self.sha256}
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def add(connection: Connection, job: Row[Any], stored: Sequence[Stored]) -> None:
+    """Publish the artifacts that the job's COMMIT names, in its transaction."""
+    for each in stored:
+        connection.execute(
+            insert(tables.artifacts).values(
+                job_id=job.id,
+                name=each.name,
+                kind=each.kind,
+                media_type=each.media_type,
+                sha256=each.sha256,
+                size=each.size,
+                uri=each.uri,
+            )
+        )
+
+
+def source(
+    connection: Connection, dataset_id: UUID, model_id: UUID | None, priced: Priced, asker: Viewer
+) -> Row[Any] | None:
+    """The job whose artifacts a request reads, or None: it reads records, and has a price.
+
+    Raises InvalidRequest where `from_job` names no such job that the asker may use, one of another
+    mechanism, other labels or, where that matters, another model.
+    """
+    job = priced.candidate
+    named = getattr(job.resolved, "from_job", None)
+    if named is None:
+        if job.is_free:
+            raise invalid("parameters", "the job reads records and would cost nothing", "a price")
+        return None
+    if not job.is_free:
+        raise invalid("parameters.from_job", "a job that reads artifacts only has no price", "nothing")
+    mechanism = mechanisms.get(job.mechanism)
+    if mechanism.reads_output:
+        return _published(connection, dataset_id, str(named), asker)
+    found = _usable(connection, dataset_id, str(named), asker)
+    if found is None:
+        raise _refused(f"{str(named)[:100]!r} is no job of this dataset with artifacts that you may use")
+    if found.mechanism != job.mechanism:
+        raise _refused(f"its mechanism is {found.mechanism}")
+    if tuple(found.terms["labels"]) != job.terms.labels:
+        raise _refused("its labels are not those of the dataset now")
+    if mechanism.artifacts_need_model and found.model_id != model_id:
+        raise _refused("its artifacts belong to another model")
+    return found
+
+
+def _refused(problem: str) -> InvalidRequest:
+    return invalid(
+        "parameters.from_job", problem, "the id of an earlier job; `exchequer artifacts` lists them"
+    )
+
+
+def _usable(connection: Connection, dataset_id: UUID, named: str, asker: Viewer) -> Row[Any] | None:
+    try:
+        job_id = UUID(named)
+    except ValueError:
+        return None
+    jobs = tables.jobs
+    has_any = select(tables.artifacts.c.name).where(tables.artifacts.c.job_id == jobs.c.id).exists()
+    query = (
+        select(jobs)
+        .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
+        .where(jobs.c.id == job_id, jobs.c.dataset_id == dataset_id, jobs.c.state == "succeeded")
+        .where(has_any, _visible(asker))
+    )
+    return connection.execute(query).one_or_none()
+
+
+def _published(connection: Connection, dataset_id: UUID, named: str, asker: Viewer) -> Row[Any]:
+    """The job with this output. Whoever may read it, may have it looked at."""
+    jobs = tables.jobs
+    query = select(jobs).where(jobs.c.dataset_id == dataset_id, jobs.c.state == "succeeded")
+    if not asker.roles & OVERSEERS:
+        query = query.where(jobs.c.analyst_id == asker.id)
+    try:
+        found = connection.execute(query.where(jobs.c.id == UUID(named))).one_or_none()
+    except ValueError:
+        found = None
+    if found is None:
+        problem = f"{named[:100]!r} is no succeeded job of this dataset that you may read"
+        raise invalid("parameters.from_job", problem, "the id of a job with published texts")
+    return found
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def _visible(viewer: Viewer) -> ColumnElement[bool]:
+    """Over jobs and datasets: whose artifacts `viewer` may see and use."""
+    if viewer.roles & OVERSEERS:
+        return literal(True)
+    policy = tables.datasets.c.policy
+    analysts = policy["analysts"]
+    may_ask = or_(func.coalesce(func.jsonb_array_length(analysts), 0) == 0, analysts.has_key(viewer.name))
+    shared = and_(func.coalesce(policy["share_artifacts"].as_boolean(), False), may_ask)
+    return or_(tables.jobs.c.analyst_id == viewer.id, shared)
+
+
+def of_job(connection: Connection, job_id: UUID) -> Sequence[Row[Any]]:
+    """The rows of a job's artifacts, by name."""
+    table = tables.artifacts
+    return connection.execute(select(table).where(table.c.job_id == job_id).order_by(table.c.name)).all()
+
+
+def lineage_of(connection: Connection, source: Row[Any], mechanism: str) -> dict[str, Any]:
+    """What a RESERVE says of a job that reads what the job `source` released."""
+    if mechanisms.get(mechanism).reads_output:
+        return lineage.of_output(str(source.id), source.output_sha256)
+    rows = of_job(connection, source.id)
+    return lineage.of_artifacts(str(source.id), {row.name: row.sha256 for row in rows})
+
+
+def read_by(engine: Engine, job: Row[Any]) -> Sequence[Row[Any]] | None:
+    """The artifacts that a claimed job reads; None: it reads records."""
+    if job.source_job_id is None:
+        return None
+    with engine.connect() as connection:
+        return of_job(connection, job.source_job_id)
+
+
+def listing(
+    engine: Engine,
+    viewer: Viewer,
+    *,
+    job: UUID | None = None,
+    dataset: str | None = None,
+    limit: int = 50,
+    after: paging.After = None,
+) -> list[dict[str, Any]]:
+    """Artifacts that `viewer` may see, newest first; `after` (job, name) continues a listing.
+
+    A key tells no time: when a job ended depends on the records that it read. Raises InvalidRequest for one
+    that names no artifact which `viewer` may see.
+    """
+    query = _query(viewer)
+    if job is not None:
+        query = query.where(tables.artifacts.c.job_id == job)
+    if dataset is not None:
+        query = query.where(tables.datasets.c.name == dataset)
+    table = tables.artifacts
+    with engine.connect() as connection:
+        place = None if after is None else _place(connection, viewer, *after)
+        window = paging.window(query, [table.c.created_at, table.c.job_id, table.c.name], limit, place)
+        return [_view(dict(row._mapping), viewer) for row in connection.execute(window)]
+
+
+def _place(connection: Connection, viewer: Viewer, job_id: UUID, name: str) -> Sequence[Any]:
+    """Where an artifact stands in the order of all; for one that is not visible as for none at all."""
+    table = tables.artifacts
+    named = _query(viewer).where(table.c.job_id == job_id, table.c.name == name)
+    row = connection.execute(named).one_or_none()
+    if row is None:
+        raise paging.unknown("artifact")
+    return (row.created_at, job_id, name)
+
+
+def find(engine: Engine, sha256: str, viewer: Viewer) -> Row[Any]:
+    """One artifact by its hash, with its `uri`. Raises NotFound, for those that are not shared too."""
+    query = _query(viewer).where(tables.artifacts.c.sha256 == sha256)
+    with engine.connect() as connection:
+        row = connection.execute(query.order_by(tables.artifacts.c.created_at).limit(1)).one_or_none()
+    if row is None:
+        raise NotFound("artifact", sha256[:64])
+    return row
+
+
+def _query(viewer: Viewer) -> Any:
+    table, jobs = tables.artifacts, tables.jobs
+    return (
+        select(
+            table,
+            tables.datasets.c.name.label("dataset"),
+            tables.models.c.name.label("model"),
+            jobs.c.mechanism,
+            jobs.c.source_job_id,
+            tables.entries.c.seq,
+        )
+        .join(jobs, jobs.c.id == table.c.job_id)
+        .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
+        .outerjoin(tables.models, tables.models.c.id == jobs.c.model_id)
+        .join(tables.entries, and_(tables.entries.c.job_id == jobs.c.id, tables.entries.c.kind == "COMMIT"))
+        .where(_visible(viewer))
+    )
+
+
+def _view(row: Mapping[str, Any], viewer: Viewer) -> dict[str, Any]:
+    """`created_at`: when the job ended, which depends on the records that it read; overseers see it."""
+    facts = ("name", "kind", "media_type", "sha256", "size", "dataset", "mechanism", "model")
+    told = row["source_job_id"] is not None or bool(viewer.roles & OVERSEERS)
+    return {
+        "job": str(row["job_id"]),
+        **{name: row[name] for name in facts},
+        "entry": row["seq"],
+        "created_at": row["created_at"].isoformat() if told else None,
+    }

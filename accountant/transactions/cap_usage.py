@@ -1,0 +1,142 @@
+"""What people and projects use of a dataset: sums that caps are compared with, moved with the ledger.
+
+Only the ledger moves them, in the transaction that appends the entry and under the account's lock. A job
+counts what it asked for, whether it ended early or not, until its reservation is void or its charge is
+corrected to nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Row, and_, or_, select, text, update
+
+from accountant import tables
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.caps import ANALYST, NO_USAGE, PROJECT, Usage, counted, limits
+
+usage = tables.usage
+
+
+def holders(job: Row[Any]) -> dict[str, str]:
+    """Whose caps a job counts on: its analyst's, and its project's where it names one."""
+    return holders_of(job.analyst_id, job.project)
+
+
+def holders_of(analyst: UUID, project: str | None) -> dict[str, str]:
+    """The same for a job that is not recorded yet."""
+    found = {ANALYST: str(analyst)}
+    return found if project is None else {**found, PROJECT: project}
+
+
+class Sheet:
+    """What the holders on one dataset use, while its account's row is held: as written, and as counted since.
+
+    Requests of one transaction are decided one after the other, so each sees what those before it count.
+    """
+
+    def __init__(self, connection: Connection, dataset_id: UUID) -> None:
+        self._connection, self._dataset_id = connection, dataset_id
+        self._written: dict[tuple[str, str], int] = {}
+        self._added: dict[tuple[str, str], tuple[int, int | None]] = {}
+
+    def used_where_capped(self, wanted: Mapping[str, str], policy: Policy) -> Usage:
+        """What both holders use now; not looked up where the policy sets no cap."""
+        if not limits(policy):
+            return NO_USAGE
+        unknown = {kind: holder for kind, holder in wanted.items() if (kind, holder) not in self._written}
+        if unknown:
+            query = select(usage.c.kind, usage.c.spent + usage.c.reserved)
+            found = dict(self._connection.execute(query.where(_rows(self._dataset_id, unknown))).all())
+            self._written |= {(kind, holder): int(found.get(kind, 0)) for kind, holder in unknown.items()}
+        return Usage(**{each[0]: self._written[each] + self._counted(each) for each in wanted.items()})
+
+    def _counted(self, holder: tuple[str, str]) -> int:
+        return self._added.get(holder, (0, None))[0]
+
+    def reserve(self, wanted: Mapping[str, str], epsilon_alone: float | None, policy: Policy) -> None:
+        """Count a job that is reserved now; the row's CHECK holds the cap that it was admitted under."""
+        amount, caps = counted(epsilon_alone), limits(policy)
+        for each in wanted.items():
+            cap = caps.get(each[0]) if amount else None  # what is free fits beyond every cap
+            self._added[each] = (self._counted(each) + amount, cap)
+
+    def snapshot(self) -> dict[tuple[str, str], tuple[int, int | None]]:
+        """What was counted so far, for `restore`."""
+        return dict(self._added)
+
+    def restore(self, before: dict[tuple[str, str], tuple[int, int | None]]) -> None:
+        """Forget what was counted since the snapshot."""
+        self._added = before
+
+    def take(self) -> list[dict[str, Any]]:
+        """The rows of what was counted, in one order for everybody; the caller adds them to what is there."""
+        rows = [
+            {"dataset_id": self._dataset_id, "kind": kind, "holder": holder, "reserved": amount, "cap": cap}
+            for (kind, holder), (amount, cap) in sorted(self._added.items())
+        ]
+        for each, (amount, _) in self._added.items():
+            if each in self._written:
+                self._written[each] += amount
+        self._added = {}
+        return rows
+
+
+def used(connection: Connection, dataset_id: UUID, analyst: UUID, project: str | None) -> Usage:
+    """What both use now; under the account's lock nobody changes it."""
+    query = select(usage.c.kind, usage.c.spent + usage.c.reserved)
+    rows = connection.execute(query.where(_rows(dataset_id, holders_of(analyst, project))))
+    return Usage(**{kind: int(amount) for kind, amount in rows})
+
+
+def settle(connection: Connection, job: Row[Any], *, charged: bool) -> None:
+    """The job's reservation is resolved: charged, or void and counted no more."""
+    amount = counted(job.epsilon_alone)
+    values: dict[str, Any] = {"reserved": usage.c.reserved - amount}
+    if charged:
+        values["spent"] = usage.c.spent + amount
+    _move(connection, job, values)
+
+
+def correct(connection: Connection, job: Row[Any], sign: int) -> None:
+    """A correction made a void job count (1) or a charged one void (-1): that may pass a cap."""
+    if sign:
+        _move(connection, job, {"spent": usage.c.spent + sign * counted(job.epsilon_alone), "cap": None})
+
+
+def _move(connection: Connection, job: Row[Any], values: dict[str, Any]) -> None:
+    connection.execute(update(usage).where(_rows(job.dataset_id, holders(job))).values(**values))
+
+
+def _rows(dataset_id: UUID, wanted: dict[str, str]) -> Any:
+    pairs = [and_(usage.c.kind == kind, usage.c.holder == holder) for kind, holder in wanted.items()]
+    return and_(usage.c.dataset_id == dataset_id, or_(*pairs))
+
+
+def problems(connection: Connection, dataset_id: UUID) -> list[str]:
+    """Where the sums are not those of the jobs with their entries."""
+    # The newest entry of a job says how it counts: RESERVE reserved, VOID not, the others by their body.
+    newest = text(
+        "SELECT DISTINCT ON (e.job_id) j.id, j.dataset_id, j.analyst_id, j.project, j.epsilon_alone, e.kind, "
+        "CASE WHEN e.kind = 'REVERSAL' THEN (e.document::jsonb -> 'body' ->> 'counts')::boolean "
+        "ELSE e.kind <> 'VOID' END AS counts "
+        "FROM entries e JOIN jobs j ON j.id = e.job_id "
+        "WHERE e.dataset_id = :dataset ORDER BY e.job_id, e.seq DESC"
+    )
+    found: dict[tuple[str, str], list[int]] = {}
+    for job in connection.execute(newest, {"dataset": dataset_id}):
+        for holder in holders(job).items():
+            sums = found.setdefault(holder, [0, 0])
+            if job.counts:
+                sums[job.kind != "RESERVE"] += counted(job.epsilon_alone)
+    query = select(usage.c.kind, usage.c.holder, usage.c.reserved, usage.c.spent)
+    kept = {
+        (row.kind, row.holder): [row.reserved, row.spent]
+        for row in connection.execute(query.where(usage.c.dataset_id == dataset_id))
+    }
+    wrong = []
+    for holder in sorted({*found, *kept}):
+        stated, counted_anew = kept.get(holder, [0, 0]), found.get(holder, [0, 0])
+        if stated != counted_anew:
+            wrong.append(f"the sums of {' '.join(holder)} are {stated}, those of its jobs {counted_anew}")
+    return wrong

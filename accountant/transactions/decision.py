@@ -1,0 +1,215 @@
+"""What becomes of a job: the decision of `core` on the locked account, and how it is recorded.
+
+One path for all: a request that has just arrived, a job whose probe came back, one that a steward approved.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, Table, select, update
+
+from accountant import settings, tables
+from accountant.core.errors import ExchequerError
+from accountant.core.ledger import entry_bodies
+from accountant.core.ledger.accounts import Accounts, decide_job, entry_part
+from accountant.core.ledger.admission import Admitted, NeedsApproval, Policy, Refused
+from accountant.core.ledger.caps import Usage
+from accountant.core.ledger.hash_chain import EntryKind
+from accountant.transactions import cap_usage as usage
+from accountant.transactions import job_requests
+from accountant.transactions.job_requests import Candidate
+from accountant.transactions.locked_account import LockedAccount
+
+logger = logging.getLogger(__name__)
+
+
+class Model(Protocol):
+    """A model's row, as far as a decision needs it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def facts(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Whose job it is: their name goes into the entry, and they and the project may have a cap."""
+
+    id: UUID
+    name: str
+    project: str | None
+
+
+@dataclass(frozen=True)
+class Untold:
+    """A refusal without the largest request that would have fitted, and all that it was made on."""
+
+    refused: Refused
+    job: Candidate
+    accounts: Accounts
+    policy: Policy
+    usage: Usage
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of a job: the columns to set, the message to send, what its refusal does not yet say.
+
+    `parts`: into how many parts a queued job is split; each has a row and a message.
+    """
+
+    columns: Mapping[str, Any]
+    task: str | None = None
+    untold: Untold | None = None
+    parts: int = 0
+
+    def rows(self, job_id: UUID) -> list[tuple[Table, list[dict[str, Any]]]]:
+        """What is written beside the job's own row, table by table."""
+        numbers = range(self.parts)
+        parts = [{"job_id": job_id, "number": n, "state": "queued", "attempt": 1} for n in numbers]
+        found = [(tables.parts, parts)] if parts else []
+        if self.task is not None:
+            message = {"task": self.task, "subject": job_id, "attempt": self.columns["attempt"]}
+            found.append((tables.outbox, [{**message, "part": number} for number in numbers or (0,)]))
+        return found
+
+
+def consider(
+    locked: LockedAccount,
+    job_id: UUID,
+    asker: Asker,
+    job: Candidate,
+    model: Model | None,
+    source: Mapping[str, Any],
+    policy: Policy,
+    approval: Mapping[str, Any] | None,
+) -> Verdict:
+    """Move a submitted or approved job on: probe, refuse, ask a steward, or reserve and queue.
+
+    `source`: what the job reads (ledger.lineage). Nothing is written: the RESERVE is posted and what people
+    use is counted on `locked`, the rest is the caller's to write with it.
+    """
+    facts = None if model is None else model.facts
+    probe = _probe(locked.connection, job_requests.probe_key(facts, job.parameters, job.terms))
+    if probe is None:
+        return _verdict("submitted", task="probe")  # a worker looks at the model, and `probed` decides
+    problem = job_requests.context_problem(job, facts, probe)
+    if problem is not None:
+        return refused(locked, problem, "policy", None)
+    holders, alone = usage.holders_of(asker.id, asker.project), job.epsilon_alone
+    used = locked.usage.used_where_capped(holders, policy)
+    decision = decide_job(locked.accounts, job.asked, alone, policy, approval is not None, used)
+    match decision:
+        case Refused():
+            verdict = refused(locked, decision, "account", approval)
+            return replace(verdict, untold=Untold(decision, job, locked.accounts, policy, used))
+        case NeedsApproval(why=why):
+            days = policy.approval_days
+            ends = None if days is None else locked.now + timedelta(days=days)
+            return _verdict("awaiting_approval", reason=why, approval_expires=ends)
+        case Admitted():
+            _reserve(locked, job_id, asker.name, job, model, source, approval)
+            locked.usage.reserve(holders, alone, policy)
+            reason = None if approval is None else approval["reason"]
+            verdict = _verdict("queued", reason=reason, attempt=1, queued_at=locked.now, task="generate")
+            return replace(verdict, parts=job_requests.parts_of(job, settings.load().fan_out))
+
+
+def refused(locked: LockedAccount, refusal: Refused, by: str, approval: Mapping[str, Any] | None) -> Verdict:
+    """A refusal as it is recorded; `by`: the account, the policy or a person."""
+    reason = None if approval is None else approval["reason"]
+    recorded = {**refusal.to_json(), "by": by}
+    return _verdict("refused", reason=reason, refusal=recorded, finished_at=locked.now)
+
+
+def _verdict(
+    state: str,
+    *,
+    reason: str | None = None,
+    refusal: Mapping[str, Any] | None = None,
+    attempt: int = 0,
+    queued_at: datetime | None = None,
+    finished_at: datetime | None = None,
+    approval_expires: datetime | None = None,
+    task: str | None = None,
+) -> Verdict:
+    columns = {
+        "state": state,
+        "decision_reason": reason,
+        "refusal": refusal,
+        "attempt": attempt,
+        "queued_at": queued_at,
+        "finished_at": finished_at,
+        "approval_expires": approval_expires,
+    }
+    return Verdict(columns, task)
+
+
+def _reserve(
+    locked: LockedAccount,
+    job_id: UUID,
+    analyst: str,
+    job: Candidate,
+    model: Model | None,
+    source: Mapping[str, Any],
+    approval: Mapping[str, Any] | None,
+) -> None:
+    body = entry_bodies.reserve_body(
+        locked.accounts.dp,
+        job.mechanism,
+        job.parameters,
+        job.terms,
+        job.asked.dp,
+        model=None if model is None else {"name": model.name, "sha256": model.facts["sha256"]},
+        approval=approval,
+        others=entry_part(locked.accounts, job.asked),
+        source=source,
+    )
+    locked.post(EntryKind.RESERVE, analyst, job_id, body)
+
+
+#: Probes are written once and never change, so a process that has read one knows it.
+_probes: dict[str, Mapping[str, Any]] = {}
+_MOST_PROBES = 1000
+
+
+def _probe(connection: Connection, key: str | None) -> Mapping[str, Any] | None:
+    """What is known of the model with the job's template; None: nobody has looked yet."""
+    if key is None:
+        return job_requests.NO_TEMPLATE
+    if key not in _probes:
+        query = select(tables.probes.c.facts).where(tables.probes.c.key == key)
+        facts = connection.execute(query).scalar_one_or_none()
+        if facts is None:
+            return None
+        if len(_probes) >= _MOST_PROBES:
+            _probes.clear()
+        _probes[key] = facts
+    return _probes.get(key)
+
+
+# --- after the lock -----------------------------------------------------------------------------
+
+
+def tell_largest(engine: Engine, job_id: UUID, untold: Untold) -> None:
+    """Add to a recorded refusal the largest request that would have fitted: a search over prices."""
+    try:
+        told = job_requests.with_largest(
+            untold.refused, untold.job, untold.accounts, untold.policy, untold.usage
+        )
+    except (ExchequerError, ArithmeticError, ValueError):
+        logger.exception("the refusal of %s names no largest request", job_id)
+        return
+    if told == untold.refused:
+        return
+    with engine.begin() as connection:
+        connection.execute(
+            update(tables.jobs)
+            .where(tables.jobs.c.id == job_id, tables.jobs.c.state == "refused")
+            .values(refusal={**told.to_json(), "by": "account"})
+        )

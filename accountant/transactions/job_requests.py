@@ -1,0 +1,274 @@
+"""What is asked for: prices, policy, context lengths and the largest request that would fit.
+
+Reads no table; the ledger calls it with the rows that it holds.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Row
+
+from accountant.core import mechanisms
+from accountant.core.errors import FieldProblem, InvalidRequest, NotPermitted, invalid
+from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, demand
+from accountant.core.ledger.accounts import with_largest as largest_beside
+from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.caps import Usage
+from accountant.core.ledger.hash_chain import canonical
+from accountant.core.mechanisms.base import Mechanism
+from accountant.core.names import PROJECT_NAME
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import to_json
+from accountant.core.privacy.price import Terms
+from accountant.core.privacy.units import DELTA_UNITS
+from accountant.core.template import templates
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """What an analyst asks for, as it arrived."""
+
+    dataset: str
+    mechanism: str
+    model: str | None  # None: the mechanism uses none
+    parameters: Mapping[str, Any]
+    purpose: str = ""
+    project: str | None = None  # a public name; None: the job belongs to no project
+
+    def sha256(self) -> str:
+        """Identity of the body, for idempotency keys."""
+        document = {
+            "dataset": self.dataset,
+            "mechanism": self.mechanism,
+            "model": self.model,
+            "parameters": dict(self.parameters),
+            "purpose": self.purpose,
+        }
+        if self.project is not None:  # requests without one keep the identity that they had before
+            document["project"] = self.project
+        return hashlib.sha256(canonical(document)).hexdigest()
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A request after every check that needs no lock; `columns` are those of its row in `jobs`."""
+
+    candidate: "Candidate"
+    columns: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """A request without its dataset; equal where the text is. The text tells 2 from 2.0."""
+
+    mechanism: Mechanism[Any]
+    text: str
+    raw: Mapping[str, Any] = field(compare=False)
+
+
+#: A price takes milliseconds and depends on nothing but these, so the one found before the lock is taken
+#: serves while it is held. Longer parameters are priced anew each time: memory stays bounded.
+_CACHED_PRICES = 1024
+_LONGEST_CACHED = 16_384
+
+
+def priced(request: JobRequest, terms: Terms) -> Priced:
+    """The price of a request that can run. Raises InvalidRequest naming every wrong field."""
+    text = json.dumps(dict(request.parameters), sort_keys=True)
+    shape = _Shape(mechanisms.get_runnable(request.mechanism), text, request.parameters)
+    found = (_outcome if len(text) <= _LONGEST_CACHED else _outcome.__wrapped__)(shape, terms)
+    if isinstance(found, Priced):
+        return found
+    raise InvalidRequest(found)
+
+
+@lru_cache(maxsize=_CACHED_PRICES)
+def _outcome(shape: _Shape, terms: Terms) -> Priced | tuple[FieldProblem, ...]:
+    """The price, or what is wrong: a request that can't be right is as dear to look at as one that can."""
+    try:
+        return _price(shape, terms)
+    except InvalidRequest as error:
+        return error.problems
+
+
+def _price(shape: _Shape, terms: Terms) -> Priced:
+    mechanism = shape.mechanism
+    try:
+        parameters = mechanism.parse(shape.raw, terms)
+    except InvalidRequest as error:
+        raise InvalidRequest([_under_parameters(each) for each in error.problems]) from None
+    lacking = mechanism.missing(parameters)
+    if lacking is not None:
+        raise InvalidRequest([_under_parameters(lacking)])
+    return _at(mechanism, parameters, terms)
+
+
+def _at(mechanism: Mechanism[Any], parameters: Any, terms: Terms) -> Priced:
+    price = mechanism.price(parameters, terms)
+    alone = None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
+    dumped = parameters.model_dump(mode="json")
+    columns = {
+        "mechanism": mechanism.id,
+        "parameters": dumped,
+        "terms": terms.to_json(),
+        "event": None if price.dp is None else to_json(price.dp),
+        "epsilon_alone": alone,
+        "breakdown": list(price.breakdown),
+    }
+    asked = demand(price)
+    return Priced(Candidate(mechanism.id, dumped, parameters, terms, asked, alone or 0.0), columns)
+
+
+def _under_parameters(problem: FieldProblem) -> FieldProblem:
+    return FieldProblem(f"parameters.{problem.field}", problem.problem, problem.allowed)
+
+
+def terms_of(dataset: Any, accounts: Accounts) -> Terms:
+    """The public terms of a dataset: its row, its allowance's delta, and what it states of secrets."""
+    dp, secret = accounts.dp, accounts.secret
+    stated = {} if secret is None else {"secret": secret.terms.to_json()}
+    return Terms.from_json(
+        {
+            **stated,
+            "neighbours": dataset.neighbours,
+            "delta": delta_of(None if dp is None else dp.delta),
+            "max_records_per_unit": dataset.max_records_per_unit,
+            "public_size": dataset.public_size,
+            "labels": dataset.labels,
+        }
+    )
+
+
+def delta_of(allowed: int | None) -> float:
+    """The δ at which jobs are stated by themselves: the allowance's (in units), or 1e-6 where it has none."""
+    return allowed / DELTA_UNITS if allowed else 1e-6
+
+
+def check_policy(policy: Policy, request: JobRequest, analyst: str) -> None:
+    """Raise NotPermitted where the dataset's policy excludes mechanism, model or analyst.
+
+    Raises InvalidRequest for a project that is no name, and for none where the policy caps projects.
+    """
+    if request.project is not None and not re.fullmatch(PROJECT_NAME, request.project):
+        raise invalid(
+            "project", repr(request.project[:80]), "1 to 63 lower case letters, digits, '.', '_', '-'"
+        )
+    if request.project is None and policy.project_epsilon is not None:
+        raise invalid("project", "not given, and the dataset's policy caps projects", "the project's name")
+    for name, allowed, asked in (
+        ("mechanism", policy.mechanisms, request.mechanism),
+        ("model", policy.models, request.model),
+        ("analyst", policy.analysts, analyst),
+    ):
+        if allowed and asked is not None and asked not in allowed:
+            raise NotPermitted(f"the dataset's policy does not allow the {name} {asked!r}")
+
+
+# --- candidates ---------------------------------------------------------------------------------
+
+#: What a probe would find for a mechanism whose parameters have no template.
+NO_TEMPLATE: Mapping[str, Any] = {"template_tokens": 0}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A job to be decided on, recorded already or about to be; `resolved` are its parsed parameters."""
+
+    mechanism: str
+    parameters: Mapping[str, Any]
+    resolved: Any
+    terms: Terms
+    asked: Demand
+    epsilon_alone: float
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it asks nothing of any account."""
+        return self.asked == NOTHING
+
+
+def candidate_of(job: Row[Any]) -> Candidate:
+    """A recorded job: what it asks is the price of its parameters under its terms."""
+    mechanism = mechanisms.get(job.mechanism)
+    terms = Terms.from_json(job.terms)
+    resolved = mechanism.parse(job.parameters, terms)
+    asked = demand(mechanism.price(resolved, terms))
+    return Candidate(job.mechanism, job.parameters, resolved, terms, asked, job.epsilon_alone or 0.0)
+
+
+def restated(job: Row[Any], delta: float) -> Priced:
+    """A recorded job that waits, at the δ of now: what approval and caps go by, and what is shown.
+
+    Its parameters are resolved, so it asks of every account what it did; what it costs alone is another.
+    """
+    mechanism = mechanisms.get(job.mechanism)
+    terms = replace(Terms.from_json(job.terms), delta=delta)
+    return _at(mechanism, mechanism.parse(job.parameters, terms), terms)
+
+
+#: What `restated` changes of a job.
+RESTATED = ("terms", "epsilon_alone", "breakdown")
+
+
+def probe_key(model: Mapping[str, Any] | None, parameters: Mapping[str, Any], terms: Terms) -> str | None:
+    """Identity of a public probe: the model's bytes, the templates and the labels that fill them.
+
+    `model`: the facts found about it. None where there is no model or the parameters have no template:
+    there is nothing to look at.
+    """
+    found = templates(parameters)
+    if model is None or not found:
+        return None
+    return _probe_key(model["sha256"], tuple(found), terms.labels)
+
+
+@lru_cache(maxsize=1024)
+def _probe_key(model: str, found: tuple[str, ...], labels: tuple[str, ...]) -> str:
+    document = {"model": model, "templates": list(found), "labels": list(labels)}
+    return hashlib.sha256(canonical(document)).hexdigest()
+
+
+def parts_of(job: Candidate, most: int) -> int:
+    """Into how many parts a job is split: from its parameters and the service's settings alone."""
+    return min(mechanisms.get(job.mechanism).batches(job.resolved, job.terms), most)
+
+
+def context_problem(
+    job: Candidate, model: Mapping[str, Any] | None, probe: Mapping[str, Any]
+) -> Refused | None:
+    """Why a model (with these facts) can't run the job: it lacks something, or its context is too short."""
+    if model is None:
+        return None
+    mechanism = mechanisms.get(job.mechanism)
+    unfit = mechanism.unfit(job.resolved, model)
+    if unfit is not None:
+        return Refused("model", unfit.allowed, unfit.field, f"{unfit.field}: {unfit.problem}")
+    asked = mechanism.context_tokens(job.resolved, probe["template_tokens"])
+    limit = model["context_tokens"]
+    if asked <= limit:
+        return None
+    why = (
+        f"a context would need {asked} tokens ({probe['template_tokens']} of template, the rest record and "
+        f"text), the model has {limit}: make record_tokens, max_text_tokens or the template smaller"
+    )
+    return Refused("model context", str(limit), str(asked), why)
+
+
+def with_largest(
+    refused: Refused, job: Candidate, accounts: Accounts, policy: Policy, usage: Usage
+) -> Refused:
+    """Add the largest value of the size field with which the request would fit every account.
+
+    Not where no size would help: a policy that excludes it, or no allowance at all. A search over
+    prices: never while an account's row is held.
+    """
+    if refused.cap in ("policy", "allowance", "overdrawn"):
+        return refused
+    raw = {name: value for name, value in job.parameters.items() if name != "max_text_tokens"}
+    mechanism = mechanisms.get(job.mechanism)
+    return largest_beside(refused, mechanism, raw, job.terms, accounts, policy, usage)

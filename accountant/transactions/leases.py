@@ -1,0 +1,385 @@
+"""Who runs what: claims with fencing tokens, heartbeats, public progress, the reaper and the outbox.
+
+A message is only a hint; the rows in `parts` are the queue. Every time here is the database's clock, so a
+machine whose own clock is off can neither steal a lease nor keep one. Rows are locked in one order: the
+account's, the job's, the part's.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import Connection, Engine, Row, Select, func, insert, literal, select, update
+
+from accountant import tables
+from accountant.core.errors import Cancelled, LeaseLost
+from accountant.core.ledger.admission import Policy
+from accountant.core.privacy.events import Event, to_json
+from accountant.core.privacy.ex_post_curves import CostCurve
+from accountant.faults import reached
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.rows import Claim
+from accountant.transactions.settlement import Output, give_up
+
+jobs, parts, outbox = tables.jobs, tables.parts, tables.outbox
+
+#: Live states of a job: its reservation is neither settled nor void.
+LIVE = ("queued", "running", "settling")
+
+# --- an attempt ---------------------------------------------------------------------------------
+
+
+def claim(
+    engine: Engine, job_id: UUID, attempt: int, worker: str, lease_seconds: float, part: int = 0
+) -> Claim | None:
+    """Take a queued attempt at a part, or None where it is not there to be taken: a silent no-op."""
+    token = uuid4()
+    with engine.begin() as connection:
+        if connection.execute(_live_job(job_id)).one_or_none() is None:
+            return None
+        taken = connection.execute(
+            update(parts)
+            .where(*_part(job_id, part), parts.c.state == "queued", parts.c.attempt == attempt)
+            .values(
+                state="running",
+                lease_token=token,
+                lease_expires=func.clock_timestamp() + timedelta(seconds=lease_seconds),
+                worker=worker,
+                progress_done=0,
+            )
+        )
+        if not taken.rowcount:
+            return None
+        started = func.coalesce(jobs.c.started_at, func.clock_timestamp())
+        connection.execute(
+            update(jobs).where(jobs.c.id == job_id).values(state="running", started_at=started)
+        )
+        return Claim(job_id, attempt, token, part)
+
+
+def renew(engine: Engine, claim: Claim, lease_seconds: float, done: int, total: int) -> bool:
+    """Extend a lease that has not expired and report public progress; returns the cancel flag.
+
+    Raises LeaseLost where the token is no longer the part's or the lease has run out.
+    """
+    with engine.begin() as connection:
+        row = connection.execute(
+            update(parts)
+            .where(*_held(claim), jobs.c.id == parts.c.job_id)
+            .values(
+                lease_expires=func.clock_timestamp() + timedelta(seconds=lease_seconds),
+                progress_done=done,
+                progress_total=total,
+            )
+            .returning(jobs.c.cancel_requested)
+        ).one_or_none()
+    if row is None:
+        raise LeaseLost("the lease has ended")
+    return bool(row.cancel_requested)
+
+
+def begin_reading(engine: Engine, claim: Claim) -> None:
+    """Commit "reading begins" before data is opened: from here on the job is charged, whatever happens."""
+    with engine.begin() as connection:
+        _hold(connection, claim)
+        # A later attempt keeps the first time: something private was read under this reservation.
+        moment = func.coalesce(jobs.c.reading_began_at, func.clock_timestamp())
+        connection.execute(update(jobs).where(jobs.c.id == claim.job_id).values(reading_began_at=moment))
+        reached("worker.reading begins")
+
+
+def finish(
+    engine: Engine,
+    claim: Claim,
+    realized: Event,
+    output: Output,
+    ex_post: int | None,
+    curve: CostCurve | None = None,
+) -> list[Output] | None:
+    """A part has written its share of the output. The last one to do so goes on to settle the job.
+
+    Returns None where other parts still run: this one is done then and its lease over. Else the job is
+    settling, the claim is kept, and the staged outputs of all parts are returned in order; if it is lost
+    now, this part runs again and settles. Raises LeaseLost, and Cancelled where that was asked for.
+    """
+    with engine.begin() as connection:
+        job = _hold(connection, claim)
+        if job.cancel_requested:
+            raise Cancelled("cancelled")
+        reached("worker.finishes")
+        others = connection.execute(
+            select(parts).where(parts.c.job_id == claim.job_id, parts.c.number != claim.part)
+        ).all()
+        if all(each.state == "done" for each in others):
+            connection.execute(update(jobs).where(jobs.c.id == claim.job_id).values(state="settling"))
+            staged = {each.number: Output(each.staged_uri, each.staged_sha256) for each in others}
+            return [output for _, output in sorted({**staged, claim.part: output}.items())]
+        connection.execute(
+            update(parts)
+            .where(*_part(claim.job_id, claim.part))
+            .values(
+                state="done",
+                lease_token=None,
+                lease_expires=None,
+                staged_uri=output.uri,
+                staged_sha256=output.sha256,
+                realized=to_json(realized),
+                realized_ex_post=ex_post,
+                ex_post_curve=None if curve is None else curve.to_json(),
+            )
+        )
+        return None
+
+
+def _live_job(job_id: UUID) -> Select[Any]:
+    return select(jobs).where(jobs.c.id == job_id, jobs.c.state.in_(LIVE)).with_for_update()
+
+
+def _hold(connection: Connection, claim: Claim) -> Row[Any]:
+    """The job's row, locked, and then the part's, while the claim holds. Raises LeaseLost."""
+    job = connection.execute(_live_job(claim.job_id)).one_or_none()
+    held = connection.execute(select(parts.c.number).where(*_held(claim)).with_for_update()).one_or_none()
+    if job is None or held is None:
+        raise LeaseLost("the lease has ended")
+    return job
+
+
+def _part(job_id: UUID, number: int) -> tuple[Any, ...]:
+    return parts.c.job_id == job_id, parts.c.number == number
+
+
+def _held(claim: Claim) -> tuple[Any, ...]:
+    return (
+        *_part(claim.job_id, claim.part),
+        parts.c.lease_token == claim.token,
+        parts.c.lease_expires > func.clock_timestamp(),
+    )
+
+
+@dataclass(frozen=True)
+class Work:
+    """All that a worker needs to run a claimed job; `parts` is how many share its batches."""
+
+    job: Row[Any]
+    dataset: Row[Any]
+    version: Row[Any]
+    model: Row[Any] | None  # None: the mechanism uses none
+    parts: int
+
+
+def work(engine: Engine, job_id: UUID) -> Work:
+    """The rows behind a job."""
+    with engine.connect() as connection:
+        job = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
+        datasets, versions, models = tables.datasets, tables.dataset_versions, tables.models
+        count = select(func.count()).select_from(parts).where(parts.c.job_id == job_id)
+        return Work(
+            job,
+            connection.execute(select(datasets).where(datasets.c.id == job.dataset_id)).one(),
+            connection.execute(select(versions).where(versions.c.id == job.version_id)).one(),
+            connection.execute(select(models).where(models.c.id == job.model_id)).one_or_none(),
+            connection.execute(count).scalar_one(),
+        )
+
+
+def published(engine: Engine, job_id: UUID) -> tuple[str, str]:
+    """(address, SHA-256) of the output that a job published."""
+    with engine.connect() as connection:
+        row = connection.execute(
+            select(jobs.c.output_uri, jobs.c.output_sha256).where(jobs.c.id == job_id)
+        ).one()
+    return row.output_uri, row.output_sha256
+
+
+# --- reaper -------------------------------------------------------------------------------------
+
+
+def expire(engine: Engine, max_attempts: int) -> list[tuple[UUID, UUID]]:
+    """End leases that ran out: queue another attempt, or give up. Returns (job, token) of each.
+
+    An expired lease never refunds by itself: the reservation goes on under the next attempt.
+    """
+    overdue = (parts.c.state == "running", parts.c.lease_expires < func.clock_timestamp())
+    query = select(parts.c.job_id, parts.c.number, jobs.c.dataset_id).join(jobs, jobs.c.id == parts.c.job_id)
+    with engine.connect() as connection:
+        found = connection.execute(query.where(*overdue)).all()
+    ended = []
+    for row in found:
+        reached("reaper.found")
+        with engine.begin() as connection:
+            locked = LockedAccount(connection, row.dataset_id)
+            job = connection.execute(_live_job(row.job_id)).one_or_none()
+            part = connection.execute(
+                select(parts).where(*_part(row.job_id, row.number), *overdue).with_for_update()
+            ).one_or_none()
+            if job is None or part is None:
+                continue  # renewed, published or ended meanwhile
+            ended.append((job.id, part.lease_token))
+            _end_lost(locked, job, part, max_attempts)
+    return ended
+
+
+def _end_lost(locked: LockedAccount, job: Row[Any], part: Row[Any], max_attempts: int) -> None:
+    """Run a lost part again, unless nobody wants it or its attempts are used up."""
+    connection = locked.connection
+    policy = Policy.model_validate(
+        connection.execute(
+            select(tables.datasets.c.policy).where(tables.datasets.c.id == job.dataset_id)
+        ).scalar_one()
+    )
+    if job.cancel_requested:
+        give_up(locked, job, "cancelled", "cancelled while it ran")
+    elif policy.charge_each_attempt and job.reading_began_at is not None:
+        give_up(locked, job, "failed", "its machine was lost, and the dataset charges each attempt")
+    elif part.attempt >= max_attempts:
+        give_up(locked, job, "failed", f"lost {max_attempts} times to its machines")
+    else:
+        _requeue(connection, job, part)
+
+
+def _requeue(connection: Connection, job: Row[Any], part: Row[Any]) -> None:
+    attempt = part.attempt + 1
+    connection.execute(
+        update(parts)
+        .where(*_part(job.id, part.number))
+        .values(state="queued", attempt=attempt, lease_token=None, lease_expires=None, progress_done=0)
+    )
+    begun = select(parts.c.number).where(parts.c.job_id == job.id, parts.c.state.in_(("running", "done")))
+    state = "queued" if connection.execute(begun).first() is None else "running"
+    connection.execute(
+        update(jobs)
+        .where(jobs.c.id == job.id)
+        .values(state=state, attempt=func.greatest(jobs.c.attempt, attempt))
+    )
+    message = {"task": "generate", "subject": job.id, "attempt": attempt, "part": part.number}
+    connection.execute(insert(outbox).values(message))
+    reached("reaper.requeued")
+
+
+def died(engine: Engine, job_id: UUID, attempt: int, part: int, worker: str) -> Claim | None:
+    """The claim of an attempt whose process died, for whoever saw it die; None: it holds none.
+
+    `worker` names machine and process, so that nobody ends an attempt that runs elsewhere.
+    """
+    query = select(parts.c.lease_token).where(
+        *_part(job_id, part),
+        parts.c.state == "running",
+        parts.c.attempt == attempt,
+        parts.c.worker == worker,
+    )
+    with engine.connect() as connection:
+        token = connection.execute(query).scalar_one_or_none()
+    return None if token is None else Claim(job_id, attempt, token, part)
+
+
+def kept(engine: Engine, job_ids: set[UUID]) -> tuple[set[UUID], set[UUID], set[str]]:
+    """What must not be destroyed of these jobs' staged outputs.
+
+    Returns (the jobs that exist here, tokens of leases that are held, addresses that are published or
+    wait for a settlement).
+    """
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        mine = connection.execute(select(jobs.c.id, jobs.c.output_uri).where(jobs.c.id.in_(job_ids))).all()
+        held = connection.execute(select(parts).where(parts.c.job_id.in_(job_ids))).all()
+        released = select(tables.artifacts.c.uri).where(tables.artifacts.c.job_id.in_(job_ids))
+        artifacts = set(connection.execute(released).scalars())
+    uris = {row.output_uri for row in mine} | {row.staged_uri for row in held} | artifacts
+    tokens = {row.lease_token for row in held if row.lease_token is not None}
+    return {row.id for row in mine}, tokens, {uri for uri in uris if uri is not None}
+
+
+# --- messages -----------------------------------------------------------------------------------
+
+#: One relay at a time looks for what must be sent again; the number is arbitrary.
+_RESEND_LOCK = 0x45585152
+
+
+def _waiting() -> list[tuple[str, Select[Any]]]:
+    """For each task, what waits for it: (subject, attempt, part)."""
+    versions, models, corpora = tables.dataset_versions, tables.models, tables.corpora
+    nothing = literal(0)
+    return [
+        (
+            "generate",
+            select(parts.c.job_id, parts.c.attempt, parts.c.number).where(parts.c.state == "queued"),
+        ),
+        ("probe", select(jobs.c.id, jobs.c.attempt, nothing).where(jobs.c.state == "submitted")),
+        ("check_dataset", select(versions.c.id, nothing, nothing).where(versions.c.state == "checking")),
+        ("check_model", select(models.c.id, nothing, nothing).where(models.c.state == "checking")),
+        ("check_corpus", select(corpora.c.id, nothing, nothing).where(corpora.c.state == "checking")),
+    ]
+
+
+def _messages(task: str, subject: UUID, attempt: int, part: int) -> tuple[Any, ...]:
+    return (
+        outbox.c.task == task,
+        outbox.c.subject == subject,
+        outbox.c.attempt == attempt,
+        outbox.c.part == part,
+    )
+
+
+def resend(engine: Engine, older_than_seconds: float) -> int:
+    """Queue messages again whose subject still waits although the message was sent long ago.
+
+    Of two relays at once, one does it.
+    """
+    count = 0
+    limit = func.clock_timestamp() - timedelta(seconds=older_than_seconds)
+    with engine.begin() as connection:
+        if not connection.execute(select(func.pg_try_advisory_xact_lock(_RESEND_LOCK))).scalar_one():
+            return 0
+        for task, query in _waiting():
+            for subject, attempt, part in connection.execute(query).all():
+                same = _messages(task, subject, attempt, part)
+                recent = select(outbox.c.id).where(*same, outbox.c.created_at > limit)
+                unsent = select(outbox.c.id).where(*same, outbox.c.sent_at.is_(None))
+                if connection.execute(recent.union_all(unsent).limit(1)).first() is None:
+                    connection.execute(
+                        insert(outbox).values(task=task, subject=subject, attempt=attempt, part=part)
+                    )
+                    count += 1
+                    reached("reaper.resent")
+    return count
+
+
+def longest_wait(engine: Engine, tasks: set[str]) -> float:
+    """For how many seconds a message of these tasks has been with the broker, unclaimed; 0: none is."""
+    longest = 0.0
+    age = func.extract("epoch", func.clock_timestamp() - func.min(outbox.c.sent_at))
+    with engine.connect() as connection:
+        for task, query in _waiting():
+            for subject, attempt, part in connection.execute(query).all() if task in tasks else ():
+                found = select(age).where(*_messages(task, subject, attempt, part))
+                longest = max(longest, float(connection.execute(found).scalar_one() or 0))
+    return longest
+
+
+def deliver(engine: Engine, send: Callable[[str, UUID, int, int], None], limit: int = 100) -> int:
+    """Send unsent messages; two relays at once share the work. Returns how many were sent.
+
+    A message is marked after it was sent, so it may be sent twice and never not at all.
+    """
+    with engine.begin() as connection:
+        rows = connection.execute(
+            select(outbox)
+            .where(outbox.c.sent_at.is_(None))
+            .order_by(outbox.c.id)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        ).all()
+        if rows:
+            reached("relay.taken")
+        for row in rows:
+            send(row.task, row.subject, row.attempt, row.part)
+            reached("relay.sent")
+        if rows:
+            connection.execute(
+                update(outbox)
+                .where(outbox.c.id.in_([row.id for row in rows]))
+                .values(sent_at=func.clock_timestamp())
+            )
+            reached("relay.marked")
+        return len(rows)

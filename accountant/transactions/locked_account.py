@@ -1,0 +1,183 @@
+"""Appending to the ledger: lock the account's row, apply the entry, write it, move the balances.
+
+Only the writers call this, inside a transaction. An entry is applied by `core.ledger.books`, the same code
+with which an auditor replays an export, so the cached balances can't say anything else.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import JSON, Connection, Select, Table, bindparam, func, select
+
+from accountant import tables
+from accountant.core.errors import NotFound
+from accountant.core.ledger import reversals
+from accountant.core.ledger.accounts import Accounts
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import Entry, EntryKind, canonical, digest
+from accountant.core.ledger.reservations import Reservation, read_reservation
+from accountant.tables.accounts_row import book_columns, read_books
+from accountant.transactions import cap_usage
+
+
+def _locking(column: str) -> Select[Any]:
+    """The account's row, locked, of the dataset with this id or name."""
+    row = (
+        select(tables.accounts, tables.datasets.c.name)
+        .join(tables.datasets, tables.datasets.c.id == tables.accounts.c.dataset_id)
+        .where(tables.datasets.c[column] == bindparam("dataset"))
+        .with_for_update(of=tables.accounts)
+        .subquery()
+    )
+    last = select(tables.entries.c.at).where(
+        tables.entries.c.dataset_id == row.c.dataset_id, tables.entries.c.seq == row.c.chain_seq
+    )
+    # The time is the database's, and outside the subquery: it is taken when the row is held, not before.
+    now = func.greatest(func.clock_timestamp(), last.scalar_subquery()).label("now")
+    # One column of JSON: its numbers arrive digit by digit, and sixty columns cost more than all else here.
+    return select(func.row_to_json(row.table_valued(), type_=JSON).label("account"), now)
+
+
+_LOCK_BY_ID, _LOCK_BY_NAME = _locking("id"), _locking("name")
+
+
+class LockedAccount:
+    """A dataset's account, its row held until the transaction ends.
+
+    `post` applies entries to the books in memory; `write` puts all that was posted into the database
+    in one statement. `now` is the time of the entries: taken while the row is held. A dataset is found
+    by its id or its name.
+    """
+
+    def __init__(self, connection: Connection, dataset: UUID | str) -> None:
+        self.connection = connection
+        lock = _LOCK_BY_NAME if isinstance(dataset, str) else _LOCK_BY_ID
+        row = connection.execute(lock, {"dataset": dataset}).one_or_none()
+        if row is None:
+            raise NotFound("dataset", str(dataset))
+        account = row.account
+        self.dataset_id = UUID(account["dataset_id"])
+        self.dataset: str = account["name"]
+        self.seq: int = account["chain_seq"]
+        self.head: str = account["chain_head"]
+        self.now: datetime = row.now
+        self.books = read_books(account)
+        self.usage = cap_usage.Sheet(connection, self.dataset_id)
+        self._posted: list[dict[str, Any]] = []
+
+    @property
+    def accounts(self) -> Accounts:
+        return self.books.accounts
+
+    def append(self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]) -> Entry:
+        """Write the next entry and move the balances with it. Raises where the entry can't stand."""
+        entry = self.post(kind, actor, job_id, body)
+        self.write()
+        return entry
+
+    def post(self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]) -> Entry:
+        """Apply the next entry, to be written by `write`. Where it can't stand, nothing has changed."""
+        job = None if job_id is None else str(job_id)
+        entry = Entry(self.dataset, self.seq + 1, kind, self.now, actor, job, body, self.head)
+        self.books = reversals.apply(self.books, kind, job, body, self._held(kind, job_id))
+        document = entry.document()
+        recorded = digest(document)
+        self._posted.append(
+            {
+                "dataset_id": self.dataset_id,
+                "seq": entry.seq,
+                "kind": str(kind),
+                "at": self.now,
+                "actor": actor,
+                "job_id": job_id,
+                "document": canonical(document).decode(),
+                "previous": self.head,
+                "hash": recorded,
+            }
+        )
+        self.seq, self.head = entry.seq, recorded
+        return entry
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """A block that posts all of its entries and counts, or none where it raises."""
+        before = (self.books, self.seq, self.head, self.now)
+        counted, posted = self.usage.snapshot(), len(self._posted)
+        try:
+            yield
+        except BaseException:
+            self.books, self.seq, self.head, self.now = before
+            self.usage.restore(counted)
+            del self._posted[posted:]
+            raise
+
+    def write(self, besides: Sequence[tuple[Table, Sequence[Mapping[str, Any]]]] = ()) -> None:
+        """Write what was posted and counted, the balances after it, and other rows, in one statement."""
+        written = (*besides, (tables.usage, self.usage.take()), (tables.entries, self._posted))
+        groups = [(table, rows) for table, rows in written if rows]
+        account = None
+        if self._posted:
+            account = {"chain_seq": self.seq, "chain_head": self.head, **book_columns(self.books)}
+        if groups:
+            shape = tuple((table.name, tuple(rows[0])) for table, rows in groups)
+            statement = _statement(shape, None if account is None else tuple(account))
+            values: list[object] = [_json(rows) for _, rows in groups]
+            values += [] if account is None else [_json(account), self.dataset_id]
+            self.connection.exec_driver_sql(statement, tuple(values))
+        self._posted = []
+
+    def _held(self, kind: EntryKind, job_id: UUID | None) -> Reservation | None:
+        """What an entry resolves. That it is live still, a unique index on the entries checks."""
+        if kind not in (EntryKind.COMMIT, EntryKind.VOID) or job_id is None:
+            return None
+        return read_reservation(self.reservation(job_id))
+
+    def reservation(self, job_id: UUID) -> dict[str, Any]:
+        """The body of the job's RESERVE entry."""
+        query = select(tables.entries.c.document).where(
+            tables.entries.c.job_id == job_id, tables.entries.c.kind == str(EntryKind.RESERVE)
+        )
+        text = self.connection.execute(query).scalar_one_or_none()
+        if text is None:
+            raise NotFound("reservation", str(job_id))
+        body: dict[str, Any] = read_document(text)["body"]
+        return body
+
+
+#: What an insert does where its row is there already: what people use is added to.
+_WHERE_THERE = {
+    "usage": " ON CONFLICT (dataset_id, kind, holder)"
+    " DO UPDATE SET reserved = usage.reserved + excluded.reserved, cap = excluded.cap"
+}
+
+
+@lru_cache(maxsize=32)
+def _statement(groups: tuple[tuple[str, tuple[str, ...]], ...], account: tuple[str, ...] | None) -> str:
+    """One statement that inserts rows given as JSON, table by table, and updates the account's row.
+
+    The tables' own types read the JSON: a number becomes NUMERIC digit by digit, never a float. Columns
+    that a row does not name get their defaults. Foreign keys are checked when the statement ends.
+    """
+    inserts = []
+    for name, columns in groups:
+        listed = ", ".join(columns)
+        source = f"json_populate_recordset(NULL::{name}, %s::json)"
+        added = f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {source}"  # noqa: S608
+        inserts.append(added + _WHERE_THERE.get(name, ""))
+    if account is None:
+        last = inserts.pop()
+    else:
+        listed = ", ".join(account)
+        source = "json_populate_record(NULL::accounts, %s::json)"
+        last = f"UPDATE accounts SET ({listed}) = (SELECT {listed} FROM {source}) WHERE dataset_id = %s"  # noqa: S608
+    parts = ", ".join(f"new_{number} AS ({each})" for number, each in enumerate(inserts))
+    return f"WITH {parts} {last}" if parts else last
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, default=str, ensure_ascii=False)

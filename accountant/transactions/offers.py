@@ -1,0 +1,380 @@
+"""A smaller job in place of one that awaits approval: a steward offers it, its analyst consents or declines.
+
+    awaiting approval ── offer ──▶ refused for good, and an offer that is open
+                                     ├── accept ──▶ another job, decided at once as approved by that steward
+                                     ├── decline, or withdraw by a steward ──▶ nothing happened
+                                     └── nobody answers in time ──▶ expired
+
+The old request is refused in the transaction that records the offer, so no consent can admit it. Nothing is
+reserved before the consent; then policy, price and account are looked at anew, as for every request. Where
+the price would by then be larger than the one offered, that is not what the steward approved: it is not
+admitted. The account's row is locked first, then the offer's.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import Connection, Engine, Row, func, insert, select, update
+
+from accountant import tables
+from accountant.core import mechanisms
+from accountant.core.errors import Conflict, NotFound, NotPermitted, invalid
+from accountant.core.ledger.accounts import Accounts, Demand, decide_job
+from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.privacy.events import releases
+from accountant.core.template import templates
+from accountant.identities.actor import Actor
+from accountant.tables import paging
+from accountant.transactions import cap_usage, job_requests
+from accountant.transactions.approval import close_refused, judged
+from accountant.transactions.artifacts import OVERSEERS
+from accountant.transactions.decision import Untold, tell_largest
+from accountant.transactions.expiry import expire_approvals
+from accountant.transactions.job_requests import Candidate, JobRequest, Priced
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.submission import admit_approved
+
+offers, jobs = tables.offers, tables.jobs
+
+OPEN_DAYS = 14  # where the dataset's policy lets requests wait for good
+
+# --- offering -----------------------------------------------------------------------------------
+
+
+def offer(engine: Engine, job_id: UUID, changes: Mapping[str, Any], actor: Actor, reason: str) -> UUID:
+    """Refuse a request and offer another in its place; returns the offer's id.
+
+    `changes`: the parameters that differ; None takes one away. Raises as `ledger.approve` does, and
+    InvalidRequest where the offer would be refused now, or is not smaller in every currency and filter.
+    """
+    try:
+        return _offer(engine, job_id, changes, actor, reason)
+    except _NoRoom as error:  # the largest that fits is a search over prices: after the lock
+        found = error.untold
+        told = job_requests.with_largest(found.refused, found.job, found.accounts, found.policy, found.usage)
+        fits = "nothing" if told.largest is None else f"{told.size_field} up to {told.largest:,}"
+        raise invalid("parameters", f"it would be refused now: {told.why}", f"{fits} fits") from None
+
+
+class _NoRoom(Exception):
+    """What is offered would be refused."""
+
+    def __init__(self, untold: Untold) -> None:
+        super().__init__(untold.refused.why)
+        self.untold = untold
+
+
+def _offer(engine: Engine, job_id: UUID, changes: Mapping[str, Any], actor: Actor, reason: str) -> UUID:
+    with engine.begin() as connection:
+        locked, job, policy = judged(connection, job_id, actor, reason)
+        if job.analyst_id == actor.id and not policy.solo:
+            raise NotPermitted("nobody offers a job to themselves, unless the dataset's policy is solo")
+        if expire_approvals(connection, job_id):
+            raise Conflict("nobody approved the job in time: it is expired")  # the sweep keeps it
+        priced = _smaller(locked.accounts, job, changes, _terms(connection, job.dataset_id, locked))
+        _require_room(connection, locked, job, priced.candidate, policy)
+        close_refused(locked, job, actor, reason)
+        offer_id, days = uuid4(), policy.approval_days or OPEN_DAYS
+        kept = ("parameters", "terms", "epsilon_alone", "breakdown")
+        connection.execute(
+            insert(offers).values(
+                id=offer_id,
+                job_id=job_id,
+                reason=reason,
+                offered_by=actor.id,
+                expires_at=func.clock_timestamp() + timedelta(days=days),
+                **{name: priced.columns[name] for name in kept},
+            )
+        )
+        return offer_id
+
+
+def changed(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of an offer: those asked for, with `changes`.
+
+    A text's length that was asked for, or came by default, falls with the tokens that there are for it.
+    """
+    found = {name: value for name, value in {**asked, **changes}.items() if value is not None}
+    tokens, longest = found.get("tokens_per_batch"), found.get("max_text_tokens")
+    if "max_text_tokens" not in changes and isinstance(tokens, int) and isinstance(longest, int):
+        found["max_text_tokens"] = min(longest, tokens)
+    return found
+
+
+def _smaller(accounts: Accounts, job: Row[Any], changes: Mapping[str, Any], terms: Any) -> Priced:
+    """The price of what is offered. Raises InvalidRequest naming a field, or what is larger."""
+    parameters = changed(job.parameters, changes)
+    request = JobRequest("", job.mechanism, None, parameters)
+    priced = job_requests.priced(request, terms)
+    if templates(priced.candidate.parameters) != templates(job.parameters):
+        raise invalid("parameters", "the text of a template differs", "other sizes of the same request")
+    asked = job_requests.candidate_of(job)
+    larger = beyond(accounts, priced.candidate, asked)
+    if larger:
+        raise invalid("parameters", f"it costs more than was asked: {', '.join(larger)}", "a smaller request")
+    if not beyond(accounts, asked, priced.candidate):
+        raise invalid("parameters", "it costs what was asked", "a smaller request, or approve this one")
+    return priced
+
+
+def _require_room(
+    connection: Connection, locked: LockedAccount, job: Row[Any], offered: Candidate, policy: Policy
+) -> None:
+    used = cap_usage.used(connection, locked.dataset_id, job.analyst_id, job.project)
+    decision = decide_job(locked.accounts, offered.asked, offered.epsilon_alone, policy, True, used)
+    if isinstance(decision, Refused):
+        raise _NoRoom(Untold(decision, offered, locked.accounts, policy, used))
+
+
+def beyond(accounts: Accounts, one: Candidate, other: Candidate) -> list[str]:
+    """The filters, caps and accounts on which `one` costs more than `other`."""
+    first, second = _costs(accounts, one), _costs(accounts, other)
+
+    def more(cost: float | None, than: float | None) -> bool:
+        if cost is None:  # no price there, and the filter closes: more than every amount
+            return than is not None
+        return than is not None and cost > than
+
+    return [name for name, cost in first.items() if more(cost, second.get(name, 0))]
+
+
+def _costs(accounts: Accounts, job: Candidate) -> dict[str, float | None]:
+    asked: Demand = job.asked
+    found: dict[str, float | None] = {"ex-post": asked.ex_post}
+    if accounts.dp is not None:
+        for kind, cost in accounts.dp.costs(asked.dp).items():
+            found[str(kind)] = None if cost is None else cost.main
+            found[f"{kind} (δ)"] = None if cost is None else cost.delta
+    else:
+        found["epsilon"] = job.epsilon_alone
+    secret = accounts.secret
+    if secret is not None and (asked.secret is not None or releases(asked.dp)):
+        found["secret"] = secret.cost(asked.dp, asked.secret)
+    return found
+
+
+# --- answering ----------------------------------------------------------------------------------
+
+
+def accept(engine: Engine, offer_id: UUID, actor: Actor) -> UUID:
+    """Consent: the offered job is made and decided on now; returns its id. Accepting again answers the same.
+
+    Raises NotFound for anybody but its analyst, NotPermitted where they may ask for no job any more, and
+    Conflict where it is not open any more, costs more now than was offered, or its steward is none any more.
+    A job that does not fit any more is made, and refused.
+    """
+    with engine.begin() as connection:
+        locked, found = _locked(connection, offer_id)
+        asked = _asked(connection, found)
+        if asked.analyst_id != actor.id:
+            raise NotFound("offer", str(offer_id))
+        if found.state == "accepted":
+            return UUID(str(found.accepted_job_id))
+        actor.require("analyst", "steward")
+        _require_open(connection, found)
+        steward = _steward(connection, found, asked, actor)
+        _require_price(connection, locked, asked, found)
+        approval = {"by": steward, "reason": found.reason, "instead_of": str(found.job_id)}
+        request = JobRequest(
+            asked.dataset, asked.mechanism, asked.model, found.parameters, asked.purpose, asked.project
+        )
+        job_id, untold = admit_approved(locked, request, actor, approval, found.offered_by)
+        _answer(connection, found, "accepted", actor, None, accepted_job_id=job_id)
+    if untold is not None:
+        tell_largest(engine, job_id, untold)
+    return job_id
+
+
+def decline(engine: Engine, offer_id: UUID, actor: Actor, reason: str = "") -> None:
+    """Say no, as the analyst whom it is offered to. Raises NotFound and Conflict as `accept` does."""
+    with engine.begin() as connection:
+        _, found = _locked(connection, offer_id)
+        if _asked(connection, found).analyst_id != actor.id:
+            raise NotFound("offer", str(offer_id))
+        _require_open(connection, found)
+        _answer(connection, found, "declined", actor, reason)
+
+
+def withdraw(engine: Engine, offer_id: UUID, actor: Actor, reason: str) -> None:
+    """Take an offer back; any steward may. The request that it answered stays refused."""
+    actor.require("steward")
+    if not reason.strip():
+        raise invalid("reason", "empty", "a sentence that says why")
+    with engine.begin() as connection:
+        _, found = _locked(connection, offer_id)
+        _require_open(connection, found)
+        _answer(connection, found, "withdrawn", actor, reason)
+
+
+def _require_open(connection: Connection, found: Row[Any]) -> None:
+    if found.state != "open":
+        raise Conflict(f"the offer is {found.state} already")
+    if connection.execute(select(func.clock_timestamp() > found.expires_at)).scalar_one():
+        raise Conflict("nobody answered the offer in time: it is expired")  # the sweep keeps it
+
+
+def _steward(connection: Connection, found: Row[Any], asked: Row[Any], analyst: Actor) -> str:
+    """The name of who approves by the offer: still a steward, and nobody approves a job of their own."""
+    users = tables.users
+    steward = connection.execute(select(users).where(users.c.id == found.offered_by)).one()
+    if not steward.active or "steward" not in steward.roles:
+        raise Conflict("who offered it is no steward any more: ask again")
+    if found.offered_by == analyst.id and not Policy.model_validate(asked.policy).solo:
+        raise Conflict("nobody approves a job of their own, and the dataset's policy is not solo any more")
+    return str(steward.name)
+
+
+def _require_price(connection: Connection, locked: LockedAccount, asked: Row[Any], found: Row[Any]) -> None:
+    offered = job_requests.candidate_of(_as_job(asked.mechanism, found))
+    terms = _terms(connection, locked.dataset_id, locked)
+    request = JobRequest(asked.dataset, asked.mechanism, None, found.parameters)
+    larger = beyond(locked.accounts, job_requests.priced(request, terms).candidate, offered)
+    if larger:
+        raise Conflict(f"it costs more now than was offered ({', '.join(larger)}): ask again")
+
+
+def _answer(
+    connection: Connection, found: Row[Any], state: str, actor: Actor, reason: str | None, **columns: Any
+) -> None:
+    answered = update(offers).where(offers.c.id == found.id)
+    connection.execute(
+        answered.values(
+            state=state,
+            decided_by=actor.id,
+            decided_at=func.clock_timestamp(),
+            decision_reason=reason,
+            **columns,
+        )
+    )
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def listing(
+    engine: Engine,
+    viewer: Actor,
+    *,
+    state: str | None = "open",
+    job: UUID | None = None,
+    offer: UUID | None = None,
+    mine: bool = False,
+    limit: int = 50,
+    after: paging.After = None,
+) -> list[dict[str, Any]]:
+    """Offers that `viewer` may see, newest first: overseers all (unless only `mine`), others their own.
+
+    `after` (created_at, id) continues a listing.
+    """
+    query = paging.window(_query(), [offers.c.created_at, offers.c.id], limit, after)
+    if mine or not viewer.roles & OVERSEERS:
+        query = query.where(jobs.c.analyst_id == viewer.id)
+    for wanted, column in ((state, offers.c.state), (job, offers.c.job_id), (offer, offers.c.id)):
+        if wanted is not None:
+            query = query.where(column == wanted)
+    with engine.connect() as connection:
+        return [_view(row) for row in connection.execute(query)]
+
+
+def show(engine: Engine, offer_id: UUID, viewer: Actor) -> dict[str, Any]:
+    """One offer. Raises NotFound."""
+    found = listing(engine, viewer, state=None, offer=offer_id)
+    if not found:
+        raise NotFound("offer", str(offer_id))
+    return found[0]
+
+
+def _query() -> Any:
+    steward, analyst = tables.users.alias(), tables.users.alias()
+    return (
+        select(
+            offers,
+            jobs.c.mechanism,
+            jobs.c.project,
+            jobs.c.purpose,
+            jobs.c.parameters.label("asked"),
+            jobs.c.epsilon_alone.label("asked_alone"),
+            tables.datasets.c.name.label("dataset"),
+            analyst.c.name.label("analyst"),
+            steward.c.name.label("steward"),
+        )
+        .join(jobs, jobs.c.id == offers.c.job_id)
+        .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
+        .join(analyst, analyst.c.id == jobs.c.analyst_id)
+        .join(steward, steward.c.id == offers.c.offered_by)
+    )
+
+
+def _view(row: Row[Any]) -> dict[str, Any]:
+    order = mechanisms.get(row.mechanism).fields
+    return {
+        "id": str(row.id),
+        "job": str(row.job_id),
+        "dataset": row.dataset,
+        "mechanism": row.mechanism,
+        "analyst": row.analyst,
+        "project": row.project,
+        "purpose": row.purpose,
+        "parameters": row.parameters,
+        "changes": [
+            {"field": name, "asked": row.asked.get(name), "offered": row.parameters.get(name)}
+            for name in order
+            if row.asked.get(name) != row.parameters.get(name)
+        ],
+        "terms": row.terms,
+        "epsilon_alone": row.epsilon_alone,
+        "asked_epsilon_alone": row.asked_alone,
+        "delta": row.terms["delta"],
+        "breakdown": row.breakdown,
+        "reason": row.reason,
+        "state": row.state,
+        "offered_by": row.steward,
+        "decision_reason": row.decision_reason,
+        "accepted_job": None if row.accepted_job_id is None else str(row.accepted_job_id),
+        **{
+            name: None if getattr(row, name) is None else getattr(row, name).isoformat()
+            for name in ("created_at", "expires_at", "decided_at")
+        },
+    }
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def _locked(connection: Connection, offer_id: UUID) -> tuple[LockedAccount, Row[Any]]:
+    """The account's row, then the offer's."""
+    query = select(jobs.c.dataset_id).join(offers, offers.c.job_id == jobs.c.id)
+    dataset_id = connection.execute(query.where(offers.c.id == offer_id)).scalar_one_or_none()
+    if dataset_id is None:
+        raise NotFound("offer", str(offer_id))
+    locked = LockedAccount(connection, dataset_id)
+    held = select(offers).where(offers.c.id == offer_id).with_for_update()
+    return locked, connection.execute(held).one()
+
+
+def _asked(connection: Connection, found: Row[Any]) -> Row[Any]:
+    """The request that was refused for the offer, with the names that it goes by and its dataset's policy."""
+    query = (
+        select(
+            jobs,
+            tables.datasets.c.name.label("dataset"),
+            tables.datasets.c.policy,
+            tables.models.c.name.label("model"),
+        )
+        .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
+        .outerjoin(tables.models, tables.models.c.id == jobs.c.model_id)
+    )
+    return connection.execute(query.where(jobs.c.id == found.job_id)).one()
+
+
+def _terms(connection: Connection, dataset_id: UUID, locked: LockedAccount) -> Any:
+    row = connection.execute(select(tables.datasets).where(tables.datasets.c.id == dataset_id)).one()
+    return job_requests.terms_of(row, locked.accounts)
+
+
+def _as_job(mechanism: str, found: Row[Any]) -> Any:
+    facts = {name: getattr(found, name) for name in ("parameters", "terms", "epsilon_alone")}
+    return SimpleNamespace(mechanism=mechanism, **facts)

@@ -1,0 +1,481 @@
+"""What needs two stewards: corrections of a charge; where the policy says so, raises of an allowance and a
+policy that says so no more.
+
+    propose ──▶ open ── confirm, by another steward ──▶ the entry, naming both; or the policy
+                  └── withdraw, or nobody decides in time ──▶ withdrawn, expired: nothing happened
+
+A proposal remembers the entry, or the policy, that it would replace. Where another stands by now, or the
+account can't bear it any more, it is refused at confirmation with the reason. The account's row is locked
+first, then the proposal's, so of two people who confirm at once one is told that the other was faster.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import Connection, Engine, Row, func, insert, select, update
+
+from accountant import tables
+from accountant.core.errors import Conflict, NotFound, NotPermitted, VerificationFailed, invalid
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import Allowance, allowance_body, raises
+from accountant.core.ledger.books import Books
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.reversals import Document, TwoPeople, charge_of, corrected, reversal_body
+from accountant.core.privacy.events import Event, from_json, to_json
+from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price, to_decimal
+from accountant.identities import activity_log
+from accountant.identities.actor import Actor
+from accountant.tables import paging
+from accountant.tables.accounts_row import read_books
+from accountant.transactions import cap_usage
+from accountant.transactions.allowances import append_allowance
+from accountant.transactions.expiry import expire_proposals
+from accountant.transactions.idempotency import Once, claim
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.rows import policy_of
+
+proposals, entries = tables.proposals, tables.entries
+
+OPEN_DAYS = 14
+_SETTLES = ("COMMIT", "VOID", "REVERSAL")
+
+# --- proposing ----------------------------------------------------------------------------------
+
+
+def allow_or_propose(
+    engine: Engine, dataset: str, allowance: Allowance, actor: Actor, once: Once | None = None
+) -> UUID | None:
+    """Set an allowance, or propose it where it is a raise that needs two people: then the proposal's id."""
+    actor.require("steward")
+    made = uuid4()
+    with engine.begin() as connection:
+        locked = LockedAccount(connection, _dataset(connection, dataset).id)
+        found = _dataset(connection, dataset)  # again: its policy may have changed while the row was awaited
+        earlier = claim(connection, once, made)
+        if earlier != made:  # what it made then: a proposal, or an entry
+            return connection.execute(select(proposals.c.id).where(proposals.c.id == earlier)).scalar()
+        body = allowance_body(allowance, locked.books, found.neighbours, found.unit_column)
+        if policy_of(found).two_people and raises(locked.books, body):
+            basis = _newest(connection, entries.c.dataset_id == found.id, ("ALLOW",))
+            asked = {"body": body}
+            return _propose(
+                connection, made, "allowance", found.id, asked, allowance.reason, actor, basis=basis
+            )
+        append_allowance(locked, body, actor)
+        return None
+
+
+def preview(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> dict[str, Any]:
+    """What an allowance would change: each limit before and after, and whether it is a raise for two people.
+
+    `filters` and `others` have what is used beside the limits; amounts are decimals. Raises InvalidRequest,
+    NotFound, and Conflict where it would be less than is spent and reserved. Nothing is written.
+    """
+    actor.require("steward")
+    with engine.connect() as connection:
+        found = _dataset(connection, dataset)
+        accounts = tables.accounts
+        row = connection.execute(select(accounts).where(accounts.c.dataset_id == found.id)).one()
+    books = read_books(row)
+    body = allowance_body(allowance, books, found.neighbours, found.unit_column)
+    try:
+        after = books.apply(EntryKind.ALLOW, None, body, None)
+    except VerificationFailed:
+        raise Conflict("more than that is already spent or reserved") from None
+    is_raise = raises(books, body)
+    return {
+        "neighbours": found.neighbours,
+        "unit": found.unit_column or "record",
+        "raise": is_raise,
+        "two_people": is_raise and policy_of(found).two_people,
+        "after_release": is_raise and books.history.jobs > 0,
+        "filters": _filter_changes(books, after),
+        "others": _other_changes(books, after),
+    }
+
+
+def _filter_changes(before: Books, after: Books) -> list[dict[str, Any]]:
+    old = {} if before.account is None else {each.filter.kind: each for each in before.account.filters}
+    return [
+        {
+            "kind": str(each.filter.kind),
+            "share": float(each.filter.share),
+            "used": to_decimal(each.used.main, EPSILON_UNITS),
+            "before": to_decimal(old[each.filter.kind].limit.main, EPSILON_UNITS) if old else None,
+            "after": to_decimal(each.limit.main, EPSILON_UNITS),
+            "holds": each.holds,
+        }
+        for each in (() if after.account is None else after.account.filters)
+    ]
+
+
+def _other_changes(before: Books, after: Books) -> list[dict[str, Any]]:
+    """The limits of the other two currencies, where they differ."""
+    changes: list[dict[str, Any]] = []
+    if (before.ex_post.limit, before.ex_post.settlement) != (after.ex_post.limit, after.ex_post.settlement):
+        stated = [
+            f"{to_decimal(each.ex_post.limit, EPSILON_UNITS)}, {each.ex_post.settlement}"
+            for each in (before, after)
+        ]
+        changes.append({"name": "ex-post caps", "before": stated[0], "after": stated[1]})
+    bounds = [None if each.secret is None else f"{each.secret.terms.bound:g}" for each in (before, after)]
+    if bounds[0] != bounds[1]:
+        changes.append({"name": "bound on secrets", "before": bounds[0], "after": bounds[1]})
+    return changes
+
+
+def correct(
+    engine: Engine,
+    job_id: UUID,
+    actor: Actor,
+    reason: str,
+    *,
+    event: object = "reserved",
+    ex_post: object = None,
+    once: Once | None = None,
+) -> UUID:
+    """Propose that a settled job be charged for what it really released; returns the proposal's id.
+
+    `event`: an event as entries hold it; None: nothing was released; "reserved": all that was reserved.
+    `ex_post`: the cap in decimals, where it is another. Raises Conflict while the job is not settled, and
+    InvalidRequest where the correction would change nothing, or would lower a charge after a read.
+    """
+    actor.require("steward")
+    if not reason.strip():
+        raise invalid("reason", "empty", "why the charge is wrong")
+    made = uuid4()
+    with engine.begin() as connection:
+        job = _job(connection, job_id)
+        locked = LockedAccount(connection, job.dataset_id)
+        earlier = claim(connection, once, made)
+        if earlier != made:
+            return earlier
+        reserve, current = _quoted(connection, job_id)
+        true = _event(reserve["body"]["event"] if event == "reserved" else event)
+        cap = _cap(reserve, true, ex_post)
+        corrected(locked.accounts, reserve, charge_of(reserve, current), true, cap)  # or why not
+        asked = {"event": None if true is None else to_json(true), "cap": str(cap)}
+        basis = current["seq"]
+        return _propose(
+            connection, made, "correction", job.dataset_id, asked, reason, actor, basis=basis, job_id=job_id
+        )
+
+
+def _event(value: object) -> Event | None:
+    return None if value is None else from_json(value)
+
+
+def _cap(reserve: Document, event: Event | None, ex_post: object) -> int:
+    if ex_post is not None:
+        if event is None:
+            raise invalid("ex_post", "given, and nothing was released", "nothing")
+        return round_price(exact(ex_post, "ex_post"), EPSILON_UNITS)  # type: ignore[arg-type]
+    held = reserve["body"].get("ex_post")
+    return 0 if event is None or held is None else int(held["cap"])
+
+
+def _propose(
+    connection: Connection,
+    proposal_id: UUID,
+    kind: str,
+    dataset_id: UUID,
+    asked: dict[str, Any],
+    reason: str,
+    actor: Actor,
+    *,
+    basis: int | None = None,
+    job_id: UUID | None = None,
+) -> UUID:
+    connection.execute(
+        insert(proposals).values(
+            id=proposal_id,
+            dataset_id=dataset_id,
+            kind=kind,
+            job_id=job_id,
+            asked=asked,
+            basis_seq=basis,
+            reason=reason,
+            proposed_by=actor.id,
+            expires_at=func.clock_timestamp() + timedelta(days=OPEN_DAYS),
+        )
+    )
+    return proposal_id
+
+
+# --- policies -----------------------------------------------------------------------------------
+
+#: Why a policy is proposed and not written; the record of who wanted it says the rest.
+_ONE_PERSON = "raising the allowance would no longer take two stewards"
+
+
+def set_policy(
+    engine: Engine,
+    name: str,
+    policy: Policy,
+    actor: Actor,
+    check: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> UUID | None:
+    """Replace a dataset's policy, or propose it where `two_people` would be switched off: the proposal's id.
+
+    Else one steward could switch it off, raise the allowance alone, and switch it on again. All that the
+    policy changes waits for the other steward. Jobs decided before keep their decision.
+
+    `check` gets the policy that would be replaced, while nobody else can change it, and may raise.
+    """
+    actor.require("steward")
+    policy.check()
+    with engine.begin() as connection:
+        dataset = _held_dataset(connection, name=name)
+        stands, wanted = policy_of(dataset), policy.model_dump(mode="json")
+        check(stands.model_dump(mode="json"))
+        if not stands.two_people or policy.two_people:
+            _replace_policy(connection, dataset, policy, actor)
+            return None
+        asked = {"policy": wanted, "replaces": stands.model_dump(mode="json")}
+        same = select(proposals.c.id).where(
+            proposals.c.dataset_id == dataset.id,
+            proposals.c.state == "open",
+            proposals.c.expires_at > func.clock_timestamp(),
+            proposals.c.proposed_by == actor.id,
+            proposals.c.asked == asked,
+        )
+        earlier: UUID | None = connection.execute(same.limit(1)).scalar()
+        if earlier is not None:
+            return earlier  # sent twice, it is one proposal
+        return _propose(connection, uuid4(), "policy", dataset.id, asked, _ONE_PERSON, actor)
+
+
+def _replace_policy(
+    connection: Connection, dataset: Row[Any], policy: Policy, actor: Actor, **detail: Any
+) -> None:
+    """Write a policy into a dataset's row, which is held."""
+    detail["policy"] = policy.model_dump(mode="json")
+    change = update(tables.datasets).where(tables.datasets.c.id == dataset.id)
+    connection.execute(change.values(policy=detail["policy"]))
+    activity_log.record(connection, actor, "policy set", "dataset", dataset.name, **detail)
+
+
+# --- deciding -----------------------------------------------------------------------------------
+
+
+def confirm(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> int | None:
+    """Write the entry that a proposal asks for; returns its number. Confirming again answers the same.
+
+    Of a policy there is no entry (None): it stands from then on.
+
+    Raises NotPermitted for one's own proposal, whatever the policy, and Conflict where it is not open any
+    more, can't stand any more, or who proposed it is no steward any more, with the reason.
+    """
+    with engine.begin() as connection:
+        locked, found = _locked(connection, proposal_id, actor, reason)
+        if found.state == "confirmed" and found.decided_by == actor.id:
+            return None if found.entry_seq is None else int(found.entry_seq)
+        _require_open(found)
+        if expire_proposals(connection, proposal_id):
+            raise Conflict("the proposal is expired")  # undone with this transaction; the sweep keeps it
+        if found.proposed_by == actor.id:
+            raise NotPermitted("nobody confirms a proposal of their own: it takes two people")
+        people = TwoPeople(_proposer(connection, found), found.reason, actor.name, reason)
+        try:
+            seq = _write(locked, found, people, actor)
+        except VerificationFailed as error:
+            raise Conflict(f"it can't stand any more: {error}") from None
+        _decide(connection, found, "confirmed", actor, reason, seq)
+        return seq
+
+
+def withdraw(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> None:
+    """Close a proposal without effect; any steward may. Raises Conflict where it is not open any more."""
+    with engine.begin() as connection:
+        _, found = _locked(connection, proposal_id, actor, reason)
+        _require_open(found)
+        _decide(connection, found, "withdrawn", actor, reason, None)
+
+
+def _write(locked: LockedAccount, found: Row[Any], people: TwoPeople, actor: Actor) -> int | None:
+    connection = locked.connection
+    if found.kind == "policy":
+        dataset = _held_dataset(connection, id=found.dataset_id)
+        if policy_of(dataset) != Policy.model_validate(found.asked["replaces"]):
+            raise Conflict("the policy was changed after it was proposed: propose it anew")
+        policy, both = Policy.model_validate(found.asked["policy"]), {"proposed_by": people.proposer}
+        _replace_policy(connection, dataset, policy, actor, proposal=str(found.id), **both)
+        return None
+    if found.kind == "allowance":
+        _require_basis(found, _newest(connection, entries.c.dataset_id == found.dataset_id, ("ALLOW",)))
+        body = {**found.asked["body"], **people.to_json()}
+        return locked.append(EntryKind.ALLOW, people.confirmer, None, body).seq
+    reserve, current = _quoted(connection, found.job_id)
+    _require_basis(found, current["seq"])
+    event, cap = _event(found.asked["event"]), int(found.asked["cap"])
+    body = reversal_body(locked.accounts, reserve, current, event, cap, people)
+    before = charge_of(reserve, current)
+    entry = locked.append(EntryKind.REVERSAL, people.confirmer, found.job_id, body)
+    cap_usage.correct(connection, _job(connection, found.job_id), body["counts"] - before.counts)
+    return entry.seq
+
+
+def _require_open(found: Row[Any]) -> None:
+    if found.state != "open":
+        raise Conflict(f"the proposal is {found.state} already")
+
+
+def _require_basis(found: Row[Any], stands: int) -> None:
+    if stands != found.basis_seq:
+        what = f"entry {found.basis_seq}" if found.basis_seq else "no allowance"
+        raise Conflict(f"it was made when {what} stood, and entry {stands} stands now: propose it anew")
+
+
+def _decide(
+    connection: Connection, found: Row[Any], state: str, actor: Actor, reason: str, seq: int | None
+) -> None:
+    connection.execute(
+        update(proposals)
+        .where(proposals.c.id == found.id)
+        .values(
+            state=state,
+            decided_by=actor.id,
+            decided_at=func.clock_timestamp(),
+            decision_reason=reason,
+            entry_seq=seq,
+        )
+    )
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def listing(
+    engine: Engine,
+    viewer: Actor,
+    *,
+    state: str | None = "open",
+    limit: int = 50,
+    after: paging.After = None,
+) -> list[dict[str, Any]]:
+    """Proposals, newest first, for stewards and auditors; `state` None: whatever became of them."""
+    viewer.require("steward", "auditor")
+    query = paging.window(_query(), [proposals.c.created_at, proposals.c.id], limit, after)
+    if state is not None:
+        query = query.where(proposals.c.state == state)
+    with engine.connect() as connection:
+        return [_view(row) for row in connection.execute(query)]
+
+
+def show(engine: Engine, proposal_id: UUID, viewer: Actor) -> dict[str, Any]:
+    """One proposal. Raises NotFound."""
+    viewer.require("steward", "auditor")
+    with engine.connect() as connection:
+        row = connection.execute(_query().where(proposals.c.id == proposal_id)).one_or_none()
+    if row is None:
+        raise NotFound("proposal", str(proposal_id))
+    return _view(row)
+
+
+def _query() -> Any:
+    users = tables.users
+    decider = users.alias()
+    return (
+        select(
+            proposals,
+            tables.datasets.c.name.label("dataset"),
+            users.c.name.label("proposer"),
+            decider.c.name.label("decider"),
+        )
+        .join(tables.datasets, tables.datasets.c.id == proposals.c.dataset_id)
+        .join(users, users.c.id == proposals.c.proposed_by)
+        .outerjoin(decider, decider.c.id == proposals.c.decided_by)
+    )
+
+
+def _view(row: Row[Any]) -> dict[str, Any]:
+    asked = dict(row.asked)
+    if row.kind == "allowance":
+        body = asked["body"]
+        asked = {name: body[name] for name in ("epsilon", "delta", "ex_post", "secret") if name in body}
+    elif row.kind == "correction":
+        asked["cap"] = to_decimal(int(asked["cap"]), EPSILON_UNITS)
+    return {
+        "id": str(row.id),
+        "kind": row.kind,
+        "dataset": row.dataset,
+        "job": None if row.job_id is None else str(row.job_id),
+        "asked": asked,
+        "reason": row.reason,
+        "state": row.state,
+        "proposed_by": row.proposer,
+        "decided_by": row.decider,
+        "decision_reason": row.decision_reason,
+        "entry": row.entry_seq,
+        **{
+            name: None if getattr(row, name) is None else getattr(row, name).isoformat()
+            for name in ("created_at", "expires_at", "decided_at")
+        },
+    }
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def _locked(
+    connection: Connection, proposal_id: UUID, actor: Actor, reason: str
+) -> tuple[LockedAccount, Row[Any]]:
+    """The account's row, then the proposal's."""
+    actor.require("steward")
+    if not reason.strip():
+        raise invalid("reason", "empty", "a sentence that says why")
+    query = select(proposals).where(proposals.c.id == proposal_id)
+    found = connection.execute(query).one_or_none()
+    if found is None:
+        raise NotFound("proposal", str(proposal_id))
+    locked = LockedAccount(connection, found.dataset_id)
+    return locked, connection.execute(query.with_for_update()).one()
+
+
+def _quoted(connection: Connection, job_id: UUID) -> tuple[Document, Document]:
+    """The job's RESERVE and the newest entry that settled or corrected it."""
+    query = select(entries.c.kind, entries.c.document).where(entries.c.job_id == job_id)
+    rows = connection.execute(query.order_by(entries.c.seq)).all()
+    if len(rows) < 2 or rows[-1].kind not in _SETTLES:
+        raise Conflict("the job has no charge yet: only what is settled is corrected")
+    return read_document(rows[0].document), read_document(rows[-1].document)
+
+
+def _newest(connection: Connection, where: Any, kinds: tuple[str, ...]) -> int:
+    query = select(func.max(entries.c.seq)).where(where, entries.c.kind.in_(kinds))
+    return connection.execute(query).scalar_one() or 0
+
+
+def _dataset(connection: Connection, name: str) -> Row[Any]:
+    row = connection.execute(select(tables.datasets).where(tables.datasets.c.name == name)).one_or_none()
+    if row is None:
+        raise NotFound("dataset", name)
+    return row
+
+
+def _held_dataset(connection: Connection, **by: Any) -> Row[Any]:
+    """A dataset's row, held: nobody else changes its policy. An account's row is held before, or never."""
+    query = select(tables.datasets).filter_by(**by).with_for_update()
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise NotFound("dataset", str(*by.values()))
+    return row
+
+
+def _job(connection: Connection, job_id: UUID) -> Row[Any]:
+    row = connection.execute(select(tables.jobs).where(tables.jobs.c.id == job_id)).one_or_none()
+    if row is None:
+        raise NotFound("job", str(job_id))
+    return row
+
+
+def _proposer(connection: Connection, found: Row[Any]) -> str:
+    """The name of who proposed it: two stewards write the entry, so both are stewards when it is written."""
+    users = tables.users
+    row = connection.execute(select(users).where(users.c.id == found.proposed_by)).one()
+    if not row.active or "steward" not in row.roles:
+        raise Conflict("who proposed it is no steward any more: propose it anew")
+    return str(row.name)

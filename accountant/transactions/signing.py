@@ -1,0 +1,135 @@
+"""Signed checkpoints of live ledgers, and the keys that sign them.
+
+A checkpoint is made with every export and on demand; at one entry, one key signs once. The secret is 32
+bytes, `settings.secret("checkpoint")`: a file of mode 0600 or the environment. Its public key enters the
+table when it first signs; every later one is introduced by the key before it.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, Row, func, insert, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from accountant import tables
+from accountant.core.errors import Conflict
+from accountant.core.ledger.checkpoints import introduction, key_id, public_key, sign
+from accountant.tables import paging
+
+#: Serialises introductions with signatures: a key never signs after it was replaced.
+_LOCK = 0x6578_6368_6571
+
+
+def make(
+    engine: Engine,
+    dataset_id: UUID,
+    dataset: str,
+    seq: int,
+    head: str,
+    balances: Mapping[str, Any],
+    seed: bytes,
+) -> dict[str, Any]:
+    """Sign what a dataset's ledger was at entry `seq`, or give back what was signed there before.
+
+    The caller read head and public balances in one snapshot. Raises Conflict where the key was replaced or
+    never introduced.
+    """
+    table = tables.checkpoints
+    with engine.begin() as connection:
+        connection.execute(select(func.pg_advisory_xact_lock_shared(_LOCK)))
+        keys = _signing(connection, seed)
+        own = key_id(public_key(seed))
+        kept = select(table.c.document).where(
+            table.c.dataset_id == dataset_id, table.c.seq == seq, table.c.key_id == own
+        )
+        found = connection.execute(kept).scalar_one_or_none()
+        if found is None:
+            at = connection.execute(select(func.clock_timestamp())).scalar_one()
+            made = sign(dataset, seq, head, balances, at, seed, keys)
+            row = {
+                "dataset_id": dataset_id,
+                "seq": seq,
+                "key_id": own,
+                "at": at,
+                "document": json.dumps(made),
+            }
+            connection.execute(upsert(table).values(row).on_conflict_do_nothing())
+            found = connection.execute(kept).scalar_one()
+        document: dict[str, Any] = json.loads(found)
+        return document
+
+
+def listed(
+    connection: Connection, dataset_id: UUID, limit: int | None, after: paging.After = None
+) -> list[dict[str, Any]]:
+    """Checkpoint files of a dataset, newest first."""
+    table = tables.checkpoints
+    query = select(table.c.document).where(table.c.dataset_id == dataset_id)
+    rows = connection.execute(paging.window(query, [table.c.seq, table.c.at, table.c.key_id], limit, after))
+    return [json.loads(text) for text in rows.scalars()]
+
+
+# --- keys ---------------------------------------------------------------------------------------
+
+
+def keys(engine: Engine, seed: bytes) -> list[dict[str, Any]]:
+    """Every public key with its introduction, oldest first; the first use of the first key enters it."""
+    with engine.begin() as connection:
+        connection.execute(select(func.pg_advisory_xact_lock_shared(_LOCK)))
+        if not _rows(connection):
+            _signing(connection, seed)
+        return [row.document for row in _rows(connection)]
+
+
+def rotate(engine: Engine, old: bytes, new: bytes) -> str:
+    """Introduce the key of the secret `new`, signed by the one in use; returns its id.
+
+    From now on `old` signs nothing any more. Raises Conflict where `old` is not in use.
+    """
+    with engine.begin() as connection:
+        connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+        _signing(connection, old)
+        return _introduce(connection, new, old)
+
+
+def in_use(engine: Engine, seed: bytes) -> bool:
+    """Whether this secret's key is the newest one."""
+    with engine.connect() as connection:
+        rows = _rows(connection)
+        return bool(rows) and rows[-1].id == key_id(public_key(seed))
+
+
+def _rows(connection: Connection) -> list[Row[Any]]:
+    return list(connection.execute(select(tables.signing_keys).order_by(tables.signing_keys.c.introduced_at)))
+
+
+def _signing(connection: Connection, seed: bytes) -> list[dict[str, Any]]:
+    """The introductions up to the key of `seed`, which must be the one in use."""
+    rows = _rows(connection)
+    if not rows:
+        _introduce(connection, seed, None)
+        rows = _rows(connection)
+    if rows[-1].id != key_id(public_key(seed)):
+        raise Conflict(
+            f"this server's signing key is not the one in use, {rows[-1].id}: "
+            "`exchequer admin rotate-key` introduces a new one"
+        )
+    return [row.document for row in rows]
+
+
+def _introduce(connection: Connection, seed: bytes, old: bytes | None) -> str:
+    at = connection.execute(select(func.clock_timestamp())).scalar_one()
+    made = introduction(public_key(seed), at, old)
+    row = {
+        "id": made["key"]["id"],
+        "introduced_by": made["key"]["introduced_by"] or "",
+        "introduced_at": at,
+        "document": made,
+    }
+    statement = insert(tables.signing_keys) if old is not None else upsert(tables.signing_keys)
+    if old is None:  # two processes may sign for the first time together: they have one key
+        statement = upsert(tables.signing_keys).on_conflict_do_nothing()
+    connection.execute(statement.values(row))
+    return str(row["id"])

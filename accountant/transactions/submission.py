@@ -1,0 +1,405 @@
+"""Admission: many requests on one dataset, decided in one transaction in the order of their arrival.
+
+    submit ── price (no lock) ──▶ queue of the dataset ──▶ leader: lock the account's row, take who waits,
+              look up, decide one after the other, write all in one statement, COMMIT, answer each
+
+The row's lock is what makes overspending impossible, between processes too; the queue only lets the
+threads of one process share one lock, one statement and one commit. Every request gets its own answer: what
+is wrong with one is found before anything is written, and a batch that fails as a whole is taken apart.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import JSON, Connection, Engine, Table, bindparam, func, select, text, true
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from accountant import tables
+from accountant.core import mechanisms
+from accountant.core.errors import Conflict, ExchequerError, NotFound, invalid
+from accountant.core.ledger import lineage
+from accountant.core.ledger.accounts import Accounts
+from accountant.core.ledger.admission import Policy
+from accountant.core.privacy.price import Terms
+from accountant.faults import reached
+from accountant.identities.actor import Actor
+from accountant.tables.accounts_row import read_books
+from accountant.transactions import artifacts, job_requests, public_resources
+from accountant.transactions.decision import Asker, Untold, consider, tell_largest
+from accountant.transactions.group_commit import Combiner, Take, Ticket
+from accountant.transactions.job_requests import JobRequest, terms_of
+from accountant.transactions.locked_account import LockedAccount
+
+logger = logging.getLogger(__name__)
+
+#: Most requests in one transaction: the lock is then held for some tens of milliseconds.
+MOST_AT_ONCE = 100
+
+
+@dataclass
+class _Submission:
+    """A request in the queue. Its job's id is drawn here: `tried` again, it still makes one job."""
+
+    request: JobRequest
+    actor: Actor
+    key: str | None
+    sha256: str | None
+    job_id: UUID = field(default_factory=uuid4)
+    tried: bool = False
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The job, and what remains to be told about its refusal once the row is free."""
+
+    job_id: UUID
+    untold: Untold | None = None
+
+
+def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: str | None = None) -> UUID:
+    """Record a request and decide on it as far as it can be decided now; returns the job's id.
+
+    The same key with the same body answers with the same job; with another body it is a Conflict. A
+    request that can't be right raises InvalidRequest and leaves nothing behind.
+    """
+    actor.require("analyst", "steward")
+    if idempotency_key is not None and not 1 <= len(idempotency_key) <= 200:
+        raise invalid("idempotency_key", f"{len(idempotency_key)} characters", "1 to 200 characters")
+    submission = _Submission(request, actor, idempotency_key, _identity(request))
+    _price_beforehand(engine, request)
+    answer = _combiner.ask((engine, request.dataset), submission)
+    if answer.untold is not None:
+        tell_largest(engine, answer.job_id, answer.untold)
+    return answer.job_id
+
+
+def _identity(request: JobRequest) -> str | None:
+    """The SHA-256 of the body; None where it has no canonical form (NaN): its price says what is wrong."""
+    try:
+        return request.sha256()
+    except ValueError:
+        return None
+
+
+# --- before the lock ----------------------------------------------------------------------------
+
+_UNLOCKED = (
+    select(tables.datasets, *[column for column in tables.accounts.c if column.name != "dataset_id"])
+    .join(tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id)
+    .where(tables.datasets.c.name == bindparam("name"))
+)
+
+#: The terms and accounts that this process saw last, by dataset: a guess at what the locked row will say.
+_last_seen: dict[str, tuple[Terms, Accounts]] = {}
+_MOST_REMEMBERED = 1000
+
+
+def _price_beforehand(engine: Engine, request: JobRequest) -> None:
+    """Find the price and what it is on each filter; whoever holds the row then finds both in a cache.
+
+    Nothing is decided here. Where the terms have changed by then the price is found again.
+    """
+    seen = _last_seen.get(request.dataset)
+    if seen is None:
+        with engine.connect() as connection:
+            row = connection.execute(_UNLOCKED, {"name": request.dataset}).one_or_none()
+        if row is None:
+            return
+        accounts = read_books(row).accounts
+        seen = _remember(request.dataset, terms_of(row, accounts), accounts)
+    terms, accounts = seen
+    try:
+        accounts.fits(job_requests.priced(request, terms).candidate.asked)
+    except (ExchequerError, ArithmeticError, TypeError, ValueError):
+        return  # told when the request is looked at under the terms of then
+
+
+def _remember(dataset: str, terms: Terms, accounts: Accounts) -> tuple[Terms, Accounts]:
+    if len(_last_seen) >= _MOST_REMEMBERED:
+        _last_seen.clear()
+    _last_seen[dataset] = (terms, accounts)
+    return terms, accounts
+
+
+# --- the leader ---------------------------------------------------------------------------------
+
+
+def _serve(key: tuple[Engine, str], take: Take[_Submission, _Answer]) -> None:
+    """Lock the account's row, take all who wait by then, and answer each."""
+    engine, dataset = key
+    batch: list[Ticket[_Submission, _Answer]] = []
+    try:
+        with engine.begin() as connection:
+            locked = _lock(connection, dataset)
+            batch = take()
+            answers = _admit(locked, [ticket.question for ticket in batch])
+    except Exception as error:
+        if not batch or _is_hopeless(error):
+            raise  # the combiner tells all who wait for this
+        name = type(error).__name__  # its text may quote what somebody sent
+        logger.warning("a batch of %d failed (%s); each is tried alone", len(batch), name)
+        for ticket in batch:
+            _serve_alone(engine, dataset, ticket)
+        return
+    for ticket, answer in zip(batch, answers, strict=True):
+        _settle(ticket, answer)
+
+
+def _serve_alone(engine: Engine, dataset: str, ticket: Ticket[_Submission, _Answer]) -> None:
+    for last in (False, True):
+        try:
+            with engine.begin() as connection:
+                answers = _admit(_lock(connection, dataset), [ticket.question])
+        except IntegrityError as error:
+            # Its key was taken by a job on another dataset, under another lock: looked up again, it is seen.
+            if last:
+                ticket.fail(error)
+        except Exception as error:
+            ticket.fail(error)
+            return
+        else:
+            _settle(ticket, answers[0])
+            return
+
+
+def _settle(ticket: Ticket[_Submission, _Answer], answer: _Answer | Exception) -> None:
+    reached("submit.committed")
+    if isinstance(answer, Exception):
+        ticket.fail(answer)
+    else:
+        ticket.answer(answer)
+
+
+def _is_hopeless(error: Exception) -> bool:
+    """Whether trying again at once would meet the same: the database is away, or somebody keeps the row."""
+    lock_not_available = "55P03"
+    return isinstance(error, OperationalError) and (
+        error.connection_invalidated or getattr(error.orig, "sqlstate", None) == lock_not_available
+    )
+
+
+def _lock(connection: Connection, dataset: str) -> LockedAccount:
+    try:
+        return LockedAccount(connection, dataset)
+    except NotFound:
+        raise invalid("dataset", f"there is no dataset {dataset!r}", "a name from the catalogue") from None
+
+
+# --- one batch ----------------------------------------------------------------------------------
+
+
+def _admit(locked: LockedAccount, submissions: Sequence[_Submission]) -> list[_Answer | Exception]:
+    """Decide on each in order and write all; what is wrong with one is its answer and no other's."""
+    batch = _Batch(locked, submissions)
+    answers: list[_Answer | Exception] = []
+    for each in submissions:
+        try:
+            with locked.whole():
+                answers.append(batch.admit(each))
+        except Exception as error:
+            answers.append(error)
+    reached("submit.decided")
+    locked.write([(tables.jobs, batch.jobs), *batch.others.items()])
+    reached("submit.written")
+    return answers
+
+
+def admit_approved(
+    locked: LockedAccount, request: JobRequest, actor: Actor, approval: Mapping[str, Any], decided_by: UUID
+) -> tuple[UUID, Untold | None]:
+    """Record and decide on a request that a steward approved beforehand, under the lock that is held.
+
+    Everything is checked as for any other. Returns the job's id, and what its refusal doesn't say yet.
+    """
+    submission = _Submission(request, actor, None, _identity(request))
+    batch = _Batch(locked, [submission])
+    answer = batch.record(submission, approval, decided_by=decided_by, decided_at=locked.now)
+    locked.write([(tables.jobs, batch.jobs), *batch.others.items()])
+    return answer.job_id, answer.untold
+
+
+class _Batch:
+    """What the requests of one transaction refer to, all of it read while the row is held.
+
+    `admit` changes the books in memory only and collects the rows to be written; where it raises it has
+    changed nothing.
+    """
+
+    def __init__(self, locked: LockedAccount, submissions: Sequence[_Submission]) -> None:
+        self.locked = locked
+        self.jobs: list[dict[str, Any]] = []
+        self.others: dict[Table, list[dict[str, Any]]] = {}
+        found = _look_up(locked, submissions)
+        locked.now = found.now
+        self.version_id, self.version_number = found.version_id, found.version_number
+        dataset = SimpleNamespace(**found.dataset)
+        self.policy = Policy.model_validate(dataset.policy)
+        self.models: dict[str, _Model] = {each["name"]: _Model(**each) for each in found.models or ()}
+        self.terms, _ = _remember(locked.dataset, terms_of(dataset, locked.accounts), locked.accounts)
+        #: Jobs by (analyst, key), and those of submissions that were tried before, by id.
+        self.earlier = {
+            (UUID(analyst), key): (sha256, _Answer(UUID(job_id)))
+            for job_id, analyst, key, sha256 in found.earlier or ()
+        }
+        self.recorded = frozenset(UUID(job_id) for job_id in found.recorded or ())
+
+    def admit(self, submission: _Submission) -> _Answer:
+        """The answer to one request. Raises what is wrong with it."""
+        if submission.job_id in self.recorded:
+            return _Answer(submission.job_id)
+        key = (submission.actor.id, submission.key)
+        if submission.key is not None and key in self.earlier:
+            sha256, answer = self.earlier[submission.actor.id, submission.key]
+            if sha256 != submission.sha256:
+                raise Conflict("this idempotency key was used for another request")
+            return answer
+        answer = self.record(submission)
+        if submission.key is not None:
+            self.earlier[submission.actor.id, submission.key] = (submission.sha256, answer)
+        return answer
+
+    def record(
+        self, submission: _Submission, approval: Mapping[str, Any] | None = None, **columns: Any
+    ) -> _Answer:
+        """Decide on a request and collect its rows; `approval` and `columns`: of a steward who said yes."""
+        request, locked = submission.request, self.locked
+        if self.version_id is None:
+            problem = f"{request.dataset!r} is not ready: its data has not been checked"
+            raise invalid("dataset", problem, "a ready one")
+        model = self._model(request)
+        job_requests.check_policy(self.policy, request, submission.actor.name)
+        priced = job_requests.priced(request, self.terms)
+        if submission.sha256 is None:
+            raise invalid("parameters", "holds what has no canonical JSON form", "finite numbers and text")
+        model_id = None if model is None else UUID(model.id)
+        reads = artifacts.source(locked.connection, locked.dataset_id, model_id, priced, submission.actor)
+        named = public_resources.resolve(locked.connection, priced.candidate, self.policy)
+        if reads is None:
+            source = lineage.of_version(self.version_number)
+        else:
+            source = artifacts.lineage_of(locked.connection, reads, priced.candidate.mechanism)
+        source |= public_resources.lineage(named)
+        asker = Asker(submission.actor.id, submission.actor.name, request.project)
+        verdict = consider(
+            locked, submission.job_id, asker, priced.candidate, model, source, self.policy, approval
+        )
+        row = {
+            "id": submission.job_id,
+            "dataset_id": locked.dataset_id,
+            "version_id": self.version_id if reads is None else reads.version_id,
+            "source_job_id": None if reads is None else reads.id,
+            "resources": named,
+            "model_id": model_id,
+            "analyst_id": submission.actor.id,
+            "purpose": request.purpose,
+            "project": request.project,
+            "idempotency_key": submission.key,
+            "request_sha256": submission.sha256,
+            "created_at": locked.now,
+            **priced.columns,
+            **verdict.columns,
+            **columns,
+        }
+        self.jobs.append(row)
+        for table, rows in verdict.rows(submission.job_id):
+            self.others.setdefault(table, []).extend(rows)
+        # Listings go by this time: the order of arrival is kept, and no two are alike.
+        locked.now += timedelta(microseconds=1)
+        return _Answer(submission.job_id, verdict.untold)
+
+    def _model(self, request: JobRequest) -> "_Model | None":
+        """The model that a request names, checked; None where its mechanism uses none."""
+        name = request.model
+        if not mechanisms.get(request.mechanism).uses_model:
+            if name is not None:
+                raise invalid("model", f"{request.mechanism} uses none", "nothing")
+            return None
+        found = None if name is None else self.models.get(name)
+        if found is None or found.state != "ready":
+            ready = ", ".join(ready_models(self.locked.connection)) or "none is registered yet"
+            problem = f"there is no model {name!r}" if found is None else f"{name!r} is {found.state}"
+            problem = f"none is given, and {request.mechanism} runs one" if name is None else problem
+            raise invalid("model", problem, ready)
+        return found
+
+
+@dataclass(frozen=True)
+class _Model:
+    id: str
+    name: str
+    state: str
+    facts: Mapping[str, Any] | None
+
+
+def _look_up(locked: LockedAccount, submissions: Sequence[_Submission]) -> Any:
+    """Everything that the batch refers to, in one statement: its snapshot is younger than every request."""
+    keyed = [each for each in submissions if each.key is not None]
+    found = locked.connection.execute(
+        _LOOK_UP,
+        {
+            "dataset_id": locked.dataset_id,
+            "seq": locked.seq,
+            "models": sorted({each.request.model for each in submissions if each.request.model is not None}),
+            "analysts": [each.actor.id for each in keyed],
+            "keys": [each.key for each in keyed],
+            "tried": [each.job_id for each in submissions if each.tried],
+        },
+    ).one()
+    for each in submissions:
+        each.tried = True
+    return found
+
+
+_VERSION = (
+    select(tables.dataset_versions)
+    .where(tables.dataset_versions.c.dataset_id == tables.datasets.c.id)
+    .where(tables.dataset_versions.c.state == "ready")
+    .order_by(tables.dataset_versions.c.number.desc())
+    .limit(1)
+    .lateral()
+)
+_LOOK_UP = (
+    select(
+        func.row_to_json(tables.datasets.table_valued(), type_=JSON).label("dataset"),
+        _VERSION.c.id.label("version_id"),
+        _VERSION.c.number.label("version_number"),
+        text(
+            "(SELECT json_agg(json_build_object('id', id, 'name', name, 'state', state, 'facts', facts))"
+            " FROM models WHERE name = ANY(CAST(:models AS text[]))) AS models"
+        ),
+        # LATERAL: one look into the unique index per key, however many jobs there are.
+        text(
+            "(SELECT json_agg(json_build_array(found.id, asked.analyst, asked.key, found.request_sha256))"
+            " FROM unnest(CAST(:analysts AS uuid[]), CAST(:keys AS text[])) AS asked(analyst, key),"
+            " LATERAL (SELECT id, request_sha256 FROM jobs"
+            " WHERE analyst_id = asked.analyst AND idempotency_key = asked.key LIMIT 1) AS found) AS earlier"
+        ),
+        text(
+            "(SELECT json_agg(found.id) FROM unnest(CAST(:tried AS uuid[])) AS asked(id),"
+            " LATERAL (SELECT id FROM jobs WHERE jobs.id = asked.id LIMIT 1) AS found) AS recorded"
+        ),
+        text(
+            "greatest(clock_timestamp(),"
+            " (SELECT at FROM entries WHERE dataset_id = :dataset_id AND seq = :seq)) AS now"
+        ),
+    )
+    .select_from(tables.datasets.outerjoin(_VERSION, true()))
+    .where(tables.datasets.c.id == bindparam("dataset_id"))
+)
+
+
+def ready_models(connection: Connection) -> Sequence[str]:
+    """The names of the models that may be asked for."""
+    return (
+        connection.execute(select(tables.models.c.name).where(tables.models.c.state == "ready"))
+        .scalars()
+        .all()
+    )
+
+
+_combiner: Combiner[tuple[Engine, str], _Submission, _Answer] = Combiner(_serve, MOST_AT_ONCE)

@@ -1,0 +1,1 @@
+"""Webhooks: their registration and the delivery of what happened."""

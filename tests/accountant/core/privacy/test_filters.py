@@ -1,0 +1,379 @@
+"""The portfolio of filters: what adaptive analysts can do to it, and how much of the budget it keeps."""
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld.common import DifferentialPrivacyParameters
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import laplace, norm
+
+from accountant.core.errors import InvalidRequest
+from accountant.core.ledger.admission import Account, FilterAccount
+from accountant.core.ledger.reservations import move, settled
+from accountant.core.privacy.composition import gaussian_mu
+from accountant.core.privacy.events import (
+    Composed,
+    EpsilonDelta,
+    Event,
+    Exponential,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    SelfComposed,
+    ZCDp,
+)
+from accountant.core.privacy.filters import Amount, Kind, granted, portfolio
+
+GAUSSIAN_SHARES = {
+    Kind.RENYI: Fraction(5, 100),
+    Kind.GAUSSIAN: Fraction(9, 10),
+    Kind.RENYI_TWICE: Fraction(2, 100),
+    Kind.BASIC: Fraction(3, 100),
+}
+
+
+def account(epsilon: object, delta: object, shares: dict[Kind, Fraction] | None = None) -> Account:
+    eps, dlt = granted(epsilon, delta)
+    filters = portfolio(eps, dlt, shares)
+    return Account(eps, dlt, tuple(FilterAccount(each, each.limit(eps, dlt)) for each in filters))
+
+
+# --- an adversary who sees every release and picks the next -------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """Up to `count` releases of `event`, each a draw from `p` on one dataset and `q` on its neighbour."""
+
+    event: Event
+    count: int
+    p: tuple[float, ...]
+    q: tuple[float, ...]
+
+    @lru_cache  # noqa: B019 - jobs live as long as a test
+    def costs(self, of: Account, count: int) -> dict[Kind, Amount | None]:
+        return of.costs(SelfComposed(self.event, count) if count > 1 else self.event)
+
+
+def cells(cdf_p, cdf_q, edges: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The masses of the cells between `edges` under both."""
+    bounds = np.array([-np.inf, *sorted(edges), np.inf])
+    return tuple(np.diff(cdf_p(bounds))), tuple(np.diff(cdf_q(bounds)))
+
+
+def quantised_gaussian(multiplier: float, count: int, edges: tuple[float, ...], rate: float = 1.0) -> Job:
+    mu = 1 / multiplier
+
+    def with_unit(x):
+        return rate * norm.cdf(x - mu) + (1 - rate) * norm.cdf(x)
+
+    event = Gaussian(multiplier) if rate == 1 else PoissonSampled(rate, Gaussian(multiplier))
+    p, q = cells(with_unit, norm.cdf, edges)
+    return Job(event, count, p, q)
+
+
+def quantised_laplace(multiplier: float, count: int, edges: tuple[float, ...]) -> Job:
+    p, q = cells(lambda x: laplace.cdf(x - 1 / multiplier), laplace.cdf, edges)
+    return Job(Laplace(multiplier), count, p, q)
+
+
+def softmax_of_two(shift: float, count: int, place: float) -> Job:
+    """The extreme pair whose log ratios span 2 * `shift`, one end at `place` * 2 * `shift`."""
+    high = max(2 * shift * place, 1e-6)
+    low = high - 2 * shift
+    q = -math.expm1(low) / (math.exp(high) - math.exp(low)) if low < 0 else 0.0
+    return Job(Exponential(shift), count, (q * math.exp(high), (1 - q) * math.exp(low)), (q, 1 - q))
+
+
+def leaky_response(epsilon: float, delta: float, count: int) -> Job:
+    """(epsilon, delta) attained: with probability delta the truth is told."""
+    yes = (1 - delta) / (1 + math.exp(-epsilon))
+    p, q = (delta, yes, 1 - delta - yes, 0.0), (0.0, 1 - delta - yes, yes, delta)
+    return Job(EpsilonDelta(epsilon, delta), count, p, q)
+
+
+class Adversary:
+    """The worst delta at `epsilon` over all adaptive strategies of at most `depth` releases, exactly.
+
+    At every point it may start any job that the account admits, go on, or end the job early and get
+    the difference back; its gain is sum over outputs of (P - e^epsilon Q)+.
+    """
+
+    def __init__(self, epsilon: float, menu: list[Job], swapped: bool):
+        self.scale, self.menu, self.swapped, self.paths = math.exp(epsilon), menu, swapped, 0
+
+    def between_jobs(self, of: Account, p: float, q: float, depth: int) -> float:
+        best = max(p - self.scale * q, 0.0)
+        self.paths += 1
+        if depth == 0 or best == p:  # nothing more to learn where Q has nothing
+            return best
+        for job in self.menu:
+            costs = job.costs(START, job.count)
+            if of.admitting(costs):
+                best = max(best, self.inside(job, 0, move(of, costs, reserved=1), p, q, depth))
+        return best
+
+    def inside(self, job: Job, taken: int, of: Account, p: float, q: float, depth: int) -> float:
+        best = 0.0
+        if taken:
+            reserved, realized = job.costs(START, job.count), job.costs(START, taken)
+            ended = move(of, reserved, reserved=-1, keep_closed=True)
+            ended = move(ended, settled(reserved, realized), spent=1)
+            best = self.between_jobs(ended, p, q, depth)
+        if taken < job.count and depth:
+            first, second = (job.q, job.p) if self.swapped else (job.p, job.q)
+            total = sum(
+                self.inside(job, taken + 1, of, p * a, q * b, depth - 1)
+                for a, b in zip(first, second, strict=True)
+                if a > 0
+            )
+            best = max(best, total)
+        return best
+
+
+START: Account  # the account whose prices are in use; prices depend on filters, not on balances
+
+
+def worst_delta(of: Account, epsilon: float, menu: list[Job], depth: int) -> float:
+    global START  # noqa: PLW0603
+    START = of
+    return max(
+        Adversary(epsilon, menu, swapped).between_jobs(of, 1.0, 1.0, depth) for swapped in (False, True)
+    )
+
+
+@st.composite
+def menus(draw, most: int):
+    """(epsilon, delta, shares, menu): mechanisms of which two to six or so fit the allowance."""
+    epsilon = float(f"{draw(st.floats(0.1, 2)):.3f}")
+    delta = float(f"{draw(st.floats(0.01, 0.3)):.3f}")
+    split = draw(st.one_of(st.permutations([1, 0, 0, 0]), st.permutations([5, 3, 1, 1])))
+    shares = {kind: Fraction(part, sum(split)) for kind, part in zip(Kind, split, strict=True)}
+    part = st.floats(0.2, 0.75)
+    multiplier = part.map(lambda x: 1 / (x * gaussian_mu(epsilon, delta)))
+    pure = part.map(lambda x: x * epsilon)
+    edges = st.lists(st.floats(0.3, 3), min_size=1, max_size=2, unique=True).map(tuple)
+    count = st.integers(1, 3)
+    jobs = st.one_of(
+        st.builds(quantised_gaussian, multiplier, count, edges),
+        st.builds(quantised_gaussian, multiplier.map(lambda m: m / 2), count, edges, st.floats(0.1, 0.9)),
+        st.builds(quantised_laplace, pure.map(lambda x: 1 / x), count, edges),
+        st.builds(softmax_of_two, pure, count, st.floats(0, 1)),
+        st.builds(leaky_response, pure, st.floats(0.01, 0.3).map(lambda x: x * delta), count),
+    )
+    return epsilon, delta, shares, draw(st.lists(jobs, min_size=1, max_size=most))
+
+
+def check_against_adversary(case, depth: int) -> None:
+    epsilon, delta, shares, menu = case
+    of = account(repr(epsilon), repr(delta), shares)
+    assert worst_delta(of, epsilon, menu, depth) <= delta * (1 + 1e-12)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(menus(most=2))
+def test_no_adaptive_strategy_passes_the_allowance(case):
+    check_against_adversary(case, depth=4)
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
+@given(menus(most=3))
+def test_no_deeper_adaptive_strategy_passes_the_allowance(case):
+    check_against_adversary(case, depth=5)
+
+
+def test_the_adversary_has_teeth():
+    """It passes the allowance where the filters allow twice what they should."""
+    menu = [quantised_gaussian(1.2, 1, (0.9, 2.4)), quantised_gaussian(2.0, 1, (1.5,))]
+    shares = {Kind.RENYI: Fraction(0), Kind.GAUSSIAN: Fraction(1), Kind.RENYI_TWICE: Fraction(0)}
+    of = account("1", "0.05", {**shares, Kind.BASIC: Fraction(0)})
+    sound = worst_delta(of, 1.0, menu, depth=5)
+    loose = replace(
+        of, filters=tuple(replace(e, limit=Amount(2 * e.limit.main, e.limit.delta)) for e in of.filters)
+    )
+    assert sound <= 0.05 < worst_delta(loose, 1.0, menu, depth=5)
+
+
+# --- static sequences against an independent accountant -----------------------------------------
+
+
+GRID = 2.0**-10  # losses of randomised response lie on it: dp-accounting rounds them up, not between
+
+
+def loss_distribution(event: Event, count: int):
+    grid = {"value_discretization_interval": GRID}
+    match event:
+        case Gaussian(multiplier):
+            return pld.from_gaussian_mechanism(multiplier / math.sqrt(count), **grid)
+        case Laplace(multiplier):
+            return pld.from_laplace_mechanism(multiplier, **grid).self_compose(count)
+        case PoissonSampled(rate, Gaussian(multiplier)):
+            return pld.from_gaussian_mechanism(multiplier, sampling_prob=rate, **grid).self_compose(count)
+        case Exponential(shift):
+            response = DifferentialPrivacyParameters(shift, 0)  # randomised response, on the grid
+            return pld.from_privacy_parameters(response, **grid).self_compose(count)
+    raise AssertionError(event)
+
+
+static = st.lists(
+    st.one_of(
+        st.builds(Gaussian, st.floats(3, 60)),
+        st.builds(Laplace, st.floats(3, 60)),
+        st.integers(10, 300).map(lambda cells: Exponential(cells * GRID)),
+        st.builds(PoissonSampled, st.floats(0.01, 0.2), st.builds(Gaussian, st.floats(1, 4))),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(static, st.sampled_from(["0.8", "3", "6"]), st.randoms(use_true_random=False))
+def test_static_sequences_hold_by_an_independent_pld(events, epsilon, random):
+    """Whatever was admitted until the first refusal is (epsilon, delta) by dp-accounting's PLD."""
+    of = account(epsilon, "1e-6")
+    costs = [of.costs(event) for event in events]
+    counts = [0] * len(events)
+    for _ in range(3000):
+        place = random.randrange(len(events))
+        if not of.admitting(costs[place]):
+            break
+        of = move(of, costs[place], spent=1)
+        counts[place] += 1
+    parts = [loss_distribution(e, n) for e, n in zip(events, counts, strict=True) if n]
+    if not parts:
+        return
+    total = parts[0]
+    for part in parts[1:]:
+        total = total.compose(part)
+    assert total.get_delta_for_epsilon(float(epsilon)) <= 1e-6
+
+
+# --- how much of the budget is kept -------------------------------------------------------------
+
+
+def admitted(of: Account, event: Event) -> int:
+    """How many identical jobs are admitted, one after another."""
+    costs, count = of.costs(event), 0
+    while of.admitting(costs):
+        of = move(of, costs, spent=1)
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("multiplier", [10.0, 20.0, 50.0])
+@pytest.mark.parametrize(
+    ("shares", "kept"), [(None, 0.9), (GAUSSIAN_SHARES, 0.98)], ids=["default", "gaussian 0.9"]
+)
+def test_identical_gaussian_jobs(multiplier, shares, kept):
+    of = account("3", "1e-6", shares)
+    share = float(next(e.filter.share for e in of.filters if e.filter.kind is Kind.GAUSSIAN))
+    count = admitted(of, Gaussian(multiplier))
+    assert abs(count - gaussian_mu(3, share * 1e-6) ** 2 * multiplier**2) <= 1
+    exact = math.floor(gaussian_mu(3, 1e-6) ** 2 * multiplier**2)
+    assert count >= math.floor(kept * exact)
+    if multiplier >= 20:
+        assert count / exact >= kept
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5, 2.0])
+@pytest.mark.parametrize("allowance", ["1", "3", "10"])
+def test_identical_pure_jobs_get_the_count_of_the_best_filter(epsilon, allowance):
+    of = account(allowance, "1e-6")
+    event = EpsilonDelta(epsilon, 0.0)
+    single = [e.limit.main // cost.main for e in of.filters if (cost := e.filter.cost(event)) is not None]
+    assert len(single) == 4
+    assert admitted(of, event) == max(single)
+
+
+@pytest.mark.parametrize("shift", [1e-3, 0.1, 1.0, 4.0])
+def test_no_softmax_pair_is_easier_to_tell_apart_than_its_gaussian(shift):
+    """mu = -2 Phi^-1(1 / (1 + e^shift)) bounds pairs of every asymmetry, and the symmetric one attains it."""
+    cost = account("3", "1e-6").costs(Exponential(shift))[Kind.GAUSSIAN]
+    mu = -2 * norm.ppf(1 / (1 + math.exp(shift)))
+    assert cost.main == pytest.approx(mu**2 * 1e9, abs=1.5)
+    for place in np.linspace(0.001, 0.999, 401):
+        job = softmax_of_two(shift, 1, place)
+        assert norm.ppf(job.p[0]) - norm.ppf(job.q[0]) <= mu * (1 + 1e-9)
+
+
+# --- the basic filter ---------------------------------------------------------------------------
+
+
+def basic(of: Account) -> FilterAccount:
+    return next(each for each in of.filters if each.filter.kind is Kind.BASIC)
+
+
+def test_a_job_that_is_not_pure_costs_the_basic_filter_a_hundredth_of_its_delta():
+    each = basic(account("3", "1e-6"))
+    cost = each.filter.cost(ZCDp(0.001))
+    assert cost is not None
+    assert cost.delta == 10**12 == each.limit.delta // 100
+    assert 0 < cost.main < 10**9
+    assert each.filter.cost(EpsilonDelta(0.1, 0.0)).delta == 0
+    both = each.filter.cost(Composed((Gaussian(10.0), EpsilonDelta(0.25, 1e-8))))
+    assert both.delta >= 10**12 + 10**13
+
+
+def test_pure_steps_return_and_an_epsilon_delta_price_does_not():
+    of = account("3", "1e-6")
+    for event, returns in ((Laplace(20.0), True), (Gaussian(20.0), False)):
+        whole, part = of.costs(SelfComposed(event, 10)), of.costs(SelfComposed(event, 4))
+        charged = settled(whole, part)
+        assert charged[Kind.RENYI] == part[Kind.RENYI]
+        assert charged[Kind.GAUSSIAN] == part[Kind.GAUSSIAN]
+        assert (charged[Kind.BASIC] == part[Kind.BASIC]) is returns
+        assert (charged[Kind.BASIC] == whole[Kind.BASIC]) is not returns
+
+
+def test_without_a_step_the_basic_filter_closes():
+    each = replace(basic(account("3", "1e-6")).filter, step_delta=0)
+    assert each.cost(Gaussian(10.0)) is None
+
+
+# --- choices at creation ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shares", "order"),
+    [
+        ({Kind.RENYI: Fraction(1)}, None),
+        (dict.fromkeys(Kind, Fraction(1, 2)), None),
+        ({**dict.fromkeys(Kind, Fraction(1, 4)), Kind.BASIC: Fraction(-1, 4)}, None),
+        (None, Fraction(1)),
+        (None, Fraction(10**13)),
+    ],
+)
+def test_wrong_choices_are_refused(shares, order):
+    with pytest.raises(InvalidRequest):
+        portfolio(*granted("3", "1e-6"), shares, order)
+
+
+def test_a_chosen_order_and_its_double():
+    filters = portfolio(*granted("3", "1e-6"), None, Fraction(32))
+    assert [each.order for each in filters] == [Fraction(32), None, Fraction(64), None]
+
+
+# --- integers -----------------------------------------------------------------------------------
+
+
+def test_a_million_smallest_jobs_add_up_exactly():
+    of = account("3", "1e-6")
+    costs = of.costs(Gaussian(1e8))
+    assert [cost.main for cost in costs.values()][:3] == [1, 1, 1]
+    total = sum(costs[Kind.GAUSSIAN].main for _ in range(10**6))
+    assert total == 10**6
+    for _ in range(10**4):
+        of = move(of, costs, spent=1)
+    for each in of.filters:
+        cost = costs[each.filter.kind]
+        assert (each.spent.main, each.spent.delta) == (10**4 * cost.main, 10**4 * cost.delta)

@@ -1,0 +1,434 @@
+"""What an auditor holds a live ledger to: exports in every format, checkpoints, keys, publication."""
+
+import csv
+import hashlib
+import io
+import json
+import uuid
+
+import pytest
+from pyarrow import parquet as pq
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from accountant.core import mechanisms
+from accountant.core.errors import Conflict, VerificationFailed
+from accountant.core.ledger import parquet_exports
+from accountant.core.ledger.accounts import Settlement
+from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.checkpoints import key_id, public_key, read_checkpoint, read_keys
+from accountant.core.ledger.commitments import TEXTS
+from accountant.core.ledger.export_formats import verify_lines
+from accountant.core.ledger.hash_chain import GENESIS, canonical, digest, opened
+from accountant.core.ledger.reservations import read_event
+from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_json
+from accountant.core.privacy.price import Terms
+from accountant.queries import entries, integrity, jobs
+from accountant.queries.listings import WantedJobs
+from accountant.transactions import allowances, approval, leases, proposals, settlement, signing
+from tests.support import Bench, person
+
+SEED = b"s" * 32
+FORMATS = ("jsonl", "csv", "parquet")
+REASON = "Grace Hopper asked for the oncology study"
+PROMPT = "A note by Dr Lovelace, like this one: {record}"
+
+
+@pytest.fixture
+def audited(engine) -> Bench:
+    """A ledger with every kind of entry; one job really cost ex-post 0.123456789 of its cap of 1."""
+    bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
+    allowance = Allowance("10", "0.000001", REASON, ex_post="5", ex_post_settlement="realized")
+    allowances.allow(engine, bench.dataset, allowance, bench.steward)
+    bench.warm()
+    finish(bench, bench.submit(12), None)
+    job_id = bench.submit(5, aggregation="median", ex_post_cap=1.0)
+    approval.approve(engine, job_id, bench.steward, REASON)
+    finish(bench, job_id, 123_456_789)
+    bench.submit(9)
+    return bench
+
+
+def finish(bench: Bench, job_id: uuid.UUID, ex_post: int | None) -> None:
+    claim = leases.claim(bench.engine, job_id, 1, "worker-of-ada", 60)
+    assert claim is not None
+    leases.begin_reading(bench.engine, claim)
+    stored = jobs.job(bench.engine, job_id, bench.steward)["event"]
+    event = FREE if stored is None else read_event(stored)
+    output = settlement.Output("/o", "0" * 64)
+    settlement.publish(bench.engine, claim, event, output, "worker-of-ada", ex_post=ex_post)
+
+
+def exported(bench: Bench, form: str, public: bool = False, seed: bytes | None = SEED) -> bytes:
+    pieces = entries.export(bench.engine, bench.dataset, bench.auditor, form, public=public, seed=seed)
+    return b"".join(each.encode() if isinstance(each, str) else each for each in pieces)
+
+
+def check(form: str, content: bytes, tmp_path, known=(), pinned=None):
+    if form == "parquet":
+        path = tmp_path / f"{uuid.uuid4().hex}.parquet"
+        path.write_bytes(content)
+        return parquet_exports.verify(str(path), known, pinned)
+    return verify_lines(io.StringIO(content.decode(), newline=""), known, pinned)
+
+
+def made_checkpoint(bench: Bench, seed: bytes = SEED):
+    return read_checkpoint(entries.checkpoint(bench.engine, bench.dataset, bench.auditor, seed))
+
+
+@pytest.fixture(autouse=True)
+def fresh_keys(owner):
+    """Each test begins with a server that never signed; the triggers step aside for that."""
+    with owner.begin() as connection:
+        for table in ("checkpoints", "signing_keys"):
+            connection.execute(text(f"ALTER TABLE {table} DISABLE TRIGGER USER"))
+            connection.execute(text(f"DELETE FROM {table}"))
+            connection.execute(text(f"ALTER TABLE {table} ENABLE TRIGGER USER"))
+
+
+# --- exports ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_every_format_gives_the_same_verified(audited, tmp_path, public):
+    found = [check(form, exported(audited, form, public), tmp_path) for form in FORMATS]
+    assert found[0] == found[1] == found[2]
+    assert found[0].checkpoints[0].seq == found[0].entries
+    assert (found[0].hidden > 0) is public
+    assert found[0].live == 1
+
+
+def test_a_full_export_opens_what_a_job_really_cost(audited, tmp_path):
+    found = check("jsonl", exported(audited, "jsonl"), tmp_path)
+    assert found.books.ex_post.spent == 123_456_789
+    assert found.books.ex_post.settlement is Settlement.REALIZED
+    assert integrity.check(audited.engine, audited.dataset) == []
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_public_export_shows_no_name_no_reason_no_prompt_and_no_figure(audited, tmp_path, form):
+    job_id = audited.submit(3, template=PROMPT)
+    audited.probe(job_id)
+    content = exported(audited, form, public=True)
+    if form == "parquet":  # compressed: search what it says, not how
+        path = tmp_path / "public.parquet"
+        path.write_bytes(content)
+        content = json.dumps([pq.read_table(path).to_pylist(), str(pq.read_metadata(path).metadata)]).encode()
+    assert str(job_id).encode() in content
+    told = content.decode()
+    for secret in (
+        audited.steward.name,
+        audited.analyst.name,
+        audited.auditor.name,
+        "worker-of-ada",
+        "Hopper",
+        "oncology",
+        "Lovelace",
+        "123456789",
+        "0.123",
+        '"salt"',
+    ):
+        assert secret not in told, secret
+
+
+def test_both_exports_have_one_chain(audited, tmp_path):
+    full, public = (check("jsonl", exported(audited, "jsonl", each), tmp_path) for each in (False, True))
+    assert full.head == public.head
+    assert public.books.ex_post.hidden
+    assert full.books.account == public.books.account
+    kept = made_checkpoint(audited)
+    assert check("jsonl", exported(audited, "jsonl", True), tmp_path, [kept]).checkpoints[0] == kept
+
+
+def test_a_small_figure_can_not_be_searched(audited):
+    """Without its salt no candidate gives the commitment; with it exactly one does."""
+    lines = [json.loads(line) for line in exported(audited, "jsonl").splitlines()[1:]]
+    public = [json.loads(line) for line in exported(audited, "jsonl", True).splitlines()[1:]]
+    place = next(i for i, each in enumerate(lines) if "ex_post" in each["body"] and each["kind"] == "COMMIT")
+    opening, shown = lines[place]["body"]["ex_post"]["cap"], public[place]["body"]["ex_post"]["cap"]
+    assert set(shown) == {"sha256"}
+    assert opening["value"] == "123456789"
+
+    assert hashlib.sha256(canonical(opening)).hexdigest() == shown["sha256"]
+    value = opening["value"]
+    unsalted = ({"value": value}, {"salt": "0" * 32, "value": value})
+    guesses = (value.encode(), *map(canonical, unsalted))
+    assert all(hashlib.sha256(guess).hexdigest() != shown["sha256"] for guess in guesses)
+    salts = {each["actor"]["salt"] for each in lines}
+    assert len(salts) == len(lines)
+
+
+def overwrite(owner, bench: Bench, documents: list[dict]) -> None:
+    """What only the database's owner can do: other entries, chained and consistent."""
+    with owner.begin() as connection:
+        find = text("SELECT id FROM datasets WHERE name = :name")
+        own = {"id": connection.execute(find, {"name": bench.dataset}).scalar_one()}
+        connection.execute(text("ALTER TABLE entries DISABLE TRIGGER USER"))
+        change = text(
+            "UPDATE entries SET document = :document, previous = :previous, hash = :hash "
+            "WHERE dataset_id = :id AND seq = :seq"
+        )
+        head = GENESIS
+        for seq, document in enumerate(documents, start=1):
+            row = {
+                "document": canonical({**document, "previous": head}).decode(),
+                "previous": head,
+                "seq": seq,
+            }
+            head = digest({**document, "previous": head})
+            connection.execute(change, {**own, **row, "hash": head})
+        connection.execute(text("ALTER TABLE entries ENABLE TRIGGER USER"))
+        connection.execute(
+            text("UPDATE accounts SET chain_head = :head WHERE dataset_id = :id"), {**own, "head": head}
+        )
+
+
+def documents_of(bench: Bench) -> list[dict]:
+    lines = [json.loads(line) for line in exported(bench, "jsonl", seed=None).splitlines()[1:]]
+    return [{name: value for name, value in each.items() if name != "hash"} for each in lines]
+
+
+def test_entries_of_version_1_are_not_published(bench, owner):
+    overwrite(owner, bench, [{**opened(each), "version": 1} for each in documents_of(bench)])
+    bench.submit(1)
+    assert integrity.check(bench.engine, bench.dataset) == []
+    verify_lines(exported(bench, "jsonl").decode().splitlines())
+    with pytest.raises(Conflict, match="can't be published"):
+        exported(bench, "jsonl", public=True)
+
+
+def test_no_price_depends_on_a_hidden_text():
+    for mechanism in mechanisms.MECHANISMS.values():
+        terms = Terms(public_size=1000, labels=("a", "b"))
+        try:
+            parameters = mechanism.parse({}, terms)
+        except Exception:  # needs more than defaults: those are priced by their own tests
+            continue
+        plain = parameters.model_dump(mode="json")
+        shown = {name: value for name, value in plain.items() if name not in TEXTS}
+        changed = parameters.model_copy(update={name: "something else" for name in TEXTS if name in plain})
+        price = mechanism.price(parameters, terms)
+        assert mechanism.price(mechanism.parse(shown, terms), terms) == price
+        assert mechanism.price(changed, terms) == price
+
+
+def test_a_correction_is_published_without_its_people_and_figures(audited, tmp_path):
+    """A REVERSAL quotes whole entries: their private values are hidden too, and the chain still holds."""
+    second = person(audited.engine, "steward", f"confirmer-{uuid.uuid4().hex[:6]}")
+    raised = to_json(SelfComposed(Exponential(1.0), 60))
+    for job in jobs.jobs(
+        audited.engine, audited.steward, WantedJobs(dataset=audited.dataset, state="succeeded")
+    ):
+        # The median with what it really cost; the other job has no such cost.
+        cap = "0.987654321" if job["parameters"]["aggregation"] == "median" else None
+        proposed = proposals.correct(
+            audited.engine, uuid.UUID(job["id"]), audited.steward, REASON, event=raised, ex_post=cap
+        )
+        proposals.confirm(audited.engine, proposed, second, REASON)
+    assert integrity.check(audited.engine, audited.dataset) == []
+    full = check("jsonl", exported(audited, "jsonl"), tmp_path)
+    for form in FORMATS:
+        public = check(form, exported(audited, form, True), tmp_path)
+        assert (public.head, public.books.account) == (full.head, full.books.account)
+    told = exported(audited, "jsonl", True).decode()
+    for secret in (audited.steward.name, second.name, "Hopper", "123456789", "987654321", '"salt"'):
+        assert secret not in told, secret
+
+
+# --- tampering ----------------------------------------------------------------------------------
+
+
+def rows_of(form: str, content: bytes, tmp_path):
+    if form == "jsonl":
+        return [json.loads(line) for line in content.decode().splitlines()]
+    if form == "csv":
+        return list(csv.reader(io.StringIO(content.decode(), newline="")))
+    path = tmp_path / "in.parquet"
+    path.write_bytes(content)
+    return pq.read_table(path).to_pylist(), pq.read_schema(path)
+
+
+def changed_entry(form: str, content: bytes, tmp_path, index: int, change) -> bytes:
+    """The export with `change` applied to the document of entry `index`, hash and columns left alone."""
+    rows = rows_of(form, content, tmp_path)
+    if form == "jsonl":
+        change(rows[index + 1])
+        return "".join(json.dumps(each) + "\n" for each in rows).encode()
+    if form == "csv":
+        document = json.loads(rows[index + 1][-1])
+        change(document)
+        rows[index + 1][-1] = json.dumps(document)
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows(rows)
+        return out.getvalue().encode()
+    import pyarrow
+
+    found, schema = rows
+    document = json.loads(found[index]["entry"])
+    change(document)
+    found[index]["entry"] = json.dumps(document)
+    path = tmp_path / "out.parquet"
+    pq.write_table(pyarrow.Table.from_pylist(found, schema=schema), path)
+    return path.read_bytes()
+
+
+TAMPERINGS = {
+    "kind": lambda each: each.update(kind="VOID"),
+    "time": lambda each: each.update(at="2020-01-01T00:00:00.000000Z"),
+    "job": lambda each: each.update(job=str(uuid.uuid4())),
+    "dataset": lambda each: each.update(dataset="other"),
+    "number": lambda each: each.update(seq=each["seq"] + 1),
+    "previous": lambda each: each.update(previous=GENESIS),
+    "version": lambda each: each.update(version=1),
+    "actor": lambda each: each.update(actor={"salt": "0" * 32, "value": "somebody else"}),
+    "actor's name": lambda each: each["actor"].update(value="somebody else"),
+    "actor's salt": lambda each: each["actor"].update(salt="0" * 32),
+    "actor in plain": lambda each: each.update(actor="somebody else"),
+    "another commitment": lambda each: each.update(actor={"sha256": "0" * 64}),
+    "body": lambda each: each["body"].update(extra=1),
+    "parameter": lambda each: each["body"]["parameters"].update(tokens_per_batch=1),
+    "cost": lambda each: each["body"]["costs"]["renyi"].update(main="1"),
+    "event": lambda each: each["body"].update(event={"type": "composed", "events": []}),
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_changed_entry(audited, tmp_path, form):
+    content = exported(audited, form)
+    index = 3  # the RESERVE of the first job that ran
+    check(form, changed_entry(form, content, tmp_path, index, lambda _: None), tmp_path)
+    for what, change in TAMPERINGS.items():
+        bad = changed_entry(form, content, tmp_path, index, change)
+        with pytest.raises(VerificationFailed) as caught:
+            check(form, bad, tmp_path)
+        assert caught.value.seq == index + 1, what
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_damaged_files(audited, tmp_path, form):
+    content = exported(audited, form)
+    for bad in (content[: len(content) // 2], content[:-3], content[20:], b""):
+        with pytest.raises(VerificationFailed):
+            check(form, bad, tmp_path)
+
+
+# --- checkpoints --------------------------------------------------------------------------------
+
+
+def test_an_old_checkpoint_is_the_beginning_of_a_later_export(audited, tmp_path):
+    kept = made_checkpoint(audited)
+    audited.submit(1)
+    for form in FORMATS:
+        for public in (False, True):
+            found = check(form, exported(audited, form, public), tmp_path, [kept], public_key(SEED))
+            assert [each.seq for each in found.checkpoints] == [kept.seq, kept.seq + 1]
+
+
+def test_a_ledger_that_was_cut_off(audited, tmp_path):
+    lines = exported(audited, "jsonl", seed=None)
+    audited.submit(1)
+    kept = made_checkpoint(audited)
+    with pytest.raises(VerificationFailed, match="cut off: it ends at entry"):
+        check("jsonl", lines, tmp_path, [kept])
+
+
+def test_a_rewritten_and_rehashed_history_is_caught_by_an_old_checkpoint(audited, owner, tmp_path):
+    kept = made_checkpoint(audited)
+    documents = documents_of(audited)
+    documents[0]["body"]["reason"]["value"] = "another reason"
+    overwrite(owner, audited, documents)
+    audited.submit(1)
+    lines = exported(audited, "jsonl")
+    check("jsonl", lines, tmp_path)  # all of it is consistent, newly signed, and a lie
+    with pytest.raises(VerificationFailed, match="history up to entry"):
+        check("jsonl", lines, tmp_path, [kept])
+    assert "history up to entry" in integrity.check(audited.engine, audited.dataset)[0]
+
+
+def test_the_wrong_key(audited, tmp_path):
+    content = exported(audited, "jsonl")
+    check("jsonl", content, tmp_path, pinned=public_key(SEED))
+    with pytest.raises(VerificationFailed, match="does not follow from key"):
+        check("jsonl", content, tmp_path, pinned=public_key(b"x" * 32))
+
+
+@pytest.mark.parametrize("name", ["seq", "head", "balances", "at", "key", "dataset"])
+def test_a_changed_checkpoint(audited, name):
+    file = entries.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
+    own = file["checkpoint"]
+    if isinstance(own[name], str):
+        own[name] = "2031-01-01T00:00:00.000000Z" if name == "at" else own[name][:-1] + "x"
+    else:
+        own[name] = 1 if name == "seq" else {}
+    with pytest.raises(VerificationFailed):
+        read_checkpoint(file)
+
+
+def test_rotated_keys(audited, tmp_path):
+    kept = made_checkpoint(audited)
+    other = b"t" * 32
+    with pytest.raises(Conflict, match="not the one in use"):
+        exported(audited, "jsonl", seed=other)
+    signing.rotate(audited.engine, SEED, other)
+    with pytest.raises(Conflict, match="not the one in use"):
+        exported(audited, "jsonl", seed=SEED)
+    content = exported(audited, "jsonl", seed=other)
+    found = check("jsonl", content, tmp_path, [kept], public_key(SEED))
+    assert [each.key for each in found.checkpoints] == [key_id(public_key(SEED)), key_id(public_key(other))]
+    published = read_keys(signing.keys(audited.engine, other))
+    assert [each.id for each in published] == [each.key for each in found.checkpoints]
+    assert published[0].until == published[1].since
+    check("jsonl", content, tmp_path, pinned=public_key(other))
+    # The new key does not vouch for the old one, and nobody can introduce a key without the old secret.
+    first = entries.checkpoints(audited.engine, audited.dataset, audited.auditor)[-1]
+    with pytest.raises(VerificationFailed, match="does not follow"):
+        read_checkpoint(first, public_key(other))
+    forged = entries.checkpoint(audited.engine, audited.dataset, audited.auditor, other)
+    forged["keys"][1]["signature"] = forged["signature"]
+    with pytest.raises(VerificationFailed, match="introduction"):
+        read_checkpoint(forged)
+
+
+def test_a_replaced_key_signs_nothing_new(audited):
+    """A checkpoint dated after the rotation is refused although its signature holds."""
+    from datetime import UTC, datetime, timedelta
+
+    from accountant.core.ledger.checkpoints import sign
+
+    entries.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
+    signing.rotate(audited.engine, SEED, b"t" * 32)
+    keys = signing.keys(audited.engine, b"t" * 32)
+    late = sign("d", 0, GENESIS, {}, datetime.now(UTC) + timedelta(days=1), SEED, keys)
+    with pytest.raises(VerificationFailed, match="not in use"):
+        read_checkpoint(late)
+
+
+@pytest.mark.parametrize("table", ["checkpoints", "signing_keys"])
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM {}", "UPDATE {} SET document = '{{}}'", "TRUNCATE {} CASCADE"]
+)
+def test_checkpoints_and_keys_are_append_only(audited, owner, table, statement):
+    made_checkpoint(audited)
+    with pytest.raises(DBAPIError, match="append-only"), owner.begin() as connection:
+        connection.execute(text(statement.format(table)))
+
+
+def test_one_checkpoint_an_entry(audited):
+    first = entries.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED)
+    assert entries.checkpoint(audited.engine, audited.dataset, audited.auditor, SEED) == first
+    exported(audited, "csv")
+    assert entries.checkpoints(audited.engine, audited.dataset, audited.auditor) == [first]
+
+
+# --- the live ledger ----------------------------------------------------------------------------
+
+
+def test_the_check_names_what_disagrees(audited):
+    assert integrity.check(audited.engine, audited.dataset) == []
+    change = text(
+        "UPDATE accounts SET renyi_spent = renyi_spent - 1 FROM datasets "
+        "WHERE datasets.id = dataset_id AND name = :name"
+    )
+    with audited.engine.begin() as connection:
+        connection.execute(change, {"name": audited.dataset})
+    assert "cached balances" in integrity.check(audited.engine, audited.dataset)[0]

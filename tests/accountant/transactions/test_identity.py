@@ -1,0 +1,326 @@
+"""Dataset identity on a real PostgreSQL: a unit has one account, whoever registers it and how."""
+
+import json
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import text
+
+from accountant.catalogue import datasets
+from accountant.core.errors import Conflict, DataError, InvalidRequest, NotPermitted
+from accountant.core.ledger.export_formats import read_document
+from accountant.queries import datasets as dataset_queries
+from accountant.queries import integrity
+from accountant.transactions import job_requests, leases, submission, unit_fingerprints
+from accountant.transactions.unit_fingerprints import Fingerprint
+from tests.support import Bench, found_right
+
+PROOF = b"the key"
+
+
+def units(*names: object, is_unit: bool = True) -> list[Fingerprint]:
+    return [Fingerprint(uuid.uuid5(uuid.NAMESPACE_URL, str(name)).bytes, is_unit) for name in names]
+
+
+class Registrar:
+    """Registers datasets as a steward, and checks them as a worker does."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.engine = bench, bench.engine
+
+    def waiting(self, **spec: object) -> tuple[str, uuid.UUID]:
+        name = f"data-{uuid.uuid4().hex[:8]}"
+        raw = datasets.read_dataset({"name": name, "uri": "/data/x.csv", **spec})
+        return name, datasets.add_dataset(self.engine, raw, self.bench.steward)
+
+    def checked(self, fingerprints: list[Fingerprint], **spec: object) -> str:
+        name, version = self.waiting(**spec)
+        unit_fingerprints.claim(self.engine, version, PROOF, fingerprints)
+        return name
+
+    def version(self, name: str, fingerprints: list[Fingerprint], **changes: object) -> dict:
+        changes = {"uri": "/data/next.csv", **changes}
+        added = datasets.add_version(self.engine, name, changes, self.bench.steward)
+        unit_fingerprints.claim(self.engine, added, PROOF, fingerprints)
+        return self.facts(name)["versions"][-1]
+
+    def facts(self, name: str) -> dict:
+        return dataset_queries.dataset(self.engine, name, self.bench.steward)
+
+
+@pytest.fixture
+def registrar(engine) -> Registrar:
+    return Registrar(Bench(engine))
+
+
+@pytest.fixture
+def tag() -> str:
+    return uuid.uuid4().hex
+
+
+def test_data_that_shares_one_unit_is_refused_and_names_both_ways_out(registrar, tag):
+    first = registrar.checked(units(*[f"{tag}{n}" for n in range(200)]))
+    assert registrar.facts(first)["state"] == "ready"
+    second = registrar.checked(units(f"{tag}7", *[f"new {tag}{n}" for n in range(199)]))
+    version = registrar.facts(second)["versions"][0]
+    assert version["state"] == "invalid"
+    assert f"{first!r} (under 1 % of it)" in version["error"]
+    assert f"exchequer dataset add-version {first}" in version["error"]
+    assert "correct the data" in version["error"]
+
+
+@pytest.mark.parametrize(("shared", "words"), [(200, "all of it"), (86, "about 40 %"), (6, "about 3 %")])
+def test_the_share_is_told_roughly(registrar, tag, shared, words):
+    whole = [f"{tag}{n}" for n in range(200)]
+    registrar.checked(units(*whole))
+    name = registrar.checked(units(*whole[:shared], *[f"new {tag}{n}" for n in range(200 - shared)]))
+    assert words in registrar.facts(name)["versions"][0]["error"]
+
+
+def test_a_refused_version_claims_nothing(registrar, tag):
+    """Nothing runs on it, so nobody's account is in it: who registers the rest next is free to."""
+    registrar.checked(units(f"{tag}a", f"{tag}b"))
+    refused = registrar.checked(units(f"{tag}b", f"{tag}c"))
+    assert registrar.facts(refused)["state"] == "invalid"
+    assert registrar.facts(registrar.checked(units(f"{tag}c")))["state"] == "ready"
+    datasets.correct_dataset(registrar.engine, refused, {"uri": "/data/y.csv"}, registrar.bench.steward)
+    assert registrar.facts(refused)["state"] == "checking"
+
+
+def test_the_same_file_by_record_and_by_unit_column_meets(registrar, tag):
+    """Records of units by column are compared with units that are records, and not with one another."""
+    records = [f"{tag} text {n}" for n in range(3)]
+    by_column = registrar.checked(
+        units(f"{tag} ann", f"{tag} bob") + units(*records, is_unit=False), unit_column="who"
+    )
+    assert registrar.facts(by_column)["state"] == "ready"
+    assert registrar.facts(registrar.checked(units(*records[1:])))["state"] == "invalid"
+    others = units(f"{tag} cid") + units(records[0], is_unit=False)  # another person wrote the same words
+    assert registrar.facts(registrar.checked(others, unit_column="who"))["state"] == "ready"
+    by_record = registrar.checked(units(f"{tag} alone"))
+    late = registrar.checked(units(f"{tag} dan") + units(f"{tag} alone", is_unit=False), unit_column="who")
+    assert registrar.facts(late)["state"] == "invalid"
+    assert by_record in registrar.facts(late)["versions"][0]["error"]
+
+
+def test_a_version_overlaps_its_own_dataset_freely_and_no_other(registrar, tag):
+    name = registrar.checked(units(*[f"{tag}{n}" for n in range(10)]))
+    other = registrar.checked(units(f"{tag}other"))
+    assert registrar.version(name, units(f"{tag}1", f"{tag}2", f"{tag}new"))["state"] == "ready"
+    bad = registrar.version(name, units(f"{tag}1", f"{tag}other"))
+    assert bad["state"] == "invalid"
+    assert repr(other) in bad["error"]
+    facts = registrar.facts(name)
+    assert facts["state"] == "ready"
+    assert [each["state"] for each in facts["versions"]] == ["ready", "ready", "invalid"]
+    # Whoever was in an older version stays in this account: jobs ran on them.
+    assert registrar.facts(registrar.checked(units(f"{tag}9")))["state"] == "invalid"
+
+
+@pytest.mark.parametrize("repeat", range(3))
+def test_two_workers_that_check_overlapping_data_at_once_make_one_ready(registrar, repeat):
+    """Both have streamed everything before either compares: the lock lets one through at a time."""
+    tag = uuid.uuid4().hex
+    shared = [f"{tag}{n}" for n in range(2000)]
+    sides = [[*shared, *[f"{tag} {side} {n}" for n in range(50)]] for side in "ab"]
+    both_read = threading.Barrier(2)
+
+    def stream(names: list[str]):
+        yield from units(*names)
+        both_read.wait(30)
+
+    def check(names: list[str]) -> str:
+        name, version = registrar.waiting()
+        unit_fingerprints.claim(registrar.engine, version, PROOF, stream(names))
+        return registrar.facts(name)["state"]
+
+    with ThreadPoolExecutor(2) as pool:
+        states = sorted(pool.map(check, sides))
+    assert states == ["invalid", "ready"]
+
+
+def test_a_race_between_units_and_records_of_units_has_one_winner(registrar, tag):
+    """No unique index spans the two kinds: the lock alone decides."""
+    both_read = threading.Barrier(2)
+
+    def check(by_record: bool) -> str:
+        name, version = registrar.waiting(**({} if by_record else {"unit_column": "who"}))
+
+        def stream():
+            yield from units(f"{tag} words", is_unit=by_record)
+            if not by_record:
+                yield from units(f"{tag} ann")
+            both_read.wait(30)
+
+        unit_fingerprints.claim(registrar.engine, version, PROOF, stream())
+        return registrar.facts(name)["state"]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(check, (True, False))) == ["invalid", "ready"]
+
+
+def test_the_database_itself_gives_a_unit_one_account(registrar, tag):
+    first, second = (registrar.checked(units(f"{tag}{n}")) for n in range(2))
+    assert first != second
+    steal = text(
+        "INSERT INTO fingerprints SELECT f.fingerprint, d.id, true FROM fingerprints f, datasets d "
+        "WHERE f.dataset_id <> d.id AND d.name = :name AND f.fingerprint = :unit"
+    )
+    from sqlalchemy.exc import IntegrityError
+
+    with pytest.raises(IntegrityError, match="uq_fingerprints_unit"), registrar.engine.begin() as connection:
+        connection.execute(steal, {"name": second, "unit": units(f"{tag}0")[0].value})
+
+
+@pytest.mark.parametrize("table", ["fingerprints", "fingerprint_key", "artifacts"])
+@pytest.mark.parametrize("act", ["DELETE FROM {}", "TRUNCATE {}", "UPDATE {} SET {} = DEFAULT"])
+def test_the_service_adds_to_them_and_changes_nothing(registrar, table, act):
+    column = {"fingerprints": "dataset_id", "fingerprint_key": "proof", "artifacts": "sha256"}[table]
+    from sqlalchemy.exc import ProgrammingError
+
+    with pytest.raises(ProgrammingError, match="permission denied"), registrar.engine.begin() as connection:
+        connection.execute(text(act.format(table, column)))
+
+
+def test_what_goes_wrong_while_reading_leaves_no_trace(registrar, tag):
+    name, version = registrar.waiting()
+
+    def cut_short():
+        yield from units(f"{tag}x")
+        raise DataError("row 2: it is no JSON")
+
+    with pytest.raises(DataError, match="row 2"):
+        unit_fingerprints.claim(registrar.engine, version, PROOF, cut_short())
+    assert registrar.facts(name)["state"] == "checking"
+    assert registrar.facts(registrar.checked(units(f"{tag}x")))["state"] == "ready"
+
+
+def test_fingerprints_of_another_key_are_refused(registrar, tag):
+    """They would never meet those that are there, and every dataset would look new."""
+    registrar.checked(units(f"{tag}x"))
+    _, version = registrar.waiting()
+    with pytest.raises(DataError, match="identity key"):
+        unit_fingerprints.claim(registrar.engine, version, b"another key", units(f"{tag}x"))
+
+
+def test_a_second_message_changes_nothing(registrar, tag):
+    name, version = registrar.waiting()
+    unit_fingerprints.claim(registrar.engine, version, PROOF, units(f"{tag}x"))
+    unit_fingerprints.claim(registrar.engine, version, PROOF, units(f"{tag}y"))
+    assert registrar.facts(registrar.checked(units(f"{tag}y")))["state"] == "ready"
+    assert registrar.facts(name)["state"] == "ready"
+
+
+def test_analysts_see_the_same_of_data_that_overlaps_and_of_data_that_is_broken(registrar, tag):
+    """Whether somebody is in another dataset is a fact about people."""
+    registrar.checked(units(f"{tag}a"))
+    overlapping = registrar.checked(units(f"{tag}a"))
+    broken, version = registrar.waiting()
+    datasets.dataset_refused(registrar.engine, version, "row 1: it is no JSON")
+    seen = []
+    for name in (overlapping, broken):
+        catalogue = dataset_queries.datasets(registrar.engine, registrar.bench.analyst)
+        facts = [
+            dataset_queries.dataset(registrar.engine, name, registrar.bench.analyst),
+            *[each for each in catalogue if each["name"] == name],
+        ]
+        request = job_requests.JobRequest(name, "private-prediction", registrar.bench.model, {}, "test")
+        with pytest.raises(InvalidRequest) as refused:
+            submission.submit(registrar.engine, request, registrar.bench.analyst)
+        seen.append(json.dumps([*facts, str(refused.value)]).replace(name, "NAME"))
+    assert seen[0] == seen[1]
+    assert "versions" not in seen[0]
+
+
+def test_analysts_see_the_same_of_a_dataset_whose_new_version_overlaps(registrar, tag):
+    name, other = (registrar.checked(units(f"{tag}{n}")) for n in range(2))
+    before = dataset_queries.dataset(registrar.engine, name, registrar.bench.analyst)
+    assert registrar.version(name, units(f"{tag}1"))["state"] == "invalid"
+    assert dataset_queries.dataset(registrar.engine, name, registrar.bench.analyst) == before
+    assert other not in json.dumps(before)
+
+
+# --- public corpora ---------------------------------------------------------------------------------
+
+
+def test_a_text_of_a_corpus_that_is_a_private_record_is_found(registrar, tag):
+    """By record, and of units by column; what was only looked at locks nobody out."""
+    public = units(f"{tag} public", f"{tag} both")
+    assert unit_fingerprints.private_in(registrar.engine, PROOF, public) is None
+    by_record = registrar.checked(units(f"{tag} ann", f"{tag} both"))
+    found = unit_fingerprints.private_in(registrar.engine, PROOF, public)
+    assert f"dataset {by_record!r} (about 50 % of it)" in found
+    people = units(f"{tag} bob") + units(f"{tag} said", is_unit=False)
+    by_column = registrar.checked(people, unit_column="who")
+    assert repr(by_column) in unit_fingerprints.private_in(registrar.engine, PROOF, units(f"{tag} said"))
+    assert registrar.facts(registrar.checked(units(f"{tag} public")))["state"] == "ready"
+    with pytest.raises(DataError, match="identity key"):
+        unit_fingerprints.private_in(registrar.engine, b"another", public)
+
+
+# --- versions -----------------------------------------------------------------------------------
+
+
+def test_new_jobs_run_on_the_newest_ready_version_and_the_ledger_says_which(open_bench):
+    bench = open_bench
+    old = bench.submit(10)
+    changes = {"uri": "/nowhere-2.csv", "text_template": "{title}. {body}"}
+    version = datasets.add_version(bench.engine, bench.dataset, changes, bench.steward)
+    meanwhile = bench.submit(11)
+    found_right(bench.engine, version)
+    new = bench.submit(12)
+    works = [leases.work(bench.engine, job) for job in (old, meanwhile, new)]
+    assert [work.version.uri for work in works] == ["/nowhere.csv", "/nowhere.csv", "/nowhere-2.csv"]
+    assert works[2].version.text_template == "{title}. {body}"
+    assert works[0].version.text_template == "{text}"
+    sources = []
+    with bench.engine.connect() as connection:
+        for job in (old, meanwhile, new):
+            query = text("SELECT document FROM entries WHERE job_id = :job AND kind = 'RESERVE'")
+            document = connection.execute(query, {"job": job}).scalar_one()
+            sources.append(read_document(document)["body"]["source"])
+    assert sources == [{"version": 1}, {"version": 1}, {"version": 2}]
+    assert integrity.check(bench.engine, bench.dataset) == []
+
+
+REFUSED = [
+    ({"text_template": "{text}"}, "uri"),
+    ({"uri": "/x.csv", "labels": ["a"]}, "labels"),
+    ({"uri": "/x.csv", "max_records_per_unit": 3}, "max_records_per_unit"),
+    ({"uri": "/x.csv", "neighbours": "replace-one"}, "neighbours"),
+    ({"uri": "/x.csv", "unit_column": "who"}, "unit_column"),
+    ({"uri": "/x.csv", "label_column": "kind"}, "label_column"),
+    ({"uri": "/x.csv", "text_template": "nothing"}, "text_template"),
+]
+
+
+@pytest.mark.parametrize(("changes", "field"), REFUSED)
+def test_what_prices_and_statements_rest_on_is_the_datasets(bench, changes, field):
+    with pytest.raises(InvalidRequest) as caught:
+        datasets.add_version(bench.engine, bench.dataset, changes, bench.steward)
+    assert caught.value.problems[0].field == field
+
+
+def test_every_version_has_the_unit_that_the_statements_name(registrar, tag):
+    """Jobs on visits under a statement about patients would break it."""
+    name = registrar.checked(units(tag), unit_column="patient")
+    changes = {"uri": "/visits.csv", "unit_column": "visit"}
+    with pytest.raises(InvalidRequest) as caught:
+        datasets.add_version(registrar.engine, name, changes, registrar.bench.steward)
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.problem) == ("unit_column", "is the dataset's, for every version")
+    assert problem.allowed == "label_column, text_template, uri"
+    added = registrar.version(name, units(f"{tag} more"))
+    assert (added["state"], added["unit_column"]) == ("ready", "patient")
+
+
+def test_versions_are_added_by_stewards_to_data_that_was_found_right(bench, registrar):
+    with pytest.raises(NotPermitted):
+        datasets.add_version(bench.engine, bench.dataset, {"uri": "/x.csv"}, bench.analyst)
+    name, _ = registrar.waiting()
+    with pytest.raises(Conflict, match="correct what was refused"):
+        datasets.add_version(bench.engine, name, {"uri": "/x.csv"}, bench.steward)
+    with pytest.raises(Conflict, match="in use"):
+        datasets.correct_dataset(bench.engine, bench.dataset, {"uri": "/x.csv"}, bench.steward)

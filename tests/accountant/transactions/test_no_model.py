@@ -1,0 +1,66 @@
+"""A job whose mechanism uses no model names none, is decided at once and verifies."""
+
+import pytest
+from sqlalchemy import text
+
+from accountant.core.errors import InvalidRequest
+from accountant.core.ledger.export_formats import read_document, verify_lines
+from accountant.core.privacy.events import FREE, Laplace
+from accountant.core.privacy.units import to_decimal
+from accountant.queries import datasets, entries, integrity, jobs
+from accountant.transactions import approval, leases, proposals, settlement, submission
+from accountant.transactions.job_requests import JobRequest
+from accountant.transactions.settlement import Output
+
+
+def ask(bench, model=None, mechanism="noisy-count", **parameters):
+    request = JobRequest(bench.dataset, mechanism, model, parameters, "how many")
+    return submission.submit(bench.engine, request, bench.analyst)
+
+
+def test_a_count_is_reserved_without_a_look_at_a_model_and_its_ledger_verifies(open_bench):
+    bench = open_bench
+    job_id = ask(bench, epsilon=0.25)
+    job = jobs.job(bench.engine, job_id, bench.analyst)
+    assert (job["state"], job["model"]) == ("queued", None)
+    assert leases.work(bench.engine, job_id).model is None
+    claim = leases.claim(bench.engine, job_id, 1, "w", 60)
+    leases.begin_reading(bench.engine, claim)
+    settlement.publish(bench.engine, claim, Laplace(4.0), Output("/x", "0" * 64), "w")
+    assert integrity.check(bench.engine, bench.dataset) == []
+    verify_lines(entries.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
+    query = "SELECT document FROM entries WHERE job_id = :job AND kind = 'RESERVE'"
+    with bench.engine.connect() as connection:
+        document = connection.execute(text(query), {"job": job_id}).scalar_one()
+    assert read_document(document)["body"]["model"] is None
+
+
+def test_a_count_that_needs_approval_is_approved_and_one_in_a_list_of_models_is_not_refused(bench):
+    from accountant.core.ledger.admission import Policy
+
+    proposals.set_policy(bench.engine, bench.dataset, Policy(models=("some-model",)), bench.steward)
+    job_id = ask(bench)
+    assert jobs.job(bench.engine, job_id, bench.analyst)["state"] == "awaiting_approval"
+    approval.approve(bench.engine, job_id, bench.steward, "fine")
+    assert jobs.job(bench.engine, job_id, bench.analyst)["state"] == "queued"
+
+
+@pytest.mark.parametrize("mechanism", ["noisy-count", "private-prediction"])
+def test_a_model_is_named_where_one_runs_and_nowhere_else(bench, mechanism):
+    model = bench.model if mechanism == "noisy-count" else None
+    with pytest.raises(InvalidRequest, match="model"):
+        ask(bench, model, mechanism)
+
+
+def test_a_job_shows_what_stays_charged_and_not_what_its_commit_states(open_bench):
+    """A price with a δ covers the whole job: where it ended early the basic filter returns nothing of it."""
+    bench = open_bench
+    job_id = ask(bench, noise="gaussian", epsilon=0.5)
+    claim = leases.claim(bench.engine, job_id, 1, "a worker", 60)
+    leases.begin_reading(bench.engine, claim)
+    settlement.publish(bench.engine, claim, FREE, Output("/nowhere", "0" * 64), "a worker")
+    reserved, charged = (each["costs"] for each in jobs.job(bench.engine, job_id, bench.analyst)["entries"])
+    assert int(charged["renyi"]["main"]) == 0
+    assert charged["basic"] == reserved["basic"]
+    filters = datasets.dataset(bench.engine, bench.dataset, bench.auditor)["account"]["filters"]
+    assert to_decimal(int(charged["basic"]["main"]), 10**9) == filters[-1]["spent"]

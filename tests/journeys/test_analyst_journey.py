@@ -1,0 +1,207 @@
+"""An analyst's way in a real browser with real workers: find, price, fit, submit, wait, look, download."""
+
+import io
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import uuid
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from accountant.catalogue import datasets, models
+from accountant.core.ledger.allowances import Allowance
+from accountant.identities import credentials
+from accountant.queries import datasets as dataset_queries
+from accountant.queries import models as model_queries
+from accountant.transactions import allowances
+from tests.support import person
+from tests.workers.conftest import ROOT, SAMPLE, service, variables, wait_for
+from web.passwords import hash_password
+
+__all__ = ["service", "variables"]  # fixtures
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
+]
+SMALL = {"tokens_per_batch": "6", "max_text_tokens": "6", "batches_per_label": "1", "record_tokens": "40"}
+PASSWORD = "correct horse battery"
+WIDTHS = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
+
+
+@pytest.fixture(scope="module")
+def address(service, tmp_path_factory):
+    """The web server as a process of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**service.environment, "EXCHEQUER_PORT": str(port)}
+    process = subprocess.Popen([sys.executable, "-m", "web.serve"], cwd=ROOT, env=environment)
+
+    def healthy() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz") as answer:
+                return answer.status == 200
+        except (urllib.error.URLError, OSError):
+            return False
+
+    wait_for(healthy, bool, 60)
+    yield f"http://127.0.0.1:{port}"
+    process.terminate()
+    process.wait(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def desk(engine, service):
+    """A steward and an analyst who can sign in, the bundled model and the sample data."""
+    people = {role: person(engine, role) for role in ("steward", "analyst")}
+    for actor in people.values():
+        credentials.set_password(engine, actor.id, hash_password(PASSWORD))
+    models.add_model(engine, "sample", str(SAMPLE / "model"), "public sample text", people["steward"])
+    from workers.sample import LABELS
+
+    raw = {
+        "name": f"reviews-{uuid.uuid4().hex[:6]}",
+        "uri": str(SAMPLE / "private.csv"),
+        "label_column": "label",
+        "labels": list(LABELS),
+        "public_size": 3000,
+    }
+    datasets.add_dataset(engine, datasets.read_dataset(raw), people["steward"])
+    allowances.allow(engine, raw["name"], Allowance("10", "0.000001", "a pilot"), people["steward"])
+    ready = lambda: dataset_queries.dataset(engine, raw["name"], people["steward"])["state"]  # noqa: E731
+    wait_for(ready, lambda state: state == "ready")
+    wait_for(
+        lambda: model_queries.models(engine, people["steward"])[0]["state"], lambda state: state == "ready"
+    )
+    return raw["name"], people
+
+
+@pytest.fixture(scope="module")
+def browser():
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield started
+        started.close()
+
+
+def sign_in(browser, address: str, name: str, width: str):
+    """A signed-in page; nothing may go wrong in its console."""
+    page = browser.new_context(base_url=address, viewport=WIDTHS[width]).new_page()
+    page.console_errors = []
+    page.on("console", lambda m: page.console_errors.append(m.text) if m.type == "error" else None)
+    page.goto("/sign-in")
+    page.fill("#name", name)
+    page.fill("#password", PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(lambda url: "/sign-in" not in url)
+    return page
+
+
+def fits_its_window(page) -> bool:
+    return not page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+
+
+def approve(engine, address: str, steward, job_id: str) -> None:
+    """Another person says yes, through the API."""
+    token = credentials.add_token(engine, steward.id, "journey", None)
+    headers = {"Authorization": f"Bearer {token}"}
+    path = f"{address}/api/v1/jobs/{job_id}/approve"
+    httpx.post(path, json={"reason": "it fits"}, headers=headers, trust_env=False).raise_for_status()
+
+
+def downloaded(page, link: str) -> bytes:
+    with page.expect_download() as download:
+        page.get_by_role("link", name=link).click()
+    return Path(download.value.path()).read_bytes()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, engine, width):
+    dataset, people = desk
+    page = sign_in(browser, address, people["analyst"].name, width)
+    page.fill("[name=q]", dataset)
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("q="))
+    page.get_by_role("link", name=f"Ask for a job on {dataset}").click()
+    assert fits_its_window(page)
+
+    # Priced as one types; Enter asks for nothing; the button fills in what is left.
+    price = page.locator("#price")
+    page.fill("[name='parameters.tokens_per_batch']", "5000000")
+    price.get_by_text("It would be refused now.").wait_for()
+    expect(price.get_by_text("largest that fits")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/submit$"))
+    page.get_by_role("button", name="Fit tokens per batch to what is left").click()
+    page.get_by_text("the most that what is left allows").wait_for()
+    assert int(page.input_value("[name='parameters.tokens_per_batch']")) > 0
+    expect(price.get_by_text("It would be refused now.")).to_have_count(0)
+
+    for field, value in SMALL.items():
+        page.fill(f"[name='parameters.{field}']", value)
+    page.fill("[name=purpose]", f"a journey at {width} width")
+    price.get_by_text("6 tokens of one batch").wait_for()
+    page.get_by_role("button", name="Submit the job").click()
+    page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}"))
+    page.get_by_text("awaiting approval").first.wait_for(timeout=60_000)
+    job_id = page.url.rsplit("/", 1)[1]
+
+    approve(engine, address, people["steward"], job_id)
+    page.get_by_role("heading", name="Result").wait_for(timeout=150_000)  # by itself, without a reload
+    expect(page.locator(".texts li")).not_to_have_count(0)
+    expect(page.get_by_text("time not told")).to_have_count(2)
+    assert fits_its_window(page)
+
+    lines = downloaded(page, "JSON Lines")
+    archive = zipfile.ZipFile(io.BytesIO(downloaded(page, "Download with its data card")))
+    card = json.loads(archive.read("card.json"))
+    assert archive.read(f"{job_id}.jsonl") == lines
+    assert card["output"]["sha256"] == sha256(lines).hexdigest()
+    assert card["guarantee"] in archive.read("README.md").decode()
+    assert downloaded(page, "CSV").decode().count("\r\n") >= 1 + len(lines.splitlines())
+    assert downloaded(page, "Parquet").startswith(b"PAR1")
+
+    page.get_by_role("link", name="Ask for another like this").click()
+    expect(page.locator("[name='parameters.tokens_per_batch']")).to_have_value("6")
+    assert page.console_errors == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_form_works_without_scripts(browser, address, desk, scheme):
+    dataset, people = desk
+    context = browser.new_context(
+        base_url=address, viewport=WIDTHS["phone"], java_script_enabled=False, color_scheme=scheme
+    )
+    page = context.new_page()
+    page.goto("/sign-in")
+    page.fill("#name", people["analyst"].name)
+    page.fill("#password", PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(lambda url: "/sign-in" not in url)
+    page.goto(f"/datasets/{dataset}/submit")
+    page.select_option("#mechanism", "noisy-count")
+    page.get_by_role("button", name="Show its fields").click()
+    page.fill("[name='parameters.epsilon']", "0.25")
+    page.get_by_role("button", name="Price again").click()
+    expect(page.locator("#price .headline")).to_contain_text("0.25")
+    page.get_by_role("button", name="Fit epsilon to what is left").click()
+    expect(page.locator("[name='parameters.epsilon']")).not_to_have_value("0.25")
+    assert float(page.input_value("[name='parameters.epsilon']")) > 0.25
+    page.fill("[name='parameters.epsilon']", "0.01")
+    page.fill("[name=purpose]", "without scripts")
+    page.get_by_role("button", name="Submit the job").click()
+    page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}$"))
+    expect(page.get_by_text("without scripts")).to_have_count(1)

@@ -1,0 +1,309 @@
+"""Asking for a job: every mechanism's form, its price, what would be sent back, fitting and prefilling."""
+
+import re
+from html import unescape
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from accountant.catalogue import models
+from accountant.core import mechanisms
+from accountant.core.ledger.allowances import Allowance
+from accountant.core.privacy.price import Terms
+from accountant.queries import jobs
+from accountant.transactions import allowances
+from tests.support import public_things
+from web.views import job_form_defaults, schema_forms
+
+# --- schemas ------------------------------------------------------------------------------------
+
+
+class Inner(BaseModel):
+    """A nested object."""
+
+    size: int = Field(3, ge=1, description="how large")
+    name: str | None = None
+
+
+class Sorts(BaseModel):
+    """Every sort of field that a mechanism may declare."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    count: int
+    share: float = 0.5
+    flag: bool = True
+    maybe: bool | None = None
+    either: int | str = "auto"
+    words: list[str] = ["a", "b"]
+    numbers: list[int] | None = None
+    inner: Inner = Inner()
+    perhaps: Inner | None = None
+    table: dict[str, float] = {}
+    rows: list[Inner] = []
+
+
+SORTS = Sorts.model_json_schema()
+
+
+def test_every_sort_of_field_becomes_an_input():
+    kinds = {each.name.removeprefix("parameters."): each.kind for each in schema_forms.inputs(SORTS)}
+    assert kinds == {
+        "count": "number",
+        "share": "number",
+        "flag": "choice",
+        "maybe": "choice",
+        "either": "text",
+        "words": "lines",
+        "numbers": "lines",
+        "inner.size": "number",
+        "inner.name": "text",
+        "perhaps.size": "number",
+        "perhaps.name": "text",
+        "table": "json",
+        "rows": "json",
+    }
+    (size,) = (each for each in schema_forms.inputs(SORTS) if each.name == "parameters.inner.size")
+    assert (size.help, size.default, size.minimum, size.label) == ("how large", "3", "1", "Inner: size")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Sorts(count=1),
+        Sorts(count=2, share=0.25, flag=False, maybe=True, either=4, words=["x"], numbers=[1, 2]),
+        Sorts(
+            count=3, inner=Inner(size=9, name="n"), perhaps=Inner(size=1), table={"a": 0.5}, rows=[Inner()]
+        ),
+        Sorts(count=4, either="some words", words=[], numbers=None),
+    ],
+)
+def test_what_is_typed_is_what_is_asked(value):
+    typed = schema_forms.typed(value.model_dump(mode="json"), SORTS)
+    assert Sorts.model_validate(schema_forms.stated(SORTS, typed)) == value
+
+
+def test_a_blank_says_nothing_or_is_named():
+    assert schema_forms.stated(SORTS, {"parameters.maybe": " ", "parameters.count": ""}) == {
+        "maybe": None,
+        "count": "",
+    }
+
+
+@pytest.mark.parametrize(
+    "each", [mechanisms.get(name) for name in sorted(mechanisms.RUNNABLE)], ids=lambda each: each.id
+)
+def test_the_defaults_of_a_form_are_those_of_its_mechanism(each):
+    document = each.parameters.model_json_schema()
+    typed = {one.name: one.default for one in schema_forms.inputs(document) if one.kind != "fixed"}
+    assert all(one.help for one in schema_forms.inputs(document))
+    given = {"from_job": "0" * 36, "corpus": "c"} if each.id == "evaluation" else {}
+    given |= {"epsilon": 1.0} if each.id == "epsvec" else {}
+    given |= {"metrics": "lengths"} if each.id == "evaluation" else {}
+    typed |= schema_forms.typed(given, document)
+    stated = schema_forms.stated(document, typed)
+    terms = Terms(public_size=100_000, labels=("a", "b"))
+    assert each.parse(stated, terms) == each.parse(given, terms)
+
+
+def test_resources_are_found_without_a_request():
+    kinds = {name: job_form_defaults.resource_kinds(mechanisms.get(name)) for name in mechanisms.RUNNABLE}
+    assert kinds["private-prediction"] == {"public_corpus": "corpus", "embedding": "embedding"}
+    assert kinds["evaluation"] == {"corpus": "corpus", "embedding": "embedding", "language_model": "model"}
+    assert kinds["noisy-count"] == {}
+
+
+# --- the page -----------------------------------------------------------------------------------
+
+
+def fields(page: str) -> dict[str, str]:
+    """What the form holds now, as a browser would send it."""
+    found = dict(re.findall(r'<input[^>]* name="([^"]+)"[^>]*? value="([^"]*)"', page))
+    found |= dict(re.findall(r'<textarea[^>]* name="([^"]+)"[^>]*>\n?([^<]*)</textarea>', page))
+    for name, options in re.findall(r'<select[^>]* name="([^"]+)"[^>]*>(.*?)</select>', page, re.S):
+        chosen = re.search(r'value="([^"]*)" selected', options) or re.search(r'value="([^"]*)"', options)
+        found[name] = chosen[1] if chosen else ""
+    return {name: unescape(value) for name, value in found.items()}
+
+
+def press(browser, site, form, action, **changes):
+    data = form | {name.replace("__", "."): value for name, value in changes.items()} | {"action": action}
+    return browser.client.post(f"{site.dataset}/submit", data=data)
+
+
+@pytest.mark.parametrize("mechanism", sorted(mechanisms.RUNNABLE))
+def test_every_mechanism_has_its_form(site, mechanism):
+    browser = site.pages("analyst")
+    page = browser.get(f"{site.dataset}/submit?mechanism={mechanism}")
+    assert page.status_code == 200
+    names = set(fields(page.text))
+    for each in schema_forms.inputs(mechanisms.get(mechanism).parameters.model_json_schema()):
+        if each.kind != "fixed":
+            assert each.name in names
+            assert f'id="help-{each.name}"' in page.text
+    answer = press(browser, site, fields(page.text), "price")
+    assert answer.status_code == 200
+
+
+def test_the_form_as_it_comes_is_priced_and_may_be_submitted(site):
+    browser = site.pages("analyst")
+    page = browser.get(f"{site.dataset}/submit").text
+    assert "It fits, and a steward would have to approve it" in page
+    answer = press(browser, site, fields(page), "submit", purpose="a first job")
+    assert answer.status_code == 303
+    job = site.api("analyst").get("/jobs/" + answer.headers["Location"].rsplit("/", 1)[1]).json
+    assert (job["state"], job["parameters"]["tokens_per_batch"]) == ("awaiting_approval", 358)
+
+
+def test_defaults_fit_a_model_with_a_short_context(site):
+    small = f"small-{site.bench.dataset}"
+    model_id = models.add_model(site.engine, small, "/nowhere", "public text", site.bench.steward)
+    facts = {"sha256": "5" * 64, "context_tokens": 512, "end_tokens": [2], "layers": 4}
+    models.model_checked(site.engine, model_id, facts, None)
+    site.api("steward").put(f"{site.dataset}/policy", {"models": [small]})
+    browser = site.pages("analyst")
+    page = browser.get(f"{site.dataset}/submit").text
+    found = fields(page)
+    assert (found["model"], found["parameters.record_tokens"], found["parameters.max_text_tokens"]) == (
+        small,
+        "128",
+        "128",
+    )
+    assert f"the model {small}: record tokens 128, max text tokens 128" in page
+    assert "sent back" not in page
+    long = press(browser, site, found, "price", parameters__record_tokens="500").text
+    assert "a context would need" in long
+    layers = fields(browser.get(f"{site.dataset}/submit?mechanism=epsvec").text)
+    assert layers["parameters.layers"] == "2-3"
+
+
+def test_a_mistake_stands_beside_its_field_and_nothing_is_lost(site):
+    browser = site.pages("analyst")
+    form = fields(browser.get(f"{site.dataset}/submit").text)
+    wrong = {"parameters.clip": "many", "parameters.template": "no slot", "project": "my-project"}
+    answer = press(browser, site, form | wrong, "submit", purpose="kept words")
+    assert answer.status_code == 422
+    after = fields(answer.text)
+    assert {name: after[name] for name in wrong} == wrong
+    assert after["purpose"] == "kept words"
+    assert 'id="problem-parameters.clip"' in answer.text
+    empty = press(browser, site, form, "submit", purpose=" ")
+    assert empty.status_code == 422
+    assert 'id="problem-purpose"' in empty.text
+
+
+def test_the_price_says_what_would_be_sent_back(site):
+    """Clusters without a corpus have a price and can't run: both are told before anybody asks."""
+    browser = site.pages("analyst")
+    form = fields(browser.get(f"{site.dataset}/submit").text)
+    clusters = {"parameters__batching": "clusters"}
+    assert "public corpus</strong>: not given" in press(browser, site, form, "price", **clusters).text
+    named = public_things(site.engine, site.bench.steward, texts=5, labels=[])
+    clusters |= {f"parameters__{name}": value for name, value in named.items()}
+    page = press(browser, site, form, "price", **clusters).text
+    assert "1,000 centres of the 5 texts" in page
+    assert f'value="{named["public_corpus"]}" selected' in page
+    assert press(browser, site, form, "submit", purpose="x", **clusters).status_code == 422
+    site.api("steward").put(f"{site.dataset}/policy", {"analysts": ["somebody-else"]})
+    told = browser.get(f"{site.dataset}/submit").text
+    assert "policy does not allow the analyst" in unescape(told)
+
+
+def test_the_part_with_the_price_is_the_same(site):
+    browser = site.pages("analyst")
+    form = fields(browser.get(f"{site.dataset}/submit").text)
+    part = browser.client.post(f"{site.dataset}/price", data=form).text
+    assert part.count("<h2>Price</h2>") == 1
+    assert "jobs of this shape left" in part
+    bad = browser.client.post(f"{site.dataset}/price", data=form | {"parameters.clip": "x"}).text
+    assert "<strong>clip</strong>" in bad
+
+
+@pytest.mark.parametrize("mechanism", sorted(mechanisms.RUNNABLE - {"evaluation"}))
+def test_fit_fills_in_the_most_that_is_left(site, mechanism):
+    """Without scripts: the button answers with the form; one more would be refused."""
+    browser = site.pages("analyst")
+    page = browser.get(f"{site.dataset}/submit?mechanism={mechanism}").text
+    answer = press(browser, site, fields(page), "fit")
+    assert answer.status_code == 200
+    assert "the most that what is left allows" in answer.text
+    assert "would be refused" not in answer.text
+    form = fields(answer.text)
+    size = "parameters." + mechanisms.get(mechanism).size_field
+    more = str(int(form[size]) + 1) if form[size].isdigit() else str(float(form[size]) * 1.01)
+    assert "It would be refused now." in press(browser, site, form | {size: more}, "price").text
+
+
+def test_fit_of_a_median_fills_in_its_cap(site):
+    allowances.allow(
+        site.engine, site.bench.dataset, Allowance(None, None, "a study", ex_post="4"), site.bench.steward
+    )
+    browser = site.pages("analyst")
+    form = fields(browser.get(f"{site.dataset}/submit").text)
+    form |= {"parameters.aggregation": "median", "parameters.ex_post_cap": "1"}
+    found = fields(press(browser, site, form, "fit").text)
+    assert float(found["parameters.ex_post_cap"]) == 4
+
+
+def test_the_cap_that_binds_is_named_with_what_it_leaves(site):
+    site.api("steward").put(f"{site.dataset}/policy", {"analyst_epsilon": "1"})
+    browser = site.pages("analyst")
+    form = fields(browser.get(f"{site.dataset}/submit").text)
+    page = press(
+        browser, site, form, "price", parameters__tokens_per_batch="1", parameters__max_text_tokens=""
+    )
+    room = re.search(r'<dl class="pairs room">(.*?)</dl>', page.text, re.S)[1]
+    assert "analyst cap" in room
+    quote = (
+        site.api("analyst")
+        .post(
+            f"{site.dataset}/quote",
+            {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": 1}},
+        )
+        .json
+    )
+    alone, left = quote["dp"]["epsilon"], quote["dataset"]["jobs_of_this_shape"]
+    assert left == int(1 / alone)
+    assert f"<strong>{left}</strong>" in room
+
+
+def test_a_refusal_leads_to_a_form_that_fits(site):
+    browser = site.pages("analyst")
+    job_id = site.api("analyst").post("/jobs", site.job(tokens=2_000)).json["id"]
+    page = browser.get(f"/jobs/{job_id}").text
+    largest = jobs.job(site.engine, UUID(job_id), site.bench.analyst)["refusal"]["largest"]
+    for word in ("what binds", "asked", "left", f"tokens per batch = {largest}"):
+        assert word in page
+    link = unescape(re.search(r'href="([^"]+largest=true)"', page)[1])
+    again = browser.get(link).text
+    assert fields(again)["parameters.tokens_per_batch"] == str(largest)
+    assert "It would be refused" not in again
+    assert press(browser, site, fields(again), "submit").status_code == 303
+
+
+def test_another_like_it_is_the_same_request(site):
+    browser = site.pages("analyst")
+    job_id = site.submitted(tokens=21)
+    page = browser.get(f"{site.dataset}/submit?like={job_id}").text
+    answer = press(browser, site, fields(page), "submit")
+    again = site.api("analyst").get("/jobs/" + answer.headers["Location"].rsplit("/", 1)[1]).json
+    first = site.api("analyst").get(f"/jobs/{job_id}").json
+    for name in ("parameters", "model", "mechanism", "purpose", "event"):
+        assert again[name] == first[name]
+
+
+@pytest.mark.parametrize("query", ["like={}", "reuse={}", "like={}&largest=true"])
+def test_nobody_is_shown_anothers_request(site, query):
+    job_id = site.submitted()
+    address = f"{site.dataset}/submit?" + query.format(job_id)
+    assert site.pages("analyst-other").get(address).status_code == 404
+    assert site.pages("analyst").get(f"{site.dataset}/submit?" + query.format("x")).status_code == 404
+
+
+def test_an_unknown_mechanism_is_named_on_the_page(site):
+    browser = site.pages("analyst")
+    form = fields(browser.get(f"{site.dataset}/submit").text)
+    answer = press(browser, site, form | {"mechanism": "dp-kps"}, "price")
+    assert answer.status_code == 200
+    assert 'id="problem-mechanism"' in answer.text

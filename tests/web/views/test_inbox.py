@@ -1,0 +1,201 @@
+"""The inbox: right numbers, offers, a page that confirms without scripts, and no query per row."""
+
+import html
+import json
+import re
+from uuid import UUID
+
+import pytest
+from sqlalchemy import event, text
+
+from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.allowances import Allowance
+from accountant.queries import integrity
+from accountant.transactions import allowances, approval, proposals
+
+OFFER = {"decision": "offer", "reason": "that is enough", "parameters.tokens_per_batch": "4"}
+
+
+def offer_of(site, job_id: str, **body: object) -> dict:
+    body = {"parameters": {"tokens_per_batch": 4}, "reason": "that is enough"} | body
+    answer = site.api("steward").post(f"/jobs/{job_id}/offer", body)
+    assert answer.status_code == 201, answer.text
+    return answer.json
+
+
+def test_an_offer_by_form_and_its_acceptance(site):
+    job_id = site.submitted()
+    steward, analyst = site.pages("steward"), site.pages("analyst")
+    priced = steward.post(f"/inbox/{job_id}/price", "/inbox", **OFFER)
+    assert "<html" not in priced.text
+    told = site.api("steward").post(f"/jobs/{job_id}/offer/quote", {"parameters": {"tokens_per_batch": 4}})
+    assert told.json["larger"] == []
+    assert f'Jobs of this shape left: <strong class="tab">{told.json["effect"]["jobs_of_this_shape"]}' in (
+        priced.text
+    )
+    assert steward.post(f"/inbox/{job_id}", "/inbox", **{**OFFER, "decision": "price"}).status_code == 200
+    before = site.api("steward").get(f"{site.dataset}/ledger").json["entries"][0]["seq"]
+    assert steward.post(f"/inbox/{job_id}", "/inbox", **OFFER).status_code == 303
+    page = analyst.get(f"/jobs/{job_id}").text
+    assert "A smaller job is offered" in page
+    assert "Accept the offer" in page
+    assert "Accept the offer" not in steward.get(f"/jobs/{job_id}").text
+    assert "offers a smaller job in place of" in analyst.get("/jobs").text
+    assert "offers a smaller job in place of" not in steward.get("/jobs").text, "not one's own"
+    assert site.api("steward").get(f"{site.dataset}/ledger").json["entries"][0]["seq"] == before
+    found = site.api("analyst").get(f"/offers?job={job_id}").json["offers"][0]
+    assert f'id="offer-{found["id"]}"' in steward.get("/inbox").text
+    accepted = analyst.post(f"/offers/{found['id']}/accept", f"/jobs/{job_id}")
+    made = accepted.headers["Location"].rsplit("/", 1)[1]
+    now = site.api("analyst").get(f"/jobs/{made}").json
+    assert (now["state"], now["parameters"]["tokens_per_batch"]) == ("queued", 4)
+    assert "It is accepted" in analyst.get(f"/jobs/{job_id}").text
+    assert site.api("analyst").get(f"/jobs/{job_id}").json["state"] == "refused"
+
+
+def test_offers_by_the_api(site):
+    api, asker = site.api("steward"), site.api("analyst")
+    first, second, third = (offer_of(site, site.submitted()) for _ in range(3))
+    assert {each["id"] for each in api.get("/offers").json["offers"]} >= {first["id"], second["id"]}
+    assert site.api("analyst-2").get("/offers").json["offers"] == []
+    assert site.api("analyst-2").get(f"/offers/{first['id']}").status_code == 404
+    assert asker.get(f"/offers/{first['id']}").json["effect"]["jobs_of_this_shape"] > 1
+    made = asker.post(f"/offers/{first['id']}/accept")
+    assert (made.status_code, made.json["state"]) == (201, "queued")
+    assert asker.post(f"/offers/{first['id']}/accept").json["id"] == made.json["id"]
+    assert asker.post(f"/offers/{second['id']}/decline", {"reason": "too small"}).json["state"] == "declined"
+    assert asker.post(f"/offers/{second['id']}/accept").status_code == 409
+    assert api.post(f"/offers/{third['id']}/withdraw", {"reason": ""}).status_code == 422
+    assert api.post(f"/offers/{third['id']}/withdraw", {"reason": "no"}).json["state"] == "withdrawn"
+    assert asker.post(f"/offers/{third['id']}/withdraw", {"reason": "x"}).status_code == 403
+    assert integrity.check(site.engine, site.bench.dataset) == []
+
+
+@pytest.mark.parametrize(
+    ("tokens", "says"), [("11", "more than was asked"), ("10", "costs what was asked"), ("x", "integer")]
+)
+def test_an_offer_that_is_none_is_told_beside_the_form(site, tokens, says):
+    job_id = site.submitted()
+    answer = site.pages("steward").post(
+        f"/inbox/{job_id}", "/inbox", **{**OFFER, "parameters.tokens_per_batch": tokens}
+    )
+    assert answer.status_code == 422
+    assert says in html.unescape(answer.text)
+    assert "that is enough" in answer.text  # the reason stays
+    assert site.api("analyst").get(f"/jobs/{job_id}").json["state"] == "awaiting_approval"
+
+
+@pytest.mark.parametrize("decision", ["approve", "refuse", "offer"])
+def test_without_scripts_a_page_confirms_and_changes_nothing(site, decision):
+    job_id = site.submitted()
+    browser = site.pages("steward")
+    page = browser.get("/inbox").text
+    assert f'value="{decision}" formaction="/inbox/{job_id}/confirm"' in page
+    typed = {**OFFER, "decision": decision}
+    confirm = browser.post(f"/inbox/{job_id}/confirm", "/inbox", **typed)
+    assert confirm.status_code == 200
+    assert "that is enough" in confirm.text
+    assert site.api("analyst").get(f"/jobs/{job_id}").json["state"] == "awaiting_approval"
+    hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', confirm.text))
+    assert browser.client.post(f"/inbox/{job_id}", data=hidden).status_code == 303
+    state = site.api("analyst").get(f"/jobs/{job_id}").json["state"]
+    assert state == ("queued" if decision == "approve" else "refused")
+    assert browser.post(f"/inbox/{job_id}/confirm", "/inbox", decision=decision, reason="").status_code == 422
+
+
+def test_figures_before_and_after_are_what_the_ledger_moves(site):
+    job_id = site.submitted(tokens=20)
+    told = next(each for each in site.api("steward").get("/inbox").json["jobs"] if each["id"] == job_id)
+    stated = {row["kind"]: row for row in told["effect"]["filters"]}
+    page = site.pages("steward").get("/inbox").text
+    approval.approve(site.engine, UUID(job_id), site.bench.steward, "yes")
+    for each in site.api("steward").get(site.dataset).json["account"]["filters"]:
+        assert stated[each["kind"]]["left_after"] == each["left"]
+        assert f'title="{each["left"]}"' in page
+
+
+def test_jobs_of_this_shape_are_as_many_as_fit(site):
+    proposals.set_policy(
+        site.engine, site.bench.dataset, Policy(auto_approve_epsilon="100"), site.bench.steward
+    )
+    quote = site.api("analyst").post(
+        f"{site.dataset}/quote", {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": 60}}
+    )
+    left = quote.json["dataset"]["jobs_of_this_shape"]
+    states = [site.api("analyst").post("/jobs", site.job(60)).json["state"] for _ in range(left + 1)]
+    assert states == ["queued"] * left + ["refused"]
+
+
+def test_a_refusal_in_the_inbox_names_cap_asked_left_and_largest(site):
+    job_id = site.submitted(tokens=300)
+    allowances.allow(
+        site.engine, site.bench.dataset, Allowance("1", "0.0000029053", "less"), site.bench.steward
+    )
+    page = site.pages("steward").get("/inbox").text
+    article = page.partition(f'id="job-{job_id}"')[2].partition("</article>")[0]
+    for each in ("what binds", "asked", "left", "largest that fits", "not enough"):
+        assert each in article
+    assert 'Jobs of this shape left: <strong class="tab">0</strong>' in article
+    largest = re.search(r"tokens per batch = (\d+)", article)
+    assert largest is not None
+    assert f'name="parameters.tokens_per_batch" type="number" step="1" value="{largest[1]}"' in article
+
+
+def counted(site, act) -> tuple[str, int]:
+    """What `act` answers, and how many statements it took."""
+    statements: list[str] = []
+
+    def listen(*rest: object) -> None:
+        statements.append(str(rest[2]))
+
+    mine = site.app.extensions["exchequer"]["engine"]
+    event.listen(mine, "before_cursor_execute", listen)
+    try:
+        answer = act()
+        return answer, len(statements)
+    finally:
+        event.remove(mine, "before_cursor_execute", listen)
+
+
+def test_pages_of_the_inbox_take_as_many_queries_however_many_wait(site, engine):
+    seen: list[int] = []
+    for wanted in (1, 30):
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE jobs SET state = 'cancelled' WHERE state = 'awaiting_approval'"))
+        for _ in range(wanted):
+            site.bench.submit(5)
+        browser = site.pages("steward")
+        page, statements = counted(site, lambda browser=browser: browser.get("/inbox").text)
+        seen.append(statements)
+    assert seen[0] == seen[1]
+    assert page.count('id="job-') == 20
+    later = re.search(r'href="(/inbox\?cursor=[^"]+)" rel="next">Later requests', page)
+    assert later is not None
+    assert browser.get(html.unescape(later[1])).text.count('id="job-') == 10
+
+
+def test_a_correction_by_form(site, publish):
+    job_id = site.submitted()
+    approval.approve(site.engine, UUID(job_id), site.bench.steward, "yes")
+    publish(job_id, b"")
+    browser, second = site.pages("steward"), site.pages("steward-2")
+    assert "Correct the charge" in browser.get(f"/jobs/{job_id}").text
+    assert "Correct the charge" not in site.pages("auditor").get(f"/jobs/{job_id}").text
+    where = f"/jobs/{job_id}/correction"
+    same = browser.post(where, f"/jobs/{job_id}", released="reserved", reason="x")
+    assert same.status_code == 422
+    assert "changes nothing" in same.text
+    wrong = browser.post(where, f"/jobs/{job_id}", released="event", event="{", reason="kept")
+    assert 'id="problem-event"' in wrong.text
+    assert "kept" in wrong.text
+    larger = site.api("steward").get(f"/jobs/{site.submitted(tokens=12)}").json["event"]
+    done = browser.post(
+        where, f"/jobs/{job_id}", released="event", event=json.dumps(larger), reason="it released more"
+    )
+    assert done.status_code == 303
+    found = site.api("steward").get("/proposals").json["proposals"][0]["id"]
+    confirm = second.post(f"/inbox/proposals/{found}/confirm", "/inbox", decision="confirm", reason="seen")
+    assert "The ledger gets an entry with both names" in confirm.text
+    hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', confirm.text))
+    assert second.client.post(f"/inbox/proposals/{found}", data=hidden).status_code == 303
+    assert "corrected by two people" in browser.get(f"/jobs/{job_id}").text

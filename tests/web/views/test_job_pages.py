@@ -1,0 +1,333 @@
+"""Jobs: the list with its filters, states, the page, what may be downloaded, and its data card."""
+
+import csv
+import io
+import json
+import re
+import uuid
+import zipfile
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from html import unescape
+
+import pytest
+from sqlalchemy import Engine, event, text
+
+from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import digest
+from accountant.core.states import ENDED, JOB_STATES, STATES
+from accountant.queries import jobs, listings
+from accountant.transactions import allowances, leases, proposals
+from accountant.transactions import settlement as ledger
+from accountant.transactions.settlement import Output
+from tests.support import Bench, person
+
+OUTPUT = b'{"text": "=1+1", "label": "a", "complete": true}\n{"text": "two\\nlines", "label": null}\n'
+
+
+@pytest.fixture
+def done(site, publish):
+    """A job that published OUTPUT."""
+    job_id = site.submitted()
+    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits"})
+    publish(job_id, OUTPUT)
+    return job_id
+
+
+# --- states and the list ------------------------------------------------------------------------
+
+
+def test_every_state_is_explained_to_everybody(site):
+    assert set(STATES) == set(JOB_STATES)
+    assert {name for name, state in STATES.items() if not state.next} == ENDED
+    page = site.app.test_client().get("/job-states")
+    assert page.status_code == 200
+    for name in JOB_STATES:
+        assert f'id="{name}"' in page.text
+    for each in STATES.values():
+        assert set(each.next) <= set(JOB_STATES)
+
+
+def rows_of(page: str) -> list[str]:
+    return re.findall(r'<th scope="row"><a href="/jobs/([0-9a-f-]+)"', page)
+
+
+def test_pages_of_jobs_hold_each_once_even_where_moments_are_equal(site):
+    """Forty of 120 jobs were submitted in one moment: a key of time alone would lose or repeat some."""
+    bench = site.bench
+    first = bench.submit(5)
+    copy = text(
+        "INSERT INTO jobs (id, dataset_id, version_id, model_id, analyst_id, mechanism, parameters, terms,"
+        " event, epsilon_alone, breakdown, purpose, request_sha256, state, created_at)"
+        " SELECT gen_random_uuid(), dataset_id, version_id, model_id, analyst_id, mechanism, parameters,"
+        " terms, event, epsilon_alone, breakdown, purpose, request_sha256, 'cancelled',"
+        " created_at - (n / 40) * interval '1 second' FROM jobs, generate_series(1, 119) AS n WHERE id = :id"
+    )
+    with bench.engine.begin() as connection:
+        connection.execute(copy, {"id": first})
+    browser = site.pages("analyst")
+    address, seen = f"/jobs?dataset={bench.dataset}&state=cancelled", []
+    for _ in range(10):
+        page = browser.get(address).text
+        seen += rows_of(page)
+        more = re.search(r'href="([^"]+)" rel="next"', page)
+        if more is None:
+            break
+        address = unescape(more[1])
+        assert "state=cancelled" in address  # filters stay
+    assert len(seen) == len(set(seen)) == 120  # the bench's own probe is one of them
+
+
+def test_filters_stand_in_the_address(site):
+    job_id = site.submitted()
+    browser, today = site.pages("analyst"), datetime.now(UTC).date()
+    for query in (
+        "state=awaiting_approval",
+        f"dataset={site.bench.dataset}",
+        "mechanism=private-prediction",
+        f"since={today}",
+        f"until={today}",
+    ):
+        assert job_id in rows_of(browser.get(f"/jobs?{query}").text), query
+    for query in (
+        "state=failed",
+        "dataset=nothing",
+        "mechanism=evaluation",
+        f"since={today + timedelta(days=2)}",
+        f"until={today - timedelta(days=2)}",
+    ):
+        page = browser.get(f"/jobs?{query}").text
+        assert job_id not in rows_of(page), query
+        assert "exchequer submit" in page
+    overseer = site.pages("auditor")
+    assert job_id in rows_of(overseer.get(f"/jobs?analyst={site.bench.analyst.name}").text)
+    assert job_id not in rows_of(overseer.get("/jobs?analyst=nobody").text)
+    for query in ("state=x", "since=x", "until=2026-13-01", "cursor=x", "offers=x"):
+        assert browser.get(f"/jobs?{query}").status_code == 422, query
+
+
+def test_a_list_is_one_query_and_shows_ones_own_jobs_alone(site):
+    mine, theirs = site.submitted(), site.submitted("analyst-other")
+    actor = site.actor("analyst")
+    statements: list[str] = []
+    note = lambda *args: statements.append(args[2])  # noqa: E731
+    event.listen(Engine, "before_cursor_execute", note)
+    found = listings.jobs(site.engine, actor, listings.WantedJobs(dataset=site.bench.dataset), limit=50)
+    event.remove(Engine, "before_cursor_execute", note)
+    assert len(statements) == 1
+    assert mine in {each["id"] for each in found}
+    assert theirs not in {each["id"] for each in found}
+    assert theirs not in rows_of(
+        site.pages("analyst").get(f"/jobs?analyst={site.actor('analyst-other').name}").text
+    )
+
+
+# --- what an analyst is told --------------------------------------------------------------------
+
+
+def test_times_that_depend_on_the_data_are_told_to_overseers_alone(site, done):
+    for who, told in (("analyst", False), ("steward", True), ("auditor", True)):
+        job = site.api(who).get(f"/jobs/{done}").json
+        assert (job["started_at"] is not None, job["finished_at"] is not None) == (told, told)
+        assert job["created_at"]
+        assert job["queued_at"]
+        page = site.pages(who).get(f"/jobs/{done}").text
+        assert ("time not told" in page) != told
+    (listed,) = [each for each in site.api("analyst").get("/jobs").json["jobs"] if each["id"] == done]
+    assert listed["finished_at"] is None
+
+
+def test_times_that_depend_on_nothing_private_are_told(site):
+    job_id = site.submitted()
+    site.api("analyst").post(f"/jobs/{job_id}/cancel")
+    assert site.api("analyst").get(f"/jobs/{job_id}").json["finished_at"] is not None
+
+
+# --- downloads ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["/api", "/page"])
+def test_the_output_in_every_format(site, done, place):
+    def get(form):
+        if place == "/api":
+            return site.api("analyst").get(f"/jobs/{done}/output?format={form}")
+        return site.pages("analyst").get(f"/jobs/{done}/output.{form}")
+
+    assert get("jsonl").data == OUTPUT
+    found = get("csv")
+    assert found.mimetype == "text/csv"
+    assert list(csv.reader(io.StringIO(found.text, newline=""))) == [
+        ["text", "label", "complete"],
+        ["=1+1", "a", "true"],
+        ["two\nlines", "", ""],
+    ]
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = parquet.read_table(pyarrow.BufferReader(get("parquet").data))
+    assert table.to_pylist() == [
+        {"text": "=1+1", "label": "a", "complete": True},
+        {"text": "two\nlines", "label": None, "complete": None},
+    ]
+    assert table.schema.metadata[b"exchequer.sha256"] == sha256(OUTPUT).hexdigest().encode()
+    assert get("xlsx").status_code == 422
+
+
+def test_parquet_without_pyarrow_says_what_to_do(site, done, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    answer = site.api("analyst").get(f"/jobs/{done}/output?format=parquet")
+    assert answer.status_code == 422
+    assert "exchequer[export]" in answer.json["problems"][0]["allowed"]
+
+
+def test_nobody_else_gets_anything(site, done):
+    other, auditor = site.api("analyst-other"), site.api("auditor")
+    for path in ("output", "output?card=true", "card", "result", ""):
+        assert other.get(f"/jobs/{done}/{path}".rstrip("/")).status_code == 404, path
+    for path in ("output.csv", "card.md", "result"):
+        assert site.pages("analyst-other").get(f"/jobs/{done}/{path}").status_code == 404
+    assert auditor.get(f"/jobs/{done}/card").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["output?format=jsonl", "output?format=csv", "output?card=true"])
+def test_a_file_that_is_not_the_published_one_is_not_handed_out(site, done, path, tmp_path):
+    file = tmp_path / f"{done}.jsonl"
+    file.write_bytes(OUTPUT + b'{"text": "added"}\n')
+    answer = site.api("analyst").get(f"/jobs/{done}/{path}")
+    assert answer.status_code == 409
+    file.unlink()
+    assert site.api("analyst").get(f"/jobs/{done}/{path}").status_code == 404
+
+
+def test_an_output_that_is_no_table_stays_json_lines(site, publish):
+    job_id = site.submitted()
+    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits"})
+    publish(job_id, b"[1, 2]\n")
+    assert site.api("analyst").get(f"/jobs/{job_id}/output?format=csv").status_code == 422
+    assert site.api("analyst").get(f"/jobs/{job_id}/output").data == b"[1, 2]\n"
+
+
+def test_the_archive_holds_data_and_card(site, done):
+    answer = site.api("analyst").get(f"/jobs/{done}/output?format=csv&card=true")
+    assert answer.mimetype == "application/zip"
+    with zipfile.ZipFile(io.BytesIO(answer.data)) as archive:
+        assert archive.testzip() is None
+        assert set(archive.namelist()) == {f"{done}.csv", "README.md", "card.json"}
+        assert archive.read(f"{done}.csv").decode().startswith('"text","label"')
+        assert json.loads(archive.read("card.json")) == site.api("analyst").get(f"/jobs/{done}/card").json
+        assert {each.date_time for each in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+# --- cards --------------------------------------------------------------------------------------
+
+
+def entries_of(site) -> dict[int, dict]:
+    query = text(
+        "SELECT seq, kind, document, hash FROM entries JOIN datasets ON id = dataset_id WHERE name = :name"
+    )
+    with site.engine.connect() as connection:
+        rows = connection.execute(query, {"name": site.bench.dataset}).all()
+    return {
+        row.seq: {"kind": row.kind, "hash": row.hash, "document": read_document(row.document)} for row in rows
+    }
+
+
+def test_a_card_says_what_the_ledger_says(site, done):
+    card = site.api("analyst").get(f"/jobs/{done}/card").json
+    job = site.api("analyst").get(f"/jobs/{done}").json
+    assert card["output"]["sha256"] == sha256(OUTPUT).hexdigest()
+    entries = entries_of(site)
+    for name, kind in (("reserve", "RESERVE"), ("charge", "COMMIT")):
+        entry = entries[card["ledger"][name]["seq"]]
+        assert (entry["kind"], entry["document"]["job"]) == (kind, done)
+        assert card["ledger"][name]["hash"] == entry["hash"] == digest(entry["document"])
+    assert card["reserved"]["epsilon"] == job["epsilon_alone"]
+    assert card["parameters"] == job["parameters"]
+    assert card["model"]["name"] == site.bench.model
+    assert card["model"]["trained_on"] == "public text"
+    assert re.fullmatch("[0-9a-f]{64}", card["model"]["sha256"])
+    assert card["lineage"] == {"version": 1}
+    stated = float(re.search(r"is \(([0-9.]+), ([0-9.e-]+)\)", card["guarantee"])[1])
+    assert 0 <= stated - job["epsilon_alone"] <= 0.001 * stated
+    assert "adding or removing one record" in card["guarantee"]
+    page = site.api("analyst").get(f"/jobs/{done}/card?format=md")
+    assert page.mimetype == "text/markdown"
+    for fact in (card["guarantee"], card["ledger"]["charge"]["hash"], card["output"]["sha256"], "## Cite"):
+        assert fact in page.text
+
+
+def test_a_card_tells_no_time_and_nobody(site, done):
+    for who in ("analyst", "steward"):
+        text_ = (
+            site.api(who).get(f"/jobs/{done}/card").text
+            + site.api(who).get(f"/jobs/{done}/card?format=md").text
+        )
+        assert not re.search(r"\d{4}-\d\d-\d\dT|\d\d:\d\d", text_)
+        for name in ("analyst", "steward"):
+            assert getattr(site.bench, name).name not in text_
+
+
+def test_what_is_not_published_has_no_card(site):
+    answer = site.api("analyst").get(f"/jobs/{site.submitted()}/card")
+    assert (answer.status_code, answer.json["code"]) == (409, "conflict")
+
+
+@pytest.mark.parametrize("settlement", ["planned", "realized"])
+def test_the_card_of_an_ex_post_output_states_its_cap_and_no_figure(site, settlement, tmp_path):
+    bench = site.bench
+    allowed = Allowance(None, None, "a study", ex_post="10", ex_post_settlement=settlement)
+    allowances.allow(bench.engine, bench.dataset, allowed, bench.steward)
+    cards = []
+    for figure in (1_234_567_891, 2_345_678_912):
+        parameters = {"aggregation": "median", "ex_post_cap": 2.5, "tokens_per_batch": 5}
+        job_id = site.api("analyst").post("/jobs", site.job(parameters=parameters)).json["id"]
+        site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits"})
+        claim = leases.claim(bench.engine, uuid.UUID(job_id), 1, "worker", 60)
+        leases.begin_reading(bench.engine, claim)
+        from accountant.core.privacy.events import FREE
+
+        ledger.publish(bench.engine, claim, FREE, Output("x", "0" * 64), "worker", ex_post=figure)
+        for who in ("analyst", "steward"):
+            card = site.api(who).get(f"/jobs/{job_id}/card").json
+            assert card["ex_post_cap"] == "2.5"
+            assert card["guarantee"].startswith("The output has no (ε, δ) guarantee")
+            assert "cap of ε 2.5" in card["guarantee"]
+            assert "neither a bound nor a mean" in card["guarantee"]
+            own = {name: card[name] for name in ("guarantee", "reserved", "charged", "limits", "parameters")}
+            assert "1.234" not in json.dumps(card)
+            assert "2.345" not in json.dumps(card)
+            cards.append(own)
+    assert all(each == cards[0] for each in cards)
+
+
+def test_the_card_of_a_corrected_job_states_the_correction(site, done):
+    bench = site.bench
+    before = site.api("analyst").get(f"/jobs/{done}/card").json
+    other = person(bench.engine, "steward")
+    event_ = {"type": "SelfComposed", "event": {"type": "ZCDp", "rho": 0.05}, "count": 10}
+    entry = jobs.job(bench.engine, uuid.UUID(done), bench.auditor)["event"]
+    event_ = {**entry, "count": entry["count"] * 2} if "count" in entry else event_
+    found = proposals.correct(bench.engine, uuid.UUID(done), bench.steward, "twice as many", event=event_)
+    proposals.confirm(bench.engine, found, other, "seen")
+    after = site.api("analyst").get(f"/jobs/{done}/card").json
+    assert after["ledger"]["charge"]["kind"] == "REVERSAL"
+    assert after["charged"]["epsilon"] > before["charged"]["epsilon"]
+    assert f"as corrected by entry {after['ledger']['charge']['seq']}" in after["guarantee"]
+    assert after["guarantee"].split(",")[0] != before["guarantee"].split(",")[0]
+
+
+def test_units_by_column_and_replacement_are_named(site, engine, app, password_hash, publish):
+    from tests.web.browsers import Site
+
+    bench = Bench(engine, unit_column="patient", max_records_per_unit=3, neighbours="replace-one")
+    bench.allow("1000")
+    bench.warm()
+    other = Site(app, engine, bench, password_hash)
+    job_id = other.submitted()
+    other.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits"})
+    publish(job_id, OUTPUT)
+    told = other.api("analyst").get(f"/jobs/{job_id}/card").json["guarantee"]
+    assert "replacing one patient (of which at most 3 records are read)" in told

@@ -1,0 +1,250 @@
+"""The wizard: steps that lose nothing, errors beside the field, one write; allowance and policy."""
+
+import html
+import re
+
+import pytest
+
+from accountant.core.ledger.admission import Policy
+from accountant.transactions import proposals
+from web.meaning import at_most, meaning
+
+STEPS = [
+    {"uri": "/data/x.csv", "description": "kept & shown"},
+    {"text_template": "{title}. {body}", "label_column": "kind", "labels": "good\r\nbad\r\n"},
+    {
+        "neighbours": "replace-one",
+        "unit_column": "person",
+        "max_records_per_unit": "3",
+        "public_size": "4,000",
+    },
+    {"epsilon": "3", "delta": "1e-6", "reason": "a pilot"},
+    {"policy.auto_approve_epsilon": "0.5", "policy.solo": "1"},
+    {},
+]
+
+
+def fields(page: str) -> dict[str, str]:
+    """What a browser would send of the wizard's form: hidden fields and what stands in the others."""
+    form = page.partition('<form id="wizard"')[2].partition("</form>")[0]
+    found = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', form))
+    found |= dict(re.findall(r'<input class="form-control"[^>]* name="([^"]+)"[^>]* value="([^"]*)"', form))
+    found |= dict(re.findall(r'<textarea[^>]* name="([^"]+)"[^>]*>\n([^<]*)</textarea>', form))
+    for name, options in re.findall(r'<select[^>]* name="([^"]+)"[^>]*>(.*?)</select>', form, re.S):
+        offered = re.findall(r'<option(?: value="([^"]*)")?( selected)?', options)
+        found[name] = next((value for value, chosen in offered if chosen), offered[0][0])
+    checked = re.findall(r'type="(?:checkbox|radio)" name="([^"]+)" value="([^"]*)" checked', form)
+    return {name: html.unescape(value) for name, value in {**found, **dict(checked)}.items()}
+
+
+class Walk:
+    """A browser without scripts in the wizard: its fields hold what the page says, and what is typed."""
+
+    def __init__(self, site, who: str = "steward") -> None:
+        self.client = site.pages(who).client
+        self.page = self.client.get("/add-dataset").text
+
+    def send(self, action: str = "next", **typed: str) -> int:
+        answer = self.client.post("/add-dataset", data={**fields(self.page), **typed, "action": action})
+        self.page, self.answer = answer.text, answer
+        return answer.status_code
+
+    @property
+    def step(self) -> str:
+        found = re.search(r'name="step" value="(\w+)"', self.page)
+        return found[1] if found else "none"
+
+
+def walked(site, name: str) -> Walk:
+    walk = Walk(site)
+    for typed in STEPS[:-1]:
+        own = {"name": name} | typed if "uri" in typed else typed
+        assert walk.send(**own) == 200, walk.page
+    assert walk.step == "review"
+    return walk
+
+
+def test_a_dataset_in_steps(site):
+    name = f"walked-{site.bench.dataset}"
+    walk = walked(site, name)
+    for each in (name, "/data/x.csv", "kept &amp; shown", "good, bad", "person", "replace-one", "a pilot"):
+        assert each in walk.page
+    assert "by a steward above ε 0.5, and of every ex-post or secret job; solo" in walk.page
+    assert at_most(meaning("3", "1e-6")["best_success"]) in walk.page
+    assert site.api("steward").get(f"/datasets/{name}").status_code == 404  # nothing is written before
+    assert walk.send("create") == 303
+    found = site.api("steward").get(f"/datasets/{name}").json
+    assert (found["labels"], found["public_size"], found["unit"]) == (["good", "bad"], 4000, "person")
+    assert (found["neighbours"], found["max_records_per_unit"]) == ("replace-one", 3)
+    assert (found["account"]["epsilon"], found["account"]["delta"]) == ("3", "0.000001")
+    assert found["policy"]["solo"] is True
+    again = walked_again(site, name)
+    assert again.send(name=name, uri="/data/x.csv") == 422
+    assert "already" in again.page
+
+
+def walked_again(site, name: str) -> Walk:
+    return Walk(site)
+
+
+def test_going_back_and_errors_lose_nothing(site):
+    walk = walked(site, f"back-{site.bench.dataset}")
+    assert walk.send("people") == 200
+    assert walk.step == "people"
+    assert fields(walk.page)["unit_column"] == "person"
+    assert walk.send(public_size="many") == 422
+    assert walk.step == "people"
+    assert 'id="problem-public_size"' in walk.page
+    assert 'value="many"' in walk.page
+    assert walk.send("data", public_size="many") == 200  # back is no check
+    assert fields(walk.page)["description"] == "kept & shown"
+    assert walk.send() == 200
+    assert walk.step == "texts"
+    assert "{title}. {body}" in walk.page
+    walk.send()
+    assert walk.send() == 422  # what was wrong is still there
+    assert walk.send(public_size="") == 200
+    assert fields(walk.page)["epsilon"] == "3"
+    assert walk.send(epsilon="0") == 422
+    assert 'id="problem-epsilon"' in walk.page
+    assert walk.send(epsilon="3", reason=" ") == 422
+    assert 'id="problem-reason"' in walk.page
+    assert walk.send(reason="now") == 200
+    assert "policy.solo" in fields(walk.page)
+    assert walk.send(**{"policy.analyst_epsilon": "-1"}) == 422
+    assert 'id="problem-policy.analyst_epsilon"' in walk.page
+    assert walk.send(**{"policy.analyst_epsilon": "2"}) == 200
+    assert "cap per analyst" in walk.page
+
+
+@pytest.mark.parametrize(
+    ("at", "typed", "field"),
+    [
+        (0, {"name": "Not A Name"}, "name"),
+        (0, {"uri": ""}, "uri"),
+        (1, {"text_template": "no column"}, "text_template"),
+        (1, {"labels": ""}, "labels"),
+        (2, {"max_records_per_unit": "x"}, "max_records_per_unit"),
+        (2, {"unit_column": ""}, "max_records_per_unit"),
+        (2, {"neighbours": "friends"}, "neighbours"),
+        (3, {"delta": "2"}, "delta"),
+        (3, {"epsilon": "much"}, "epsilon"),
+        (3, {"order": "0.5"}, "order"),
+        (
+            3,
+            {"shares.renyi": "2", "shares.gaussian": "0", "shares.renyi2": "0", "shares.basic": "0"},
+            "shares.renyi",
+        ),
+        (3, {"ex_post": "-1"}, "ex_post"),
+        (3, {"secret.prior": "x"}, "secret.prior"),
+        (4, {"policy.approval_days": "0"}, "policy.approval_days"),
+    ],
+)
+def test_an_error_stands_beside_its_field(site, at, typed, field):
+    walk = Walk(site)
+    for number, each in enumerate(STEPS[: at + 1]):
+        own = {"name": f"wrong-{site.bench.dataset}"} | each if number == 0 else dict(each)
+        last = number == at
+        assert walk.send(**(own | typed if last else own)) == (422 if last else 200), walk.page
+    assert f'id="problem-{field}"' in walk.page
+    assert fields(walk.page)["step"] == ["data", "texts", "people", "allowance", "policy"][at]
+
+
+def test_other_currencies_and_an_allowance_for_later(site):
+    walk = Walk(site)
+    name = f"others-{site.bench.dataset}"
+    secret = {"prior": "0.0001", "bound": "0.01", "records_per_secret": "2", "sampling_rate": "1"}
+    typed = {f"secret.{key}": value for key, value in secret.items()} | {"ex_post": "", "reason": "x"}
+    steps = [{"name": name, "uri": "/x.csv"}, {}, {}, typed | {"epsilon": "3", "delta": "1e-6"}, {}]
+    for each in steps:
+        assert walk.send(**each) == 200, walk.page
+    assert walk.send("create") == 303
+    found = site.api("steward").get(f"/datasets/{name}").json
+    assert (found["secret"]["bound"], found["secret"]["kind"]) == (0.01, "many")
+    walk, name = Walk(site), f"later-{site.bench.dataset}"
+    for each in [{"name": name, "uri": "/x.csv"}, {}, {}, {}, {}]:
+        assert walk.send(**each) == 200, walk.page
+    assert "left for later" in walk.page
+    assert walk.send("create") == 303
+    assert site.api("steward").get(f"/datasets/{name}").json["account"] is None
+
+
+def test_what_is_kept_is_signed_and_of_one_person(site):
+    walk = walked(site, f"signed-{site.bench.dataset}")
+    kept = fields(walk.page)["kept"]
+    assert walk.send("create", kept=kept[:-3] + "abc") == 422
+    assert walk.step == "data"
+    other = Walk(site, "steward-2")
+    assert other.send("create", kept=kept, step="review") == 422
+    assert site.pages("analyst").get("/add-dataset").status_code == 403
+
+
+def test_the_panel_says_what_the_api_says(site):
+    browser = site.pages("steward")
+    told = site.api("analyst").get("/meaning?epsilon=1&delta=1e-6").json
+    assert told["best_success"] == pytest.approx(0.7310588, abs=1e-6)
+    page = browser.post("/add-dataset/meaning", "/add-dataset", step="allowance", epsilon="1", delta="1e-6")
+    assert "<html" not in page.text
+    assert "73.2 %" in page.text  # rounded up: a bound
+    assert html.escape(told["sentences"][0]) in page.text
+    for wrong in ("epsilon=&delta=", "epsilon=x&delta=0.1", "epsilon=1&delta=1e-6&neighbours=no"):
+        assert site.api("analyst").get(f"/meaning?{wrong}").status_code == 422
+
+
+# --- allowance and policy -----------------------------------------------------------------------
+
+
+def test_an_allowance_is_previewed_as_it_is_then_set(site):
+    api, browser = site.api("steward"), site.pages("steward")
+    page = f"{site.dataset}/policy"
+    asked = {"epsilon": "12", "delta": "0.000001", "reason": "more"}
+    told = api.post(f"{site.dataset}/allowance/preview", asked).json
+    shown = browser.post(f"{site.dataset}/allowance/effect", page, **asked).text
+    review = browser.post(f"{site.dataset}/allowance/review", page, **asked).text
+    assert api.get(site.dataset).json["account"]["epsilon"] == "10"
+    assert "Nothing is changed yet" in review
+    assert 'value="12"' in review
+    assert "formaction" not in review.partition('id="allow"')[2].partition("data-action")[0]
+    assert browser.post(f"{site.dataset}/allowance", page, **asked).status_code == 303
+    for each, row in zip(told["filters"], api.get(site.dataset).json["account"]["filters"], strict=True):
+        assert each["after"] == row["limit"]
+    assert "Limits of each filter" in shown
+    assert site.pages("analyst").get(page).status_code == 403
+
+
+def test_a_change_of_policy_is_told_in_sentences(site):
+    browser, page = site.pages("steward"), f"{site.dataset}/policy"
+    proposals.set_policy(site.engine, site.bench.dataset, Policy(solo=True), site.bench.steward)
+    typed = {"policy.auto_approve_epsilon": "0.5", "policy.analyst_epsilon": "2"}
+    for where in ("effect", "review"):
+        told = browser.post(f"{site.dataset}/policy/{where}", page, **typed).text
+        assert "(ε, δ) jobs of up to ε 0.5 by themselves need no steward (now: 0)." in told
+        assert "A steward may no longer approve a job of their own." in told
+        assert "may add up to ε 2 (now: none)" in html.unescape(told)
+        assert (
+            "second steward"
+            not in told.partition("What it changes")[2].partition("What this")[0].partition("</aside>")[0]
+            or where == "review"
+        )
+    assert site.api("steward").get(site.dataset).json["policy"]["solo"] is True
+    typed["policy_version"] = browser.token(page, "policy_version")
+    assert browser.post(f"{site.dataset}/policy", page, **typed).status_code == 303
+    assert site.api("steward").get(site.dataset).json["policy"]["solo"] is False
+
+
+def test_columns_come_from_a_file_that_was_sent(site):
+    sent = site.api("steward").raw("/uploads", b"person,story,kind\nann,once upon a time,good\n").json
+    walk = Walk(site)
+    assert sent["address"] in walk.page
+    name = f"sent-{site.bench.dataset}"
+    assert walk.send(name=name, file=sent["address"], uri="") == 200
+    assert walk.page.count("<option >story</option>") == 2
+    assert walk.send(text_column="story", label_column="kind", labels="good") == 200
+    assert walk.send(unit_column="person", max_records_per_unit="2") == 200
+    for _ in range(2):
+        assert walk.send() == 200
+    assert "{story}" in walk.page
+    assert walk.send("create") == 303
+    found = site.api("steward").get(f"/datasets/{name}").json
+    assert (found["text_template"], found["label_column"], found["unit"]) == ("{story}", "kind", "person")
+    assert found["versions"][0]["uri"] == sent["address"]

@@ -1,0 +1,238 @@
+"""Jobs through the real relay, broker and workers, with the bundled model and data."""
+
+import hashlib
+import json
+import shutil
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from accountant.catalogue import datasets, models
+from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.export_formats import verify_lines
+from accountant.queries import datasets as dataset_queries
+from accountant.queries import entries, integrity, jobs
+from accountant.queries import models as model_queries
+from accountant.transactions import allowances, settlement, submission
+from accountant.transactions.job_requests import JobRequest
+from tests.support import other_people, person
+from tests.workers.conftest import SAMPLE, wait_for
+
+pytestmark = pytest.mark.slow
+
+LABELS = ("hotel positive", "hotel negative")
+DATA = {
+    "uri": str(SAMPLE / "private.csv"),
+    "label_column": "label",
+    "public_size": 500,
+    "policy": {"auto_approve_epsilon": "10"},
+}
+
+
+class Desk:
+    """People, the bundled model and a dataset, registered through real checks."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.steward, self.analyst = person(engine, "steward"), person(engine, "analyst")
+        self.model = f"sample-{uuid.uuid4().hex[:6]}"
+        models.add_model(engine, self.model, str(SAMPLE / "model"), "public sample text", self.steward)
+        wait_for(lambda: self.model_state(self.model)["state"], lambda state: state != "checking")
+
+    def model_state(self, name: str) -> dict:
+        return next(m for m in model_queries.models(self.engine, self.steward) if m["name"] == name)
+
+    def dataset(self, **changes) -> str:
+        name = f"reviews-{uuid.uuid4().hex[:6]}"
+        from workers.sample import LABELS as every_label
+
+        raw = {"name": name, "labels": list(every_label), **DATA, **changes}
+        datasets.add_dataset(self.engine, datasets.read_dataset(raw), self.steward)
+        wait_for(lambda: self.facts(name)["state"], lambda state: state != "checking")
+        return name
+
+    def facts(self, name: str) -> dict:
+        return dataset_queries.dataset(self.engine, name, self.steward)
+
+    def submit(self, dataset: str, **parameters):
+        values = {
+            "tokens_per_batch": 8,
+            "batch_size": 64,
+            "record_tokens": 64,
+            "batches_per_label": 1,
+            "template": "A review ({label}): {record}\nAnother review ({label}):",
+            **parameters,
+        }
+        request = JobRequest(dataset, "private-prediction", self.model, values, "test")
+        return submission.submit(self.engine, request, self.analyst)
+
+    def job(self, job_id) -> dict:
+        return jobs.job(self.engine, job_id, self.analyst)
+
+    def ended(self, job_id, seconds: float = 120) -> dict:
+        final = ("succeeded", "failed", "cancelled", "refused")
+        return wait_for(lambda: self.job(job_id), lambda job: job["state"] in final, seconds)
+
+
+@pytest.fixture(scope="module")
+def desk(service, engine) -> Desk:
+    return Desk(engine)
+
+
+@pytest.fixture(scope="module")
+def dataset(desk) -> str:
+    name = desk.dataset()
+    allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    return name
+
+
+def test_a_job_runs_is_charged_its_price_and_publishes_its_texts(desk, dataset):
+    assert desk.facts(dataset)["state"] == "ready"
+    job = desk.ended(desk.submit(dataset, tokens_per_batch=20))
+    assert job["state"] == "succeeded", job
+    assert [entry["kind"] for entry in job["entries"]] == ["RESERVE", "COMMIT"]
+    assert job["entries"][0]["costs"] == job["entries"][1]["costs"]
+    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    data = Path(uri).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == job["output_sha256"]
+    texts = [json.loads(line) for line in data.splitlines()]
+    assert texts
+    assert all(set(each) == {"text", "label", "complete"} for each in texts)
+    assert integrity.check(desk.engine, dataset) == []
+    verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
+
+
+def test_a_count_runs_without_a_model_and_says_one_number_per_label(desk, dataset):
+    parameters = {"noise": "gaussian", "epsilon": 0.5}
+    request = JobRequest(dataset, "noisy-count", None, parameters, "how many")
+    job = desk.ended(submission.submit(desk.engine, request, desk.analyst))
+    assert job["state"] == "succeeded", job
+    assert job["entries"][0]["costs"] == job["entries"][1]["costs"]
+    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    counts = [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
+    from workers.sample import LABELS as every_label
+
+    assert [each["label"] for each in counts] == list(every_label)
+    assert all(isinstance(each["count"], int) for each in counts)
+    assert job["progress"]["unit"] == "counts"
+    assert integrity.check(desk.engine, dataset) == []
+
+
+def test_a_worker_killed_while_it_reads_costs_nothing_and_the_job_runs_again(desk, dataset, service):
+    before = desk.facts(dataset)["account"]["filters"][0]
+    job_id = desk.submit(dataset, tokens_per_batch=40)
+    wait_for(lambda: desk.job(job_id)["progress"]["done"], lambda done: done > 0)
+    service.kill("generate")
+    during = desk.facts(dataset)["account"]["filters"][0]
+    assert float(during["reserved"]) > 0
+    wait_for(lambda: desk.job(job_id)["attempt"], lambda attempt: attempt == 2, 30)
+    service.start("generate")
+    job = desk.ended(job_id)
+    assert job["state"] == "succeeded"
+    after = desk.facts(dataset)["account"]["filters"][0]
+    cost = job["entries"][1]["costs"]["renyi"]["main"]
+    assert round((float(after["spent"]) - float(before["spent"])) * 1e9) == int(cost)
+    assert integrity.check(desk.engine, dataset) == []
+
+
+def test_a_running_job_stops_at_the_next_token_when_cancelled_and_is_charged(desk, dataset):
+    job_id = desk.submit(dataset, tokens_per_batch=60)
+    wait_for(lambda: desk.job(job_id)["progress"]["done"], lambda done: done > 0)
+    settlement.cancel(desk.engine, job_id, desk.analyst)
+    job = desk.ended(job_id, 30)
+    assert job["state"] == "cancelled"
+    assert job["entries"][-1]["kind"] == "COMMIT"
+    assert job["entries"][-1]["costs"] == job["entries"][0]["costs"]
+
+
+def test_a_context_too_long_is_refused_before_anything_is_reserved(desk, dataset):
+    job = desk.ended(desk.submit(dataset, record_tokens=500))
+    assert job["state"] == "refused"
+    assert job["refusal"]["cap"] == "model context"
+    assert job["entries"] == []
+
+
+def test_a_message_lost_by_the_broker_is_sent_again(desk, dataset, service, servers):
+    import redis
+
+    from web.local import redis_url
+
+    service.kill("generate")
+    job_id = desk.submit(dataset)
+    time.sleep(1)
+    redis.Redis.from_url(redis_url(servers.broker_url)).flushall()
+    service.start("generate")
+    assert desk.ended(job_id)["state"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "model.safetensors").unlink(), "no .safetensors file"),
+        (lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"pickle"), "not a safetensors file"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer can't be loaded"),
+    ],
+)
+def test_a_path_that_is_no_model_is_an_error_that_names_it(desk, tmp_path, spoil, message):
+    folder = tmp_path / "model"
+    shutil.copytree(SAMPLE / "model", folder)
+    if "tokenizer" in message:
+        (folder / "tokenizer_config.json").unlink()
+    spoil(folder)
+    name = f"bad-{uuid.uuid4().hex[:6]}"
+    models.add_model(desk.engine, name, str(folder), "nothing", desk.steward)
+    state = wait_for(lambda: desk.model_state(name), lambda model: model["state"] != "checking")
+    assert state["state"] == "invalid"
+    assert message in state["error"]
+
+
+def test_a_model_whose_bytes_changed_does_not_run(desk, dataset, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(SAMPLE / "model", folder)
+    name = f"moving-{uuid.uuid4().hex[:6]}"
+    models.add_model(desk.engine, name, str(folder), "public", desk.steward)
+    wait_for(lambda: desk.model_state(name)["state"], lambda state: state == "ready")
+    (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
+    other = Desk.__new__(Desk)
+    other.__dict__ |= {**desk.__dict__, "model": name}
+    job = desk.ended(other.submit(dataset))
+    assert job["state"] == "failed"
+    assert "not those that were registered" in job["failure"]
+    assert job["entries"][-1]["kind"] == "VOID"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"uri": "/etc/passwd"}, "not under a data root"),
+        ({"uri": str(SAMPLE / "nothing.csv")}, "no such file"),
+        ({"label_column": "stars"}, "no column stars"),
+        ({"text_template": "{words}"}, "no column words"),
+        ({"labels": ["hotel positive"]}, "not among the declared labels"),
+    ],
+)
+def test_data_that_is_not_as_declared_is_refused_to_the_steward_only(desk, change, message):
+    name = desk.dataset(**change)
+    facts = desk.facts(name)
+    assert facts["state"] == "invalid"
+    assert message in facts["versions"][0]["error"]
+    assert message not in json.dumps(dataset_queries.dataset(desk.engine, name, desk.analyst))
+
+
+def test_a_failure_while_private_data_is_read_says_nothing(desk, dataset, tmp_path):
+    """The data disappears between its check and the job: charged, and no word of why."""
+    copy = other_people(SAMPLE / "private.csv", tmp_path / "private.csv")
+    name = desk.dataset(uri=str(copy))
+    allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    copy.unlink()
+    job = desk.ended(desk.submit(name))
+    assert job["state"] == "failed"
+    assert job["failure"] == settlement.UNSAID
+    assert job["entries"][-1]["costs"] == job["entries"][0]["costs"]
+    with desk.engine.connect() as connection:
+        stored = connection.execute(text("SELECT row_to_json(jobs)::text FROM jobs WHERE id = :id"), job)
+        assert "no such file" not in stored.scalar_one().lower()

@@ -1,0 +1,449 @@
+"""The mechanism against its definition and its price; one unit's influence: test_epsvec_influence.py."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from accountant.core import mechanisms
+from accountant.core.errors import DataError, InvalidRequest, MeterExceeded
+from accountant.core.mechanisms.epsvec import shots_sensitivity, vector_sensitivity
+from accountant.core.privacy.events import FREE, Composed, releases
+from accountant.core.privacy.price import Neighbours, Terms
+from workers import models
+from workers.data.records import Record, Records
+from workers.generation.plain_generation import Pen, Written, generator
+from workers.interface import Artifact, Progress, Public, Text
+from workers.mechanisms import runner
+from workers.mechanisms.epsvec import quality
+from workers.mechanisms.epsvec.prompts import Scaffold
+from workers.mechanisms.epsvec.steering import ROUNDS
+from workers.mechanisms.epsvec.vectors import GRID
+from workers.noise.meter import Meter
+from workers.sample import MODEL_DIR
+
+pytestmark = pytest.mark.slow
+
+PRICE = mechanisms.get("epsvec")
+LABELS = ("hotel positive", "hotel negative")
+ADD, REPLACE = Neighbours
+SMALL = {
+    "layers": "1-2",
+    "noise_multiplier": 0.5,
+    "shots": 1,
+    "shots_noise_multiplier": 0.5,
+    "candidates": 5,
+    "partners": 4,
+    "samples_per_label": 6,
+    "samples": 3,
+    "max_tokens": 24,
+    "record_tokens": 24,
+    "temperature": 1.0,
+    "coefficient": 2.0,
+    "template": "{examples}Another review ({label}):",
+    "stop": None,
+    "seed": 5,
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return models.load(MODEL_DIR, models.digest(MODEL_DIR))
+
+
+def reviews(count: int, label: str | None = LABELS[0]) -> tuple[Record, ...]:
+    texts = [f"The zanzibar lift number {i} was broken and I left." for i in range(count)]
+    return tuple(Record(f"u{i}", label, text) for i, text in enumerate(texts))
+
+
+DATA = Records(LABELS, reviews(20), b"k" * 32)  # the second label has no record and runs all the same
+TERMS = Terms(public_size=40, labels=LABELS)
+LARGE = Terms(public_size=10_000, labels=LABELS)
+
+
+def run(model, raw: dict, data: Records = DATA, terms: Terms = TERMS, public: Public | None = None):
+    """(parameters, texts, artifacts by name, meter, progress)."""
+    parameters = PRICE.parse(SMALL | raw, terms)
+    meter = Meter(PRICE.price(parameters, terms).dp or FREE)
+    progress = Progress(runner("epsvec").total(parameters, terms))
+    made = list(runner("epsvec").run(parameters, terms, data, model, meter, progress, public or Public()))
+    texts = [each for each in made if isinstance(each, Text)]
+    artifacts = {each.name: each for each in made if isinstance(each, Artifact)}
+    return parameters, texts, artifacts, meter, progress
+
+
+def again(model, artifacts: dict, terms: Terms = TERMS, public: Public | None = None, **raw) -> list[Text]:
+    own = {"from_job": "earlier", "samples": 3, "max_tokens": 24, "temperature": 1.0, "seed": 5, **raw}
+    parameters = PRICE.parse(own, terms)
+    assert PRICE.price(parameters, terms).dp == FREE
+    progress = Progress(runner("epsvec").total(parameters, terms))
+    made = list(runner("epsvec").reuse(parameters, terms, artifacts, model, progress, public or Public()))
+    assert progress.done == progress.total
+    return made
+
+
+@pytest.fixture(scope="module")
+def released(model) -> dict[str, Artifact]:
+    return run(model, {})[2]
+
+
+# --- the price ----------------------------------------------------------------------------------
+
+
+CONFIGURATIONS = [
+    {"clipping": "per-layer", "partner": "hashed"},
+    {"clipping": "per-layer", "partner": "mean", "sampling_rate": 1.0},
+    {"clipping": "joint", "partner": "hashed", "sampling_rate": 0.5},
+    {"clipping": "joint", "partner": "mean", "shots": 0, "sampling_rate": 1.0},
+    {"layers": "3", "shots": 0},
+    {"shots_noise_multiplier": 3.0, "noise_multiplier": 3.0, "sampling_rate": 1.0},
+]
+FIXED = {"sampling": "without-replacement"}  # needs replace-one
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "raw"),
+    [
+        *((relation, raw) for relation in Neighbours for raw in CONFIGURATIONS),
+        (REPLACE, FIXED),
+        (REPLACE, FIXED | {"clipping": "joint", "shots": 0}),
+    ],
+    ids=str,
+)
+def test_meter_equals_price_and_progress_is_public(model, neighbours, raw):
+    sizes = (22, 18) if "sampling" in raw else ()
+    terms = Terms(neighbours, public_size=40, labels=LABELS, label_sizes=sizes)
+    parameters, texts, artifacts, meter, progress = run(model, raw, terms=terms)
+    assert releases(meter.realized) == releases(PRICE.price(parameters, terms).dp)
+    assert progress.done == progress.total
+    assert {each.label for each in texts} <= set(LABELS)
+    assert set(artifacts) == {"shots", "vectors"}
+    layers = 1 if raw.get("layers") == "3" else 2
+    vectors = artifacts["vectors"].tensors()["vectors"]
+    assert vectors.shape == (2, layers, model.structure.hidden)
+    assert np.linalg.norm(vectors, axis=2) == pytest.approx(np.ones((2, layers)), abs=1e-5)
+
+
+def test_nothing_is_released_beyond_the_reservation(model):
+    """The price of one layer does not pay for two, nor that of vectors for shots."""
+    parameters = PRICE.parse(SMALL, TERMS)
+    whole = PRICE.price(parameters, TERMS).dp
+    assert isinstance(whole, Composed)
+    for part in whole.events:
+        meter = Meter(part)
+        with pytest.raises(MeterExceeded):
+            list(runner("epsvec").run(parameters, TERMS, DATA, model, meter, Progress(0)))
+
+
+@pytest.mark.parametrize("data", [(), reviews(1), reviews(200)], ids=len)
+def test_what_a_job_does_follows_from_public_numbers(model, data):
+    """Progress, texts and the shapes of what is released are those of any other dataset."""
+    _, texts, artifacts, _, progress = run(model, {"rejection": "none"}, Records(LABELS, data, b"k" * 32))
+    assert progress.done == progress.total == 2 * (5 + 4 + 6 + 3)
+    assert len(texts) <= 6
+    found = artifacts["shots"].json()["labels"]
+    assert [each["label"] for each in found] == list(LABELS)
+    assert all(len(each["shots"]) == 1 for each in found)
+
+
+@pytest.mark.parametrize("neighbours", list(Neighbours))
+@pytest.mark.parametrize("clipping", ["per-layer", "joint"])
+def test_noise_has_the_scale_that_is_priced(model, neighbours, clipping, monkeypatch):
+    """In the units of the paper: sigma over the public m, for a clipping norm C and b records of a unit."""
+    seen = []
+
+    def note(values, sigma):
+        seen.append(sigma)
+        return values
+
+    monkeypatch.setattr("workers.noise.meter.gaussian_on_grid", note)
+    terms = Terms(neighbours, max_records_per_unit=3, public_size=40, labels=LABELS)
+    parameters = run(model, {"clipping": clipping, "clip": 2.5}, terms=terms)[0]
+    counts, sums = map(float, seen)
+    assert counts == pytest.approx(0.5 * shots_sensitivity(terms))
+    assert (2 * Fraction(seen[0])) ** 2 >= (9 if neighbours is ADD else 18)  # rounded up, never down
+    sigma = sums * parameters.clip / GRID / parameters.samples_per_label
+    assert sigma == pytest.approx(0.5 * vector_sensitivity(parameters, terms))
+
+
+# --- what is released ---------------------------------------------------------------------------
+
+
+def test_artifacts_hold_no_private_text_and_nothing_is_written_to_disk(model):
+    run(model, {})  # whatever is imported late is imported now
+    opened: list[str] = []
+    _watch["opened"] = opened
+    try:
+        _, texts, artifacts, _, _ = run(model, {"shots": 2})
+    finally:
+        _watch["opened"] = None
+    assert opened == []
+    everything = b"".join(each.content for each in artifacts.values())
+    assert b"zanzibar" not in everything
+    shots = [shot["text"] for each in artifacts["shots"].json()["labels"] for shot in each["shots"]]
+    assert shots
+    assert not {record.text for record in DATA.records} & set(shots)
+    assert "zanzibar" not in " ".join(each.text for each in texts)
+
+
+_watch: dict = {"opened": None}
+
+
+def _hook(event: str, arguments: tuple) -> None:
+    if _watch["opened"] is not None and event == "open":
+        path, _, flags = arguments
+        if flags & 3:  # written, or read and written
+            _watch["opened"].append(str(path))
+
+
+sys.addaudithook(_hook)
+
+
+def test_the_shot_is_the_candidate_that_most_records_are_near(model):
+    """With next to no noise, shots are about what the records are about."""
+    texts = ["We had lunch. The waiting list was long, so we left."] * 60
+    data = Records(LABELS, tuple(Record(f"u{i}", LABELS[0], t) for i, t in enumerate(texts)), b"k" * 32)
+    raw = {"shots_noise_multiplier": 0.001, "candidates": 40, "max_tokens": 60, "record_tokens": 60}
+    _, _, artifacts, _, _ = run(model, raw, data)
+    (shot,) = artifacts["shots"].json()["labels"][0]["shots"]
+    assert shot["noisy_count"] == 60
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def test_a_pen_writes_what_the_plain_model_writes(model):
+    """Greedily, in float32, with rows that end and begin again, steered or not."""
+    prompt = Scaffold("{examples}Another review ({label}):", "text", None, "plain", 24).prompt(
+        model.tokenizer, LABELS[0]
+    )
+    pen = Pen(model, 30, 1e-4, generator(model.device, 1))
+    bias = {1: torch.linspace(-1, 1, model.structure.hidden), 2: torch.linspace(2, 0, model.structure.hidden)}
+    seen = set()
+    for steering in (None, bias):
+        ids = list(prompt.ids)
+        with model.structure.steered(steering or {}), torch.inference_mode():
+            for _ in range(30):
+                token = int(model.network(torch.tensor([ids])).logits[0, -1].argmax())
+                if token in model.end_tokens:
+                    break
+                ids.append(token)
+        expected = model.tokenizer.decode(ids[len(prompt.ids) :], skip_special_tokens=True).strip()
+        small = replace(pen, model=replace(model, memory_bytes=1))
+        for each in (pen, small):
+            found = list(each.write(prompt.ids, 20, steering))
+            assert [text.text for text in found] == [expected] * 20
+        seen.add(expected)
+    assert len(seen) == 2
+
+
+def test_every_text_that_begins_is_written_to_its_end(model):
+    """Rows are used again, and short texts don't push long ones out: as many as asked for, whatever fits."""
+    prompt = Scaffold("{examples}Another review ({label}):", "text", None, "plain", 24).prompt(
+        model.tokenizer, LABELS[0]
+    )
+    pen = Pen(replace(model, memory_bytes=1), 20, 1.0, generator(model.device, 3), "\n")
+    for each in (pen, replace(pen, model=model)):
+        for count in (0, 1, 17):
+            assert len(list(each.write(prompt.ids, count))) == count
+    first = next(pen.write(prompt.ids, 10**8))  # texts come as they end; none is kept
+    assert first.text
+
+
+def test_a_stop_text_ends_a_text_and_is_left_out(model):
+    prompt = Scaffold("{examples}Another review ({label}):", "text", None, "plain", 24).prompt(
+        model.tokenizer, LABELS[0]
+    )
+    pen = Pen(model, 60, 0.8, generator(model.device, 3), "the")
+    found = list(pen.write(prompt.ids, 30))
+    assert not any("the" in each.text for each in found)
+    assert sum(each.complete for each in found) > 20
+
+
+def test_steering_changes_texts_and_seeds_only_what_is_public(model, released):
+    plain = again(model, released, coefficient=0.0)
+    assert plain == again(model, released, coefficient=0.0)
+    steered = again(model, released, coefficient=8.0)
+    assert steered == again(model, released, coefficient=8.0)
+    assert [each.text for each in steered] != [each.text for each in plain]
+    assert again(model, released, coefficient=0.0, seed=6) != plain
+    first, second = (run(model, {})[2]["vectors"].content for _ in range(2))
+    assert first != second  # the same seed: the noise is another
+
+
+# --- from_job -----------------------------------------------------------------------------------
+
+
+def test_a_later_job_writes_with_the_earlier_ones_prompt_shots_and_layers(model, released):
+    texts = again(model, released, samples=5, label=LABELS[1])
+    assert {each.label for each in texts} == {LABELS[1]}
+    assert 0 < len(texts) <= 5
+    released_with = Scaffold.from_json(released["shots"].json()["scaffold"])
+    assert released_with.template == SMALL["template"]
+
+
+def test_artifacts_that_do_not_fit_are_named(model, released):
+    other = released["vectors"].tensors()
+    narrow = Artifact.of_tensors(
+        "vectors", "dataset-vectors", other | {"vectors": other["vectors"][:, :, :9]}
+    )
+    with pytest.raises(DataError, match="width"):
+        again(model, released | {"vectors": narrow})
+    with pytest.raises(DataError, match="'new'"):
+        again(model, released, Terms(public_size=40, labels=(*LABELS, "new")))
+    with pytest.raises(DataError, match="max_tokens"):
+        again(model, released, max_tokens=500)
+    assert PRICE.artifacts_need_model
+
+
+# --- rejection ----------------------------------------------------------------------------------
+
+
+def test_a_judge_without_an_answer_drops_texts_and_never_hangs(model, released):
+    """The bundled model writes reviews and no JSON."""
+    public = Public(models={"judge": model})
+    asked = []
+    original = Pen.answer
+
+    def counting(self, prompts, tokens):
+        asked.append(len(prompts))
+        return original(self, prompts, tokens)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pen, "answer", counting)
+        patch.setattr(quality, "ANSWER_TOKENS", 8)
+        texts = again(
+            model, released, public=public, rejection="judge", judge="small", samples=2, label=LABELS[0]
+        )
+    assert texts == []
+    assert asked == [2] * (quality.TRIES * ROUNDS)
+
+
+def test_a_judge_is_asked_again_and_its_rating_decides(model, released, monkeypatch):
+    answers: Iterator[str] = iter(
+        ['{"overall": 6', "no idea", '{"overall": 5', '{"fluency": 2, "overall": 9', '{"overall": 7']
+    )
+    monkeypatch.setattr(Pen, "answer", lambda self, prompts, tokens: [next(answers) for _ in prompts])
+    public = Public(models={"judge": model})
+    texts = again(
+        model, released, public=public, rejection="judge", judge="j", samples=3, label=LABELS[0], seed=9
+    )
+    assert len(texts) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "rating"),
+    [
+        ('{"overall": 7}', 7),
+        ('```json\n{"fluency": 3, "overall": 10}\n```', 10),
+        ('{"overall": 7.5}', None),
+        ('{"overall": true}', None),
+        ('{"overall": 11}', None),
+        ('{"score": 7}', None),
+        ("7", None),
+        ("{not json}", None),
+        ("{" * 10_000, None),
+        ("", None),
+    ],
+)
+def test_only_a_whole_rating_in_json_counts(answer, rating):
+    assert quality.overall(answer) == rating
+
+
+def test_the_rule_tells_texts_from_noise():
+    good = Written("The room was clean and the staff were kind to us all week.", True)
+    rates = quality.by_rule(
+        [good, replace(good, complete=False), Written("la la la la la la la la", True), Written("", True)]
+    )
+    assert rates[0] == 10
+    assert rates[1] == 8
+    assert rates[2] == 6
+    assert rates[3] <= 4
+
+
+def test_the_rule_drops_texts_and_fewer_come_out(model, released):
+    texts = again(model, released, rejection="rule", min_quality=10, samples=6)
+    assert len(texts) <= 12
+    assert quality.by_rule([Written(each.text, each.complete) for each in texts]) == [10] * len(texts)
+
+
+# --- prompts ------------------------------------------------------------------------------------
+
+
+def test_prompts_for_base_and_instruction_models(model):
+    scaffold = Scaffold.of(PRICE.parse({"epsilon": 1.0, "description": "{label} note"}, LARGE))
+    tokenizer = model.tokenizer
+    base = scaffold.prompt(tokenizer, "sad", ["One shot."])
+    text = tokenizer.decode(base.ids)
+    assert text.count("[start]\nKind: sad\nContent:") == 2
+    assert "Content: One shot.\n[end]\n\n" in text
+    assert text.endswith("Content:")
+    assert base.ids[0] == tokenizer.bos_token_id
+    assert tokenizer.decode(base.read("A record.", 50)) == " A record."
+    assert len(base.read("word " * 10_000, 7)) == 7
+    assert base.read("  \n", 7) == []
+    template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+    before = tokenizer.chat_template
+    tokenizer.chat_template = template
+    try:
+        chat = tokenizer.decode(scaffold.prompt(tokenizer, "sad", ["One shot."]).ids)
+        plain = replace(scaffold, prompting="plain").prompt(tokenizer, "sad", ["One shot."])
+    finally:
+        tokenizer.chat_template = before
+    assert chat.startswith("<user>")
+    assert chat.endswith("alone.<assistant>")
+    assert plain.ids == base.ids
+
+
+def test_what_a_shot_or_record_says_is_never_read_as_a_slot(model):
+    scaffold = Scaffold.of(PRICE.parse({"epsilon": 1.0}, LARGE))
+    prompt = scaffold.prompt(model.tokenizer, "{examples}", ["{label} {examples}"])
+    assert "Content: {label} {examples}\n" in model.tokenizer.decode(prompt.ids)
+
+
+def test_contexts_are_no_longer_than_what_was_announced(model):
+    """The longest shots, a full record and a full text, against the figure that admission compares."""
+    for raw in ({}, {"template": "{examples}A {description}, {label}:", "stop": None, "description": "note"}):
+        parameters = PRICE.parse({"epsilon": 1.0, "max_tokens": 40, "shots": 3, **raw}, LARGE)
+        template = models.template_tokens(MODEL_DIR, parameters.template, LABELS)
+        shot = "The room was clean. " * 50
+        prompt = Scaffold.of(parameters).prompt(model.tokenizer, LABELS[1], [shot] * 3)
+        longest = len(prompt.ids) + max(parameters.record_tokens, parameters.max_tokens)
+        assert longest <= PRICE.context_tokens(parameters, template)
+
+
+@pytest.mark.parametrize(
+    ("raw", "field"),
+    [
+        ({"label": "garage"}, "label"),
+        ({"template": "A review ({label}):"}, "template"),
+        ({"template": "{examples}{record}"}, "template"),
+        ({"description": "{text}"}, "description"),
+        ({"judge": "someone"}, "judge"),
+        ({"noise_multiplier": 1e9}, "noise_multiplier"),
+        ({"shots_noise_multiplier": 1e9}, "shots_noise_multiplier"),
+    ],
+)
+def test_bad_requests_are_refused_by_name(raw, field):
+    with pytest.raises(InvalidRequest) as caught:
+        PRICE.parse(SMALL | raw, TERMS)
+    assert [each.field for each in caught.value.problems] == [field]
+
+
+def test_a_judge_is_named_by_who_asks_for_one():
+    problem = PRICE.missing(PRICE.parse(SMALL | {"rejection": "judge"}, TERMS))
+    assert problem is not None
+    assert problem.field == "judge"
+    named = PRICE.parse(SMALL | {"rejection": "judge", "judge": "j", "embedding": "e"}, TERMS)
+    assert PRICE.missing(named) is None
+    assert PRICE.resources(named) == {"embedding": "embedding", "judge": "model"}
+
+
+def test_released_vectors_are_plain_json_and_safetensors(released):
+    assert json.loads(released["shots"].content)["labels"][0]["shots"][0]["text"]
+    assert set(released["vectors"].tensors()) == {"vectors", "layers"}

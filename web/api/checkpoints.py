@@ -1,0 +1,66 @@
+"""What an auditor needs beside the export: signed checkpoints, public keys, a check of the live ledger."""
+
+from datetime import datetime
+
+from flask import Response, jsonify
+
+from accountant.queries import datasets, entries, integrity
+from accountant.transactions import signing
+from web.api import answers
+from web.api.blueprint import api
+from web.api.openapi import Operation, describe, listing
+from web.api.paging import Order, page, read_window
+from web.auth import current_actor
+from web.context import engine, settings
+
+SIGNING = "checkpoint"
+OVERSEERS = ("steward", "auditor")
+ORDER = Order(
+    "checkpoints of a dataset",
+    (("checkpoint.seq", int), ("checkpoint.at", datetime), ("checkpoint.key", str)),
+)
+
+
+def seed() -> bytes:
+    """The secret that signs checkpoints."""
+    return settings().secret(SIGNING)
+
+
+@api.get("/keys")
+@describe(Operation(answer=listing("keys", answers.SignedKey), public=True))
+def keys() -> Response:
+    """The public keys that sign checkpoints, oldest first.
+
+    Each is introduced by the one before, so they come in one piece: a part could not be checked.
+    """
+    return jsonify(keys=signing.keys(engine(), seed()))
+
+
+@api.get("/datasets/<name>/checkpoints")
+@describe(Operation(answer=listing("checkpoints", answers.Checkpoint, paged=ORDER), roles=OVERSEERS))
+def list_checkpoints(name: str) -> Response:
+    """Checkpoints that were handed out, newest first."""
+    window = read_window(ORDER)
+    found = entries.checkpoints(engine(), name, current_actor(), **window.reads)
+    return page("checkpoints", found, window)
+
+
+@api.post("/datasets/<name>/checkpoints")
+@describe(Operation(status=201, refusals=(409,), answer=answers.Checkpoint, roles=OVERSEERS))
+def make_checkpoint(name: str) -> tuple[Response, int]:
+    """Sign what the ledger is now.
+
+    At one entry a key signs once: asked again, the same checkpoint is the answer, so it takes no
+    Idempotency-Key.
+    """
+    return jsonify(entries.checkpoint(engine(), name, current_actor(), seed())), 201
+
+
+@api.get("/datasets/<name>/ledger/check")
+@describe(Operation(answer=answers.LedgerCheck, roles=OVERSEERS))
+def check(name: str) -> Response:
+    """Compare entries, cached balances and jobs; `problems` says what disagrees."""
+    actor = current_actor()
+    actor.require("steward", "auditor")
+    datasets.dataset(engine(), name, actor)
+    return jsonify(dataset=name, problems=integrity.check(engine(), name))

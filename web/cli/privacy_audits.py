@@ -1,0 +1,88 @@
+"""`audit reconstruction`, `audit leave-one-out`: a mechanism against planted records, on this machine.
+
+An audit runs where workers run, as a process of its own: nothing of it is imported here, and it touches
+neither the server nor any dataset.
+"""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from web.cli.output import BAD_INPUT, REFUSED, Failed, stop
+from web.stack.programs import ROOT
+
+PACKAGES = ("torch", "transformers")
+
+Arms = Annotated[
+    list[str] | None,
+    typer.Option("--arm", help="mean, median or invisible-ink; repeat it. [mean and median]"),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the arms that have it; repeat it."),
+]
+Model = Annotated[
+    str | None, typer.Option(metavar="FOLDER", help="A model. [one that copies its context, made by hand]")
+]
+Texts = Annotated[int | None, typer.Option(help="Texts that a batch has room for. [20; leave-one-out: 8]")]
+Output = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="FOLDER", help="[audit-reconstruction, …]")
+]
+
+audits = typer.Typer(help="Checks of the mechanisms on planted records.", no_args_is_help=True)
+
+
+@audits.command()
+def reconstruction(
+    keys: Annotated[int | None, typer.Option(help="Five-digit keys, half of them planted. [50000]")] = None,
+    arm: Arms = None,
+    settings: Settings = None,
+    model: Model = None,
+    texts: Texts = None,
+    output: Output = None,
+) -> None:
+    """Do planted keys come out more often than others? Exit code 1 where they do."""
+    _run("reconstruction", keys, arm, settings, model, texts, output)
+
+
+@audits.command("leave-one-out")
+def leave_one_out(
+    keys: Annotated[int | None, typer.Option(help="Planted records. [256]")] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="The bundled reviews and model.")] = False,
+    arm: Arms = None,
+    settings: Settings = None,
+    model: Model = None,
+    texts: Texts = None,
+    output: Output = None,
+) -> None:
+    """Is what a batch lost below what it is stated to cost? Exit code 1 where it is not."""
+    _run("leave-one-out", keys, arm, settings, model, texts, output, ["--sample"] if sample else [])
+
+
+def _run(
+    audit: str,
+    keys: int | None,
+    arms: list[str] | None,
+    settings: list[str] | None,
+    model: str | None,
+    texts: int | None,
+    output: str | None,
+    flags: list[str] | None = None,
+) -> None:
+    for name in PACKAGES:
+        if importlib.util.find_spec(name) is None:
+            raise Failed(f"{name} is not installed: an audit runs the mechanisms and needs exchequer[worker]")
+    command = [sys.executable, "-m", "workers.privacy_audits", audit, *(flags or [])]
+    for option, value in (("--keys", keys), ("--texts", texts)):
+        command += [] if value is None else [f"{option}={value}"]
+    command += [f"--arm={each}" for each in arms or []]
+    command += [f"--set={each}" for each in settings or []]
+    command += [] if model is None else [f"--model={Path(model).resolve()}"]
+    command += [f"--output={Path(output or f'audit-{audit}').resolve()}"]
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    if code:
+        stop(code if code in (REFUSED, BAD_INPUT) else REFUSED)

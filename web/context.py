@@ -1,0 +1,18 @@
+"""What the current application was made with."""
+
+from typing import Any
+
+from flask import current_app
+
+from accountant.settings import Settings
+
+
+def settings() -> Settings:
+    """The settings of the current application."""
+    found: Settings = current_app.extensions["exchequer"]["settings"]
+    return found
+
+
+def engine() -> Any:
+    """The database engine of the current application, to be handed on to `accountant`."""
+    return current_app.extensions["exchequer"]["engine"]

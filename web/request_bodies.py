@@ -1,0 +1,68 @@
+"""How a file comes in: only where it is asked for, only from a steward, and never whole in memory.
+
+MAX_CONTENT_LENGTH stays small for every other request. `allow_large` runs before anything reads a body.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from flask import Flask, request
+from flask_login import current_user
+
+from accountant.catalogue.uploads import Store
+from accountant.core.files.filetypes import refused
+from web.context import settings
+
+#: The program's way: the body is the file.
+API = "api.upload"
+#: The ways of pages: a form with a file in it. A page that takes one names its endpoint here.
+FORMS = {"uploads.add"}
+
+#: What a form has beside its file.
+FORM_BYTES = 2**16
+
+_BLOCK = 2**16
+
+
+def store() -> Store:
+    """Where this application keeps files."""
+    return Store.of(settings())
+
+
+def init_app(app: Flask) -> None:
+    """Has to come first: what runs before a request is served in the order of its registration."""
+    app.before_request(allow_large)
+
+
+def allow_large() -> None:
+    """Raise the limit for a steward's upload; everybody else is stopped at the common one."""
+    if request.endpoint == API:
+        # Read as a stream and counted there, after the token was looked at. (None would mean the common one.)
+        request.max_content_length = 2**62
+    elif request.endpoint in FORMS and current_user.is_authenticated and _is_steward():
+        request.max_content_length = settings().upload_bytes + FORM_BYTES
+
+
+def _is_steward() -> bool:
+    return "steward" in current_user.actor.roles
+
+
+def blocks(stream: Any, length: int | None = None) -> Iterator[bytes]:
+    """What a stream holds, piece by piece. Raises InvalidRequest where it ends before its stated length.
+
+    A server whose client has gone may just end the stream: half a file would be one of its own.
+    """
+    got = 0
+    while block := stream.read(_BLOCK):
+        got += len(block)
+        yield block
+    if length is not None and got != length:
+        raise refused(f"broke off after {got:,} bytes", f"the {length:,} bytes that were announced")
+
+
+def drain(stream: Any, most: int) -> None:
+    """Read on what nobody wants, so that who sends it comes to read the refusal; never more than `most`."""
+    for block in blocks(stream):
+        most -= len(block)
+        if most < 0:
+            return

@@ -1,0 +1,241 @@
+"""How a request's form begins: defaults that a model can run, an earlier job's values, or its artifacts.
+
+What is offered are public facts and the asker's own jobs; of other people's jobs only what they share.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from accountant.catalogue import corpora
+from accountant.core import mechanisms
+from accountant.core.errors import NotFound
+from accountant.core.mechanisms.base import Mechanism
+from accountant.identities.actor import Actor
+from accountant.queries import datasets, listings
+from accountant.queries import jobs as job_queries
+from accountant.queries import models as model_queries
+from accountant.queries.listings import WantedJobs
+from accountant.transactions import artifacts
+from web.api.parsing import read_id
+from web.context import engine
+from web.views import schema_forms
+from web.views.forms import Form
+from web.views.schema_forms import PREFIX
+
+EARLIER = 5
+MOST_CHOICES = 50
+#: What a default of this many tokens becomes where a model's context is too short for the defaults.
+_SHARE_OF_CONTEXT = 4
+_ASSUMED_TEMPLATE_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Start:
+    """The values a form begins with, and a sentence on where they come from. `is_fresh`: defaults alone."""
+
+    values: Mapping[str, str]
+    told: str = ""
+    is_fresh: bool = False
+
+
+def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
+    """What the address asks for: `reuse` or `like` name a job, `largest` a size, else a mechanism alone."""
+    if address.get("reuse"):
+        return _reuse(actor, dataset, address["reuse"])
+    if address.get("like"):
+        return _like(actor, dataset, address["like"], address.get("largest") == "true")
+    wanted = address.get("mechanism", "")
+    mechanism = mechanisms.MECHANISMS.get(wanted if wanted in mechanisms.RUNNABLE else "private-prediction")
+    assert mechanism is not None
+    known = [PREFIX + each for each in mechanism.fields]
+    values = {"mechanism": mechanism.id} | {name: address[name] for name in known if name in address}
+    return _fitting(actor, dataset, mechanism, values)
+
+
+def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
+    job = job_queries.job(engine(), read_id(named), actor)
+    if job["dataset"] != dataset:
+        raise NotFound("job", named[:80])
+    mechanism = mechanisms.get(job["mechanism"])
+    values = _of_job(mechanism, job)
+    values |= {"purpose": job["purpose"], "project": job["project"] or ""}
+    told = f"Filled from job {job['id'][:8]}."
+    refusal = job["refusal"] or {}
+    if largest and refusal.get("largest") is not None:
+        size = refusal["size_field"]
+        values |= sized(mechanism, values, size, refusal["largest"])
+        told += f" {size.replace('_', ' ').capitalize()} is the largest that fitted when it was refused."
+    return Start(values, told)
+
+
+def sized(
+    mechanism: Mechanism[Any], values: Mapping[str, str], size: str, value: int | float
+) -> dict[str, str]:
+    """The texts of a form with a field at this value; what can't stand beside it is blank."""
+    partners = [{one: other, other: one}.get(size) for one, other in mechanism.parameters.either]
+    longest = values.get(f"{PREFIX}max_text_tokens", "").strip()
+    if size == "tokens_per_batch" and longest.isdecimal() and int(longest) > value:
+        partners.append("max_text_tokens")
+    blank = {PREFIX + each: "" for each in partners if each is not None}
+    return blank | {PREFIX + size: str(value) if isinstance(value, int) else repr(value)}
+
+
+def _of_job(mechanism: Mechanism[Any], job: Mapping[str, Any]) -> dict[str, str]:
+    texts = schema_forms.typed(job["parameters"], mechanism.schema)
+    return {"mechanism": mechanism.id, "model": job["model"] or "", **texts}
+
+
+def _reuse(actor: Actor, dataset: str, named: str) -> Start:
+    """A request that reads what a job released: its own values where the asker may see that job."""
+    job_id = read_id(named)
+    found = artifacts.listing(engine(), actor, job=job_id, dataset=dataset, limit=1)
+    if not found or "from_job" not in mechanisms.get(found[0]["mechanism"]).fields:
+        raise NotFound("job with artifacts that can be read again", named[:80])
+    mechanism = mechanisms.get(found[0]["mechanism"])
+    values = {"mechanism": mechanism.id, "model": found[0]["model"] or ""}
+    with suppress(NotFound):  # somebody else's, shared: its artifacts may be used, its request is not shown
+        values = _of_job(mechanism, job_queries.job(engine(), job_id, actor))
+    values[PREFIX + "from_job"] = str(job_id)
+    for pair in mechanism.parameters.either:  # of what is not released again nothing is asked
+        values |= {PREFIX + each: "" for each in pair}
+    return Start(values, f"Reads what job {str(job_id)[:8]} released: it is paid for, so this is free.")
+
+
+# --- defaults that a model can run --------------------------------------------------------------
+
+
+def _fitting(actor: Actor, dataset: str, mechanism: Mechanism[Any], values: dict[str, str]) -> Start:
+    """Defaults, made smaller where the dataset or the first model offered could not serve them."""
+    found = datasets.dataset(engine(), dataset, actor)
+    changes = _of_dataset(mechanism, found)
+    model = next(iter(_models(actor, found["policy"])), None) if mechanism.uses_model else None
+    if model is not None:
+        changes |= _changes(mechanism, model["facts"])
+        values["model"] = model["name"]
+    given = {name: value for name, value in changes.items() if PREFIX + name not in values}
+    listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
+    what = f"the dataset and the model {model['name']}" if model else "the dataset"
+    told = f"Defaults were made to fit {what}: {listed}." if given else ""
+    return Start({**values, **{PREFIX + name: text for name, text in given.items()}}, told, is_fresh=True)
+
+
+def _of_dataset(mechanism: Mechanism[Any], dataset: Mapping[str, Any]) -> dict[str, str]:
+    """No more records a label than there are, and a tenth of the allowance where epsilon must be given."""
+    changes: dict[str, str] = {}
+    defaults = mechanism.parameters.model_fields
+    if "samples_per_label" in defaults and dataset["public_size"]:
+        most = dataset["public_size"] // max(1, len(dataset["labels"]))
+        if 1 <= most < defaults["samples_per_label"].default:
+            changes["samples_per_label"] = str(most)
+    unset = "epsilon" in defaults and defaults["epsilon"].default is None
+    if unset and dataset["account"] is not None:
+        changes["epsilon"] = f"{float(dataset['account']['epsilon']) / 10:.3g}"
+    return changes
+
+
+def _changes(mechanism: Mechanism[Any], facts: Mapping[str, Any]) -> dict[str, str]:
+    """Defaults that differ for a model of this context and depth."""
+    changes: dict[str, str] = {}
+    layers, context = facts.get("layers"), facts.get("context_tokens")
+    if layers and "layers" in mechanism.fields:
+        last = int(str(mechanism.parameters.model_fields["layers"].default).rsplit("-", 1)[-1])
+        if last >= layers:
+            changes["layers"] = f"{layers // 2}-{min(layers // 2 + 1, layers - 1)}"
+    defaults = mechanism.parameters.model_construct()
+    if context and mechanism.context_tokens(defaults, _ASSUMED_TEMPLATE_TOKENS) > context:
+        share = max(1, context // _SHARE_OF_CONTEXT)
+        for name in ("record_tokens", "max_text_tokens", "max_tokens"):
+            if name in mechanism.fields:
+                changes[name] = str(min(getattr(defaults, name) or share, share))
+    return changes
+
+
+def _models(actor: Actor, policy: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Language models that are ready and that the dataset's policy admits."""
+    return [
+        each
+        for each in model_queries.models(engine(), actor)
+        if each["state"] == "ready"
+        and each["kind"] == "language"
+        and (not policy["models"] or each["name"] in policy["models"])
+    ]
+
+
+# --- what the fields may name -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What a form lets one choose: models, earlier jobs, and options by the name of a parameter."""
+
+    models: list[dict[str, Any]]
+    earlier: list[dict[str, Any]]
+    options: Mapping[str, list[schema_forms.Option]]
+
+    def choices(self, fields: tuple[schema_forms.Input, ...], form: Form) -> tuple[schema_forms.Input, ...]:
+        """The inputs, those that name a registered thing as choices."""
+        return tuple(
+            schema_forms.with_choices(each, self.options[each.name], form.value(each.name, each.default))
+            if each.name in self.options
+            else each
+            for each in fields
+        )
+
+
+def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any]) -> Offered:
+    """Registered things and jobs that a request on `dataset` may name."""
+    models = model_queries.models(engine(), actor)
+    policy = dataset["policy"]
+    named: dict[str, list[schema_forms.Option]] = {
+        "model": [(each["name"], each["name"]) for each in _models(actor, policy)],
+        "embedding": [
+            (each["name"], each["name"])
+            for each in models
+            if each["state"] == "ready"
+            and each["kind"] == "embedding"
+            and (not policy["models"] or each["name"] in policy["models"])
+        ],
+    }
+    kinds = resource_kinds(mechanism)
+    if "corpus" in kinds.values():
+        named["corpus"] = [
+            (each["name"], f"{each['name']} ({each['declaration']})")
+            for each in corpora.listing(engine(), actor)
+            if each["state"] == "ready"
+        ]
+    options = {PREFIX + name: named[kind] for name, kind in kinds.items()}
+    if "from_job" in mechanism.fields:
+        options[PREFIX + "from_job"] = _sources(actor, dataset["name"], mechanism)
+    if "label" in mechanism.fields:
+        options[PREFIX + "label"] = [(label, label) for label in dataset["labels"]]
+    earlier = listings.jobs(
+        engine(), actor, WantedJobs(dataset=dataset["name"], analyst=actor.name), limit=EARLIER
+    )
+    return Offered(_models(actor, policy), earlier, options)
+
+
+def resource_kinds(mechanism: Mechanism[Any]) -> dict[str, str]:
+    """Which fields name a registered thing, and its kind: what the mechanism says where all are given."""
+    everything: Any = SimpleNamespace(**dict.fromkeys(mechanism.fields, "given"))
+    return dict(mechanism.resources(everything))
+
+
+def _sources(actor: Actor, dataset: str, mechanism: Mechanism[Any]) -> list[schema_forms.Option]:
+    """Jobs whose published texts, or whose artifacts, the mechanism reads."""
+    if mechanism.reads_output:
+        found = listings.jobs(
+            engine(), actor, WantedJobs(dataset=dataset, state="succeeded"), limit=MOST_CHOICES
+        )
+        return [
+            (each["id"], f"{each['id'][:8]} {each['mechanism']}: {each['purpose'][:60]}")
+            for each in found
+            if not mechanisms.get(each["mechanism"]).reads_output
+        ]
+    jobs: dict[str, str] = {}
+    for each in artifacts.listing(engine(), actor, dataset=dataset, limit=4 * MOST_CHOICES):
+        if each["mechanism"] == mechanism.id:
+            jobs.setdefault(each["job"], f"{each['job'][:8]} with {each['model'] or 'no model'}")
+    return list(jobs.items())[:MOST_CHOICES]

@@ -1,0 +1,213 @@
+"""Pages for auditors: the ledger, one entry, refusals, checkpoints, keys, exports, who did what, a report."""
+
+import json
+from typing import Any
+
+from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
+from flask_login import login_required
+from werkzeug.wrappers import Response as BaseResponse
+
+from accountant.core import mechanisms
+from accountant.core.errors import Conflict
+from accountant.queries import audit_log, entries, ledgers
+from accountant.transactions import signing
+from accountant.transactions.artifacts import OVERSEERS
+from web.api.checkpoints import seed
+from web.api.ledgers import (
+    ACTIVITY,
+    CHECKPOINTS,
+    ENTRIES,
+    KINDS,
+    REFUSALS,
+    entry_named,
+    found_acts,
+    found_checkpoints,
+    found_entries,
+    found_refusals,
+    report_named,
+)
+from web.api.paging import cut, read_window
+from web.auth import current_actor, needs_role
+from web.context import engine
+
+pages = Blueprint("auditing", __name__)
+
+PAGE = 50
+overseers = needs_role(*OVERSEERS)
+
+#: What a page of the ledger may be asked for, in the order in which its form shows it.
+FILTERS = ("dataset", "kind", "actor", "mechanism", "job", "since", "until")
+REFUSAL_FILTERS = ("dataset", "cap", "analyst", "mechanism")
+ACTIVITY_FILTERS = ("what", "actor", "dataset", "since", "until")
+
+
+def _asked(names: tuple[str, ...]) -> dict[str, str]:
+    """The filters that stand in the address."""
+    return {name: request.args[name] for name in names if request.args.get(name)}
+
+
+def _choices() -> dict[str, Any]:
+    """What the filters offer."""
+    return {"datasets": ledgers.names(engine(), current_actor()), "mechanisms": tuple(mechanisms.MECHANISMS)}
+
+
+@pages.get("/ledger")
+@login_required
+@overseers
+def listing() -> str:
+    """Entries over all datasets or one, newest first; the filters stand in the address."""
+    window = read_window(ENTRIES, PAGE)
+    found, following = cut(found_entries(window), window)
+    return render_template(
+        "ledger.html", entries=found, following=following, asked=_asked(FILTERS), kinds=KINDS, **_choices()
+    )
+
+
+@pages.get("/ledger/<name>/<seq>")
+@login_required
+@overseers
+def entry(name: str, seq: str) -> str:
+    """One entry: as it is hashed, in its chain, priced anew, with the balances after it."""
+    found = entry_named(name, seq)
+    return render_template("ledger_entry.html", entry=found, pretty=_pretty)
+
+
+@pages.get("/ledger/<name>/<seq>.json")
+@login_required
+@overseers
+def hashed(name: str, seq: str) -> Response:
+    """Exactly the bytes that the entry's hash covers."""
+    found = entry_named(name, seq)
+    headers = {"Content-Disposition": f'attachment; filename="{name}-{int(seq)}.json"'}
+    return Response(found["hashed"], mimetype="application/json", headers=headers)
+
+
+def _pretty(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+@pages.get("/ledger/refusals")
+@login_required
+@overseers
+def refusals() -> str:
+    """What was refused, why, and what was asked and left."""
+    window = read_window(REFUSALS, PAGE)
+    found, following = cut(found_refusals(window), window)
+    return render_template(
+        "refusals.html",
+        refusals=found,
+        following=following,
+        asked=_asked(REFUSAL_FILTERS),
+        caps=ledgers.CAPS,
+        **_choices(),
+    )
+
+
+@pages.get("/ledger/activity")
+@login_required
+@needs_role("auditor", "steward", "administrator")
+def activity() -> str:
+    """Who did what, as far as the viewer's role goes."""
+    window = read_window(ACTIVITY, PAGE)
+    found, following = cut(found_acts(window), window)
+    overseer = bool(current_actor().roles & OVERSEERS)
+    return render_template(
+        "activity.html",
+        acts=found,
+        following=following,
+        asked=_asked(ACTIVITY_FILTERS),
+        what=audit_log.WHAT,
+        datasets=ledgers.names(engine(), current_actor()) if overseer else [],
+    )
+
+
+# --- checkpoints, keys, exports -----------------------------------------------------------------
+
+
+@pages.get("/ledger/checkpoints")
+@login_required
+@overseers
+def signed() -> str:
+    """Checkpoints that were signed, each checked now."""
+    window = read_window(CHECKPOINTS, PAGE)
+    found, following = cut(found_checkpoints(window), window)
+    return render_template(
+        "checkpoints.html", checkpoints=found, following=following, asked=_asked(("dataset",)), **_choices()
+    )
+
+
+@pages.post("/ledger/checkpoints")
+@login_required
+@overseers
+def sign() -> BaseResponse:
+    """Sign what a dataset's ledger is now."""
+    name = request.form.get("dataset", "")
+    try:
+        made = entries.checkpoint(engine(), name, current_actor(), seed())["checkpoint"]
+    except Conflict as error:
+        flash(str(error), "problem")
+    else:
+        flash(f"A checkpoint of {name} at entry {made['seq']:,} is signed. Download it and keep it.")
+    return redirect(url_for("auditing.signed", dataset=name), 303)
+
+
+@pages.get("/ledger/checkpoints/<reference>.json")
+@login_required
+@overseers
+def checkpoint_file(reference: str) -> Response:
+    """One checkpoint as a file to keep."""
+    text = ledgers.checkpoint_file(engine(), current_actor(), reference)
+    name = ".".join(reference.split(":")[:2])
+    headers = {"Content-Disposition": f'attachment; filename="{name}.checkpoint.json"'}
+    return Response(text + "\n", mimetype="application/json", headers=headers)
+
+
+@pages.get("/ledger/keys")
+@login_required
+@overseers
+def keys() -> str:
+    """The public keys that sign checkpoints, and when each did."""
+    return render_template("keys.html", keys=ledgers.read_validity(signing.keys(engine(), seed())))
+
+
+@pages.get("/ledger/keys.json")
+@login_required
+@overseers
+def keys_file() -> Response:
+    """The public keys as the file that `exchequer verify --public-key` takes."""
+    text = json.dumps({"keys": signing.keys(engine(), seed())}, indent=2)
+    headers = {"Content-Disposition": 'attachment; filename="keys.json"'}
+    return Response(text + "\n", mimetype="application/json", headers=headers)
+
+
+@pages.get("/ledger/exports")
+@login_required
+@overseers
+def exports() -> str:
+    """Files to take home, and the command that checks them there."""
+    known = signing.keys(engine(), seed())
+    return render_template(
+        "exports.html",
+        asked=_asked(("dataset",)),
+        key=ledgers.read_validity(known)[-1],
+        made=_exports_made(),
+        **_choices(),
+    )
+
+
+def _exports_made() -> list[dict[str, Any]]:
+    """The newest exports, by whoever made them."""
+    return ledgers.exports_made(
+        engine(), current_actor(), dataset=request.args.get("dataset") or None, limit=20
+    )
+
+
+# --- the report ---------------------------------------------------------------------------------
+
+
+@pages.get("/datasets/<name>/report")
+@login_required
+@overseers
+def report(name: str) -> str:
+    """A dataset's report, to be printed."""
+    return render_template("report.html", report=report_named(name))

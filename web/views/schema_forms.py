@@ -1,0 +1,288 @@
+"""Forms made from JSON Schemas: inputs for every kind of field, and the values that were typed into them.
+
+    schema ──inputs──▶ inputs in groups        typed texts ──parameters──▶ JSON values ──typed──▶ texts again
+
+A blank input of a field that may be nothing states nothing; any other blank is a mistake that the mechanism's
+own check names. A text that is no number goes on as a text for the same reason.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from accountant.core.mechanisms.base import Mechanism, allowed_values
+
+PREFIX = "parameters."
+Schema = Mapping[str, Any]
+Option = tuple[str, str]
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
+_SCALARS = ("string", "integer", "number", "boolean")
+
+#: Group -> its fields, in this order. What no group names stands in the last.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Size and privacy": (
+        *("from_job", "corpus", "per", "noise", "epsilon", "noise_multiplier", "tokens_per_batch"),
+        *("texts_per_batch", "ex_post_cap", "batch_size", "batches_per_label", "samples_per_label"),
+        *("sampling", "sampling_rate", "clip", "temperature", "metrics", "most_texts"),
+    ),
+    "Texts": (
+        *("samples", "label", "max_text_tokens", "max_tokens", "record_tokens", "top_k", "coefficient"),
+        *("stop", "template", "public_template", "description", "prompting"),
+    ),
+    "Aggregation and clusters": (
+        *("aggregation", "public_contexts", "batching", "clusters", "public_centres", "cluster_epsilon"),
+        *("public_corpus", "embedding"),
+    ),
+}
+REST = "More"
+OPEN_GROUPS = ("Size and privacy", "Texts")
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input. `kind`: number, text, area, choice, lines (a list, an item a line), json or fixed."""
+
+    name: str
+    label: str
+    help: str
+    kind: str
+    default: str
+    bounds: str
+    step: str = "any"
+    minimum: str = ""
+    maximum: str = ""
+    required: bool = True
+    options: tuple[Option, ...] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Inputs under one heading; `is_open`: shown without a click."""
+
+    title: str
+    inputs: tuple[Input, ...]
+    is_open: bool
+
+
+# --- schemas ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field of a schema without its null: `kind` as of Input, or object for one with fields of its own."""
+
+    kind: str
+    part: Schema
+    optional: bool
+
+
+def _resolved(schema: Schema, definitions: Schema) -> Schema:
+    reference = schema.get("$ref")
+    if reference is None:
+        return schema
+    found: Schema = definitions[str(reference).rsplit("/", 1)[-1]]
+    return found
+
+
+def _read(schema: Schema, definitions: Schema) -> _Field:
+    schema = _resolved(schema, definitions)
+    options = [_resolved(each, definitions) for each in schema.get("anyOf", [schema])]
+    parts = [each for each in options if each.get("type") != "null"]
+    optional = len(parts) < len(options)
+    if len(parts) != 1:
+        plain = all(each.get("type") in _SCALARS for each in parts)
+        return _Field("text" if plain else "json", {"anyOf": parts}, optional)
+    (part,) = parts
+    return _Field(_kind(part, definitions), part, optional)
+
+
+def _kind(part: Schema, definitions: Schema) -> str:
+    if "const" in part:
+        return "fixed"
+    if "enum" in part:
+        return "choice"
+    match part.get("type"):
+        case "integer" | "number":
+            return "number"
+        case "boolean":
+            return "choice"
+        case "string":
+            return "area" if part.get("maxLength", 0) > 200 or part.get("format") == "textarea" else "text"
+        case "array":
+            items = _resolved(part.get("items", {}), definitions)
+            return "lines" if items.get("type") in _SCALARS else "json"
+        case "object" if part.get("properties"):
+            return "object"
+        case _:
+            return "json"
+
+
+# --- inputs -------------------------------------------------------------------------------------
+
+
+def inputs(schema: Schema, prefix: str = PREFIX) -> tuple[Input, ...]:
+    """The inputs for the fields of an object's schema; those inside a nested object follow one another."""
+    return tuple(_inputs(schema, schema.get("$defs", {}), prefix, "", None))
+
+
+def _inputs(schema: Schema, definitions: Schema, prefix: str, label: str, default: Any) -> Iterator[Input]:
+    for name, each in schema.get("properties", {}).items():
+        field = _read(each, definitions)
+        shown = f"{label}{name.replace('ex_post', 'ex-post').replace('_', ' ')}"
+        own = default.get(name) if isinstance(default, Mapping) else each.get("default")
+        if field.kind == "object":
+            yield from _inputs(field.part, definitions, f"{prefix}{name}.", f"{shown}: ", own)
+        else:
+            yield _input(prefix + name, shown, each, field, own)
+
+
+def _input(name: str, label: str, schema: Schema, field: _Field, default: Any) -> Input:
+    part = field.part
+    whole = part.get("type") == "integer"
+    low = part.get("minimum", "" if whole else part.get("exclusiveMinimum", ""))
+    values = part.get("enum", ("true", "false") if part.get("type") == "boolean" else ())
+    options = tuple((str(value), str(value)) for value in values)
+    blank: tuple[Option, ...] = (("", "—"),) if field.optional and options else ()
+    return Input(
+        name=name,
+        label=label[:1].upper() + label[1:],
+        help=schema.get("description", part.get("description", "")),
+        kind=field.kind,
+        default=_typed(default, field.kind),
+        bounds=_bounds(field),
+        step="1" if whole else "any",
+        minimum=str(low),
+        maximum=str(part.get("maximum", "")),
+        required=not field.optional,
+        options=(*blank, *options),
+    )
+
+
+def _bounds(field: _Field) -> str:
+    optional = ", or nothing" if field.optional else ""
+    if field.kind == "lines":
+        return "one a line" + optional
+    if field.kind == "json":
+        return "JSON" + optional
+    if "anyOf" in field.part:
+        return " or ".join(allowed_values(each) for each in field.part["anyOf"]) + optional
+    return allowed_values(field.part) + optional
+
+
+def with_choices(found: Input, options: Sequence[Option], value: str) -> Input:
+    """The input as a choice among what is registered; what was typed stays among the options."""
+    known = {each for each, _ in options}
+    kept = ((value, f"{value} (not there)"),) if value and value not in known else ()
+    blank: tuple[Option, ...] = (("", "—" if not found.required else "choose one"),)
+    return replace(found, kind="choice", options=(*blank, *options, *kept), bounds="")
+
+
+def grouped(found: Sequence[Input], busy: frozenset[str]) -> list[Group]:
+    """The inputs under their headings; `busy` are names of those with a problem or a changed value."""
+    places = {PREFIX + name: title for title, names in GROUPS.items() for name in names}
+    order = {PREFIX + name: place for names in GROUPS.values() for place, name in enumerate(names)}
+    groups = []
+    for title in (*GROUPS, REST):
+        own = [each for each in found if places.get(each.name, REST) == title]
+        own.sort(key=lambda each: order.get(each.name, 0))
+        if own:
+            is_open = title in OPEN_GROUPS or any(each.name in busy for each in own)
+            groups.append(Group(title, tuple(own), is_open))
+    return groups
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+def parameters(mechanism: Mechanism[Any], values: Mapping[str, str]) -> dict[str, Any]:
+    """The parameters that a form states; fields that it does not hold are left to their defaults."""
+    return stated(mechanism.schema, values)
+
+
+def stated(schema: Schema, values: Mapping[str, str], prefix: str = PREFIX) -> dict[str, Any]:
+    """The object that a form states."""
+    return _object(schema, schema.get("$defs", {}), values, prefix)
+
+
+def _object(schema: Schema, definitions: Schema, values: Mapping[str, str], prefix: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, each in schema.get("properties", {}).items():
+        field, key = _read(each, definitions), prefix + name
+        if field.kind == "object":
+            inside = _object(field.part, definitions, values, f"{key}.")
+            if any(value not in (None, "", []) for value in inside.values()):
+                found[name] = inside
+        elif key in values:
+            text = values[key]
+            blank = not text.strip()
+            found[name] = None if blank and field.optional else _value(text, field, definitions)
+    return found
+
+
+def _value(text: str, field: _Field, definitions: Schema) -> Any:
+    match field.kind:
+        case "json":
+            try:
+                return json.loads(text)
+            except (ValueError, RecursionError):
+                return text
+        case "lines":
+            items = _read(field.part.get("items", {}), definitions)
+            return [_value(line.strip(), items, definitions) for line in text.splitlines() if line.strip()]
+        case _ if "anyOf" in field.part:
+            return _scalar(text, [str(each.get("type")) for each in field.part["anyOf"]])
+        case _ if "enum" in field.part or "const" in field.part:
+            known = field.part.get("enum", [field.part.get("const")])
+            return next((value for value in known if str(value) == text.strip()), text)
+        case _:
+            return _scalar(text, [str(field.part.get("type"))])
+
+
+def _scalar(text: str, kinds: Sequence[str]) -> Any:
+    """The text as the first kind that it can be."""
+    bare = text.strip()
+    if "boolean" in kinds and bare in ("true", "false"):
+        return bare == "true"
+    if "integer" in kinds and _WHOLE.fullmatch(bare):
+        return int(bare)
+    if "number" in kinds:
+        try:
+            return float(bare)
+        except ValueError:
+            pass
+    return text
+
+
+def typed(found: Mapping[str, Any], schema: Schema, prefix: str = PREFIX) -> dict[str, str]:
+    """Parameters as the texts of a form: what `stated` makes of them is the same again."""
+    return dict(_texts(schema, schema.get("$defs", {}), found, prefix))
+
+
+def _texts(
+    schema: Schema, definitions: Schema, found: Mapping[str, Any], prefix: str
+) -> Iterator[tuple[str, str]]:
+    for name, each in schema.get("properties", {}).items():
+        if name not in found:
+            continue
+        field, value = _read(each, definitions), found[name]
+        if field.kind == "object" and isinstance(value, Mapping):
+            yield from _texts(field.part, definitions, value, f"{prefix}{name}.")
+        elif field.kind != "object":
+            yield prefix + name, _typed(value, field.kind)
+
+
+def _typed(value: Any, kind: str) -> str:
+    if value is None:
+        return ""
+    if kind == "json":
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    if kind == "lines":
+        return "\n".join(_typed(each, "text") for each in value)
+    return str(value)

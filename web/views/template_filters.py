@@ -1,0 +1,207 @@
+"""How values look on a page: times, figures, states, units. No number without its unit."""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, InvalidOperation
+from typing import Any
+
+from flask import Flask
+from flask_login import current_user
+from markupsafe import Markup
+
+from accountant.core.ledger.admission import UNIT_NAMES
+from accountant.core.privacy.ex_post_curves import CostCurve
+from accountant.core.privacy.filters import Kind
+from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.core.privacy.units import down as rounded_down
+from accountant.core.privacy.units import up as rounded_up
+from accountant.queries import inbox
+from web.context import engine
+
+#: state -> (label, tone of its badge)
+STATE_LOOKS = {
+    "submitted": ("submitted", "quiet"),
+    "awaiting_approval": ("awaiting approval", "wait"),
+    "refused": ("refused", "bad"),
+    "expired": ("expired", "quiet"),
+    "queued": ("queued", "live"),
+    "running": ("running", "live"),
+    "settling": ("settling", "live"),
+    "succeeded": ("succeeded", "good"),
+    "failed": ("failed", "bad"),
+    "cancelled": ("cancelled", "quiet"),
+    "checking": ("checking", "live"),
+    "ready": ("ready", "good"),
+    "invalid": ("invalid", "bad"),
+}
+FILTER_NAMES = {
+    "renyi": "Rényi",
+    "gaussian": "Gaussian",
+    "renyi2": "Rényi, twice the order",
+    "basic": "Basic",
+}
+
+
+def figure(value: object, digits: int = 4) -> str:
+    """A number with `digits` significant digits, never in scientific form between 1e-4 and 1e6."""
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return str(value)
+    if number == 0:
+        return "0"
+    if not number.is_finite() or not -4 <= number.adjusted() < 6:
+        return re.sub(r"e([+-])0*", r"e\1", f"{float(number):.{digits}g}").replace("e+", "e")
+    text = f"{number:.{max(digits - 1 - number.adjusted(), 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else f"{int(text):,}"
+
+
+def spent(value: object, digits: int = 4) -> str:
+    """A price, or what is spent, as a figure that is not below it."""
+    return _towards(rounded_up, value, digits)
+
+
+def left(value: object, digits: int = 4) -> str:
+    """What is left, as a figure that is not above it."""
+    return _towards(rounded_down, value, digits)
+
+
+def _towards(rounded: Callable[[Any, int], float], value: object, digits: int) -> str:
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return str(value)
+    if number.is_finite() and number.adjusted() < 6:
+        digits = max(digits, number.adjusted() + 1)  # whole units are shown to the last
+    return figure(rounded(value if isinstance(value, float) else str(value), digits), digits)
+
+
+def percent(share: object) -> str:
+    """A share of what is used as per cent, rounded up; one decimal below ten, and around the whole."""
+    value = 100 * Decimal(str(share))
+    if 0 < value < Decimal("0.1"):
+        return "< 0.1 %"
+    return _per_cent(value, ROUND_CEILING)
+
+
+def percent_left(share: object) -> str:
+    """The same of what is left, rounded down."""
+    return _per_cent(100 * Decimal(str(share)), ROUND_FLOOR)
+
+
+def _per_cent(value: Decimal, rounding: str) -> str:
+    # The last digits of a float are noise: 0.07 is 7 %, whatever its hundredfold is.
+    value = value.quantize(Decimal("1e-9"), rounding=ROUND_HALF_EVEN) if value < 10**6 else value
+    fine = value < 10 or 98 < value < 102
+    value = value.quantize(Decimal("0.1") if fine else Decimal(1), rounding=rounding)
+    return f"{value:,} %"
+
+
+def units(amount: str | int) -> str:
+    """An amount of a ledger entry, in 10^-9, as a decimal."""
+    return to_decimal(int(amount), EPSILON_UNITS)
+
+
+def unit(kind: str) -> str:
+    """What a filter counts in."""
+    return UNIT_NAMES[Kind(kind)]
+
+
+def moment(value: str | None) -> Markup | str:
+    """A time in UTC, or a day."""
+    if not value:
+        return "—"
+    then = datetime.fromisoformat(value)
+    if len(value) == len("2026-01-31"):
+        return Markup('<time datetime="{}">{}</time>').format(value, then.strftime("%d %b %Y"))
+    then = then.astimezone(UTC)
+    exact, shown = then.isoformat(timespec="seconds"), then.strftime("%d %b %Y, %H:%M:%S UTC")
+    return Markup('<time datetime="{}">{}</time>').format(exact, shown)
+
+
+def sentence(text: str) -> str:
+    """A clause as a sentence."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
+
+
+def words(name: str) -> str:
+    """A field's name as words."""
+    return name.replace("ex_post", "ex-post").replace("_", " ")
+
+
+def state_look(state: str) -> dict[str, str]:
+    """Label and tone of a state's badge."""
+    label, tone = STATE_LOOKS.get(state, (state, "quiet"))
+    return {"label": label, "tone": tone}
+
+
+def refusal_unit(cap: str) -> str:
+    """What a refusal's figures count."""
+    if cap in set(Kind):
+        return unit(cap)
+    return {"model context": "tokens", "allowance": "ε", "basic δ": "δ"}.get(cap, "")
+
+
+def bar(value: object) -> str:
+    """A share as the length of a bar, in per cent; what is more than all is drawn as all."""
+    return f"{min(max(float(str(value)), 0.0), 1.0) * 100:.3f}%"
+
+
+def extent(series: Mapping[str, Mapping[str, list[float]]]) -> dict[str, float]:
+    """The ends of a plot's axes, wide enough for every line."""
+    across = [value for line in series.values() for value in line["x"]]
+    up = [value for line in series.values() for value in line["y"]]
+    return {"left": min(across), "right": max(across), "low": min(up), "high": max(up)}
+
+
+def points(line: Mapping[str, list[float]], box: Mapping[str, float]) -> str:
+    """A line as the points of an SVG polyline, in the plot's area of 276 by 164 from (36, 8)."""
+    width, height = box["right"] - box["left"] or 1.0, box["high"] - box["low"] or 1.0
+    placed = (
+        (36 + 276 * (x - box["left"]) / width, 172 - 164 * (y - box["low"]) / height)
+        for x, y in zip(line["x"], line["y"], strict=True)
+    )
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
+
+
+def cost_plots(curve: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The plots of how an ex-post cost grew."""
+    return CostCurve.from_json(curve).plots()
+
+
+def waiting() -> int:
+    """How many jobs wait for a steward; shown beside the inbox."""
+    if not current_user.is_authenticated or "steward" not in current_user.actor.roles:
+        return 0
+    return inbox.count_waiting(engine())
+
+
+def init_app(app: Flask) -> None:
+    """Give the templates these functions."""
+    for function in (
+        figure,
+        spent,
+        left,
+        percent,
+        percent_left,
+        units,
+        unit,
+        moment,
+        sentence,
+        words,
+        refusal_unit,
+        bar,
+        extent,
+        points,
+        cost_plots,
+    ):
+        app.jinja_env.filters[function.__name__] = function
+    app.jinja_env.globals.update(state_look=state_look, waiting=waiting, FILTER_NAMES=FILTER_NAMES)
+    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    app.context_processor(_who)
+
+
+def _who() -> dict[str, Any]:
+    actor = current_user.actor if current_user.is_authenticated else None
+    return {"actor": actor, "roles": frozenset() if actor is None else actor.roles}

@@ -1,0 +1,1 @@
+"""Private records and public corpora: read, bounded by privacy unit, fingerprinted."""

@@ -1,0 +1,85 @@
+"""Public corpora: read through when they are registered, and opened by their hash when a job names one.
+
+These texts are public or consented, so counts and hashes of them are public facts; nothing here may be
+pointed at a dataset's private data.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+
+from accountant.core.errors import DataError
+from workers.data import records
+from workers.data.records import Broken, Layout
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus that a job may read: `texts` streams (text, label or None) in the order of its files."""
+
+    name: str
+    address: str
+    text_template: str
+    label_column: str | None = None
+
+    def texts(self) -> Iterator[tuple[str, str | None]]:
+        """Every text with its label."""
+        for each in _rows(self.address, self.text_template, self.label_column):
+            if not isinstance(each, Broken):
+                yield each
+
+
+def inspect(address: str, text_template: str, label_column: str | None) -> dict[str, Any]:
+    """Public facts: the hash of the files, how many texts, and which labels. Raises DataError."""
+    count = 0
+    labels: set[str] = set()
+    for each in _rows(address, text_template, label_column):
+        if isinstance(each, Broken):
+            raise DataError(f"row {each.position}: {each.why}")
+        count += 1
+        if each[1] is not None:
+            labels.add(each[1])
+            if len(labels) > MAX_LABELS:
+                raise DataError(f"its label column has more than {MAX_LABELS:,} values")
+    if not count:
+        raise DataError("there is no text in it")
+    return {"sha256": digest(address), "texts": count, "labels": sorted(labels)}
+
+
+MAX_LABELS = 1_000
+
+
+def digest(address: str) -> str:
+    """SHA-256, in hex, over the bytes of every file, in order; their names don't matter."""
+    total = hashlib.sha256()
+    for file in records.files(address):
+        with fsspec.open(file, "rb") as binary:
+            total.update(hashlib.file_digest(binary, "sha256").digest())
+    return total.hexdigest()
+
+
+def open_corpus(row: Any, roots: list[str], sha256: str) -> Corpus:
+    """The corpus of a registered row. Raises DataError where its bytes are not those of `sha256`."""
+    address = records.check_address(row.uri, roots)
+    if digest(address) != sha256:
+        raise DataError(f"the files of the corpus {row.name!r} are not those that were registered")
+    return Corpus(row.name, address, row.text_template, row.label_column)
+
+
+def _rows(
+    address: str, text_template: str, label_column: str | None
+) -> Iterator[tuple[str, str | None] | Broken]:
+    layout = Layout(text_template)
+    columns = list(dict.fromkeys([*layout.columns(), *([label_column] if label_column else [])]))
+    for position, row in enumerate(records.rows(address, columns), 1):
+        if isinstance(row, Broken):
+            yield row
+            continue
+        record = records.record(row, layout, position)
+        if isinstance(record, Broken):
+            yield record
+        else:
+            yield record.text, None if label_column is None else str(row[label_column])

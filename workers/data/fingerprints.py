@@ -1,0 +1,70 @@
+"""Fingerprints of a dataset's units: what shows that two registrations hold the same people.
+
+Of a unit named by a column: a keyed hash of its value. Of a record: a keyed hash of the columns that its
+text is made of. Both are normalised first, so that spelling alone makes nobody a second person:
+
+- a value of the unit column: Unicode NFKC, case folded, outer white space taken off (records.record);
+- a record: each column of the template by its name, NFKC, case folded, and nothing but letters and digits
+  (all of it, white space collapsed, where there are none). The template's own words and order don't matter.
+
+Keys come from the secret `identity`. Nothing is kept but 16 bytes of HMAC-SHA-256.
+"""
+
+import hmac
+import re
+from collections.abc import Iterator
+
+from accountant.core.errors import DataError
+from accountant.core.template import slots
+from accountant.transactions.unit_fingerprints import Fingerprint
+from workers.data import records
+from workers.data.records import Broken, Layout, folded
+
+_NOT_WORDS = re.compile(r"[\W_]+")
+
+
+def fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerprint]:
+    """Read everything through, and give the fingerprints of each record as it comes.
+
+    Where the unit is a column, the record's own are given too (`is_unit` false): whoever registers the same
+    file by record is found. Raises DataError at the first record that can't be read, for none at all, and
+    for whatever a file system or codec raises (by its kind only).
+    """
+    try:
+        yield from _fingerprints(address, layout, key)
+    except (DataError, GeneratorExit):
+        raise
+    except Exception as error:
+        raise DataError(f"the data can't be read: {type(error).__name__}") from None
+
+
+def _fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerprint]:
+    columns = sorted(set(slots(layout.text_template)))
+    by_record = layout.unit_column is None
+    position = 0
+    for position, row in enumerate(records.rows(address, layout.columns()), 1):
+        found = row if isinstance(row, Broken) else records.record(row, layout, position)
+        if isinstance(row, Broken) or isinstance(found, Broken):
+            assert isinstance(found, Broken)
+            raise DataError(f"row {found.position}: {found.why}")
+        if not by_record:
+            yield Fingerprint(_keyed(key, b"unit\0", found.unit), True)
+        content = "\0".join(normalised(records.text_of(row.get(name))) for name in columns)
+        yield Fingerprint(_keyed(key, b"record\0", content), by_record)
+    if not position:
+        raise DataError("there is no record in it")
+
+
+def proof(key: bytes) -> bytes:
+    """What tells whether two workers have the same key."""
+    return _keyed(key, b"proof\0", "")
+
+
+def _keyed(key: bytes, domain: bytes, value: str) -> bytes:
+    return hmac.digest(key, domain + value.encode("utf-8", "surrogatepass"), "sha256")[:16]
+
+
+def normalised(value: str) -> str:
+    """Letters and digits alone; where there are none, the text with its white space collapsed."""
+    plain = folded(value)
+    return _NOT_WORDS.sub("", plain) or " ".join(plain.split())

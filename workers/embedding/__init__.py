@@ -1,0 +1,1 @@
+"""Embedding models, nearest neighbours and clusters."""

@@ -1,0 +1,152 @@
+"""Batches of similar records: public centres, noisy counts, kept centres (paper 001, section 4.1).
+
+    centres = k-means of the embeddings of public texts
+    counts  = for each label and centre, how many of the label's records are nearest to it, with noise
+    kept    = the centres of each label's largest noisy counts
+    cluster = the nearest kept centre of the record's label
+
+Everything but the counting and the last step is public, or made of the released counts. Given these, a
+record's cluster depends on that record alone: nearest neighbours are computed without rounding
+(neighbours.py). Private texts are embedded twice, in pieces, so that no vector outlives its piece;
+memory does not grow with them but for two numbers a record.
+"""
+
+import heapq
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.data.records import Records, Within
+from workers.embedding.embedders import Embedder, embed_all
+from workers.embedding.neighbours import Floats, Integers, kmeans, nearest, votes, weighted_votes
+
+#: Public texts per centre that k-means sees at most; more move the centres little.
+TEXTS_PER_CENTRE = 100
+
+#: Of public choices, which are the same in every run.
+SEED = 0
+
+Check = Callable[[], None]
+
+
+class Reservoir:
+    """At most `most` of a stream of public texts, each as likely as any other, always the same ones."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.seen = most, 0
+        self.kept: list[str] = []
+        self._generator = random.Random(SEED)  # noqa: S311  (public texts)
+
+    def add(self, text: str) -> None:
+        self.seen += 1
+        if len(self.kept) < self.most:
+            self.kept.append(text)
+        elif (place := self._generator.randrange(self.seen)) < self.most:
+            self.kept[place] = text
+
+
+def public_centres(texts: Iterable[str], embedder: Embedder, number: int, tokens: int) -> Floats:
+    """`number` centres of public texts, fewer where fewer can be embedded: unit vectors (number, d).
+
+    `tokens`: each text is cut after so many. Raises ValueError where none can be embedded.
+    """
+    chosen = Reservoir(TEXTS_PER_CENTRE * number)
+    for text in texts:
+        chosen.add(text)
+    points = embed_all(embedder, chosen.kept, tokens)
+    usable = int(points.any(axis=1).sum())
+    return kmeans(points, min(number, max(1, usable)), SEED)
+
+
+def count(pieces_of: Mapping[str | None, Iterable[Floats]], centres: Floats) -> Integers:
+    """How many records of each label are nearest to each centre: int64 (labels, centres).
+
+    One record is in one count at most, so adding or removing it moves one of them, by 1.
+    """
+    return np.stack([votes(pieces, centres) for pieces in pieces_of.values()])
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """What is kept of released counts: all of it is public.
+
+    `centres`: (m, d). `counts`: noisy, int64 (labels, m). `kept`: numbers of centres, ascending, int64
+    (labels, k). `batches`: how many of its label's batches each kept centre has, int64 (labels, k).
+    """
+
+    centres: Floats
+    counts: Integers
+    kept: Integers
+    batches: Integers
+
+    def tensors(self) -> dict[str, NDArray[np.float32] | Integers]:
+        """For an artifact."""
+        return {
+            "centres": self.centres,
+            "counts": self.counts,
+            "kept": self.kept,
+            "batches": self.batches,
+        }
+
+
+def keep(centres: Floats, noisy: Integers, clusters: int, batches: int) -> Clusters:
+    """The `clusters` largest counts of each label; its `batches` are shared out among them.
+
+    A centre that is not kept hands its count on to the nearest one that is, as its records will go there.
+    Each kept centre gets one batch, and every further batch goes where the batches are fullest by these
+    counts. Raises ValueError where a label has fewer batches than clusters.
+    """
+    clusters = min(clusters, len(centres))
+    if batches < clusters:
+        raise ValueError("each cluster needs a batch")
+    kept = np.sort(np.argsort(-noisy, axis=1, kind="stable")[:, :clusters], axis=1)
+    shared = [
+        _share(weighted_votes(centres, row.astype(float), centres[own]), batches)
+        for row, own in zip(noisy, kept, strict=True)
+    ]
+    return Clusters(centres, noisy, kept, np.array(shared, np.int64))
+
+
+def _share(weights: NDArray[np.float64], total: int) -> list[int]:
+    """`total` seats for these weights, at least one each, then always to the most weight per seat."""
+    seats = [1] * len(weights)
+    fullest = [(-weight, place) for place, weight in enumerate(weights.tolist())]
+    heapq.heapify(fullest)
+    for _ in range(total - len(seats)):
+        _, place = fullest[0]
+        seats[place] += 1
+        heapq.heapreplace(fullest, (-weights[place] / seats[place], place))
+    return seats
+
+
+def within(pieces_of: Mapping[str | None, Iterable[Floats]], records: Records, clusters: Clusters) -> Within:
+    """For each record, its cluster's first batch and how many it has (records.Records.batches).
+
+    A record without an embedding is in its label's first cluster.
+    """
+    found: dict[str | None, Iterator[tuple[int, int]]] = {}
+    for (label, pieces), kept, many in zip(pieces_of.items(), clusters.kept, clusters.batches, strict=True):
+        own = np.maximum(nearest(pieces, clusters.centres[kept])[:, 0], 0)
+        places = list(zip((np.cumsum(many) - many).tolist(), many.tolist(), strict=True))
+        found[label] = map(places.__getitem__, own.tolist())
+    return [next(found[each.label]) if each.label in found else (0, 1) for each in records.records]
+
+
+def embedded(
+    records: Records, embedder: Embedder, tokens: int, check: Check
+) -> dict[str | None, Iterator[Floats]]:
+    """The embeddings of each label's records, in their order, piece by piece as they are asked for.
+
+    `check` is called between pieces.
+    """
+
+    def of(label: str | None) -> Iterator[Floats]:
+        texts = (each.text for each in records.records if each.label == label)
+        for piece in embedder.embed(texts, tokens):
+            check()
+            yield piece
+
+    return {label: of(label) for label in records.labels}

@@ -1,0 +1,337 @@
+"""Text embeddings from a local folder: unit vectors in float32, streamed, in shapes that are public.
+
+Four formats, told apart by their files:
+
+- a sentence-transformers folder (`modules.json`) of a transformer, a pooling and perhaps a normalisation;
+- a transformers encoder or causal model (`config.json`), mean-pooled over the tokens of the text;
+- static vectors, one a token, as Model2Vec and sentence-transformers' StaticEmbedding write them;
+- word vectors (`NAME.words.txt` beside `NAME.safetensors`), see workers/embedding/phrase_vectors.py.
+
+As with language models: safetensors only, nothing of the model's own code is run, and a folder whose bytes
+are not those that were registered is refused.
+
+Embeddings of private texts live in memory alone. Each text is cut at a public number of tokens, and
+every forward pass has the same rows and width, whatever the texts are. A text that can't be embedded
+(empty, nothing known in it, NaN) gives a row of zeros, which neighbours.py counts nowhere; it takes
+as long as any other and raises nothing.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from workers import models
+from workers.embedding import phrase_vectors
+from workers.embedding.neighbours import Floats, unit
+from workers.models import READ_FILES, ModelError
+
+#: Subfolders hold the settings and weights of a sentence-transformers model's parts.
+FILES = (*READ_FILES, "*.model", "*/*.json", "*/*.safetensors", "*/*.txt")
+
+#: Texts in one forward pass, and in one pass over static vectors.
+ROWS = 32
+STATIC_ROWS = 1024
+
+#: Model2Vec's own limit where a folder states none.
+STATIC_TOKENS = 512
+
+POOLINGS = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+
+class Embedder(Protocol):
+    """What places texts in a space."""
+
+    dimensions: int
+    context_tokens: int
+
+    def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:
+        """Unit vectors of the texts, in order, in pieces of (rows, dimensions) float32.
+
+        Each text is cut after `tokens` tokens, or after the model's `context_tokens` where that is less. A
+        text that can't be embedded has a row of zeros.
+        """
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What kind of model a folder holds and how it is to be read."""
+
+    form: Literal["transformer", "static", "words"]
+    folder: Path
+    dimensions: int
+    context_tokens: int
+    pooling: str = "mean"
+    lower_case: bool = False
+    prompt: str = ""
+
+
+def inspect(folder: Path) -> dict[str, Any]:
+    """Public facts of an embedding model, from its files alone. Raises ModelError naming what is wrong."""
+    layout = _layout(folder)
+    return {
+        "sha256": models.digest(folder, FILES),
+        "architecture": layout.form if layout.form != "transformer" else f"transformer, {layout.pooling}",
+        "dimensions": layout.dimensions,
+        "context_tokens": layout.context_tokens,
+    }
+
+
+@lru_cache(maxsize=2)
+def load(folder: Path, sha256: str) -> Embedder:
+    """The model, ready to embed, on CUDA where there is one. Raises ModelError where its bytes changed."""
+    if models.digest(folder, FILES) != sha256:
+        raise ModelError("the model's files are not those that were registered")
+    layout = _layout(folder)
+    if layout.form == "words":
+        return phrase_vectors.load(layout.folder)
+    return StaticVectors(layout) if layout.form == "static" else Transformer(layout)
+
+
+def embed_all(model: Embedder, texts: Iterable[str], tokens: int | None = None) -> Floats:
+    """All embeddings in one array, (n, dimensions): for texts whose vectors fit in memory."""
+    pieces = list(model.embed(texts, tokens))
+    return np.concatenate(pieces) if pieces else np.empty((0, model.dimensions), np.float32)
+
+
+# --- what is in a folder ------------------------------------------------------------------------
+
+
+def _layout(folder: Path) -> Layout:
+    if (folder / "modules.json").is_file():
+        return _sentence_transformer(folder)
+    if not (folder / "config.json").is_file() and phrase_vectors.names(folder):
+        return Layout("words", folder, phrase_vectors.dimensions(folder), phrase_vectors.CONTEXT_WORDS)
+    config = _object(folder / "config.json")
+    if config.get("model_type") == "model2vec":
+        return _static(folder, config)
+    return _transformer(folder)
+
+
+def _sentence_transformer(folder: Path) -> Layout:
+    modules = _json(folder / "modules.json")
+    if not isinstance(modules, list) or not all(isinstance(each, dict) for each in modules):
+        raise ModelError("path: modules.json is no list of modules")
+    parts = [(str(each.get("type")).rpartition(".")[2], str(each.get("path") or ".")) for each in modules]
+    kinds = [kind for kind, _ in parts]
+    paths = [(folder / path).resolve() for _, path in parts]
+    if not all(path.is_relative_to(folder.resolve()) for path in paths):
+        raise ModelError("path: modules.json points out of the folder")
+    if kinds in (["StaticEmbedding"], ["StaticEmbedding", "Normalize"]):
+        own = folder / "config.json"
+        return _static(paths[0], _object(own) if own.is_file() else {})
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise ModelError(
+            f"path: modules {', '.join(kinds)}; what can be read is Transformer and Pooling, or "
+            "StaticEmbedding, with or without Normalize"
+        )
+    return _pooled(folder, paths[0], _object(paths[1] / "config.json"))
+
+
+def _pooled(folder: Path, transformer: Path, pooling: dict[str, Any]) -> Layout:
+    """A transformer with the pooling, cut, case and prompt that its folder states."""
+    named = pooling.get("pooling_mode") or [mode for mode in pooling if "_mode_" in mode and pooling[mode]]
+    modes = [named] if isinstance(named, str) else [POOLINGS.get(mode, mode) for mode in named]
+    if len(modes) != 1 or modes[0] not in POOLINGS.values():
+        raise ModelError(f"path: pooling {', '.join(modes)}; what can be read is one of mean, cls, lasttoken")
+    own = transformer / "sentence_bert_config.json"
+    settings = _object(own) if own.is_file() else {}
+    general = folder / "config_sentence_transformers.json"
+    prompts = _object(general) if general.is_file() else {}
+    prompt = (prompts.get("prompts") or {}).get(prompts.get("default_prompt_name")) or ""
+    if prompt and pooling.get("include_prompt") is False:
+        raise ModelError("path: a pooling that leaves the prompt out can't be read")
+    plain = _transformer(transformer)
+    return Layout(
+        form="transformer",
+        folder=transformer,
+        dimensions=plain.dimensions,
+        context_tokens=min(plain.context_tokens, settings.get("max_seq_length") or plain.context_tokens),
+        pooling=modes[0],
+        lower_case=bool(settings.get("do_lower_case")),
+        prompt=prompt,
+    )
+
+
+def _transformer(folder: Path) -> Layout:
+    config = _object(folder / "config.json")
+    if not any(folder.glob("*.safetensors")):
+        raise ModelError("path: no .safetensors file is in the folder; other formats are not loaded")
+    if "auto_map" in config:
+        raise ModelError("path: the model brings its own code (auto_map), which is never run")
+    models.check_not_quantised(config)
+    if config.get("is_encoder_decoder"):
+        raise ModelError("path: a model of encoder and decoder gives no single embedding")
+    width = config.get("hidden_size") or config.get("n_embd") or config.get("dim")
+    context = config.get("max_position_embeddings") or config.get("n_positions")
+    if not isinstance(width, int) or not isinstance(context, int) or context < 2:
+        raise ModelError("path: config.json states no hidden_size or no max_position_embeddings")
+    limit = models.tokenizer(folder).model_max_length  # RoBERTa's positions begin at 2: 512 of its 514
+    return Layout("transformer", folder, width, min(context, limit))
+
+
+def _static(folder: Path, config: dict[str, Any]) -> Layout:
+    if not (folder / "tokenizer.json").is_file():
+        raise ModelError("path: tokenizer.json is missing")
+    table = _static_table(folder)
+    return Layout("static", folder, table.shape[1], config.get("max_length") or STATIC_TOKENS)
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        raise ModelError(f"path: {path.name} is missing or no JSON") from None
+
+
+def _object(path: Path) -> dict[str, Any]:
+    value = _json(path)
+    if not isinstance(value, dict):
+        raise ModelError(f"path: {path.name} is no JSON object")
+    return value
+
+
+# --- static vectors -----------------------------------------------------------------------------
+
+
+def _static_table(folder: Path) -> Floats:
+    """One row a token, (tokens, dimensions): vectors by their mapping, times their weights."""
+    tensors = models.tensors(folder / "model.safetensors")
+    vectors = tensors.get("embeddings", tensors.get("embedding.weight"))
+    if vectors is None or vectors.ndim != 2:
+        raise ModelError("path: model.safetensors has no matrix 'embeddings' or 'embedding.weight'")
+    table = vectors.astype(np.float32)
+    if "mapping" in tensors:
+        mapping = tensors["mapping"]
+        if len(mapping) and not 0 <= mapping.min() <= mapping.max() < len(table):
+            raise ModelError("path: model.safetensors maps a token to a vector that is not there")
+        table = table[mapping]
+    if "weights" in tensors:
+        if len(tensors["weights"]) != len(table):
+            raise ModelError("path: model.safetensors has not as many weights as tokens")
+        table = (table * tensors["weights"][:, None]).astype(np.float32)
+    made: Floats = table
+    return made
+
+
+class StaticVectors:
+    """The mean of the vectors of a text's tokens."""
+
+    def __init__(self, layout: Layout) -> None:
+        from tokenizers import Tokenizer
+
+        self.table = _static_table(layout.folder)
+        self.dimensions, self.context_tokens = layout.dimensions, layout.context_tokens
+        self.tokenizer = Tokenizer.from_file(str(layout.folder / "tokenizer.json"))
+        self.tokenizer.no_padding()
+        self.tokenizer.no_truncation()
+        state = json.loads(self.tokenizer.to_str())
+        named = state["model"].get("unk_token")  # a Unigram model names its number instead
+        unknown = self.tokenizer.token_to_id(named) if named else state["model"].get("unk_id")
+        self.left_out = {unknown}
+
+    def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:
+        """As `Embedder.embed`; tokens that the model does not know count nowhere."""
+        limit = min(tokens or self.context_tokens, self.context_tokens)
+        for piece in _pieces(texts, STATIC_ROWS):
+            encoded = self.tokenizer.encode_batch(
+                [shown(text, limit) for text in piece], add_special_tokens=False
+            )
+            yield unit([self._mean(each.ids, limit) for each in encoded])
+
+    def _mean(self, ids: list[int], limit: int) -> Floats:
+        known = [token for token in ids if token not in self.left_out and token < len(self.table)][:limit]
+        if not known:
+            return np.zeros(self.dimensions, np.float32)
+        mean: Floats = self.table[known].mean(axis=0)
+        return mean
+
+
+# --- transformers -------------------------------------------------------------------------------
+
+
+class Transformer:
+    """An encoder or causal model, its last hidden states pooled over the tokens of each text."""
+
+    def __init__(self, layout: Layout) -> None:
+        import torch
+        from transformers import AutoModel
+
+        models.set_threads()
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        network = AutoModel.from_pretrained(
+            layout.folder,
+            trust_remote_code=False,
+            use_safetensors=True,
+            local_files_only=True,
+            dtype=torch.float32,
+        )
+        self.network = network.requires_grad_(False).eval().to(self.device)
+        self.tokenizer = models.tokenizer(layout.folder)
+        self.layout = layout
+        self.dimensions, self.context_tokens = layout.dimensions, layout.context_tokens
+
+    def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:
+        """As `Embedder.embed`; every pass has ROWS rows of as many tokens as a text may have."""
+        width = min(tokens or self.context_tokens, self.context_tokens)
+        for piece in _pieces(texts, ROWS):
+            yield self._rows([self._encode(text, width) for text in piece], width)
+
+    def _encode(self, text: str, width: int) -> list[int]:
+        """Token numbers with the special ones, at most `width`; none for a text without any content."""
+        cut = shown(text, width)
+        if not cut.strip():
+            return []
+        cut = self.layout.prompt + (cut.lower() if self.layout.lower_case else cut)
+        return list(self.tokenizer(cut, truncation=True, max_length=width)["input_ids"])
+
+    def _rows(self, encoded: list[list[int]], width: int) -> Floats:
+        import torch
+
+        # Padding on the right: an encoder's positions and a causal model's past are those of the text alone.
+        ids = torch.full((ROWS, width), self.tokenizer.pad_token_id or 0)
+        mask = torch.zeros((ROWS, width), dtype=torch.long)
+        for row, tokens in enumerate(encoded):
+            ids[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
+            mask[row, : len(tokens)] = 1
+        filled = mask.sum(dim=1) > 0
+        mask[~filled, 0] = 1  # a dummy attends to something, or its softmax would be NaN
+        with torch.inference_mode():
+            hidden = self.network(input_ids=ids.to(self.device), attention_mask=mask.to(self.device))
+            pooled = self._pool(hidden.last_hidden_state.float(), mask.to(self.device))
+        made = unit(pooled.cpu().numpy())
+        made[~filled.numpy()] = 0
+        return made[: len(encoded)]
+
+    def _pool(self, states: Any, mask: Any) -> Any:
+        """(rows, tokens, dimensions) -> (rows, dimensions)."""
+        if self.layout.pooling == "cls":
+            return states[:, 0]
+        if self.layout.pooling == "lasttoken":
+            last = mask.sum(dim=1) - 1
+            return states[range(len(states)), last]
+        weights = mask.unsqueeze(-1).to(states.dtype)
+        return (states * weights).sum(dim=1) / weights.sum(dim=1)
+
+
+def shown(text: str, tokens: int) -> str:
+    """The part of a text that can matter, as valid Unicode.
+
+    Characters far beyond any use of the tokens are cut: time must not follow a record's length.
+    """
+    return text[: 32 * tokens].encode("utf-8", "replace").decode()
+
+
+def _pieces(texts: Iterable[str], rows: int) -> Iterator[list[str]]:
+    stream = iter(texts)
+    while piece := list(islice(stream, rows)):
+        yield piece

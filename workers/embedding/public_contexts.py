@@ -1,0 +1,50 @@
+"""What the contexts of a batch show beside private records: public texts and fixed shots.
+
+Which public text stands beside a record is decided by a keyed hash of that record, so that a record
+brings its partner along and moves nobody else's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from workers.data.corpora import Corpus
+from workers.data.records import keyed_hash, pick
+from workers.embedding.clustering import Reservoir
+
+#: Public texts of a label that are kept to stand beside records.
+POOL = 1_000
+
+
+@dataclass(frozen=True)
+class Partners:
+    """Public texts by label, at least one each."""
+
+    texts: Mapping[str | None, Sequence[str]]
+
+    def beside(self, label: str | None, key: bytes, record: str) -> str:
+        """The text that stands beside a record."""
+        own = self.texts[label]
+        return own[pick(keyed_hash(key, "partner", record), len(own))]
+
+    def some(self, label: str | None, count: int, skip: int = 0) -> list[str]:
+        """`count` of a label's texts, always the same; again from the first where there are fewer."""
+        own = self.texts[label]
+        return [own[(skip + number) % len(own)] for number in range(count)]
+
+
+def from_corpus(corpus: Corpus, labels: Sequence[str | None]) -> Partners:
+    """Texts of the corpus: where both it and the dataset have labels, each label's own, else any."""
+    shared = corpus.label_column is None or None in labels
+    pools: dict[str | None, Reservoir] = {None: Reservoir(POOL)} if shared else {}
+    pools |= {label: pools[None] if shared else Reservoir(POOL) for label in labels}
+    for text, own in corpus.texts():
+        label = None if shared else own
+        if label in pools:
+            pools[label].add(text)
+    return Partners({label: pools[label].kept for label in labels})
+
+
+def from_shots(shots: Sequence[str], labels: Sequence[str | None]) -> Partners:
+    """The same shot for all labels, or each label's own."""
+    each = shots if len(shots) == len(labels) else [shots[0]] * len(labels)
+    return Partners({label: [shot] for label, shot in zip(labels, each, strict=True)})

@@ -1,0 +1,1 @@
+"""Texts written from public prompts, without a private record in sight."""

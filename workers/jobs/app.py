@@ -1,0 +1,58 @@
+"""The Celery application. A message is only a hint: `tasks.generate` asks the database whether it may run.
+
+- acks late and prefetch 1: a message waits in the broker, not in a busy worker;
+- a lost child process is not redelivered (`task_reject_on_worker_lost` off): the reaper decides, by lease;
+- the visibility timeout is longer than the hard limit, so the broker doesn't hand out a running task again;
+- a lost broker connection doesn't cancel a running task: its claim lives in the database;
+- results are not kept: the ledger is the result.
+"""
+
+from celery import Celery
+
+from accountant import settings
+
+QUEUES = {
+    "generate": "generate",  # needs the accelerator, one job at a time
+    "probe": "checks",  # public looks at models, data checks: quick, and never behind a long job
+    "check_dataset": "checks",
+    "check_model": "checks",
+    "check_corpus": "checks",
+}
+
+
+def make_app() -> Celery:
+    """The application, configured from the environment."""
+    configured = settings.load()
+    limit = configured.hard_limit_seconds
+    app = Celery(
+        "exchequer", broker=configured.broker_url, include=["workers.jobs.tasks", "workers.jobs.child_watch"]
+    )
+    app.conf.update(
+        accept_content=["json"],
+        task_serializer="json",
+        task_acks_late=True,
+        task_reject_on_worker_lost=False,
+        task_ignore_result=True,
+        task_time_limit=limit,
+        # A second beyond what the attempt allows itself: for one that hangs within a step.
+        task_soft_time_limit=min(configured.attempt_seconds + 1, limit),
+        task_default_queue="checks",
+        task_routes={f"exchequer.{task}": {"queue": queue} for task, queue in QUEUES.items()},
+        worker_prefetch_multiplier=1,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_hijack_root_logger=False,
+        worker_send_task_events=False,
+        broker_connection_retry_on_startup=True,
+        # Health checks and timeouts: a connection that died silently is noticed (kombu issue 2492).
+        broker_transport_options={
+            "visibility_timeout": limit + 3600,
+            "health_check_interval": 10,
+            "socket_timeout": 30,
+            "socket_connect_timeout": 10,
+            "retry_on_timeout": True,
+        },
+    )
+    return app
+
+
+app = make_app()

@@ -1,0 +1,126 @@
+"""What a worker's main process sees that its children can't: one that died, and work that never comes.
+
+A process that dies inside the mechanism has failed: whether it does may depend on the data, so the job is
+charged and not run again. A machine that is lost has nobody left who could say so: its lease runs out.
+
+An idle worker that gets nothing while messages wait has lost its broker without knowing (kombu issues
+2492 and 2629). It restarts itself: whoever started it starts it again.
+"""
+
+import os
+import signal
+import socket
+import threading
+import time
+from typing import Any
+from uuid import UUID
+
+import structlog
+from billiard import active_children  # type: ignore[import-untyped]
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError  # type: ignore[import-untyped]
+from celery import signals
+from celery.worker import state
+
+from accountant import settings
+from accountant.core.errors import LeaseLost
+from accountant.database import UNAVAILABLE, unpooled
+from accountant.transactions import leases, settlement
+from workers.jobs import staging
+
+log = structlog.get_logger()
+
+DIED = "its process died, or was stopped at its time limit, before any data was read"
+TRIES = 30
+STOP_SECONDS = 10.0
+
+
+def process_name(parent: int, task_id: str) -> str:
+    """Who runs an attempt: the machine, the worker's main process on it, and the message it works on."""
+    return f"{socket.gethostname()}/{parent}/{task_id}"
+
+
+# --- a child that died --------------------------------------------------------------------------
+
+
+@signals.task_failure.connect
+def on_failure(sender: Any, task_id: str, exception: BaseException, args: Any, **_: Any) -> None:
+    """In the main process: a child died while it ran a task. Not at a shutdown, which stops children."""
+    lost = isinstance(exception, WorkerLostError | TimeLimitExceeded)
+    if lost and sender.name == "exchequer.generate" and not state.should_terminate:
+        worker = process_name(os.getpid(), task_id)
+        threading.Thread(target=end_dead, args=(worker, *args), name="end-dead", daemon=True).start()
+
+
+def end_dead(worker: str, job_id: str, attempt: int, part: int = 0) -> None:
+    """End the job of an attempt whose process died. Where the database stays away, its lease runs out."""
+    configured = settings.load()
+    assert configured.database_url is not None  # the child had one
+    engine = unpooled(configured.database_url)
+    for _ in range(TRIES):
+        try:
+            claim = leases.died(engine, UUID(job_id), attempt, part, worker)
+            if claim is not None:
+                settlement.fail(engine, claim, "failed", DIED, f"worker@{socket.gethostname()}")
+                log.error("process died, job failed", job=job_id, attempt=attempt, part=part)
+                staging.destroy_leftovers(engine, configured.results, claim.job_id)
+            return
+        except LeaseLost:
+            return
+        except UNAVAILABLE:
+            time.sleep(1.0)
+
+
+# --- work that never comes ----------------------------------------------------------------------
+
+
+@signals.celeryd_after_setup.connect
+def start_watchdog(instance: Any, **_: Any) -> None:
+    """In the main process, before it connects to the broker: that may already be where it hangs."""
+    configured = settings.load()
+    if configured.watchdog_seconds and configured.database_url is not None:
+        from workers.jobs.app import QUEUES
+
+        queues = set(instance.app.amqp.queues.consume_from)
+        tasks = {task for task, queue in QUEUES.items() if queue in queues}
+        watchdog = Watchdog(configured.database_url, tasks, configured.watchdog_seconds)
+        threading.Thread(target=watchdog.run, name="watchdog", daemon=True).start()
+
+
+class Watchdog:
+    """Ends this process where it has been idle for `seconds` and messages for it have waited as long."""
+
+    def __init__(self, database_url: str, tasks: set[str], seconds: float) -> None:
+        self._engine = unpooled(database_url)
+        self._tasks, self._seconds = tasks, seconds
+
+    def run(self) -> None:
+        """Look until the process ends."""
+        idle_since = time.monotonic()
+        while True:
+            time.sleep(min(self._seconds / 5, 10.0))
+            if _busy():
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since > self._seconds and self._waits():
+                log.error("messages wait and none arrives: the worker restarts", tasks=sorted(self._tasks))
+                end_process()
+                idle_since = time.monotonic()  # it got a task after all
+
+    def _waits(self) -> bool:
+        try:
+            return leases.longest_wait(self._engine, self._tasks) > self._seconds
+        except UNAVAILABLE:
+            return False  # nothing can be known, and nothing could be claimed
+
+
+def _busy() -> bool:
+    return bool(state.reserved_requests or state.active_requests)
+
+
+def end_process() -> None:
+    """Stop this worker: gently, then by force, for its main loop may hang. Not with a task on it."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(STOP_SECONDS)
+    if not _busy():
+        for child in active_children():
+            os.kill(child.pid, signal.SIGKILL)
+        os._exit(os.EX_TEMPFAIL)

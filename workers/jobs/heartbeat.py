@@ -1,0 +1,71 @@
+"""A thread that keeps a worker's lease alive and carries the cancel flag back to it."""
+
+import threading
+import time
+
+import structlog
+
+from accountant.core.errors import Cancelled, LeaseLost, TimeLimit
+from accountant.database import Engine
+from accountant.faults import reached
+from accountant.transactions import leases
+from accountant.transactions.rows import Claim
+from workers.interface import Progress
+
+log = structlog.get_logger()
+
+
+class Heartbeat:
+    """Renews `claim` four times per lease while the block runs; `check` raises when it must stop.
+
+    A worker that can't renew stops itself before its lease expires: another attempt may start then. And
+    it stops itself when the attempt has taken `limit_seconds`.
+    """
+
+    def __init__(
+        self, engine: Engine, claim: Claim, lease_seconds: float, limit_seconds: float, progress: Progress
+    ) -> None:
+        self._engine, self._claim, self._seconds = engine, claim, lease_seconds
+        self._progress = progress
+        self._limit = time.monotonic() + limit_seconds
+        self._stop = threading.Event()
+        self._lost = False
+        self._cancelled = False
+        self._renewed = time.monotonic()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> "Heartbeat":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=self._seconds)
+
+    def held(self) -> bool:
+        """Whether the lease certainly stands: nobody else can have the part."""
+        return not self._lost and time.monotonic() - self._renewed <= 0.8 * self._seconds
+
+    def check(self) -> None:
+        """Raise LeaseLost, Cancelled or TimeLimit where the run must end."""
+        if not self.held():
+            raise LeaseLost("the lease could not be renewed in time")
+        if self._cancelled:
+            raise Cancelled("cancelled")
+        if time.monotonic() > self._limit:
+            raise TimeLimit("the attempt took longer than it may")
+
+    def _beat(self) -> None:
+        while not self._stop.wait(min(self._seconds / 4, 2.0)):
+            asked = time.monotonic()  # the lease counts from before the request, never from after it
+            try:
+                self._cancelled = leases.renew(
+                    self._engine, self._claim, self._seconds, self._progress.done, self._progress.total
+                )
+                self._renewed = asked
+                reached("heartbeat.renewed")
+            except LeaseLost:
+                self._lost = True
+                return
+            except Exception as error:  # the database is away: try again until the lease is nearly over
+                log.warning("lease not renewed", job=str(self._claim.job_id), error=type(error).__name__)

@@ -1,0 +1,113 @@
+"""The relay: carries messages from the outbox to the broker and ends leases that ran out.
+
+Safe to run twice: rows are taken with FOR UPDATE SKIP LOCKED, and a message sent twice is claimed once.
+"""
+
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+from kombu.exceptions import OperationalError as BrokerError
+
+from accountant import settings
+from accountant.catalogue import uploads
+from accountant.database import UNAVAILABLE, Engine, engine_for
+from accountant.faults import reached
+from accountant.queries import spending
+from accountant.transactions import expiry, leases
+from workers.jobs import staging, webhook_sender
+from workers.jobs.app import QUEUES, app
+
+log = structlog.get_logger()
+
+POLL_SECONDS = 0.2
+SWEEP_SECONDS = 5.0
+
+
+def send(task: str, subject: UUID, attempt: int, part: int) -> None:
+    """One message to the broker."""
+    args = [str(subject), attempt, part] if task == "generate" else [str(subject), attempt]
+    app.send_task(f"exchequer.{task}", args=args, queue=QUEUES[task], retry=False, ignore_result=True)
+
+
+def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) -> tuple[int, int]:
+    """End expired leases, destroy what they staged, send again what nobody took, end what nobody decided.
+
+    Returns how many leases ended and how many messages were sent again.
+    """
+    ended = leases.expire(engine, configured.max_attempts)
+    for job_id, _ in ended:
+        log.warning("lease expired", job=str(job_id))
+    for job_id in {job_id for job_id, _ in ended}:
+        reached("reaper.expired")
+        staging.destroy_leftovers(engine, configured.results, job_id)
+    expiry.sweep(engine)
+    spending.roll(engine)
+    return len(ended), leases.resend(engine, resend_seconds)
+
+
+def reconcile(engine: Engine, configured: settings.Settings) -> None:
+    """At the start: whatever waits is sent again (the broker may have lost it), what is overdue ends."""
+    expired, resent = sweep(engine, configured, 0.0)
+    destroyed = staging.destroy_leftovers(engine, configured.results)
+    log.info("reconciled", expired_leases=expired, messages_sent_again=resent, leftovers_destroyed=destroyed)
+
+
+@dataclass
+class _Every:
+    """Says yes once every so many seconds, first at once."""
+
+    seconds: float
+    next: float = 0.0
+
+    def due(self) -> bool:
+        return time.monotonic() >= self.next
+
+    def done(self) -> None:
+        self.next = time.monotonic() + self.seconds
+
+
+def run(stop: threading.Event) -> None:
+    """Relay until `stop` is set; outages of either server are waited out."""
+    configured = settings.load()
+    if configured.database_url is None:
+        raise SystemExit("DATABASE_URL is not set")
+    engine = engine_for(configured.database_url)
+    webhook_sender.start(stop, engine, configured)
+    reconciled = False
+    sweeps, looks = _Every(SWEEP_SECONDS), _Every(configured.leftover_seconds)
+    while not stop.is_set():
+        try:
+            if not reconciled:
+                reconcile(engine, configured)
+                reconciled = True
+                sweeps.done()
+                looks.done()
+            if sweeps.due():
+                sweep(engine, configured, configured.resend_seconds)
+                sweeps.done()
+            if looks.due():
+                staging.destroy_leftovers(engine, configured.results)
+                uploads.sweep(engine, uploads.Store.of(configured))
+                looks.done()
+            if leases.deliver(engine, send):
+                continue
+        except (BrokerError, *UNAVAILABLE, OSError) as error:
+            log.warning("relay waits for a server", error=type(error).__name__)
+            stop.wait(1.0)
+        stop.wait(POLL_SECONDS)
+
+
+def main() -> None:
+    """Run until SIGTERM or SIGINT."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    run(stop)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""The tasks: run a claimed job, probe a model, check a dataset or a model.
+
+What may leave a worker while it reads private data: public progress, and at the end the output. An error
+raised while private data is read is shown to nobody outside, so its text goes nowhere.
+"""
+
+import hashlib
+import hmac
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+from uuid import UUID
+
+import structlog
+
+from accountant import settings
+from accountant.catalogue import corpora as registered_corpora
+from accountant.catalogue import datasets
+from accountant.catalogue import models as model_catalogue
+from accountant.core import mechanisms
+from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
+from accountant.core.ledger.admission import Policy
+from accountant.core.privacy.events import FREE, from_json
+from accountant.core.privacy.price import Price, Terms
+from accountant.core.template import templates
+from accountant.database import UNAVAILABLE, Engine, engine_for
+from accountant.faults import reached
+from accountant.transactions import approval, artifacts, leases, settlement, unit_fingerprints
+from accountant.transactions.rows import Claim
+from workers import models
+from workers.data import corpora, fingerprints, records
+from workers.embedding import embedders
+from workers.interface import Progress, Reuser
+from workers.jobs import artifacts as stored
+from workers.jobs import job_inputs, staging
+from workers.jobs.app import app
+from workers.jobs.child_watch import process_name
+from workers.jobs.heartbeat import Heartbeat
+from workers.noise.meter import Meter
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+
+def _engine() -> Engine:
+    url = settings.load().database_url
+    if url is None:
+        raise RuntimeError("DATABASE_URL is not set")
+    return engine_for(url)
+
+
+def _worker_name() -> str:
+    return f"worker@{socket.gethostname()}"
+
+
+# --- generation ---------------------------------------------------------------------------------
+
+RETRY_SECONDS = 1.0
+
+
+@app.task(name="exchequer.generate", bind=True)
+def generate(self: Any, job_id: str, attempt: int, part: int = 0) -> None:
+    """Run one attempt at one part of a job, if it is still there to be claimed."""
+    configured, engine = settings.load(), _engine()
+    reached("worker.received")
+    worker = process_name(os.getppid(), self.request.id)
+    claim = leases.claim(engine, UUID(job_id), attempt, worker, configured.lease_seconds, part)
+    if claim is not None:
+        reached("worker.claimed")
+        run(engine, claim, configured)
+
+
+def run(engine: Engine, claim: Claim, configured: settings.Settings) -> None:
+    """Run a claimed attempt to its end, whatever that is, and destroy what it leaves unpublished."""
+    work = leases.work(engine, claim.job_id)
+    progress = Progress(total=0)
+    own = Policy.model_validate(work.dataset.policy).time_limit_seconds
+    limit = min(own or configured.attempt_seconds, configured.attempt_seconds)
+    with Heartbeat(engine, claim, configured.lease_seconds, limit, progress) as heartbeat:
+        progress.check = heartbeat.check
+        attempt = _Attempt(engine, claim, work, configured, heartbeat, progress)
+        failed: Exception | None = None
+        try:
+            attempt.execute()
+        except LeaseLost:
+            log.warning("lease lost", job=str(claim.job_id), attempt=claim.attempt, part=claim.part)
+        except Exception as error:
+            failed = error
+        if failed is not None:  # out of the handler: whatever is raised now would carry it into a log
+            attempt.end(failed)
+    try:
+        staging.destroy_leftovers(engine, configured.results, claim.job_id)
+    except (*UNAVAILABLE, OSError) as error:  # the relay's look finds them
+        log.warning("leftovers stay for now", job=str(claim.job_id), error=type(error).__name__)
+
+
+@dataclass
+class _Attempt:
+    """One claimed attempt at one part."""
+
+    engine: Engine
+    claim: Claim
+    work: leases.Work
+    configured: settings.Settings
+    heartbeat: Heartbeat
+    progress: Progress
+    reading: bool = False
+
+    def execute(self) -> None:
+        """Load the model, read records or artifacts, run, and settle where no other part runs."""
+        from workers.mechanisms import runner
+
+        work, configured = self.work, self.configured
+        terms = Terms.from_json(work.job.terms)
+        mechanism = mechanisms.get(work.job.mechanism)
+        parameters = mechanism.parse(work.job.parameters, terms)
+        running = runner(work.job.mechanism)
+        model = (
+            None if work.model is None else job_inputs.language_model(work.model, work.model.facts["sha256"])
+        )
+        meter = self._meter(mechanism.price(parameters, terms))
+        self.progress.total = running.total(parameters, terms)
+        self.progress.check()
+        public = job_inputs.public_things(self.engine, work.job, mechanism.reads_output)
+        rows = artifacts.read_by(self.engine, work.job)
+        if rows is None:
+            made = running.run(parameters, terms, self._records(), model, meter, self.progress, public)
+        else:  # nothing private is opened: no reading begins, and a failure is void
+            assert isinstance(running, Reuser)
+            released = {} if mechanism.reads_output else stored.read(rows)
+            made = running.reuse(parameters, terms, released, model, self.progress, public)
+        output = stored.write(staging.staged_uri(configured.results, self.claim), made)
+        if output.artifacts and work.parts > 1:
+            raise ValueError("a job that several workers share releases texts, not artifacts")
+        reached("worker.staged")
+        self._settle(meter, output)
+
+    def _records(self) -> records.Records:
+        """Commit "reading begins", then open the data: this part's share of it."""
+        work = self.work
+        address = records.check_address(work.version.uri, self.configured.data_root_list)
+        reached("worker.before reading")
+        self._write(lambda: leases.begin_reading(self.engine, self.claim))
+        self.reading = True
+        reached(
+            "worker.opens data", job=self.claim.job_id, attempt=self.claim.attempt, token=self.claim.token
+        )
+        data = records.read(address, layout_of(work.dataset, work.version), batch_key(self.claim.job_id))
+        return replace(data, share=(self.claim.part, work.parts))
+
+    def _meter(self, price: Price) -> Meter:
+        """A meter for what was reserved, which is what the price is made of."""
+        reserved = FREE if self.work.job.event is None else from_json(self.work.job.event)
+        return Meter(reserved, price.ex_post_draws, shared=self.work.parts > 1)
+
+    def _settle(self, meter: Meter, output: settlement.Output) -> None:
+        """Leave this part's share, or, where it is the last, publish the whole and settle the job."""
+        engine, claim, seconds = self.engine, self.claim, self.configured.lease_seconds
+        done, total = self.progress.done, self.progress.total
+        self._write(lambda: leases.renew(engine, claim, seconds, done, total))
+        cost, curve = (meter.realized_ex_post, meter.ex_post_curve) if meter.has_ex_post else (None, None)
+        outputs = self._write(lambda: leases.finish(engine, claim, meter.realized, output, cost, curve))
+        if outputs is None:
+            return
+        whole = staging.joined(staging.staged_uri(self.configured.results, claim, ".all"), outputs)
+        reached("worker.finished")
+        self._write(
+            lambda: settlement.publish(
+                engine, claim, meter.realized, whole, _worker_name(), ex_post=cost, curve=curve
+            )
+        )
+        reached("worker.published")
+
+    def end(self, error: Exception) -> None:
+        """Settle an attempt that failed. The cause goes nowhere once reading had begun."""
+        outcome, reason = "failed", "it failed before any data was read"
+        if isinstance(error, Cancelled):
+            outcome, reason = "cancelled", "cancelled while it ran"
+        elif not self.reading:
+            reason = str(error) if isinstance(error, ExchequerError) else reason
+            log.error("job failed before reading", job=str(self.claim.job_id), error=repr(error))
+        try:
+            self._write(lambda: settlement.fail(self.engine, self.claim, outcome, reason, _worker_name()))
+            reached("worker.ended")
+        except LeaseLost:
+            log.warning("lease lost while failing", job=str(self.claim.job_id))
+
+    def _write(self, step: Callable[[], T]) -> T:
+        """A step on the database, again and again while it is away and the lease holds.
+
+        An outage is no failure of the job. Each step may have gone through before its answer was lost;
+        done again it either does the same or finds the lease gone.
+        """
+        while True:
+            try:
+                return step()
+            except UNAVAILABLE:
+                if not self.heartbeat.held():
+                    raise LeaseLost("the database was away until the lease ended") from None
+                time.sleep(RETRY_SECONDS)
+
+
+def layout_of(dataset: Any, version: Any) -> records.Layout:
+    """How to read a version of a dataset, from their rows."""
+    return records.Layout(
+        text_template=version.text_template,
+        unit_column=version.unit_column,
+        label_column=version.label_column,
+        labels=tuple(dataset.labels),
+        max_records_per_unit=dataset.max_records_per_unit,
+    )
+
+
+def batch_key(job_id: UUID) -> bytes:
+    """The key of a job's batches: secret, different for every job, the same for each of its attempts."""
+    return hmac.new(settings.load().secret("units"), job_id.bytes, hashlib.sha256).digest()
+
+
+# --- public looks -------------------------------------------------------------------------------
+
+
+@app.task(name="exchequer.probe")
+def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
+    """Find how many tokens the longest of a waiting job's templates takes in its model; reads nothing
+    private.
+    """
+    engine, configured = _engine(), settings.load()
+    work = leases.work(engine, UUID(job_id))
+    if work.model is None:
+        return
+    try:
+        folder = models.resolve(work.model.path, configured.model_root_list, configured.model_hub)
+        labels = work.job.terms["labels"]
+        tokens = max(models.template_tokens(folder, each, labels) for each in templates(work.job.parameters))
+    except models.ModelError as error:
+        approval.probed(engine, UUID(job_id), None, f"model: {error}")
+        return
+    approval.probed(engine, UUID(job_id), {"template_tokens": tokens}, None)
+
+
+@app.task(name="exchequer.check_dataset")
+def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
+    """Read new data through once, and claim its units; what is wrong is told to its stewards only."""
+    engine = _engine()
+    found = datasets.version_to_check(engine, UUID(version_id))
+    if found is None:
+        return
+    version, dataset = found
+    configured = settings.load()
+    key = configured.secret("identity")
+    try:
+        address = records.check_address(version.uri, configured.data_root_list)
+        units = fingerprints.fingerprints(address, layout_of(dataset, version), key)
+        unit_fingerprints.claim(engine, version.id, fingerprints.proof(key), units)
+    except DataError as problem:
+        datasets.dataset_refused(engine, version.id, str(problem))
+
+
+@app.task(name="exchequer.check_model")
+def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
+    """Look at a new model's files: what it is, how long its context is, and its hash."""
+    engine, configured = _engine(), settings.load()
+    row = model_catalogue.model_row(engine, UUID(model_id))
+    if row is None:
+        return
+    try:
+        folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
+        inspect = embedders.inspect if row.kind == "embedding" else models.inspect
+        model_catalogue.model_checked(engine, row.id, inspect(folder), None)
+    except models.ModelError as error:
+        model_catalogue.model_checked(engine, row.id, None, str(error))
+    except Exception as error:
+        model_catalogue.model_checked(
+            engine, row.id, None, f"path: it can't be read ({type(error).__name__})"
+        )
+
+
+@app.task(name="exchequer.check_corpus")
+def check_corpus(corpus_id: str, attempt: int = 0) -> None:  # noqa: ARG001
+    """Read a new public corpus through: how many texts, which labels, its hash, and that none is private."""
+    engine = _engine()
+    row = registered_corpora.to_check(engine, UUID(corpus_id))
+    if row is None:
+        return
+    try:
+        configured = settings.load()
+        address, key = (
+            records.check_address(row.uri, configured.data_root_list),
+            configured.secret("identity"),
+        )
+        facts = corpora.inspect(address, row.text_template, row.label_column)
+        texts = fingerprints.fingerprints(address, records.Layout(row.text_template), key)
+        private = unit_fingerprints.private_in(engine, fingerprints.proof(key), texts)
+        registered_corpora.checked(engine, row.id, facts if private is None else None, private)
+    except DataError as problem:
+        registered_corpora.checked(engine, row.id, None, str(problem))
+    except Exception as problem:  # whatever a file system or codec raises: the steward gets the kind
+        registered_corpora.checked(engine, row.id, None, f"it can't be read: {type(problem).__name__}")

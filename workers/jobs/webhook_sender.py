@@ -1,0 +1,208 @@
+"""Sends what `webhooks.delivery` has to tell: signed, bounded in time and size, and to no address inside.
+
+A thread of the relay, so that a slow receiver holds up no job; two relays share the work. The name of a
+receiver is resolved once, every address that it has is checked, and the connection goes to one of those very
+addresses: a name that answers otherwise the second time gains nothing. Redirects are not followed, proxies
+not used, and of an answer only the status is kept.
+"""
+
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from accountant import settings
+from accountant.core import webhook_rules
+from accountant.core.errors import InvalidRequest
+from accountant.core.webhook_rules import Network, Target
+from accountant.database import UNAVAILABLE, Engine
+from accountant.webhooks import delivery as hooks
+from accountant.webhooks.delivery import Delivery, Outcome, Retries
+
+log = structlog.get_logger()
+
+THREADS = 16
+POLL_SECONDS = 0.5
+CONNECT_SECONDS = 5.0
+MOST_ADDRESSES = 3
+#: One attempt in all, from the first byte to the status; well below hooks.CLAIM_SECONDS.
+ATTEMPT_SECONDS = 15.0
+FORGET_SECONDS = 3600.0
+
+# --- one message --------------------------------------------------------------------------------
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection to an address that was checked; the name serves TLS and the Host header alone."""
+
+    def __init__(self, target: Target, found: Sequence[str]) -> None:
+        super().__init__(target.host, target.port, timeout=CONNECT_SECONDS)
+        self._target, self._found = target, found
+
+    def connect(self) -> None:
+        self.sock = self._reach()
+        if self._target.scheme == "https":
+            self.sock = ssl.create_default_context().wrap_socket(
+                self.sock, server_hostname=self._target.host, do_handshake_on_connect=False
+            )
+        # A receiver that sends a byte now and then never meets a timeout of its own. Cut is the socket as TLS
+        # has wrapped it: the one before holds no connection any more.
+        self.watch = threading.Timer(ATTEMPT_SECONDS, _cut, [self.sock])
+        self.watch.daemon = True
+        self.watch.start()
+        if isinstance(self.sock, ssl.SSLSocket):
+            self.sock.do_handshake()
+
+    def _reach(self) -> socket.socket:
+        """A connection to the first address that takes one."""
+        *others, last = self._found[:MOST_ADDRESSES]
+        for address in others:
+            with suppress(OSError):
+                return socket.create_connection((address, self._target.port), CONNECT_SECONDS)
+        return socket.create_connection((last, self._target.port), CONNECT_SECONDS)
+
+    def close(self) -> None:
+        watch = getattr(self, "watch", None)
+        if watch is not None:
+            watch.cancel()
+        super().close()
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # of TLS too: its own would read on in the clear
+
+
+def addresses(target: Target, allowed: Sequence[Network]) -> list[str]:
+    """The addresses of a receiver. Raises InvalidRequest where one is not to be reached, OSError for none."""
+    found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    names = list(dict.fromkeys(str(each[4][0]) for each in found))
+    for name in names:
+        address = ip_address(name)
+        inside = target.scheme == "http" and not address.is_loopback
+        if inside or not webhook_rules.may_reach(address, allowed):
+            raise webhook_rules.unreachable()
+    return names
+
+
+def post(url: str, content: bytes, headers: dict[str, str], allowed: Sequence[Network]) -> Outcome:
+    """One attempt. What went wrong is said in words of ours: nothing that a receiver sends is kept."""
+    try:
+        target = webhook_rules.read_url(url, allowed)
+        found = addresses(target, allowed)
+    except InvalidRequest as error:
+        return Outcome(None, error.problems[0].problem)
+    except (OSError, UnicodeError):
+        return Outcome(None, "its name does not resolve")
+    connection = _Connection(target, found)
+    try:
+        connection.putrequest("POST", target.path, skip_host=True, skip_accept_encoding=True)
+        own = {"Host": target.host_header, "Content-Type": "application/json", "User-Agent": "Exchequer/1"}
+        own |= {"Content-Length": str(len(content)), "Connection": "close"}
+        for name, value in (own | headers).items():
+            connection.putheader(name, value)
+        connection.endheaders(content)
+        status = connection.getresponse().status
+    except TimeoutError:
+        return Outcome(None, "did not answer in time")
+    except ssl.SSLError as error:
+        return Outcome(None, f"TLS failed: {error.reason or type(error).__name__}")
+    except (OSError, http.client.HTTPException) as error:
+        return Outcome(None, f"could not be reached: {type(error).__name__}")
+    finally:
+        connection.close()
+    return Outcome(status, None if 200 <= status < 300 else webhook_rules.problem_of(status))
+
+
+def send(delivery: Delivery, allowed: Sequence[Network]) -> Outcome:
+    """Sign a message for now, and send it."""
+    if delivery.secret is None:
+        return Outcome(None, "its secret was kept under another key of this service: make a new one")
+    signed = webhook_rules.headers(delivery.secret, delivery.message_id, int(time.time()), delivery.content)
+    return post(delivery.url, delivery.content, signed, allowed)
+
+
+# --- the loop -----------------------------------------------------------------------------------
+
+
+class Sender:
+    """Keeps up to THREADS messages under way, and waits for none of them to look for more."""
+
+    def __init__(self, engine: Engine, configured: settings.Settings) -> None:
+        self._engine = engine
+        self._key = configured.secret("webhooks")
+        self._allowed = webhook_rules.networks(configured.webhook_networks)
+        self._retries = Retries(configured.webhook_first_seconds, configured.webhook_hours)
+        self._days = configured.webhook_log_days
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="webhooks")
+        self._under_way: Counter[UUID] = Counter()
+        self._lock = threading.Lock()
+        self._forget_at = 0.0
+
+    def step(self) -> int:
+        """Take what is due and start to send it; returns how many."""
+        with self._lock:
+            busy = {hook for hook, count in self._under_way.items() if count >= hooks.AT_ONCE}
+            free = THREADS - self._under_way.total()
+        taken = hooks.take(self._engine, self._key, free, busy)
+        for delivery in taken:
+            with self._lock:
+                self._under_way[delivery.hook_id] += 1
+            self._pool.submit(self._attempt, delivery).add_done_callback(self._ended)
+        if time.monotonic() >= self._forget_at:
+            hooks.forget(self._engine, self._days)
+            self._forget_at = time.monotonic() + FORGET_SECONDS
+        return len(taken)
+
+    def _attempt(self, delivery: Delivery) -> None:
+        try:
+            outcome = send(delivery, self._allowed)
+            state = hooks.settle(self._engine, delivery, outcome, self._retries)
+            log.info("webhook", message=delivery.message_id, status=outcome.status, state=state)
+        finally:
+            with self._lock:
+                self._under_way[delivery.hook_id] -= 1
+                self._under_way += Counter()  # drops the zeros
+
+    def _ended(self, future: "Future[Any]") -> None:
+        error = future.exception()
+        if error is not None:  # its claim runs out, and it is sent again
+            log.warning("a webhook's outcome is not written", error=type(error).__name__)
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def run(stop: threading.Event, engine: Engine, configured: settings.Settings) -> None:
+    """Send until `stop` is set; an outage of the database is waited out."""
+    sender = Sender(engine, configured)
+    while not stop.is_set():
+        try:
+            if sender.step():
+                continue
+        except (*UNAVAILABLE, OSError) as error:
+            log.warning("webhooks wait for the database", error=type(error).__name__)
+            stop.wait(1.0)
+        except Exception as error:
+            log.error("webhooks", error=type(error).__name__)
+            stop.wait(5.0)
+        stop.wait(POLL_SECONDS)
+    sender.close()
+
+
+def start(stop: threading.Event, engine: Engine, configured: settings.Settings) -> threading.Thread:
+    """Run in a thread of its own."""
+    thread = threading.Thread(target=run, args=(stop, engine, configured), name="webhooks", daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,1 @@
+"""Noise, and the meter through which alone a mechanism gets any."""

@@ -1,0 +1,202 @@
+"""The meter: noise exists only here, and asking for it records what it costs.
+
+A mechanism that forgets to pay has no noise to add. Each release is counted before it is drawn and
+refused where the reservation does not cover it. Counting is exact: the reservation is a multiset of
+basic releases, and disjoint parts of the data (batches, labels) spend side by side.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountant.core.errors import MeterExceeded
+from accountant.core.privacy.events import Event, Gaussian, Laplace, Sampled, from_releases, releases
+from accountant.core.privacy.ex_post_curves import CostCurve
+from accountant.core.privacy.units import EPSILON_UNITS, round_price
+from workers.noise.samplers import Grid, gaussian_on_grid, laplace_on_grid
+from workers.noise.token_sampler import draw
+
+
+@dataclass
+class _ExPost:
+    """Draws whose cost depends on the data: how many, what each cost, and the exact sum."""
+
+    draws: int = 0
+    cost: Fraction = Fraction(0)
+    each: "array[float]" = field(default_factory=lambda: array("d"))
+
+
+class Meter:
+    """Records the releases of one job under one reservation.
+
+    `reserved`: the event that was priced. `ex_post_draws`: how many draws with an ex-post cost each part
+    may make, which a reservation with a cap fixes beforehand (price.Price); 0: none at all. `shared`:
+    other workers run other batches of the job. Each of them would make a release from all the data, and
+    one is priced, so there is none: every release names its part.
+    """
+
+    def __init__(self, reserved: Event, ex_post_draws: int = 0, shared: bool = False) -> None:
+        self._covered = releases(reserved)
+        self._common: Counter[Event] = Counter()
+        self._branches: dict[Hashable, Counter[Event]] = {}
+        self._ex_post_draws, self._shared = ex_post_draws, shared
+        self._common_ex_post = _ExPost()
+        self._ex_post: dict[Hashable, _ExPost] = {}
+
+    def parallel(self, part: Hashable) -> "Branch":
+        """The meter of one part of the data. Parts must be disjoint: no unit lies in two of them.
+
+        Under replace-one a unit may move from one part to another; the event that a mechanism records
+        must then cover both (events.WorstOf).
+        """
+        return Branch(self, part)
+
+    def sample_token(
+        self, scores: NDArray[np.int64], scale: Fraction, event: Event, part: Hashable | None = None
+    ) -> int:
+        """Draw from softmax(scores * scale) and record `event`.
+
+        `scores`: (vocabulary,) int64, a sum of clipped contributions on their grid; one unit of privacy
+        moves `scores * scale` by at most the shift in `event`. Raises MeterExceeded before drawing.
+        """
+        self._record(event, part)
+        return draw(scores, scale)
+
+    def ex_post_token(
+        self,
+        scores: NDArray[np.int64],
+        scale: Fraction,
+        costs: NDArray[np.float64],
+        part: Hashable | None = None,
+    ) -> int:
+        """Draw from softmax(scores * scale) and add the drawn token's ex-post cost to this part's sum.
+
+        `scores`: (vocabulary,) int64. `costs`: (vocabulary,) float64, the ex-post epsilon of every token,
+        already rounded up; the sum is exact. What the draws cost depends on the data, so nothing is ever
+        refused, stopped or shortened because of it: only the number of draws is bounded, by what was
+        priced. Raises MeterExceeded beyond that, and where nothing ex-post was reserved; ValueError for
+        costs that are not one finite number >= 0 per token. Both before drawing.
+        """
+        if costs.shape != scores.shape or costs.dtype != np.float64:
+            raise ValueError("costs must be float64, one for every score")
+        if not (np.isfinite(costs).all() and (costs >= 0).all()):
+            raise ValueError("an ex-post cost must be finite and not negative")
+        spent = self._common_ex_post if part is None else self._ex_post.setdefault(part, _ExPost())
+        most = max((each.draws for each in self._ex_post.values()), default=0)
+        used = self._common_ex_post.draws + (most if part is None else spent.draws)
+        if used >= self._ex_post_draws or (part is None and self._shared):
+            raise MeterExceeded("the reservation does not cover this draw")
+        spent.draws += 1
+        token = draw(scores, scale)
+        spent.each.append(costs[token])
+        spent.cost += Fraction(float(costs[token]))
+        return token
+
+    def gaussian(
+        self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+    ) -> Grid:
+        """Add Gaussian noise of sigma = the multiplier in `event` times `sensitivity`; record `event`.
+
+        `values`: int64 in steps of a public grid. `event`: a Gaussian, and `values`, of any shape, are one
+        release; or n times the same Gaussian, or a sampled event of these, and `values` has n rows
+        (its first axis), a release each. `sensitivity`: the furthest that one unit moves a release, in
+        grid steps and L2; a float stands for its exact value, so round an irrational one up. Returns
+        int64 of the same shape, exactly round(values + sigma * Z).
+
+        Nobody can ask for a sigma of their own: less noise costs more. Raises MeterExceeded before
+        drawing, and ValueError for another event or shape.
+        """
+        multiplier = self._pay(event, Gaussian, values, part)
+        return gaussian_on_grid(values, multiplier * Fraction(sensitivity))
+
+    def laplace(
+        self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+    ) -> Grid:
+        """Add Laplace noise of scale = the multiplier in `event` times `sensitivity`; record `event`.
+
+        As `gaussian`, with Laplace events, and the sensitivity in L1.
+        """
+        multiplier = self._pay(event, Laplace, values, part)
+        return laplace_on_grid(values, multiplier * Fraction(sensitivity))
+
+    def _pay(
+        self, event: Event, kind: type[Gaussian] | type[Laplace], values: Grid, part: Hashable | None
+    ) -> Fraction:
+        """Record `event` once it is known to stand for these values; the multiplier of its noise."""
+        inner = releases(event.event if isinstance(event, Sampled) else event)
+        if len(inner) != 1:
+            raise ValueError("one call makes releases of one kind and one noise multiplier")
+        leaf, count = next(iter(inner.items()))
+        if not isinstance(leaf, kind):
+            raise ValueError(f"the event is no {kind.__name__}")
+        if count > 1 and values.shape[:1] != (count,):
+            raise ValueError(f"the event is {count} releases, so the values must have {count} rows")
+        if isinstance(event, Sampled):
+            self._record(event, part)  # one draw of records serves all its releases
+        else:
+            self._record(leaf, part, count)
+        return Fraction(leaf.noise_multiplier)
+
+    def _record(self, event: Event, part: Hashable | None, count: int = 1) -> None:
+        spent = self._common if part is None else self._branches.setdefault(part, Counter())
+        most = max((branch[event] for branch in self._branches.values()), default=0)
+        branch = 0 if part is None else spent[event]
+        used = self._common[event] + (most if part is None else branch)
+        if used + count > self._covered[event] or (part is None and self._shared):
+            raise MeterExceeded("the reservation does not cover this release")
+        spent[event] += count
+
+    @property
+    def has_ex_post(self) -> bool:
+        """Whether the reservation has draws with an ex-post cost."""
+        return self._ex_post_draws > 0
+
+    @property
+    def realized(self) -> Event:
+        """What was spent so far: the common releases and, for each kind, the part that made most."""
+        total = Counter(self._common)
+        for event in self._covered:
+            total[event] += max((branch[event] for branch in self._branches.values()), default=0)
+        return from_releases(+total)
+
+    @property
+    def realized_ex_post(self) -> int:
+        """What the draws of `ex_post_token` cost, in units, rounded up: that of the part that cost most.
+
+        This figure depends on the data. It is for stewards and auditors.
+        """
+        most = max((each.cost for each in self._ex_post.values()), default=Fraction(0))
+        return round_price(self._common_ex_post.cost + most, EPSILON_UNITS)
+
+    @property
+    def ex_post_curve(self) -> CostCurve | None:
+        """How it grew in the parts; None where no part made such a draw. As private as the figure."""
+        return CostCurve.of([part.each for part in self._ex_post.values()])
+
+
+class Branch:
+    """The meter of one disjoint part."""
+
+    def __init__(self, meter: Meter, part: Hashable) -> None:
+        self._meter, self._part = meter, part
+
+    def sample_token(self, scores: NDArray[np.int64], scale: Fraction, event: Event) -> int:
+        """As `Meter.sample_token`, charged to this part."""
+        return self._meter.sample_token(scores, scale, event, self._part)
+
+    def ex_post_token(self, scores: NDArray[np.int64], scale: Fraction, costs: NDArray[np.float64]) -> int:
+        """As `Meter.ex_post_token`, charged to this part."""
+        return self._meter.ex_post_token(scores, scale, costs, self._part)
+
+    def gaussian(self, values: Grid, sensitivity: Fraction | float, event: Event) -> Grid:
+        """As `Meter.gaussian`, charged to this part."""
+        return self._meter.gaussian(values, sensitivity, event, self._part)
+
+    def laplace(self, values: Grid, sensitivity: Fraction | float, event: Event) -> Grid:
+        """As `Meter.laplace`, charged to this part."""
+        return self._meter.laplace(values, sensitivity, event, self._part)

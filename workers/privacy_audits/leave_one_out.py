@@ -1,0 +1,193 @@
+"""How much did a batch's texts really say about one of its records? (paper 001, Appendix D.5.2)
+
+The mechanism runs once and its draws are noted. Then it runs again without one record, and every draw is
+answered with the token that was drawn the first time: what is added up is how likely that token was then
+and now. The largest |ln P(texts) - ln P'(texts)| over a batch's records is a lower bound of what its texts
+cost. It must lie below what was stated: for the median the batch's own ex-post cost, for the others the
+priced epsilon.
+
+Batches are disjoint, so one run leaves a record out of every batch at once. It is the real runner each
+time and sees nothing of the audit: a record that moved another batch, another candidate set or another
+context's logits would show.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Hashable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountant.core.privacy.events import Event, Exponential, releases
+from accountant.core.privacy.price import Terms
+from workers.data.records import Record, Records
+from workers.models import LocalModel
+from workers.noise.meter import Meter
+from workers.privacy_audits import subjects
+from workers.privacy_audits.subjects import Subject
+
+Part = tuple[str | None, int]
+Ints = NDArray[np.int64]
+
+
+def log_probability(scores: Ints, scale: Fraction, chosen: int) -> float:
+    """ln of the probability of `chosen` under softmax(scores * scale)."""
+    exponents = (scores - scores.max()) * float(scale)
+    return float(exponents[chosen] - np.log(np.exp(exponents).sum()))
+
+
+class Noting(Meter):
+    """A meter that also notes each part's draws, how likely they were, and their ex-post costs."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.drawn: dict[Hashable, list[int]] = defaultdict(list)
+        self.likely: dict[Hashable, float] = defaultdict(float)
+        self.costs: dict[Hashable, Fraction] = defaultdict(Fraction)
+
+    def sample_token(self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None) -> int:
+        """As the meter's."""
+        token = super().sample_token(scores, scale, event, part)
+        self._note(part, scores, scale, token)
+        return token
+
+    def ex_post_token(
+        self,
+        scores: Ints,
+        scale: Fraction,
+        costs: NDArray[np.float64],
+        part: Hashable | None = None,
+    ) -> int:
+        """As the meter's."""
+        token = super().ex_post_token(scores, scale, costs, part)
+        self._note(part, scores, scale, token)
+        self.costs[part] += Fraction(float(costs[token]))
+        return token
+
+    def _note(self, part: Hashable, scores: Ints, scale: Fraction, token: int) -> None:
+        self.drawn[part].append(token)
+        self.likely[part] += log_probability(scores, scale, token)
+
+
+class Answering(Meter):
+    """A meter that draws nothing: it answers with what was drawn, and notes how likely that is now.
+
+    For audits of planted records alone: what it hands out carries no noise.
+    """
+
+    drawn: dict[Hashable, list[int]]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.likely: dict[Hashable, float] = defaultdict(float)
+        self.answered: dict[Hashable, int] = defaultdict(int)
+
+    def sample_token(self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None) -> int:
+        """The token that was drawn at this place."""
+        self._record(event, part)
+        return self._answer(scores, scale, part)
+
+    def ex_post_token(
+        self,
+        scores: Ints,
+        scale: Fraction,
+        costs: NDArray[np.float64],  # noqa: ARG002
+        part: Hashable | None = None,
+    ) -> int:
+        """The token that was drawn at this place."""
+        return self._answer(scores, scale, part)
+
+    def _answer(self, scores: Ints, scale: Fraction, part: Hashable) -> int:
+        token = self.drawn[part][self.answered[part]]
+        self.answered[part] += 1
+        self.likely[part] += log_probability(scores, scale, token)
+        return token
+
+
+def audit(
+    model: LocalModel,
+    arms: list[str],
+    records: tuple[Record, ...],
+    given: dict[str, Any],
+    asked: dict[str, Any],
+) -> dict[str, Any]:
+    """Run every arm on the planted records. Labels are those of the records."""
+    labels = tuple(dict.fromkeys(record.label for record in records))
+    terms = Terms(
+        delta=subjects.DELTA,
+        public_size=len(records),
+        labels=tuple(label for label in labels if label is not None),
+    )
+    data = Records(labels, records, subjects.fresh_key())
+    found = [_measure(subjects.subject(arm, model, given, asked, terms), data) for arm in arms]
+    return {
+        "audit": "leave-one-out",
+        "records": len(records),
+        "results": found,
+        "passed": all(each["passed"] for each in found),
+    }
+
+
+def _measure(arm: Subject, data: Records) -> dict[str, Any]:
+    started = time.perf_counter()
+    noted = arm.meter(Noting)
+    assert isinstance(noted, Noting)
+    arm.run(data, noted)
+    batches = members(data, arm.parameters.batches_per_label)
+    losses = dict.fromkeys(batches, 0.0)
+    for place in range(max((len(each) for each in batches.values()), default=0)):
+        left_out = {part: each[place] for part, each in batches.items() if place < len(each)}
+        again = likelihoods(arm, data, noted, set(left_out.values()))
+        for part in left_out:
+            losses[part] = max(losses[part], abs(noted.likely[part] - again[part]))
+    rows = []
+    for part, each in batches.items():
+        cost = float(noted.costs[part]) if noted.has_ex_post else arm.epsilon
+        assert cost is not None
+        rows.append(
+            {
+                "label": part[0],
+                "batch": part[1],
+                "records": len(each),
+                "lower_bound": losses[part],
+                "stated": cost,
+                "passed": losses[part] <= cost,
+            }
+        )
+    return arm.describe() | {
+        "stated": "ex-post cost of the batch" if noted.has_ex_post else "priced epsilon",
+        "pure_bound": pure_bound(arm),
+        "batches": rows,
+        "seconds": round(time.perf_counter() - started, 1),
+        "passed": all(row["passed"] for row in rows),
+    }
+
+
+def members(data: Records, count: int | None) -> dict[Part, list[Record]]:
+    """The records of each batch. Texts of planted records are all different."""
+    by_text = {record.text: record for record in data.records}
+    if len(by_text) != len(data.records):
+        raise ValueError("planted records must be different")
+    return {part: [by_text[text] for text in texts] for part, texts in data.batches(count or 1).items()}
+
+
+def likelihoods(arm: Subject, data: Records, noted: Noting, left_out: set[Record]) -> dict[Hashable, float]:
+    """ln P of what each batch wrote, had these records not been there."""
+    rest = tuple(record for record in data.records if record not in left_out)
+    meter = arm.meter(Answering)
+    assert isinstance(meter, Answering)
+    meter.drawn = noted.drawn
+    arm.run(Records(data.labels, rest, data.key), meter)
+    if dict(meter.answered) != {part: len(tokens) for part, tokens in noted.drawn.items()}:
+        raise RuntimeError("the run without a record made other draws")
+    return meter.likely
+
+
+def pure_bound(arm: Subject) -> float | None:
+    """What no outcome at all can pass: 2 * shift for each token; None for the median."""
+    if arm.price.dp is None:
+        return None
+    counted = releases(arm.price.dp).items()
+    return sum(2 * event.shift * count for event, count in counted if isinstance(event, Exponential))

@@ -1,0 +1,154 @@
+"""Do planted keys come out more often than keys that nobody planted? (paper 001, Appendix D.5.1)
+
+n different five-digit keys, a random half of them planted ("My 5-digit key is 01234."). The mechanism writes
+texts from the same opening words. Without memory of its records an emitted key is no likelier to be a
+planted one than a held-out one: given how many of the n keys were emitted at all, each once, the number of
+planted ones among them is hypergeometric, and the test is exact and two-sided. (Emissions of the same key
+are not independent, so repeated ones count once in the test; the table shows all.)
+
+The control draws from one record's logits alone, without clipping, and has to be caught.
+"""
+
+import math
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from scipy import stats
+
+from accountant.core.privacy.price import Terms
+from workers.data.records import Records
+from workers.interface import Text
+from workers.models import LocalModel
+from workers.privacy_audits import subjects
+from workers.privacy_audits.subjects import Subject
+
+LEVEL = 0.001
+CAUGHT = 1e-6
+POWER = 0.9
+CONTROL_RECORDS = 1_000
+
+_KEY = re.compile(r"\s*(\d{5})(?!\d)")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an arm wrote: texts, those that are planted and held-out keys, and different keys of each."""
+
+    texts: int
+    numbers: int
+    source: int
+    held_out: int
+    source_keys: int
+    held_out_keys: int
+    planted: int
+    kept: int
+
+    @property
+    def p(self) -> float:
+        """Two-sided p-value that an emitted key is as likely to be held out as planted."""
+        return two_sided(self.source_keys, self.source_keys + self.held_out_keys, self.planted, self.kept)
+
+    @property
+    def detects(self) -> float | None:
+        """The share of planted keys among emitted ones (one half without memory) that the test finds with
+        probability POWER.
+        """
+        return detectable(self.source_keys + self.held_out_keys, self.planted, self.kept)
+
+
+def two_sided(source: int, emitted: int, planted: int, held_out: int) -> float:
+    """Exact hypergeometric p-value: all outcomes that are no likelier than the one seen."""
+    if emitted == 0:
+        return 1.0
+    counts = range(max(0, emitted - held_out), min(emitted, planted) + 1)
+    chances = stats.hypergeom.pmf(counts, planted + held_out, planted, emitted)
+    seen = stats.hypergeom.pmf(source, planted + held_out, planted, emitted)
+    return float(min(1.0, chances[chances <= seen * (1 + 1e-9)].sum()))
+
+
+def detectable(emitted: int, planted: int, held_out: int) -> float | None:
+    """The least planted share above the null's that the test finds with probability POWER, by the normal
+    approximation; None where no share would be.
+    """
+    total = planted + held_out
+    if emitted == 0:
+        return None
+    null = planted / total
+    left = (total - emitted) / (total - 1) if total > 1 else 0.0
+    spread = math.sqrt(null * (1 - null) * left / emitted)
+    share = null + (stats.norm.isf(LEVEL / 2) + stats.norm.isf(1 - POWER)) * spread
+    return share if share <= min(1.0, planted / emitted) else None
+
+
+def count(texts: list[Text], source: list[int], held_out: list[int]) -> Outcome:
+    """Which keys the texts are."""
+    found = [match for match in (_KEY.match(each.text) for each in texts) if match]
+    keys = [int(match[1]) for match in found]
+    planted, kept = set(source), set(held_out)
+    return Outcome(
+        texts=len(texts),
+        numbers=len(keys),
+        source=sum(key in planted for key in keys),
+        held_out=sum(key in kept for key in keys),
+        source_keys=len(planted.intersection(keys)),
+        held_out_keys=len(kept.intersection(keys)),
+        planted=len(planted),
+        kept=len(kept),
+    )
+
+
+def audit(model: LocalModel, arms: list[str], keys: int, texts: int, asked: dict[str, Any]) -> dict[str, Any]:
+    """Run every arm, and the control, on one planting. `texts`: that every batch writes."""
+    source, held_out = subjects.planted(keys)
+    records = tuple(map(subjects.record_of, source))
+    secret = subjects.fresh_key()
+    terms = Terms(delta=subjects.DELTA, public_size=len(source))
+    given = subjects.key_parameters(model)
+    given |= {"tokens_per_batch": given["max_text_tokens"] * texts, "texts_per_batch": texts}
+    made = [subjects.subject(arm, model, given, asked, terms) for arm in arms]
+    found = [
+        _measure(each, Records((None,), records, secret), source, held_out, planted_fails=True)
+        for each in made
+    ]
+    few = min(CONTROL_RECORDS, len(records))
+    control = subjects.without_protection(subjects.subject("mean", model, given, {}, terms), texts=1)
+    one_each = subjects.OneEach((None,), records[:few], secret)
+    # The test is about the records that the control reads and as many held-out ones.
+    found.append(_measure(control, one_each, source[:few], held_out[:few], planted_fails=False))
+    return {
+        "audit": "reconstruction",
+        "keys": keys,
+        "planted": len(source),
+        "level": LEVEL,
+        "caught_below": CAUGHT,
+        "power": POWER,
+        "results": found,
+        "passed": all(each["passed"] for each in found),
+    }
+
+
+def _measure(
+    arm: Subject, records: Records, source: list[int], held_out: list[int], planted_fails: bool
+) -> dict[str, Any]:
+    """One arm's figures. `planted_fails`: a difference is a failure; for the control its absence is."""
+    meter = arm.meter()
+    started = time.perf_counter()
+    outcome = count(arm.run(records, meter), source, held_out)
+    p = outcome.p
+    passed = p >= LEVEL if planted_fails else p < CAUGHT
+    return arm.describe() | {
+        "control": not planted_fails,
+        "texts": outcome.texts,
+        "numbers": outcome.numbers,
+        "source": outcome.source,
+        "held_out": outcome.held_out,
+        "source_keys": outcome.source_keys,
+        "held_out_keys": outcome.held_out_keys,
+        "p": p,
+        "detects_share": outcome.detects,
+        "realized_ex_post": subjects.ex_post(meter),
+        "seconds": round(time.perf_counter() - started, 1),
+        "passed": passed,
+    }
