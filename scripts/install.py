@@ -31,7 +31,7 @@ MEGABYTES = {"kB": 1e-3, "MB": 1.0, "GB": 1e3}
 
 PLAN = """\
 Installing into {venv}, once. Outside it only pip's cache grows. Ctrl-C stops; the same command goes on.
-  to download   libraries, 0.3 GB; then torch: {torch}
+  to download   libraries, 0.2 GB; then torch: {torch}
   on disk       {disk}
 """
 CPU = "a build for the CPU, 0.2 GB"
@@ -45,7 +45,7 @@ def main() -> None:
     """Install the service or what development needs."""
     wanted = " ".join(sys.argv[1:])
     if wanted == "dev":
-        print("Installing what tests and linters need: 0.2 GB to download.", flush=True)
+        print("Installing what tests and linters need: 0.1 GB to download.", flush=True)
         pip("tools", *LOCKED, "-r", "requirements-dev.lock")
         return
     if wanted not in ("libraries", "service"):
@@ -129,6 +129,8 @@ class Progress:
             self.now = f"{file[1].split('-')[0]} ({file[2]} {file[3]})"
             if float(file[2]) * MEGABYTES[file[3]] >= LARGE:
                 self.say(self.now)
+        elif line.startswith("Obtaining "):
+            self.now = "building"
         elif line.startswith("Installing collected"):
             self.now = "unpacking"
         elif "Retrying" in line:
