@@ -35,6 +35,7 @@ Installing into {venv}, once. Outside it only pip's cache grows. Ctrl-C stops; t
   on disk       {disk}
 """
 CPU = "a build for the CPU, 0.2 GB"
+INDEXED = "the build that the index in TORCH_INDEX has, 0.2 GB where it is for the CPU"
 CUDA = """\
 built for CUDA, with NVIDIA's libraries, 2.7 GB
                 No NVIDIA GPU here? Take PyTorch's build for the CPU, 0.2 GB: stop this with Ctrl-C and run it
@@ -56,10 +57,11 @@ def main() -> None:
     torch = pin[1]
     print("Looking which build of torch pip finds here ...", flush=True)
     for_cpu = bool(index) or has_cpu_build(torch)
+    build = (INDEXED if index else CPU) if for_cpu else CUDA
     disk = "1.9 GB" if for_cpu else "5.8 GB"
     venv = Path(sys.prefix)
     shown = venv.relative_to(Path.cwd()) if venv.is_relative_to(Path.cwd()) else venv
-    print(PLAN.format(venv=shown, torch=CPU if for_cpu else CUDA, disk=disk), flush=True)
+    print(PLAN.format(venv=shown, torch=build, disk=disk), flush=True)
     pip("build tools", *LOCKED, "-r", "requirements-build.lock")
     pip("libraries", *LOCKED, "-r", "requirements.lock")
     if not for_cpu:
@@ -99,12 +101,16 @@ def pip(stage: str, *arguments: str) -> None:
         command(*arguments), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     assert running.stdout
-    for line in as_they_come(running.stdout):
-        if line is None:
-            shown.tick()
-        else:
-            said.append(line)
-            shown.read(line)
+    try:
+        for line in as_they_come(running.stdout):
+            if line is None:
+                shown.tick()
+            else:
+                said.append(line)
+                shown.read(line)
+    except KeyboardInterrupt:
+        running.terminate()
+        sys.exit("\nstopped; the same command goes on from here")
     if running.wait():
         sys.exit("".join(said[-40:]) + f"\npip failed while it installed {stage}; its last lines are above.")
     shown.say(f"done, {shown.packages} packages" if shown.packages > 1 else "done")
