@@ -53,7 +53,7 @@ class LocalModel:
 
 
 def resolve(path: str, roots: list[str], hub: bool) -> Path:
-    """The folder of a model. Raises ModelError where it is not under a root or is no folder."""
+    """The folder of a model. Raises ModelError if it is not under a root or is no folder."""
     folder = Path(path).resolve()
     if any(folder.is_relative_to(Path(root).resolve()) for root in roots):
         if not folder.is_dir():
@@ -160,7 +160,7 @@ def digest(folder: Path, files: tuple[str, ...] = READ_FILES) -> str:
 
 
 def tensors(path: Path) -> "dict[str, npt.NDArray[Any]]":
-    """All arrays of a safetensors file. Raises ModelError where it is none."""
+    """All arrays of a safetensors file. Raises ModelError if it is none."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -172,7 +172,7 @@ def tensors(path: Path) -> "dict[str, npt.NDArray[Any]]":
 
 @lru_cache(maxsize=4)
 def tokenizer(folder: Path) -> Any:
-    """The tokenizer of a folder. Raises ModelError where none can be loaded."""
+    """The tokenizer of a folder. Raises ModelError if none can be loaded."""
     from transformers import AutoTokenizer
 
     try:
@@ -200,7 +200,7 @@ class Prompt:
     """
 
     def __init__(self, tokenizer: Any, template: str, label: str | None) -> None:
-        """Raises ModelError where the template has turns and the model no chat template."""
+        """Raises ModelError if the template has turns and the model no chat template."""
         values = {"label": label or ""}
         chat = template.startswith("{user}")
         if chat:
@@ -262,7 +262,7 @@ def set_threads() -> None:
 
 @lru_cache(maxsize=1)
 def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | None = None) -> LocalModel:
-    """The model, ready to run, on CUDA where there is one. Raises ModelError where its bytes changed.
+    """The model, ready to run, on CUDA where there is one. Raises ModelError if its bytes changed.
 
     `dtype`: float32, bfloat16 or auto: on CUDA the type its weights were saved in, if that is bfloat16, and
     float32 elsewhere. `memory_gib`: room for contexts; nothing: most of a device's, 4 GiB of a host's.

@@ -16,7 +16,7 @@ def slots(template: str) -> list[str]:
 def check_template(
     template: str, required: tuple[str, ...], optional: tuple[str, ...], field: str = "template"
 ) -> None:
-    """Raise InvalidRequest where a required slot is missing or an unknown one is named."""
+    """Raise InvalidRequest if a required slot is missing or an unknown one is named."""
     found = slots(template)
     allowed = ", ".join(f"{{{name}}}" for name in (*required, *optional))
     for name in required:

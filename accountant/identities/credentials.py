@@ -108,7 +108,7 @@ def set_password(
 
 
 def rehash_password(engine: Engine, user_id: UUID, old: str, new: str) -> Row[Any] | None:
-    """Keep the same password under another hash; sessions go on. None where it was changed meanwhile."""
+    """Keep the same password under another hash; sessions go on. None if it was changed meanwhile."""
     users = tables.users
     with engine.begin() as connection:
         same = (users.c.id == user_id) & (users.c.password_hash == old)
@@ -136,7 +136,7 @@ def add_token(
 
 
 def sign_in_token(engine: Engine, user: Row[Any], expires_at: datetime) -> str | None:
-    """A token with every scope, for signing in. None where the account is not as `user` was read."""
+    """A token with every scope, for signing in. None if the account is not as `user` was read."""
     with engine.begin() as connection:
         if not sessions.unchanged(connection, user):
             return None

@@ -99,7 +99,7 @@ def _lock(lock: sign_ins.Lock) -> dict[str, Any]:
 def set_roles(engine: Engine, actor: Actor, name: str, roles: Iterable[str]) -> None:
     """Give an account these roles instead of its own; its sessions end.
 
-    Raises Conflict where nobody would be left to administer.
+    Raises Conflict if nobody would be left to administer.
     """
     actor.require(_ADMINISTRATOR)
     wanted = sorted(set(roles))
@@ -185,7 +185,7 @@ def _held(connection: Connection, name: str) -> Row[Any]:
 
 
 def _keep_one(connection: Connection, row: Row[Any]) -> None:
-    """Raise Conflict where `row` is the last open account of an administrator."""
+    """Raise Conflict if `row` is the last open account of an administrator."""
     others = select(func.count()).where(
         users.c.active, any_(users.c.roles) == _ADMINISTRATOR, users.c.id != row.id
     )
@@ -213,7 +213,7 @@ def add_external(
     """A new account for a person at a provider, under the first of `names` that is free.
 
     A name that is taken is somebody else, whatever it says: only issuer and subject tell who a person is.
-    None where another request made the account meanwhile, or no name is free.
+    None if another request made the account meanwhile, or no name is free.
     """
     credentials.check_roles(roles)
     for name in names:

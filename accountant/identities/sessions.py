@@ -29,7 +29,7 @@ class Origin:
 
 
 def start(engine: Engine, user: Row[Any], origin: Origin) -> str | None:
-    """A new session; the token is returned once. None where the account is not as `user` was read."""
+    """A new session; the token is returned once. None if the account is not as `user` was read."""
     token = secrets.token_urlsafe(32)
     with engine.begin() as connection:
         if not unchanged(connection, user):
@@ -61,7 +61,7 @@ def unchanged(connection: Connection, user: Row[Any]) -> bool:
 def find(
     engine: Engine, token: str, longest: timedelta, idle: timedelta, used: bool = True
 ) -> Row[Any] | None:
-    """The active user of an open session, with `session_id`; None where it ended or ran out.
+    """The active user of an open session, with `session_id`; None if it ended or ran out.
 
     `longest`: since it began. `idle`: since it was last used. `used`: whether this is a use, to be noted;
     what a page asks for by itself is none.

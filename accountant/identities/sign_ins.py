@@ -114,7 +114,7 @@ def clear(connection: Connection, name: str) -> None:
 
 @dataclass(frozen=True)
 class Lock:
-    """What stands against a name now. `until` is None where only an administrator can unlock it."""
+    """What stands against a name now. `until` is None if only an administrator can unlock it."""
 
     failures: int
     until: datetime | None

@@ -62,7 +62,7 @@ def digest(address: str) -> str:
 
 
 def open_corpus(row: Any, roots: list[str], sha256: str) -> Corpus:
-    """The corpus of a registered row. Raises DataError where its bytes are not those of `sha256`."""
+    """The corpus of a registered row. Raises DataError if its bytes are not those of `sha256`."""
     address = records.check_address(row.uri, roots)
     if digest(address) != sha256:
         raise DataError(f"the files of the corpus {row.name!r} are not those that were registered")

@@ -161,7 +161,7 @@ def check_address(uri: str, roots: list[str]) -> str:
 
 
 def files(address: str) -> list[str]:
-    """The files of an address, in order. Raises DataError where there is none."""
+    """The files of an address, in order. Raises DataError if there is none."""
     system, path = fsspec.core.url_to_fs(address)
     if system.isdir(path):
         found = sorted(name for name in system.find(path) if _format(name) is not None)
@@ -181,7 +181,7 @@ def _format(name: str) -> str | None:
 
 
 def rows(address: str, columns: list[str]) -> Iterator[Mapping[str, Any] | Broken]:
-    """Every row of every file as a mapping of its columns. Raises DataError where a file can't be read."""
+    """Every row of every file as a mapping of its columns. Raises DataError if a file can't be read."""
     for file in files(address):
         form = _format(file)
         if form is None:
@@ -265,7 +265,7 @@ def _require(columns: list[str], present: list[str]) -> None:
 
 
 def records(address: str, layout: Layout) -> Iterator[Record | Broken]:
-    """Every record in order, or where and why there is none."""
+    """Every record in order, or if and why there is none."""
     for position, row in enumerate(rows(address, layout.columns()), 1):
         yield row if isinstance(row, Broken) else record(row, layout, position)
 

@@ -51,7 +51,7 @@ class Reservoir:
 def public_centres(texts: Iterable[str], embedder: Embedder, number: int, tokens: int) -> Floats:
     """`number` centres of public texts, fewer where fewer can be embedded: unit vectors (number, d).
 
-    `tokens`: each text is cut after so many. Raises ValueError where none can be embedded.
+    `tokens`: each text is cut after so many. Raises ValueError if none can be embedded.
     """
     chosen = Reservoir(TEXTS_PER_CENTRE * number)
     for text in texts:
@@ -97,7 +97,7 @@ def keep(centres: Floats, noisy: Integers, clusters: int, batches: int) -> Clust
 
     A centre that is not kept hands its count on to the nearest one that is, as its records will go there.
     Each kept centre gets one batch, and every further batch goes where the batches are fullest by these
-    counts. Raises ValueError where a label has fewer batches than clusters.
+    counts. Raises ValueError if a label has fewer batches than clusters.
     """
     clusters = min(clusters, len(centres))
     if batches < clusters:

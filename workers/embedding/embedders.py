@@ -88,7 +88,7 @@ def inspect(folder: Path) -> dict[str, Any]:
 
 @lru_cache(maxsize=2)
 def load(folder: Path, sha256: str) -> Embedder:
-    """The model, ready to embed, on CUDA where there is one. Raises ModelError where its bytes changed."""
+    """The model, ready to embed, on CUDA where there is one. Raises ModelError if its bytes changed."""
     if models.digest(folder, FILES) != sha256:
         raise ModelError("the model's files are not those that were registered")
     layout = _layout(folder)

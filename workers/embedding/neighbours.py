@@ -139,7 +139,7 @@ def kmeans(points: Floats, k: int, seed: int, rounds: int = 25) -> Floats:
     Starts at random points and stops after `rounds`, or when no point changes its centre. A centre
     that lost its points starts again at a point that is farthest from its own. The same points, seed and
     library versions give the same centres. Never for private points: a seed has no privacy.
-    Raises ValueError where there are fewer than `k` usable points.
+    Raises ValueError if there are fewer than `k` usable points.
     """
     usable, known = _to_grid(points)
     usable = usable[known]

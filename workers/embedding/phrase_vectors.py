@@ -83,12 +83,12 @@ def names(folder: Path) -> list[str]:
 
 
 def dimensions(folder: Path) -> int:
-    """Length of the vectors. Raises ModelError where the folder's files don't belong together."""
+    """Length of the vectors. Raises ModelError if the folder's files don't belong together."""
     return load(folder).dimensions
 
 
 def load(folder: Path) -> WordVectors:
-    """The vectors of a folder. Raises ModelError where its files don't belong together."""
+    """The vectors of a folder. Raises ModelError if its files don't belong together."""
     found = names(folder)
     if len(found) != 1:
         raise ModelError(f"path: {len(found)} pairs of NAME.words.txt and NAME.safetensors; one is read")

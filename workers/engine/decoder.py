@@ -240,7 +240,7 @@ class Decoder:
     def step(self, tokens: Mapping[int, int]) -> Given:
         """Append to each named batch its token; values for the next one. To be exhausted.
 
-        Raises ValueError where a text would pass `shape.text`.
+        Raises ValueError if a text would pass `shape.text`.
         """
         begin = self.shape.prefix + self.shape.rest
         for batch, token in tokens.items():
@@ -259,7 +259,7 @@ class Decoder:
 
         For a single batch whose contexts write texts of their own. `tokens`: (contexts,). `written`:
         (contexts,), how many tokens the text of each has before this one; 0 begins a new text. Rows that
-        stand still repeat what they appended last. Raises ValueError where a text would pass `shape.text`.
+        stand still repeat what they appended last. Raises ValueError if a text would pass `shape.text`.
         """
         (state,) = self.batches
         longest = int(written.max())

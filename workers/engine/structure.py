@@ -121,7 +121,7 @@ def _telling(look: Callable[[torch.Tensor], None]) -> Callable[..., None]:
 
 
 def structure_of(network: Any) -> Structure:
-    """Find the parts of a transformers causal model. Raises StructureError where one is not there."""
+    """Find the parts of a transformers causal model. Raises StructureError if one is not there."""
     config = network.config.get_text_config()
     base, head = network.base_model, network.get_output_embeddings()
     if base is network or head is None:

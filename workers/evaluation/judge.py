@@ -17,7 +17,7 @@ _OBJECT = re.compile(r"\{[^{}]{0,400}\}")
 
 
 def read_score(answer: str) -> float | None:
-    """The score in the first JSON object of an answer, or None where there is none from 1 to 10."""
+    """The score in the first JSON object of an answer, or None if there is none from 1 to 10."""
     for found in _OBJECT.finditer(answer[:4000]):
         try:
             score = json.loads(found.group())["score"]

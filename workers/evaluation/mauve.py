@@ -32,7 +32,7 @@ def mauve(
     """MAUVE of two sets of features, (n, d) and (m, d).
 
     `seed` drives principal components and k-means: both sets are public. `features` names what made them.
-    Raises ValueError where either set has fewer than two rows, or their widths differ.
+    Raises ValueError if either set has fewer than two rows, or their widths differ.
     """
     if min(len(synthetic), len(reference)) < 2 or synthetic.shape[1] != reference.shape[1]:
         raise ValueError("MAUVE compares two sets of at least two rows of the same width")

@@ -39,7 +39,7 @@ class Embedding:
 
 
 def embedding_of(folder: Path) -> Embedding:
-    """A local embedding model. Raises ModelError where the folder is none."""
+    """A local embedding model. Raises ModelError if the folder is none."""
     model = embedders.load(folder, embedders.inspect(folder)["sha256"])
     return Embedding(folder.name, lambda texts: embedders.embed_all(model, texts))
 
@@ -52,7 +52,7 @@ def evaluate(
     model: Path | None = None,
     ask: Callable[[str], str] | None = None,
 ) -> Iterator[Figure]:
-    """The figures of `parameters.wanted()`. Raises InvalidRequest where a metric lacks what it needs.
+    """The figures of `parameters.wanted()`. Raises InvalidRequest if a metric lacks what it needs.
 
     `embedding` serves MAUVE and the Fréchet distance, `model`, a folder, what is trained or prompted, and
     `ask` the judge. Texts beyond `most_texts` are left out, the first ones kept.

@@ -46,7 +46,7 @@ def _store(uri: str, artifact: Artifact) -> Stored:
 
 
 def read(rows: Sequence[Any]) -> dict[str, Artifact]:
-    """Artifacts by name, of rows of `artifacts`. Raises DataError where bytes are not those of the ledger.
+    """Artifacts by name, of rows of `artifacts`. Raises DataError if bytes are not those of the ledger.
 
     Nothing is made of a file before all of it is known to be what was released.
     """

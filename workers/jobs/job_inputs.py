@@ -21,7 +21,7 @@ from workers.interface import NOTHING_PUBLIC, Public
 
 
 def language_model(row: Any, sha256: str) -> models.LocalModel:
-    """A registered language model. Raises ModelError where its files are not those of `sha256`."""
+    """A registered language model. Raises ModelError if its files are not those of `sha256`."""
     configured = settings.load()
     folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
     return models.load(folder, sha256, configured.model_dtype, configured.decoding_gib)
@@ -33,7 +33,7 @@ def _embedder(row: Any, sha256: str) -> embedders.Embedder:
 
 
 def public_things(engine: Engine, job: Any, reads_output: bool) -> Public:
-    """What the parameters of a job name. Raises ModelError and DataError where bytes changed."""
+    """What the parameters of a job name. Raises ModelError and DataError if bytes changed."""
     if not job.resources and not reads_output:
         return NOTHING_PUBLIC
     roots = settings.load().data_root_list

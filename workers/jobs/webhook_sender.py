@@ -84,7 +84,7 @@ def _cut(connection: socket.socket) -> None:
 
 
 def addresses(target: Target, allowed: Sequence[Network]) -> list[str]:
-    """The addresses of a receiver. Raises InvalidRequest where one is not to be reached, OSError for none."""
+    """The addresses of a receiver. Raises InvalidRequest if one is not to be reached, OSError for none."""
     found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     names = list(dict.fromkeys(str(each[4][0]) for each in found))
     for name in names:

@@ -175,7 +175,7 @@ class Meter:
 
     @property
     def ex_post_curve(self) -> CostCurve | None:
-        """How it grew in the parts; None where no part made such a draw. As private as the figure."""
+        """How it grew in the parts; None if no part made such a draw. As private as the figure."""
         return CostCurve.of([part.each for part in self._ex_post.values()])
 
 

@@ -82,7 +82,7 @@ def _weights(below: NDArray[np.int64], scale: Fraction, context: Context) -> lis
 
 
 def _locate(weights: list[Fraction], low: Fraction, high: Fraction, slack: Fraction) -> int | None:
-    """The index whose interval certainly holds [low, high), or None where that is not certain."""
+    """The index whose interval certainly holds [low, high), or None if that is not certain."""
     upper = Fraction(0)
     for index, weight in enumerate(weights):
         lower, upper = upper, upper + weight

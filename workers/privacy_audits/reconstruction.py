@@ -70,7 +70,7 @@ def two_sided(source: int, emitted: int, planted: int, held_out: int) -> float:
 
 def detectable(emitted: int, planted: int, held_out: int) -> float | None:
     """The least planted share above the null's that the test finds with probability POWER, by the normal
-    approximation; None where no share would be.
+    approximation; None if no share would be.
     """
     total = planted + held_out
     if emitted == 0:

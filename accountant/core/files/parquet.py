@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 def available() -> Any:
-    """The pyarrow.parquet module. Raises InvalidRequest where it is not installed."""
+    """The pyarrow.parquet module. Raises InvalidRequest if it is not installed."""
     try:
         from pyarrow import parquet
     except ImportError:

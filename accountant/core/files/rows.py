@@ -26,7 +26,7 @@ class Column:
 def columns(lines: Iterable[bytes]) -> tuple[Column, ...]:
     """The columns of an output, in the order in which they first occur.
 
-    Raises InvalidRequest where a line is no JSON object: such an output is no table.
+    Raises InvalidRequest if a line is no JSON object: such an output is no table.
     """
     kinds: dict[str, str | None] = {}
     for line in lines:
@@ -87,7 +87,7 @@ def values(found: Mapping[str, Any], table: Iterable[Column]) -> Iterator[Any]:
 
 
 def csv_lines(lines: Iterable[bytes], table: tuple[Column, ...]) -> Iterator[str]:
-    """The output as CSV (RFC 4180): texts in quotes, numbers bare, nothing where there is no value."""
+    """The output as CSV (RFC 4180): texts in quotes, numbers bare, nothing if there is no value."""
     yield _line(each.name for each in table)
     for line in lines:
         yield _line(values(document(line), table))

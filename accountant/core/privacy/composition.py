@@ -178,7 +178,7 @@ def _with_gaussian(
 
 
 def _pure_and_exact(counts: Counter[Event], delta: float) -> float | None:
-    """Pure releases by their sum at delta 0, all others exactly at `delta`; None where that is no split."""
+    """Pure releases by their sum at delta 0, all others exactly at `delta`; None if that is no split."""
     pure, others = Fraction(0), Counter[Event]()
     for leaf, count in counts.items():
         cost = divergences.pure_epsilon(leaf)

@@ -1,6 +1,6 @@
 """What one event costs in each way of counting: Rényi divergence, mu^2, pure epsilon.
 
-Every function returns an exact rational that is not below the true value, or None where the event
+Every function returns an exact rational that is not below the true value, or None if the event
 has no such price. Sums over compositions are exact; only logarithms and quantiles are floats, moved
 outward by budget.FLOAT_SLACK.
 """
@@ -50,7 +50,7 @@ def _walk(event: Event, leaf: Callable[[Event], Cost]) -> Cost:
 
 
 def renyi(event: Event, order: Fraction) -> Cost:
-    """Rényi divergence of `order` > 1 between neighbours, in nats; None where there is no bound."""
+    """Rényi divergence of `order` > 1 between neighbours, in nats; None if there is no bound."""
     return _walk(event, partial(_renyi_leaf, order))
 
 
@@ -122,7 +122,7 @@ def _log_add(a: float, b: float) -> float:
 
 
 def gaussian_mu_squared(event: Event) -> Cost:
-    """mu^2 such that the event is mu-GDP; None where it isn't for any mu (DESIGN section 2)."""
+    """mu^2 such that the event is mu-GDP; None if it isn't for any mu (DESIGN section 2)."""
     return _walk(event, _mu_squared_leaf)
 
 
@@ -159,7 +159,7 @@ def _mu_of_pure(epsilon: float) -> float:
 
 
 def pure_epsilon(event: Event) -> Cost:
-    """The pure-DP epsilon by adding up; None where some release is not pure."""
+    """The pure-DP epsilon by adding up; None if some release is not pure."""
     return _walk(event, _pure_leaf)
 
 

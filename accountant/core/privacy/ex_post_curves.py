@@ -27,7 +27,7 @@ class CostCurve:
 
     @classmethod
     def of(cls, costs: Sequence[Sequence[float]]) -> "CostCurve | None":
-        """From the cost of every token of every batch; None where there is no token."""
+        """From the cost of every token of every batch; None if there is no token."""
         length = min(map(len, costs), default=0)
         if not length:
             return None

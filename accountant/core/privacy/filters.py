@@ -167,7 +167,7 @@ def basic_cost(event: Event, step_delta: int) -> Amount | None:
 
 
 def _epsilon_at(event: Event, delta: float) -> Fraction | None:
-    """An epsilon at `delta`: by mu or by Rényi divergence, whichever is less; None where neither applies."""
+    """An epsilon at `delta`: by mu or by Rényi divergence, whichever is less; None if neither applies."""
     found = []
     mu_squared = divergences.gaussian_mu_squared(event)
     if mu_squared is not None:
@@ -191,7 +191,7 @@ def portfolio(
     """The filters of a new account with (`epsilon`, `delta`) in units.
 
     `shares` and `order` (of the first filter; the third has twice that) are the steward's; nothing:
-    the defaults. Raises InvalidRequest where a share is missing, negative, the shares exceed 1
+    the defaults. Raises InvalidRequest if a share is missing, negative, the shares exceed 1
     together, or the order is not above 1.
     """
     shares = DEFAULT_SHARES if shares is None else shares

@@ -67,7 +67,7 @@ class Terms:
 class Price:
     """What one job costs, in the three currencies, with an account of it that a person can read.
 
-    `dp` is None where the job has no (epsilon, delta) price at all, which is not the same as
+    `dp` is None if the job has no (epsilon, delta) price at all, which is not the same as
     `events.FREE`: the event of a job that reads nothing private. `ex_post_draws` goes with a cap: how
     many draws with an ex-post cost each disjoint part of the data makes, fixed before the job starts.
     """

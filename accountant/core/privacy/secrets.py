@@ -206,7 +206,7 @@ def group_size(neighbours: str, terms: SecretTerms) -> int:
 
 
 def group_divergence(event: Event, order: Fraction, size: int) -> Fraction | None:
-    """D_order of `event` between datasets `size` neighbouring steps apart; None where unbounded.
+    """D_order of `event` between datasets `size` neighbouring steps apart; None if unbounded.
 
     Release by release, so that what an early stop returns is what it did not take. Each release takes
     the least of: mu-GDP, (size mu)-GDP for the group (Dong et al. 2022, Theorem 2.14); rho-zCDP,
