@@ -64,9 +64,7 @@ class FilterAccount:
         return max(main, used.delta / (limit.delta or 1))
 
     def part_that_binds(self, cost: Amount) -> "Part":
-        """The part of the limit that repeating `cost` exhausts first: δ of the basic filter, or its
-        main one.
-        """
+        """The part of the limit that repeating `cost` exhausts first: δ of the basic filter, or its ε."""
         short = cost.delta and self.left.delta // cost.delta < self.left.main // max(cost.main, 1)
         if short:
             amounts, units, unit, cap = (

@@ -17,7 +17,7 @@ from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 
 @dataclass(frozen=True)
 class Room:
-    """What one limit leaves. `cap` names it as refusals do; `left` and `asked` are decimals in its unit."""
+    """The amount left by one limit. `cap` names it as refusals do; `left` and `asked` are in its unit."""
 
     cap: str
     jobs: int

@@ -74,9 +74,7 @@ class Lineage:
             raise VerificationFailed("it reads artifacts that no job before it released")
 
     def _reads_output(self, source: Mapping[str, Any], body: Mapping[str, Any]) -> None:
-        """Check a job that reads an output, which was published whole: reading it is free, even if ex-
-        post.
-        """
+        """Check a job that reads an output. The output was published whole, so reading it is free."""
         if not _is_free(body):
             raise VerificationFailed("it reads a published output only, and is charged")
         if _output(source["job"], source["output"]) not in self._outputs:

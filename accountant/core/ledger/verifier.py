@@ -139,9 +139,7 @@ class Verifier:
         self._neighbours = self._neighbours or stated
 
     def _check_quotations(self, entry: Entry) -> None:
-        """Check that a REVERSAL quotes two entries of this chain, the second its job's newest, and two
-        names.
-        """
+        """Check that a REVERSAL quotes two entries of this chain, the second its job's newest."""
         try:
             reserved, corrected = quoted(entry.body)
         except (KeyError, TypeError, ValueError) as error:
