@@ -178,9 +178,7 @@ def _with_gaussian(
 
 
 def _pure_and_exact(counts: Counter[Event], delta: float) -> float | None:
-    """Pure releases by their sum at delta 0, all others exactly at `delta`; None if there is no such
-    split.
-    """
+    """Pure releases by their sum at delta 0, all others exactly at `delta`; None without such a split."""
     pure, others = Fraction(0), Counter[Event]()
     for leaf, count in counts.items():
         cost = divergences.pure_epsilon(leaf)
