@@ -1,8 +1,8 @@
 """Exact sampling of a token: P(i) is proportional to exp(score_i * scale), for integer scores.
 
-Floating point decides nearly always; where a random number falls so near a boundary that rounding
-could decide wrongly, the same number is compared again with as many digits as it takes. The result is
-distributed exactly, given uniform random bits, which come from the operating system.
+Floating point nearly always decides. If a random number falls so near a boundary that rounding could decide
+wrongly, the same number is compared again with as many digits as necessary. The result has exactly this
+distribution, given uniform random bits, which come from the operating system.
 """
 
 import os
@@ -35,7 +35,7 @@ def draw(scores: NDArray[np.int64], scale: Fraction, entropy: Entropy = os.urand
 
 
 def _tolerance(size: int) -> float:
-    """More than the error of a bound and of the point.
+    """An upper bound on the error of a boundary and of the point.
 
     exp(x) for x = k * scale <= 0: the product is off by |x| * 2^-52 and exp by less than 4 units in the
     last place, so a weight is off by at most |x| e^x 2^-52 + 2^-50 e^x < 2^-49; n of them by n * 2^-49;
