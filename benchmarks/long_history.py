@@ -48,7 +48,7 @@ TIGHT = "tight"  # a dataset whose allowance is nearly used
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything; `listed`: rows of each short list, from people to uploads."""
+    """The sizes of the history; `listed` is the number of rows of each short list, from people to uploads."""
 
     entries: int = 1_000_000
     listed: int = 60
@@ -235,7 +235,7 @@ def count_use(used: dict[tuple[str, str], list[int]], row: dict[str, Any], settl
 
 
 def write_use(ground: Ground, name: str, used: dict[tuple[str, str], list[int]]) -> None:
-    """What people and projects use of a dataset, as the ledger keeps it."""
+    """Write each person's and project's use of a dataset, as the ledger keeps it."""
     statement = text(
         "INSERT INTO usage (dataset_id, kind, holder, spent, reserved) "
         "SELECT id, :kind, :holder, :spent, :reserved FROM datasets WHERE name = :name "

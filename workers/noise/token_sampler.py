@@ -1,9 +1,9 @@
 """Exact sampling of a token: P(i) is proportional to exp(score_i * scale), for integer scores.
 
-Floating point decides nearly always. Where a random number falls so near a boundary that rounding could
-decide wrongly (once in 80,000 draws at 128,256 tokens), the boundaries beside it are computed again as
-integers of 120 bits, and in the end with as many digits as it takes. The result is distributed exactly,
-given uniform random bits, which come from the operating system.
+Floating point nearly always decides. If a random number falls so near a boundary that rounding could decide
+wrongly (once in 80,000 draws at 128,256 tokens), the boundaries beside it are computed again as integers of
+120 bits and, if that is not enough, with as many digits as necessary. The result has exactly this
+distribution, given uniform random bits, which come from the operating system.
 """
 
 import os
@@ -63,7 +63,7 @@ def _candidates(scores: NDArray[np.int64], scale: float, point: float) -> tuple[
 
 
 def _tolerance(size: int) -> float:
-    """More than the error of a boundary and of the point, as a fraction of the sum of all weights.
+    """An upper bound on the error of a boundary and of the point, as a fraction of the sum of all weights.
 
     exp(x) for x = k * scale <= 0: the product is off by |x| * 2^-52 and exp by less than 4 units in the
     last place, so n weights are off by at most n * 2^-52 / e (|x| e^x <= 1/e) and 2^-50 of their sum, which
@@ -176,7 +176,7 @@ def _weights(below: NDArray[np.int64], scale: Fraction, context: Context) -> lis
 
 
 def _locate(weights: list[Fraction], low: Fraction, high: Fraction, slack: Fraction) -> int | None:
-    """The index whose interval certainly holds [low, high), or None where that is not certain."""
+    """The index whose interval certainly holds [low, high), or None if that is not certain."""
     upper = Fraction(0)
     for index, weight in enumerate(weights):
         lower, upper = upper, upper + weight
