@@ -8,9 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, Settlement, without_realized
-from accountant.core.ledger.admission import Account, Policy
+from accountant.core.ledger.admission import Account
 from accountant.core.ledger.capacity import binding
 from accountant.core.ledger.caps import Usage
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import ZERO
 from accountant.core.privacy.secrets import SecretKind

@@ -8,9 +8,9 @@ from sqlalchemy import Connection, Engine, Row, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 
 from accountant import tables
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.caps import ANALYST, limits
+from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.statements import statements
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal

@@ -13,8 +13,9 @@ from sqlalchemy import Connection, Engine, Row, func, select
 from accountant import tables
 from accountant.core.errors import ExchequerError
 from accountant.core.ledger.accounts import Accounts, decide_job
-from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
+from accountant.core.ledger.policy import Policy
 from accountant.identities.actor import Actor
 from accountant.queries import jobs
 from accountant.queries.admission_preview import effect, refusal_shown

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Engine, Row, Select, Text, cast, func, or_
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from accountant import tables
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view
 from accountant.tables import paging

@@ -8,8 +8,9 @@ from sqlalchemy import Engine
 from accountant.core import mechanisms
 from accountant.core.errors import invalid
 from accountant.core.ledger.accounts import Accounts, decide_job, demand, with_largest
-from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.caps import NO_USAGE, beyond_caps, limits
+from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import quote
 from accountant.core.mechanisms.fitting import Fitted, fit
 from accountant.core.privacy.composition import epsilon_alone

@@ -1,93 +1,11 @@
-"""What the API answers with: the models that the description is made from.
+"""The fields of a dataset: what is declared of it, its accounts, and what they allow."""
 
-Views answer with plain dictionaries from `accountant`; nothing is converted here. Tests hold every answer
-that they see against these models, and list what an answer holds beyond them. Readers must bear fields that
-they don't know: new ones are no new version.
-"""
+from typing import Literal
 
-from typing import Annotated, Any, Literal
+from pydantic import Field
 
-from pydantic import BaseModel, Field
-
-from accountant.core.ledger.admission import Policy
-from accountant.core.states import JOB_STATES
-
-Time = Annotated[str, Field(json_schema_extra={"format": "date-time"}, description="RFC 3339, in UTC")]
-Id = Annotated[str, Field(json_schema_extra={"format": "uuid"})]
-Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Decimal = Annotated[str, Field(pattern=r"^-?[0-9]+(\.[0-9]+)?$", description="a decimal: every digit counts")]
-State = Annotated[str, Field(json_schema_extra={"enum": list(JOB_STATES)})]
-Checked = Literal["checking", "ready", "invalid"]
-Json = dict[str, Any]
-
-
-class Answer(BaseModel):
-    """Base of every answer."""
-
-
-# --- people -------------------------------------------------------------------------------------
-
-
-class SignedIn(Answer):
-    """A new token. It is shown here and nowhere else: the server keeps a hash."""
-
-    token: str
-    expires_at: Time
-    name: str
-    roles: list[str]
-
-
-class Me(Answer):
-    """Whose token it is, and what it may do."""
-
-    name: str
-    roles: list[str]
-    scopes: list[str]
-
-
-# --- what a job is asked with -------------------------------------------------------------------
-
-
-class Model(Answer):
-    """A registered model."""
-
-    name: str
-    kind: Literal["language", "embedding"]
-    state: Checked
-    trained_on: str = Field(description="the steward's declaration")
-    facts: Json | None = Field(description="what a worker found: hash, context length, layers")
-    path: str | None = Field(None, description="for stewards")
-    error: str | None = Field(None, description="why it is invalid, for stewards")
-
-
-class Corpus(Answer):
-    """A registered public corpus."""
-
-    name: str
-    state: Checked
-    declaration: Literal["public", "consented"]
-    statement: str
-    label_column: str | None
-    facts: Json | None = Field(description="what a worker found: hash, number of texts, labels")
-    uri: str | None = Field(None, description="for stewards")
-    error: str | None = Field(None, description="why it is invalid, for stewards")
-    text_template: str | None = Field(None, description="for stewards")
-
-
-class Mechanism(Answer):
-    """Something that can be asked for."""
-
-    id: str
-    title: str
-    summary: str
-    source: str
-    size_field: str = Field(description="the parameter that says how much is asked for")
-    uses_model: bool
-    runnable: bool = Field(description="false: it can be priced here and not run")
-    parameters: Json = Field(description="JSON Schema of `parameters`")
-
-
-# --- datasets -----------------------------------------------------------------------------------
+from accountant.core.ledger.policy import Policy
+from accountant.schema.base import Answer, Checked, Decimal, Id, Json, Time
 
 
 class Filter(Answer):
@@ -209,275 +127,72 @@ class Dataset(DatasetInCatalogue):
     caps: list[Cap]
 
 
-# --- prices and refusals ------------------------------------------------------------------------
+class Detected(Answer):
+    """How many guessers see the unit, of those who see it in `false_alarms` of the cases without it."""
+
+    false_alarms: float
+    at_most: float
 
 
-class Refusal(Answer):
-    """Why a request does not fit: `asked` and `left` are decimals in the unit of the cap that binds."""
+class Meaning(Answer):
+    """What an (epsilon, delta) means for somebody who guesses."""
 
-    cap: str = Field(description="what binds: a filter, ex-post, secret, a cap of the policy, ...")
-    left: str
-    asked: str
-    why: str
-    size_field: str | None
-    largest: int | float | None = Field(description="the largest value of `size_field` that would fit")
-    by: str | None = Field(None, description="of a job: `account`, or the steward who said no")
-
-
-class DpPrice(Answer):
-    """(epsilon, delta) of the job alone, and its curve."""
-
-    epsilon: float
-    delta: float
-    accountant: str
-    rdp: dict[str, float]
-    event: Json
-
-
-class ExPostPrice(Answer):
-    """The cap of an ex-post cost."""
-
-    cap: float
-
-
-class FilterStep(Answer):
-    """The used share of one filter before and after the job."""
-
-    kind: str
-    before: float
-    after: float | None
-    closed: bool
-    limit: Decimal
-    cost: Decimal | None
-    left: Decimal
-    left_after: Decimal | None
-
-
-class OtherStep(Answer):
-    """The same of another account: ex-post, secrets, a cap of the policy."""
-
-    name: str
-    unit: str
-    limit: Decimal | None
-    left: Decimal | None
-    cost: Decimal | None
-    left_after: Decimal | None
-    before: float | None
-    after: float | None
-
-
-class Room(Answer):
-    """The limit that stops the next job of a shape: `left` and `asked` are decimals in its unit."""
-
-    cap: str
-    jobs: int
-    left: str
-    asked: str
-
-
-class OnDataset(Answer):
-    """What admission would say now."""
-
-    name: str
-    decision: Literal["Admitted", "NeedsApproval", "Refused"]
-    refusal: Refusal | Annotated[Json, Field(max_length=0)] = Field(description="empty unless Refused")
-    filters: list[FilterStep]
-    currencies: list[OtherStep]
-    jobs_of_this_shape: int | None = Field(description="how many more would fit; null: free, or not told")
-    binding: Room | None = Field(description="what stops the next one; null: nothing, or it is not told")
-
-
-class Fit(Answer):
-    """The field that was fitted."""
-
-    field: str
-    value: int | float
-
-
-class Quote(Answer):
-    """The price of a request, and what a dataset's accounts say to it."""
-
-    mechanism: str
-    parameters: Json
+    epsilon: Decimal
+    delta: Decimal
     neighbours: str
-    dp: DpPrice | None
-    ex_post: ExPostPrice | None
-    secret: Json | None
-    breakdown: list[str]
-    fit: Fit | None = None
-    dataset: OnDataset
+    prior: float
+    best_success: float
+    detected: list[Detected]
+    sentences: list[str]
+    source: str
 
 
-# --- jobs ---------------------------------------------------------------------------------------
+class FilterChange(Answer):
+    """The limit of a filter before and after; amounts in the filter's own unit."""
+
+    kind: str
+    share: float
+    used: Decimal
+    before: Decimal | None
+    after: Decimal
+    holds: bool
 
 
-class Progress(Answer):
-    """How far a job is, in public quantities."""
+class Preview(Answer):
+    """What an allowance would change."""
 
-    done: int
-    total: int
+    neighbours: str
     unit: str
+    is_raise: bool = Field(alias="raise")
+    two_people: bool = Field(description="whether a second steward must confirm it")
+    after_release: bool
+    filters: list[FilterChange]
+    others: list[Json] = Field(description="the other currencies: name, before, after")
 
 
-class JobInList(Answer):
-    """A job."""
+class Measure(Answer):
+    """Something that is counted; amounts in `unit`."""
 
-    id: Id
-    dataset: str
-    mechanism: str
-    model: str | None
-    analyst: str
-    purpose: str
-    project: str | None
-    parameters: Json
-    terms: Json = Field(description="what the price rests on: neighbours, delta, labels, ...")
-    event: Json | None
-    epsilon_alone: float | None
-    ex_post_cap: float | None
-    delta: float
-    breakdown: list[str]
-    state: State
-    refusal: Refusal | None
-    decision_reason: str | None
-    attempt: int
-    cancel_requested: bool
-    progress: Progress
-    failure: str | None
-    output_sha256: Sha256 | None
-    source_job: Id | None
-    created_at: Time
-    approval_expires: Time | None
-    decided_at: Time | None
-    queued_at: Time | None
-    started_at: Time | None
-    finished_at: Time | None
-
-
-class EntryOfJob(Answer):
-    """An entry of the ledger that belongs to a job."""
-
-    seq: int
-    kind: str
-    costs: Json | None
-    outcome: str | None
-
-
-class Job(JobInList):
-    """A job with its entries in the ledger."""
-
-    decided_by: str | None
-    entries: list[EntryOfJob]
-
-
-class Card(Answer):
-    """The data card of a published output."""
-
-    format: str
-    version: int
-    job: Id
-    dataset: Json
-    mechanism: Json
-    guarantee: str = Field(description="one true sentence")
-    reserved: Json = Field(description="what was set aside: epsilon alone at delta")
-    charged: Json
-    ex_post_cap: str | None
-    statement: Json = Field(description="what holds of everything that the dataset ever published")
-    parameters: Json
-    model: Json | None
-    lineage: Json
-    output: Json
-    artifacts: list[Json]
-    ledger: Json = Field(description="the entries, each with its hash")
-    cite: str
-    limits: list[str]
-
-
-class Artifact(Answer):
-    """What a job released besides its texts."""
-
-    job: Id
     name: str
-    kind: str
-    media_type: str
-    sha256: Sha256
-    size: int = Field(description="bytes")
-    dataset: str
-    mechanism: str
-    model: str | None
-    entry: int
-    created_at: Time | None = Field(description="null to an analyst where data was read for it")
+    unit: str
+    limit: Decimal
+    used: Decimal
+    left: Decimal
+    closed: bool
 
 
-class Proposal(Answer):
-    """What one steward asks for and another confirms."""
+class Spending(Answer):
+    """What a dataset's allowance went on.
 
-    id: Id
-    kind: Literal["allowance", "correction", "policy"]
-    dataset: str
-    job: Id | None
-    asked: Json
-    reason: str
-    state: Literal["open", "confirmed", "withdrawn", "expired"]
-    proposed_by: str
-    decided_by: str | None
-    decision_reason: str | None
-    entry: int | None
-    created_at: Time
-    expires_at: Time
-    decided_at: Time | None
-
-
-class Proposed(Answer):
-    """It waits for a second steward."""
-
-    proposal: Proposal
-
-
-# --- ledger -------------------------------------------------------------------------------------
-
-
-class Entry(Answer):
-    """An entry, in plain values."""
-
-    version: int
-    dataset: str
-    seq: int
-    kind: Literal["ALLOW", "RESERVE", "COMMIT", "VOID", "REVERSAL"]
-    at: Time
-    actor: str
-    job: Id | None
-    body: Json
-    previous: str
-    hash: Sha256
-
-
-class SignedKey(Answer):
-    """A public key with the signature of the key before it."""
-
-    key: Json
-    signature: str | None
-
-
-class Checkpoint(Answer):
-    """A signed statement of what a ledger was."""
-
-    checkpoint: Json
-    signature: str
-    keys: list[SignedKey]
-
-
-class LedgerCheck(Answer):
-    """What disagrees among entries, cached balances and jobs; nothing: an empty list."""
+    `burn_down`: what is left of each measure after each moment. `spending`: sums by month, analyst and
+    mechanism, with `jobs`; to an analyst everybody else's are one sum, under null.
+    """
 
     dataset: str
-    problems: list[str]
-
-
-class ExPostCost(Answer):
-    """What an ex-post job really cost. The figure depends on the data."""
-
-    job: Id
-    cap: Decimal
-    realized: Decimal
-    curve: Json | None
-    finished_at: Time | None
+    entries: int
+    through: int = Field(description="entries that are counted")
+    measures: list[Measure]
+    burn_down: list[dict[str, str]] = Field(description="`at`, and a decimal for each measure")
+    spending: list[Json] = Field(
+        description="`month`, `analyst`, `mechanism`, `jobs`, and a decimal for each measure"
+    )

@@ -1,177 +1,59 @@
-"""What the API answers stewards and auditors with: the inbox, offers, spending, the audit."""
+"""The fields of a ledger: entries, checkpoints, checks, the log of acts, the report."""
 
 from typing import Literal
 
 from pydantic import Field
 
-from web.api.answers import (
-    Account,
-    Answer,
-    Decimal,
-    Entry,
-    ExPostAccount,
-    FilterStep,
-    Id,
-    JobInList,
-    Json,
-    OtherStep,
-    Refusal,
-    Room,
-    SecretAccount,
-    Sha256,
-    Time,
-)
-
-# --- deciding -----------------------------------------------------------------------------------
+from accountant.schema.base import Answer, Decimal, Id, Json, Sha256, Time
+from accountant.schema.datasets import Account, ExPostAccount, SecretAccount, Spending
+from accountant.schema.jobs import Refusal
 
 
-class Effect(Answer):
-    """What admitting a request now would do to its dataset."""
+class Entry(Answer):
+    """An entry, in plain values."""
 
-    filters: list[FilterStep]
-    currencies: list[OtherStep]
-    jobs_of_this_shape: int | None = Field(description="how many more would fit; null: free, or not told")
-    binding: Room | None
-    refusal: Refusal | None = Field(description="why it would be refused now")
-
-
-class Waiting(JobInList):
-    """A request that awaits approval."""
-
-    effect: Effect | None = Field(description="null: it can't be priced any more")
-
-
-class OfferQuote(Answer):
-    """The price of a smaller request."""
-
-    parameters: Json
-    terms: Json
-    epsilon_alone: float | None
-    breakdown: list[str]
-    delta: float
-    larger: list[str] = Field(description="where it costs more than what was asked: it can't be offered")
-    effect: Effect | None
+    version: int
+    dataset: str
+    seq: int
+    kind: Literal["ALLOW", "RESERVE", "COMMIT", "VOID", "REVERSAL"]
+    at: Time
+    actor: str
+    job: Id | None
+    body: Json
+    previous: str
+    hash: Sha256
 
 
-class Change(Answer):
-    """A parameter that differs."""
+class SignedKey(Answer):
+    """A public key with the signature of the key before it."""
 
-    field: str
-    asked: object | None
-    offered: object | None
+    key: Json
+    signature: str | None
 
 
-class Offer(Answer):
-    """A smaller request that a steward offers in place of one that was refused for it."""
+class Checkpoint(Answer):
+    """A signed statement of what a ledger was."""
 
-    id: Id
+    checkpoint: Json
+    signature: str
+    keys: list[SignedKey]
+
+
+class LedgerCheck(Answer):
+    """What disagrees among entries, cached balances and jobs; nothing: an empty list."""
+
+    dataset: str
+    problems: list[str]
+
+
+class ExPostCost(Answer):
+    """What an ex-post job really cost. The figure depends on the data."""
+
     job: Id
-    dataset: str
-    mechanism: str
-    analyst: str
-    project: str | None
-    purpose: str
-    parameters: Json
-    changes: list[Change]
-    terms: Json
-    epsilon_alone: float | None
-    asked_epsilon_alone: float | None
-    delta: float
-    breakdown: list[str]
-    reason: str
-    state: Literal["open", "accepted", "declined", "withdrawn", "expired"]
-    offered_by: str
-    decision_reason: str | None
-    accepted_job: Id | None
-    created_at: Time
-    expires_at: Time
-    decided_at: Time | None
-
-
-class OfferWithEffect(Offer):
-    """An offer, and what accepting it would do now."""
-
-    effect: Effect | None
-
-
-# --- allowances ---------------------------------------------------------------------------------
-
-
-class Detected(Answer):
-    """How many guessers see the unit, of those who see it in `false_alarms` of the cases without it."""
-
-    false_alarms: float
-    at_most: float
-
-
-class Meaning(Answer):
-    """What an (epsilon, delta) means for somebody who guesses."""
-
-    epsilon: Decimal
-    delta: Decimal
-    neighbours: str
-    prior: float
-    best_success: float
-    detected: list[Detected]
-    sentences: list[str]
-    source: str
-
-
-class FilterChange(Answer):
-    """The limit of a filter before and after; amounts in the filter's own unit."""
-
-    kind: str
-    share: float
-    used: Decimal
-    before: Decimal | None
-    after: Decimal
-    holds: bool
-
-
-class Preview(Answer):
-    """What an allowance would change."""
-
-    neighbours: str
-    unit: str
-    is_raise: bool = Field(alias="raise")
-    two_people: bool = Field(description="whether a second steward must confirm it")
-    after_release: bool
-    filters: list[FilterChange]
-    others: list[Json] = Field(description="the other currencies: name, before, after")
-
-
-# --- spending -----------------------------------------------------------------------------------
-
-
-class Measure(Answer):
-    """Something that is counted; amounts in `unit`."""
-
-    name: str
-    unit: str
-    limit: Decimal
-    used: Decimal
-    left: Decimal
-    closed: bool
-
-
-class Spending(Answer):
-    """What a dataset's allowance went on.
-
-    `burn_down`: what is left of each measure after each moment. `spending`: sums by month, analyst and
-    mechanism, with `jobs`; to an analyst everybody else's are one sum, under null.
-    """
-
-    dataset: str
-    entries: int
-    through: int = Field(description="entries that are counted")
-    measures: list[Measure]
-    burn_down: list[dict[str, str]] = Field(description="`at`, and a decimal for each measure")
-    spending: list[Json] = Field(
-        description="`month`, `analyst`, `mechanism`, `jobs`, and a decimal for each measure"
-    )
-
-
-# --- auditing -----------------------------------------------------------------------------------
+    cap: Decimal
+    realized: Decimal
+    curve: Json | None
+    finished_at: Time | None
 
 
 class EntryInList(Entry):

@@ -1,14 +1,43 @@
-"""What the API answers with about people and what is theirs: accounts, tokens, webhooks, files."""
+"""The fields of accounts, sessions, tokens and tries to sign in."""
 
 from typing import Literal
 
 from pydantic import Field
 
-from accountant.identities.credentials import SCOPES
-from accountant.identities.sign_ins import METHODS, OUTCOMES
-from web.api.answers import Answer, Id, Json, Sha256, Time
+from accountant.schema.base import Answer, Id, Time
 
-# --- accounts -----------------------------------------------------------------------------------
+SCOPES = ("read", "jobs:submit", "budget:approve", "data:manage", "admin")
+#: How somebody may try to sign in, and what may come of it.
+METHODS = ("page", "api", "provider")
+OUTCOMES = (
+    "signed in",
+    "wrong password",
+    "unknown name",
+    "password expired",
+    "password to be changed",
+    "password confirmed",
+    "too many failures",
+    "no role",
+    "account closed",
+    "provider refused",
+)
+
+
+class SignedIn(Answer):
+    """A new token. It is shown here and nowhere else: the server keeps a hash."""
+
+    token: str
+    expires_at: Time
+    name: str
+    roles: list[str]
+
+
+class Me(Answer):
+    """Whose token it is, and what it may do."""
+
+    name: str
+    roles: list[str]
+    scopes: list[str]
 
 
 class NewAccount(Answer):
@@ -114,94 +143,3 @@ class SignIn(Answer):
     address: str
     user_agent: str
     outcome: str = Field(json_schema_extra={"enum": list(OUTCOMES)})
-
-
-# --- webhooks -----------------------------------------------------------------------------------
-
-
-class Event(Answer):
-    """What a webhook may be told of."""
-
-    event: str
-    meaning: str
-    seen_by: Literal["overseers", "analyst and overseers"]
-
-
-class Webhook(Answer):
-    """An address that is told."""
-
-    id: Id
-    url: str
-    events: list[str]
-    active: bool
-    disabled_reason: str | None
-    disabled_at: Time | None
-    last_success_at: Time | None
-    created_at: Time
-
-
-class NewWebhook(Webhook):
-    """A new webhook with its secret, which is shown here and nowhere else."""
-
-    secret: str
-
-
-class Removed(Answer):
-    """What is gone."""
-
-    id: Id
-    removed: bool
-
-
-class Secret(Answer):
-    """A new secret. It is shown here and nowhere else."""
-
-    id: Id
-    secret: str
-
-
-class Sent(Answer):
-    """A message that is on its way."""
-
-    delivery: Id
-
-
-class Delivery(Answer):
-    """A message and what came of it."""
-
-    id: Id
-    event: str
-    data: Json
-    state: Literal["pending", "delivered", "failed", "dropped"]
-    attempts: int
-    status: int | None = Field(description="of the receiver's last answer")
-    problem: str | None
-    next_attempt_at: Time | None
-    occurred_at: Time
-    attempted_at: Time | None
-
-
-# --- files --------------------------------------------------------------------------------------
-
-
-class Upload(Answer):
-    """A file that is kept."""
-
-    address: str = Field(description="for `uri` of a dataset or corpus")
-    sha256: Sha256
-    format: str
-    compression: str | None
-    bytes: int
-    uncompressed_bytes: int
-    columns: list[str]
-    uploaded_by: str
-    uploaded_at: Time
-    datasets: list[str] = Field(description="that were registered with it")
-    expires_at: Time | None = Field(description="when it is destroyed; null: something names it")
-
-
-class Discarded(Answer):
-    """A file that is gone."""
-
-    sha256: Sha256
-    removed: bool

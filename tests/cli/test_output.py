@@ -13,7 +13,7 @@ from stand_ins import Run, StandIn
 from test_commands import REFUSAL, REQUEST, job
 from typer.main import get_command
 
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from web.cli import app
 from web.client import NotFound, profiles
 

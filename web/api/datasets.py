@@ -12,13 +12,16 @@ from accountant.catalogue import datasets as dataset_catalogue
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, invalid
 from accountant.core.ledger import allowances
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import SecretDeclaration
+from accountant.core.ledger.policy import Policy
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries as entry_queries
 from accountant.queries import jobs, listings, quotes, spending
+from accountant.schema.datasets import Dataset, DatasetInCatalogue, Spending
+from accountant.schema.decisions import Proposed
+from accountant.schema.ledgers import Entry, ExPostCost
+from accountant.schema.quotes import Quote
 from accountant.transactions import proposals
-from web.api import answers, overseer_answers
 from web.api.blueprint import api
 from web.api.checkpoints import seed
 from web.api.etags import matcher
@@ -105,7 +108,7 @@ class QuoteRequest(Body):
 @describe(
     Operation(
         query={"q": TEXT, "mechanism": MECHANISM, "open": YES_NO},
-        answer=listing("datasets", answers.DatasetInCatalogue, paged=ORDER),
+        answer=listing("datasets", DatasetInCatalogue, paged=ORDER),
     )
 )
 def datasets() -> Response:
@@ -132,7 +135,7 @@ def datasets() -> Response:
         keyed=True,
         status=201,
         located=True,
-        answer=answers.Dataset,
+        answer=Dataset,
         roles=("steward",),
     )
 )
@@ -149,7 +152,7 @@ def add_dataset() -> tuple[Response, int]:
 
 
 @api.get("/datasets/<name>")
-@describe(Operation(answer=answers.Dataset))
+@describe(Operation(answer=Dataset))
 def dataset(name: str) -> Response:
     """One dataset with its account."""
     return jsonify(dataset_queries.dataset(engine(), name, current_actor()))
@@ -160,9 +163,9 @@ def dataset(name: str) -> Response:
     Operation(
         body=NewAllowance,
         keyed=True,
-        answer=answers.Dataset,
+        answer=Dataset,
         or_status=202,
-        or_answer=answers.Proposed,
+        or_answer=Proposed,
         roles=("steward",),
     )
 )
@@ -182,7 +185,7 @@ def allow(name: str) -> tuple[Response, int]:
 
 
 @api.post("/datasets/<name>/data")
-@describe(Operation(body=Correction, keyed=True, status=202, answer=answers.Dataset, roles=("steward",)))
+@describe(Operation(body=Correction, keyed=True, status=202, answer=Dataset, roles=("steward",)))
 def correct_dataset(name: str) -> tuple[Response, int]:
     """Declare data that was refused again: another address, template or column."""
     actor = current_actor()
@@ -194,9 +197,7 @@ def correct_dataset(name: str) -> tuple[Response, int]:
 
 @api.post("/datasets/<name>/versions")
 @describe(
-    Operation(
-        body=NewVersion, keyed=True, status=201, located=True, answer=answers.Dataset, roles=("steward",)
-    )
+    Operation(body=NewVersion, keyed=True, status=201, located=True, answer=Dataset, roles=("steward",))
 )
 def add_version(name: str) -> tuple[Response, int]:
     """Add data on the same account.
@@ -222,9 +223,9 @@ def policy(name: str) -> Response:
     Operation(
         body=Policy,
         if_match=True,
-        answer=answers.Dataset,
+        answer=Dataset,
         or_status=202,
-        or_answer=answers.Proposed,
+        or_answer=Proposed,
         roles=("steward",),
     )
 )
@@ -251,7 +252,7 @@ def set_policy(name: str) -> tuple[Response, int]:
 
 
 @api.post("/datasets/<name>/quote")
-@describe(Operation(body=QuoteRequest, answer=answers.Quote))
+@describe(Operation(body=QuoteRequest, answer=Quote))
 def quote(name: str) -> Response:
     """The price of a request here, and what admission would say now.
 
@@ -279,9 +280,7 @@ def quote_for(name: str, body: QuoteRequest) -> dict[str, Any]:
 
 
 @api.get("/datasets/<name>/ledger")
-@describe(
-    Operation(query={"before": SEQ}, answer=listing("entries", answers.Entry, paged=ENTRIES), roles=OVERSEERS)
-)
+@describe(Operation(query={"before": SEQ}, answer=listing("entries", Entry, paged=ENTRIES), roles=OVERSEERS))
 def entries(name: str) -> Response:
     """Entries of the ledger, newest first.
 
@@ -293,7 +292,7 @@ def entries(name: str) -> Response:
 
 
 @api.get("/datasets/<name>/ex-post")
-@describe(Operation(answer=listing("jobs", answers.ExPostCost, paged=EX_POST, note=TEXT), roles=OVERSEERS))
+@describe(Operation(answer=listing("jobs", ExPostCost, paged=EX_POST, note=TEXT), roles=OVERSEERS))
 def ex_post(name: str) -> Response:
     """What ex-post jobs really cost beside their caps, newest first.
 
@@ -305,7 +304,7 @@ def ex_post(name: str) -> Response:
 
 
 @api.get("/datasets/<name>/spending")
-@describe(Operation(answer=overseer_answers.Spending))
+@describe(Operation(answer=Spending))
 def spending_of(name: str) -> Response:
     """What is left over time, and what it went on by person, mechanism and month, for every currency."""
     return jsonify(spending.figures(engine(), name, current_actor()))

@@ -12,8 +12,9 @@ from accountant.core.ledger.data_card import markdown
 from accountant.core.states import JOB_STATES
 from accountant.queries import data_cards, listings
 from accountant.queries import jobs as job_queries
+from accountant.schema.jobs import Card, Job, JobInList
 from accountant.transactions import approval, job_requests, settlement, submission
-from web.api import answers, outputs
+from web.api import outputs
 from web.api.blueprint import api
 from web.api.datasets import MECHANISM, YES_NO
 from web.api.idempotency import read_key
@@ -54,7 +55,7 @@ class Reason(Body):
         keyed=True,
         status=201,
         located=True,
-        answer=answers.Job,
+        answer=Job,
         roles=("analyst", "steward"),
     )
 )
@@ -88,7 +89,7 @@ def submit_job(job: NewJob, key: str | None) -> UUID:
             **{"dataset": TEXT, "state": STATE, "mechanism": MECHANISM, "analyst": TEXT},
             **{"since": WHEN, "until": WHEN, "before": TIME},
         },
-        answer=listing("jobs", answers.JobInList, paged=ORDER),
+        answer=listing("jobs", JobInList, paged=ORDER),
     )
 )
 def jobs() -> Response:
@@ -117,7 +118,7 @@ def jobs() -> Response:
 
 
 @api.get("/jobs/<job>")
-@describe(Operation(answer=answers.Job))
+@describe(Operation(answer=Job))
 def job(job: str) -> Response:
     """One job."""
     return _answer(read_id(job))
@@ -128,7 +129,7 @@ def _answer(job_id: UUID) -> Response:
 
 
 @api.post("/jobs/<job>/approve")
-@describe(Operation(body=Reason, answer=answers.Job, roles=("steward",)))
+@describe(Operation(body=Reason, answer=Job, roles=("steward",)))
 def approve(job: str) -> Response:
     """Say yes, as a steward.
 
@@ -140,7 +141,7 @@ def approve(job: str) -> Response:
 
 
 @api.post("/jobs/<job>/refuse")
-@describe(Operation(body=Reason, answer=answers.Job, roles=("steward",)))
+@describe(Operation(body=Reason, answer=Job, roles=("steward",)))
 def refuse(job: str) -> Response:
     """Say no, as a steward."""
     job_id = read_id(job)
@@ -149,7 +150,7 @@ def refuse(job: str) -> Response:
 
 
 @api.post("/jobs/<job>/cancel")
-@describe(Operation(refusals=(409,), answer=answers.Job))
+@describe(Operation(refusals=(409,), answer=Job))
 def cancel(job: str) -> Response:
     """Ask a job to stop, as its analyst or a steward.
 
@@ -190,7 +191,7 @@ def output(job: str) -> Response:
     Operation(
         query={"format": CARD},
         refusals=(409,),
-        answer=answers.Card,
+        answer=Card,
         media_types=("application/json", "text/markdown"),
     )
 )

@@ -11,7 +11,7 @@ from accountant.core.errors import NotFound
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.queries import audit_log, audit_report, ledgers
 from accountant.queries import ledger_entry as entry_page
-from web.api import overseer_answers as overseers
+from accountant.schema.ledgers import Act, EntryInList, EntryPage, RefusedJob, Report, SignedCheckpoint
 from web.api.blueprint import api
 from web.api.datasets import OVERSEERS, PUBLIC
 from web.api.openapi import ID, TEXT, WHEN, Operation, Schema, describe, listing
@@ -46,7 +46,7 @@ ACTIVITY = Order("activity", (("at", datetime), ("source", int), ("key", str)))
             "job": ID,
             **BETWEEN,
         },
-        answer=listing("entries", overseers.EntryInList, paged=ENTRIES),
+        answer=listing("entries", EntryInList, paged=ENTRIES),
         refusals=(404,),
         roles=OVERSEERS,
     )
@@ -73,7 +73,7 @@ def found_entries(window: Window) -> list[dict[str, Any]]:
 
 
 @api.get("/datasets/<name>/ledger/<seq>")
-@describe(Operation(answer=overseers.EntryPage, roles=OVERSEERS))
+@describe(Operation(answer=EntryPage, roles=OVERSEERS))
 def ledger_entry(name: str, seq: str) -> Response:
     """One entry as it is hashed, priced anew, with the balances after it."""
     return jsonify(entry_named(name, seq))
@@ -95,7 +95,7 @@ def entry_named(name: str, seq: str) -> dict[str, Any]:
             "analyst": TEXT,
             "mechanism": MECHANISM,
         },
-        answer=listing("refusals", overseers.RefusedJob, paged=REFUSALS),
+        answer=listing("refusals", RefusedJob, paged=REFUSALS),
         refusals=(404,),
         roles=OVERSEERS,
     )
@@ -123,7 +123,7 @@ def found_refusals(window: Window) -> list[dict[str, Any]]:
 @describe(
     Operation(
         query={"dataset": TEXT},
-        answer=listing("checkpoints", overseers.SignedCheckpoint, paged=CHECKPOINTS),
+        answer=listing("checkpoints", SignedCheckpoint, paged=CHECKPOINTS),
         refusals=(404,),
         roles=OVERSEERS,
     )
@@ -144,7 +144,7 @@ def found_checkpoints(window: Window) -> list[dict[str, Any]]:
 @describe(
     Operation(
         query={"what": _choice(audit_log.WHAT), "actor": TEXT, "dataset": TEXT, **BETWEEN},
-        answer=listing("activity", overseers.Act, paged=ACTIVITY),
+        answer=listing("activity", Act, paged=ACTIVITY),
         refusals=(404,),
         roles=("steward", "auditor", "administrator"),
     )
@@ -168,7 +168,7 @@ def found_acts(window: Window) -> list[dict[str, Any]]:
 
 
 @api.get("/datasets/<name>/report")
-@describe(Operation(query={"public": PUBLIC}, answer=overseers.Report, roles=OVERSEERS))
+@describe(Operation(query={"public": PUBLIC}, answer=Report, roles=OVERSEERS))
 def dataset_report(name: str) -> Response:
     """Everything that the printed report of a dataset says."""
     return jsonify(report_named(name))

@@ -3,8 +3,8 @@
 from flask import Response, jsonify, request
 
 from accountant.queries import datasets
+from accountant.schema.datasets import Meaning, Preview
 from accountant.transactions import proposals
-from web.api import overseer_answers as overseers
 from web.api.blueprint import api
 from web.api.datasets import NewAllowance
 from web.api.openapi import TEXT, Operation, Schema, describe
@@ -25,7 +25,7 @@ RELATION: Schema = {"type": "string", "enum": list(NEIGHBOURS), "default": NEIGH
             "neighbours": RELATION,
             "unit": TEXT,
         },
-        answer=overseers.Meaning,
+        answer=Meaning,
     )
 )
 def means() -> Response:
@@ -36,7 +36,7 @@ def means() -> Response:
 
 
 @api.post("/datasets/<name>/allowance/preview")
-@describe(Operation(body=NewAllowance, answer=overseers.Preview, roles=("steward",)))
+@describe(Operation(body=NewAllowance, answer=Preview, roles=("steward",)))
 def preview_allowance(name: str) -> Response:
     """What an allowance would change, for stewards: every limit before and after; nothing is written."""
     actor = current_actor()

@@ -9,7 +9,7 @@ from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from accountant.queries import datasets
 from accountant.transactions import proposals
 from web.api.datasets import NewAllowance
