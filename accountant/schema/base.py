@@ -5,7 +5,8 @@ an answer: a field that its reader may not see is never set, and is not in it.
 """
 
 import decimal
-from datetime import datetime
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
@@ -41,6 +42,12 @@ Decimal = Annotated[
     Amount, PlainValidator(_amount), PlainSerializer(str, return_type=str), WithJsonSchema(_AMOUNT)
 ]
 Time = Annotated[datetime, PlainSerializer(datetime.isoformat, return_type=str), WithJsonSchema(_TIME)]
+#: As the entries of a ledger are hashed with it: to the microsecond, ending in Z.
+ChainTime = Annotated[
+    datetime,
+    PlainSerializer(lambda at: at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), return_type=str),
+    WithJsonSchema(_TIME),
+]
 Id = Annotated[str, Field(json_schema_extra={"format": "uuid"})]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 State = Annotated[str, Field(json_schema_extra={"enum": list(JOB_STATES)})]
@@ -62,3 +69,11 @@ class Answer(BaseModel):
 
     def __getitem__(self, name: str) -> Any:
         return self.document()[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.document()
+
+
+def documents(answers: Iterable[Answer]) -> list[Json]:
+    """The JSON documents of several."""
+    return [each.document() for each in answers]

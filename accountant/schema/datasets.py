@@ -1,11 +1,23 @@
 """The fields of a dataset: what is declared of it, its accounts, and what they allow."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from accountant.core.ledger.policy import Policy
 from accountant.schema.base import Answer, Checked, Decimal, Id, Json, Time
+
+
+def _known(value: Any) -> Any:
+    """A policy without what a newer server's holds beside: readers bear it."""
+    return {k: v for k, v in value.items() if k in Policy.model_fields} if isinstance(value, dict) else value
+
+
+WholePolicy = Annotated[
+    Policy,
+    BeforeValidator(_known),
+    PlainSerializer(lambda policy: policy.model_dump(mode="json"), return_type=Json),
+]
 
 
 class Filter(Answer):
@@ -109,7 +121,7 @@ class DatasetInCatalogue(Answer):
     max_records_per_unit: int
     public_size: int | None = Field(description="declared by a steward, never counted")
     labels: list[str]
-    policy: Policy
+    policy: WholePolicy
     overdrawn: bool
     account: Account | None = Field(description="null before the first allowance")
     ex_post: ExPostAccount

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from accountant.schema.base import Answer, Decimal, Id, Json, Sha256, Time
+from accountant.schema.base import Answer, ChainTime, Decimal, Id, Json, Sha256, Time
 from accountant.schema.datasets import Account, ExPostAccount, SecretAccount, Spending
 from accountant.schema.jobs import Refusal
 
@@ -16,7 +16,7 @@ class Entry(Answer):
     dataset: str
     seq: int
     kind: Literal["ALLOW", "RESERVE", "COMMIT", "VOID", "REVERSAL"]
-    at: Time
+    at: ChainTime
     actor: str
     job: Id | None
     body: Json

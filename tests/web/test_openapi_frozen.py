@@ -29,7 +29,7 @@ def promised(value: Any, names: bool = False) -> Any:
 
 
 def named(found: Any) -> Any:
-    """The same where an answer and a request's body of one name are told apart by `answer__`, not by a module."""
+    """The same where an answer and a body of one name are told apart by `answer__`, not by a module."""
     return json.loads(
         re.sub(r"(web__api__\w+_answers|accountant__schema__[a-z]+)__", "answer__", json.dumps(found))
     )

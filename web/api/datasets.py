@@ -16,7 +16,7 @@ from accountant.core.ledger.allowances import SecretDeclaration
 from accountant.core.ledger.policy import Policy
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries as entry_queries
-from accountant.queries import jobs, listings, quotes, spending
+from accountant.queries import jobs, quotes, spending
 from accountant.schema.datasets import Dataset, DatasetInCatalogue, Spending
 from accountant.schema.decisions import Proposed
 from accountant.schema.ledgers import Entry, ExPostCost
@@ -118,7 +118,7 @@ def datasets() -> Response:
     `open=true`: with an allowance and data that is ready, and whoever asks may ask for jobs.
     """
     window = read_window(ORDER)
-    wanted = listings.Wanted(
+    wanted = dataset_queries.Wanted(
         request.args.get("q", "")[:200],
         read_choice("mechanism", tuple(mechanisms.MECHANISMS)),
         read_choice("open", ("true", "false")) == "true",
@@ -215,7 +215,7 @@ def add_version(name: str) -> tuple[Response, int]:
 @describe(Operation(answer=Policy))
 def policy(name: str) -> Response:
     """The policy; its ETag goes into the If-Match of a change."""
-    return jsonify(dataset_queries.dataset(engine(), name, current_actor())["policy"])
+    return jsonify(dataset_queries.dataset(engine(), name, current_actor()).policy.model_dump(mode="json"))
 
 
 @api.put("/datasets/<name>/policy")
@@ -262,14 +262,11 @@ def quote(name: str) -> Response:
     return jsonify(quote_for(name, body))
 
 
-def quote_for(name: str, body: QuoteRequest) -> dict[str, Any]:
+def quote_for(name: str, body: QuoteRequest) -> Quote:
     """A quote whose errors name the fields as the request does."""
-    actor = current_actor()
-    dataset_queries.dataset(engine(), name, actor)
+    asked = (body.mechanism, body.parameters, body.fit, body.epsilon)
     try:
-        return quotes.quote_on(
-            engine(), name, body.mechanism, body.parameters, body.fit, body.epsilon, actor, body.project
-        )
+        return quotes.quote_on(engine(), name, *asked, current_actor(), body.project)
     except OverflowError:
         raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
     except InvalidRequest as error:

@@ -10,7 +10,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import invalid
 from accountant.core.ledger.data_card import markdown
 from accountant.core.states import JOB_STATES
-from accountant.queries import data_cards, listings
+from accountant.queries import data_cards
 from accountant.queries import jobs as job_queries
 from accountant.schema.jobs import Card, Job, JobInList
 from accountant.transactions import approval, job_requests, settlement, submission
@@ -99,22 +99,16 @@ def jobs() -> Response:
     whole, or a time; `before` leaves out those from that time on.
     """
     window = read_window(ORDER)
-    wanted = listings.WantedJobs(
+    ends = [each for each in (read_when("until"), read_moment("before")) if each is not None]
+    wanted = job_queries.Wanted(
         dataset=request.args.get("dataset") or None,
         state=read_choice("state", JOB_STATES),
         mechanism=read_choice("mechanism", tuple(mechanisms.MECHANISMS)),
         analyst=request.args.get("analyst") or None,
         since=read_when("since"),
-        until=read_when("until"),
+        until=min(ends, default=None),
     )
-    found = job_queries.jobs(
-        engine(),
-        current_actor(),
-        wanted,
-        before=read_moment("before"),
-        **window.reads,
-    )
-    return page("jobs", found, window)
+    return page("jobs", job_queries.jobs(engine(), current_actor(), wanted, **window.reads), window)
 
 
 @api.get("/jobs/<job>")
@@ -202,7 +196,7 @@ def card(job: str) -> Response:
 
 def card_response(job_id: UUID, form: str) -> Response:
     """A data card as JSON or Markdown; pages offer it too."""
-    found = data_cards.card(engine(), job_id, current_actor())
+    found = data_cards.card(engine(), job_id, current_actor()).document()
     as_json = form == "json"
     response = jsonify(found) if as_json else Response(markdown(found), mimetype="text/markdown")
     response.headers["Content-Disposition"] = f'attachment; filename="{job_id}-card.{form}"'

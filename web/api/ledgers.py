@@ -1,7 +1,6 @@
 """For auditors: entries over all datasets, one entry priced anew, refusals, checkpoints, who did what."""
 
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from flask import Response, jsonify, request
@@ -57,7 +56,7 @@ def ledger_entries() -> Response:
     return page("entries", found_entries(window), window)
 
 
-def found_entries(window: Window) -> list[dict[str, Any]]:
+def found_entries(window: Window) -> list[EntryInList]:
     """Entries with the filters of the address."""
     job = request.args.get("job")
     wanted = ledgers.Wanted(
@@ -79,7 +78,7 @@ def ledger_entry(name: str, seq: str) -> Response:
     return jsonify(entry_named(name, seq))
 
 
-def entry_named(name: str, seq: str) -> dict[str, Any]:
+def entry_named(name: str, seq: str) -> EntryPage:
     """An entry by its dataset and number. Raises NotFound."""
     if not (seq.isascii() and seq.isdigit() and len(seq) < 19):
         raise NotFound("entry", f"{name}:{seq}"[:80])
@@ -106,7 +105,7 @@ def list_refusals() -> Response:
     return page("refusals", found_refusals(window), window)
 
 
-def found_refusals(window: Window) -> list[dict[str, Any]]:
+def found_refusals(window: Window) -> list[RefusedJob]:
     """Refusals with the filters of the address."""
     return ledgers.refusals(
         engine(),
@@ -134,7 +133,7 @@ def all_checkpoints() -> Response:
     return page("checkpoints", found_checkpoints(window), window)
 
 
-def found_checkpoints(window: Window) -> list[dict[str, Any]]:
+def found_checkpoints(window: Window) -> list[SignedCheckpoint]:
     """Checkpoints with the filters of the address."""
     dataset = request.args.get("dataset") or None
     return ledgers.checkpoints(engine(), current_actor(), dataset=dataset, **window.reads)
@@ -155,7 +154,7 @@ def list_activity() -> Response:
     return page("activity", found_acts(window), window)
 
 
-def found_acts(window: Window) -> list[dict[str, Any]]:
+def found_acts(window: Window) -> list[Act]:
     """Acts with the filters of the address."""
     wanted = audit_log.Wanted(
         what=read_choice("what", audit_log.WHAT),
@@ -174,7 +173,7 @@ def dataset_report(name: str) -> Response:
     return jsonify(report_named(name))
 
 
-def report_named(name: str) -> dict[str, Any]:
+def report_named(name: str) -> Report:
     """The report of a dataset; `public` leaves out names, reasons and what ex-post jobs really cost."""
     public = read_choice("public", ("true", "false")) == "true"
     return audit_report.build(engine(), name, current_actor(), public=public)

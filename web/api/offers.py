@@ -71,7 +71,8 @@ def quote_offer(job: str) -> Response:
     job_id = read_id(job)
     changes = read(OfferedParameters).parameters
     with priceable():
-        return jsonify(inbox.price_offer(engine(), actor, jobs.job(engine(), job_id, actor), changes))
+        asked = jobs.job(engine(), job_id, actor).document()
+        return jsonify(inbox.price_offer(engine(), actor, asked, changes))
 
 
 @api.post("/jobs/<job>/offer")
