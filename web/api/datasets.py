@@ -76,7 +76,7 @@ class NewAllowance(Body):
 
 
 class Correction(Body):
-    """What was declared wrongly of data that was refused; what is not given stays."""
+    """Corrections of the declaration of refused data; a field that is not given stays."""
 
     uri: str | None = Field(None, min_length=1, max_length=2000)
     text_template: str | None = None
@@ -95,7 +95,7 @@ class NewVersion(Body):
 
 
 class QuoteRequest(Body):
-    """What to price, and which field to fit."""
+    """A request to price, and which field to fit."""
 
     mechanism: str
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -291,7 +291,7 @@ def entries(name: str) -> Response:
 @api.get("/datasets/<name>/ex-post")
 @describe(Operation(answer=listing("jobs", ExPostCost, paged=EX_POST, note=TEXT), roles=OVERSEERS))
 def ex_post(name: str) -> Response:
-    """What ex-post jobs really cost beside their caps, newest first.
+    """The real costs of ex-post jobs beside their caps, newest first.
 
     The figures depend on the data: approvals given after seeing them leak them.
     """
@@ -303,7 +303,7 @@ def ex_post(name: str) -> Response:
 @api.get("/datasets/<name>/spending")
 @describe(Operation(answer=Spending))
 def spending_of(name: str) -> Response:
-    """What is left over time, and what it went on by person, mechanism and month, for every currency."""
+    """The balance over time, and its use by person, mechanism and month, for every currency."""
     return jsonify(spending.figures(engine(), name, current_actor()))
 
 

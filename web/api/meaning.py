@@ -1,4 +1,4 @@
-"""What an allowance means, and what a change of it would do, before anybody writes it."""
+"""The meaning of an allowance, and the effect of a change, before anybody writes it."""
 
 from flask import Response, jsonify, request
 
@@ -38,7 +38,7 @@ def means() -> Response:
 @api.post("/datasets/<name>/allowance/preview")
 @describe(Operation(body=NewAllowance, answer=Preview, roles=("steward",)))
 def preview_allowance(name: str) -> Response:
-    """What an allowance would change, for stewards: every limit before and after; nothing is written."""
+    """Preview an allowance, for stewards: every limit before and after; nothing is written."""
     actor = current_actor()
     actor.require("steward")
     datasets.dataset(engine(), name, actor)

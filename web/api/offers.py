@@ -27,7 +27,7 @@ WAITING = Order("inbox", BY_TIME)
 
 
 class NewOffer(Body):
-    """What is offered: the parameters that differ from those asked for, and why."""
+    """An offer: the parameters that differ from those asked for, and why."""
 
     parameters: dict[str, Any] = Field(description="those that differ; null takes one away")
     reason: str = Field(max_length=2000)
@@ -65,7 +65,7 @@ def waiting() -> Response:
 @api.post("/jobs/<job>/offer/quote")
 @describe(Operation(body=OfferedParameters, answer=OfferQuote, roles=("steward",)))
 def quote_offer(job: str) -> Response:
-    """What a request with these changed parameters would cost and do now, before it is offered."""
+    """The price and effect of a request with these changed parameters, before it is offered."""
     actor = current_actor()
     actor.require("steward")
     job_id = read_id(job)

@@ -23,7 +23,7 @@ STATE: Schema = {"type": "string", "enum": ["", *STATES]}
 
 
 class ChargeCorrection(Body):
-    """What a settled job really released: an event, nothing, or (neither given) all that was reserved."""
+    """The real release of a settled job: an event, nothing, or (neither given) all that was reserved."""
 
     reason: str = Field(max_length=2000)
     event: dict[str, Any] | None = None

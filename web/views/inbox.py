@@ -54,7 +54,7 @@ def listing() -> str:
 @login_required
 @needs_role("steward")
 def changes() -> str:
-    """What changed since the page was made: requests resolved elsewhere go, new ones are announced.
+    """The changes since the page was made: requests resolved elsewhere go, new ones are announced.
 
     The page is not loaded again: somebody may be writing a reason.
     """
@@ -80,7 +80,7 @@ def _is_id(text: str) -> bool:
 
 
 def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) -> dict[str, Any]:
-    """What the page needs; `form` is the one sent for `subject`, with what is wrong with it."""
+    """The data of the page; `form` is the one sent for `subject`, with what is wrong with it."""
     actor, window = current_actor(), read_window(WAITING, PAGE)
     items, following = cut(inbox.waiting(engine(), actor, **window.reads), window)
     beside = read_window(proposals_api.ORDER, PAGE, parameter="proposals")
@@ -149,7 +149,7 @@ def _priced(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]
 @login_required
 @needs_role("steward")
 def confirm(job: str) -> BaseResponse:
-    """What the decision would do, on a page of its own; nothing is done yet."""
+    """The effect of the decision, on a page of its own; nothing is done yet."""
     job_id, decision = read_id(job), _decision(DECISIONS)
     found = job_queries.job(engine(), job_id, current_actor()).document()
     try:
@@ -248,7 +248,7 @@ def withdraw(offer: str) -> BaseResponse:
 @login_required
 @needs_role("steward")
 def confirm_proposal(proposal: str) -> BaseResponse:
-    """What the proposal's confirmation or withdrawal would do, on a page of its own."""
+    """The effect of confirming or withdrawing the proposal, on a page of its own."""
     proposal_id, decision = read_id(proposal, "proposal"), _decision(tuple(_SETTLES))
     found = proposals.show(engine(), proposal_id, current_actor())
     try:

@@ -47,7 +47,7 @@ def _asked(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _choices() -> dict[str, Any]:
-    """What the filters offer."""
+    """The choices of the filters."""
     return {"datasets": ledgers.names(engine(), current_actor()), "mechanisms": tuple(mechanisms.MECHANISMS)}
 
 
@@ -90,7 +90,7 @@ def _pretty(value: object) -> str:
 @login_required
 @overseers
 def refusals() -> str:
-    """What was refused, why, and what was asked and left."""
+    """Refused requests: why, and what was asked and left."""
     window = read_window(REFUSALS, PAGE)
     found, following = cut(found_refusals(window), window)
     return render_template(

@@ -57,7 +57,7 @@ def show(name: str) -> str:
 @login_required
 @needs_role("steward")
 def allowance_effect(name: str) -> str:
-    """What the allowance that the form says now would change, as a part of its page."""
+    """The changes by the allowance that the form says now, as a part of its page."""
     return render_template("_allowance_effect.html", **_allowance_change(name, sent()))
 
 
@@ -65,7 +65,7 @@ def allowance_effect(name: str) -> str:
 @login_required
 @needs_role("steward")
 def policy_effect(name: str) -> str:
-    """What the policy that the form says now would change, as a part of its page."""
+    """The changes by the policy that the form says now, as a part of its page."""
     dataset = datasets.dataset(engine(), name, current_actor()).document()
     return render_template("_policy_effect.html", **_policy_change(dataset, sent()))
 
@@ -140,7 +140,7 @@ def set_policy(name: str) -> BaseResponse:
 
 
 def _version(policy: Mapping[str, Any]) -> str:
-    """What the form carries of the policy that it was filled from, as If-Match does in the API."""
+    """The version of the policy that the form was filled from, carried in it as If-Match does in the API."""
     return etag(jsonify(policy).get_data())
 
 
@@ -210,7 +210,7 @@ _CONSEQUENCES = {
 
 
 def _policy_change(dataset: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
-    """What the policy in a form would change, and whether it takes another steward."""
+    """The changes by the policy in a form, and whether it takes another steward."""
     if not values:
         return {"changes": None, "two_people": False}
     before, after = dataset["policy"], policy_of(values)

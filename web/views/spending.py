@@ -1,4 +1,4 @@
-"""What a dataset's allowance went on: a chart over time, and tables by person, mechanism and month."""
+"""The use of a dataset's allowance: a chart over time, and tables by person, mechanism and month."""
 
 from flask import Blueprint, render_template
 from flask_login import login_required

@@ -1,4 +1,4 @@
-"""What a steward decided about a dataset's jobs. Needs no numpy, so the client reads it too."""
+"""The policy of a dataset's jobs. Needs no numpy, so the client reads it too."""
 
 from fractions import Fraction
 
@@ -8,7 +8,7 @@ from accountant.core.privacy.units import EPSILON_UNITS, exact, round_allowance
 
 
 class Policy(BaseModel):
-    """What a steward decided about a dataset's jobs. An empty list allows everybody, or everything."""
+    """A steward's rules for a dataset's jobs. An empty list allows everybody, or everything."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
