@@ -17,6 +17,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries as entry_queries
 from accountant.queries import jobs, quotes, spending
+from accountant.queries import proposals as proposal_queries
 from accountant.schema.datasets import Dataset, DatasetInCatalogue, Spending
 from accountant.schema.decisions import Proposed
 from accountant.schema.ledgers import Entry, ExPostCost
@@ -180,7 +181,7 @@ def allow(name: str) -> tuple[Response, int]:
     body = read(NewAllowance)
     proposal = proposals.allow_or_propose(engine(), name, body.allowance(), actor, read_once(body))
     if proposal is not None:
-        return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
+        return jsonify(proposal=proposal_queries.show(engine(), proposal, actor)), 202
     return jsonify(dataset_queries.dataset(engine(), name, actor)), 200
 
 
@@ -247,7 +248,7 @@ def set_policy(name: str) -> tuple[Response, int]:
             engine(), name, read(Policy), actor, lambda now: check(jsonify(now).get_data())
         )
     if proposal is not None:
-        return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
+        return jsonify(proposal=proposal_queries.show(engine(), proposal, actor)), 202
     return jsonify(dataset_queries.dataset(engine(), name, actor)), 200
 
 

@@ -3,8 +3,8 @@
 from flask import Response, jsonify, request
 
 from accountant.queries import datasets
+from accountant.queries import proposals as proposal_queries
 from accountant.schema.datasets import Meaning, Preview
-from accountant.transactions import proposals
 from web.api.blueprint import api
 from web.api.datasets import NewAllowance
 from web.api.openapi import TEXT, Operation, Schema, describe
@@ -42,4 +42,4 @@ def preview_allowance(name: str) -> Response:
     actor = current_actor()
     actor.require("steward")
     datasets.dataset(engine(), name, actor)
-    return jsonify(proposals.preview(engine(), name, read(NewAllowance).allowance(), actor))
+    return jsonify(proposal_queries.preview(engine(), name, read(NewAllowance).allowance(), actor))

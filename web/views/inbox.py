@@ -17,6 +17,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotPermitted, invalid
 from accountant.queries import inbox
 from accountant.queries import jobs as job_queries
+from accountant.queries import proposals as proposal_queries
 from accountant.transactions import approval, offers, proposals
 from web.api import proposals as proposals_api
 from web.api.jobs import Reason
@@ -84,7 +85,7 @@ def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) ->
     actor, window = current_actor(), read_window(WAITING, PAGE)
     items, following = cut(inbox.waiting(engine(), actor, **window.reads), window)
     beside = read_window(proposals_api.ORDER, PAGE, parameter="proposals")
-    proposed, more_proposals = cut(proposals.listing(engine(), actor, **beside.reads), beside)
+    proposed, more_proposals = cut(proposal_queries.listing(engine(), actor, **beside.reads), beside)
     return {
         "items": [{"job": job, "effect": job["effect"], "inputs": offer_inputs(job)} for job in items],
         **open_offers(),
@@ -250,7 +251,7 @@ def withdraw(offer: str) -> BaseResponse:
 def confirm_proposal(proposal: str) -> BaseResponse:
     """The effect of confirming or withdrawing the proposal, on a page of its own."""
     proposal_id, decision = read_id(proposal, "proposal"), _decision(tuple(_SETTLES))
-    found = proposals.show(engine(), proposal_id, current_actor())
+    found = proposal_queries.show(engine(), proposal_id, current_actor()).document()
     try:
         reason = _reason()
     except InvalidRequest as error:

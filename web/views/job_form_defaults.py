@@ -42,7 +42,7 @@ class Start:
 
 
 def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
-    """The form that the address asks for: `reuse` or `like` name a job, `largest` a size, else a mechanism."""
+    """The form that the address asks for: `reuse` or `like` name a job, `largest` a size."""
     if address.get("reuse"):
         return _reuse(actor, dataset, address["reuse"])
     if address.get("like"):

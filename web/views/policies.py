@@ -11,6 +11,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger.policy import Policy
 from accountant.queries import datasets
+from accountant.queries import proposals as proposal_queries
 from accountant.transactions import proposals
 from web.api.datasets import NewAllowance
 from web.api.etags import etag
@@ -179,7 +180,7 @@ def _allowance_change(name: str, values: Mapping[str, str]) -> dict[str, Any]:
         return empty
     try:
         body = read(NewAllowance, _allowance_fields(values) | {"reason": values.get("reason", "") or "-"})
-        change = proposals.preview(engine(), name, body.allowance(), current_actor())
+        change = proposal_queries.preview(engine(), name, body.allowance(), current_actor()).document()
         means = None
         if body.epsilon is not None:
             means = meaning(body.epsilon, body.delta, change["neighbours"], change["unit"])
