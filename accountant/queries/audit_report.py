@@ -21,6 +21,7 @@ from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import audit_log, datasets, integrity, ledgers, spending
 from accountant.queries import jobs as job_queries
+from accountant.queries.rows import require_overseer
 from accountant.schema.base import documents
 from accountant.schema.ledgers import Report
 
@@ -59,7 +60,7 @@ DEFINITIONS = {
 
 def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> Report:
     """The report of a dataset at this moment, for stewards and auditors. Raises NotFound, NotPermitted."""
-    ledgers.require_overseer(viewer)
+    require_overseer(viewer)
     facts = datasets.dataset(engine, name, viewer).document()
     with reading(engine, snapshot=True) as connection:
         dataset_id = ledgers.dataset_id(connection, name)

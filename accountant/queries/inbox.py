@@ -20,6 +20,7 @@ from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import jobs
 from accountant.queries.admission_preview import effect, refusal_shown
+from accountant.queries.rows import dataset_query
 from accountant.schema.base import documents
 from accountant.schema.decisions import OfferQuote, Waiting
 from accountant.schema.quotes import Effect
@@ -99,11 +100,8 @@ _PRICED = ("mechanism", "parameters", "terms", "epsilon_alone")
 
 
 def _datasets(connection: Connection, names: set[str]) -> dict[str, Row[Any]]:
-    columns = [column for column in tables.accounts.c if column.name != "dataset_id"]
-    query = select(tables.datasets, *columns).join(
-        tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id
-    )
-    return {row.name: row for row in connection.execute(query.where(tables.datasets.c.name.in_(names)))}
+    query = dataset_query().where(tables.datasets.c.name.in_(names))
+    return {row.name: row for row in connection.execute(query)}
 
 
 def _usage(connection: Connection, rows: Mapping[str, Row[Any]]) -> dict[tuple[UUID, str, str], int]:

@@ -19,9 +19,9 @@ from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
 from accountant.database import reading
 from accountant.identities.actor import Actor
+from accountant.queries.rows import require_overseer
 from accountant.schema.ledgers import EntryInList, RefusedJob, SignedCheckpoint
 from accountant.tables import paging
-from accountant.transactions.artifacts import OVERSEERS
 
 #: Caps that a recorded refusal may name.
 CAPS = (
@@ -40,11 +40,6 @@ CAPS = (
     "policy",
     "steward",
 )
-
-
-def require_overseer(viewer: Actor) -> None:
-    """Raise NotPermitted for anybody but stewards and auditors."""
-    viewer.require(*OVERSEERS)
 
 
 def names(engine: Engine, viewer: Actor) -> list[str]:

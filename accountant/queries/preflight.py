@@ -15,6 +15,7 @@ from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, NotPe
 from accountant.core.ledger.policy import Policy
 from accountant.database import reading
 from accountant.identities.actor import Actor
+from accountant.queries.rows import dataset_query
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import artifacts, job_requests, public_resources
 from accountant.transactions.job_requests import JobRequest, Priced
@@ -62,11 +63,8 @@ def _dataset(connection: Connection, name: str) -> Row[Any]:
         .where(versions.c.dataset_id == tables.datasets.c.id, versions.c.state == "ready")
         .exists()
     )
-    columns = [column for column in tables.accounts.c if column.name != "dataset_id"]
-    query = select(tables.datasets, *columns, ready.label("ready")).join(
-        tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id
-    )
-    row = connection.execute(query.where(tables.datasets.c.name == name)).one_or_none()
+    query = dataset_query().add_columns(ready.label("ready")).where(tables.datasets.c.name == name)
+    row = connection.execute(query).one_or_none()
     if row is None:
         raise NotFound("dataset", name)
     return row
