@@ -66,6 +66,16 @@ def engine_for(url: str) -> Engine:
     return connect(url)
 
 
+def reading(engine: Engine, *, snapshot: bool = False) -> Connection:
+    """A connection whose transactions are READ ONLY: PostgreSQL refuses whatever would write.
+
+    It comes from the pool of `engine` and returns as it was; nothing more is sent to the server for it.
+    `snapshot`: everything that is read is of one moment.
+    """
+    options: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if snapshot else {}
+    return engine.connect().execution_options(postgresql_readonly=True, **options)
+
+
 def unpooled(url: str) -> Engine:
     """An engine that keeps no connection open, for a process that forks: children would share it."""
     return create_engine(url, isolation_level="READ COMMITTED", hide_parameters=True, poolclass=NullPool)

@@ -21,17 +21,17 @@ from sqlalchemy import Engine, create_engine, text
 
 from accountant import tables
 from accountant.catalogue import corpora, datasets, models
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.caps import counted
 from accountant.core.ledger.entry_bodies import commit_body
 from accountant.core.ledger.hash_chain import EntryKind, opened
+from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import Reservation, read_reservation
 from accountant.identities import credentials, people
 from accountant.identities.actor import Actor
-from accountant.queries import exports, quotes, spending
+from accountant.queries import exports, quotes
 from accountant.settings import Settings
-from accountant.transactions import allowances, approval, offers, proposals, submission
+from accountant.transactions import allowances, approval, offers, proposals, spending_sums, submission
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.locked_account import LockedAccount
 from accountant.webhooks import delivery
@@ -89,7 +89,7 @@ def make(ground: Ground, size: Size, say: Any = print) -> None:
         say(f"{name}: {round(part * size.entries):,} entries written")
     write_lists(ground, size)
     write_logs(ground, size)
-    while spending.roll(ground.engine):
+    while spending_sums.roll(ground.engine):
         pass
     with create_engine(ground.owner_url).connect() as connection:
         connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM ANALYZE"))

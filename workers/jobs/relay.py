@@ -16,8 +16,7 @@ from accountant import settings
 from accountant.catalogue import uploads
 from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
-from accountant.queries import spending
-from accountant.transactions import expiry, leases
+from accountant.transactions import expiry, leases, spending_sums
 from workers.jobs import staging, webhook_sender
 from workers.jobs.app import QUEUES, app
 
@@ -45,7 +44,7 @@ def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) 
         reached("reaper.expired")
         staging.destroy_leftovers(engine, configured.results, job_id)
     expiry.sweep(engine)
-    spending.roll(engine)
+    spending_sums.roll(engine)
     return len(ended), leases.resend(engine, resend_seconds)
 
 
