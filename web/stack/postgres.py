@@ -18,6 +18,18 @@ _UID_FOR_ROOT = 60999
 # Where root finds the binaries when its virtual environment lies where that user can't go.
 _BINARIES_FOR_ROOT = Path("/var/lib/exchequer-postgresql")
 _SOCKET = ".s.PGSQL.5432"
+#: Every commit is on disk when it is answered.
+SETTINGS = {
+    "listen_addresses": "",
+    "unix_socket_directories": ".",  # relative to the data folder
+    "unix_socket_permissions": "0700",
+    "max_connections": "100",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "logging_collector": "off",
+}
 
 
 def start(home: Path, death_signal: int | None) -> Child:
@@ -33,18 +45,7 @@ def start(home: Path, death_signal: int | None) -> Child:
         _initialise(binaries, folder)
     _check_version(folder)
     _drop_stale_locks(folder)
-    settings = {
-        "listen_addresses": "",
-        "unix_socket_directories": ".",  # relative to the data folder
-        "unix_socket_permissions": "0700",
-        "max_connections": "100",
-        "fsync": "on",
-        "synchronous_commit": "on",
-        "timezone": "UTC",
-        "log_timezone": "UTC",
-        "logging_collector": "off",
-    }
-    flags = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
+    flags = [part for key, value in SETTINGS.items() for part in ("-c", f"{key}={value}")]
     return spawn(
         POSTGRES,
         [str(binaries / "postgres"), "-D", _data_name(folder), *flags],
