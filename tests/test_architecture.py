@@ -1,6 +1,9 @@
 """What the accountant prices is what workers run. Import rules, types and style: `make lint`."""
 
 import inspect
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_what_the_accountant_calls_runnable_is_what_workers_run():
