@@ -13,7 +13,7 @@ from accountant.queries import entries, integrity, jobs
 from accountant.transactions import allowances, approval, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.workers.conftest import ROOT, SAMPLE, wait_for
-from tests.workers.jobs.test_jobs import Desk
+from tests.workers.jobs.test_jobs import LABELS, Desk
 from workers.jobs import artifacts as stored
 
 pytestmark = pytest.mark.slow
@@ -24,8 +24,9 @@ SECONDS = 400  # each takes about one minute of one core
 
 
 @pytest.fixture(scope="module")
-def desk(service, engine) -> Desk:
-    made = Desk(engine)
+def desk(warm_engine, tmp_path_factory) -> Desk:
+    engine = warm_engine
+    made = Desk(engine, tmp_path_factory.mktemp("data"))
     spec = {
         "name": NAMES["public_corpus"],
         "uri": str(SAMPLE / "public_sample.csv"),
@@ -42,13 +43,14 @@ def desk(service, engine) -> Desk:
         kind="embedding",
     )
     wait_for(lambda: made.model_state(NAMES["embedding"])["state"], lambda state: state == "ready")
-    wait_for(lambda: corpora.listing(engine, made.steward)[0]["state"], lambda state: state == "ready")
+    corpus = lambda: corpora.show(engine, NAMES["public_corpus"], made.steward)  # noqa: E731
+    wait_for(lambda: corpus()["state"], lambda state: state == "ready")
     return made
 
 
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
-    name = desk.dataset(public_size=3000)
+    name = desk.dataset(public_size=1500)
     allowance = Allowance("30", "0.000001", "test", ex_post="5")
     allowances.allow(desk.engine, name, allowance, desk.steward)
     return name
@@ -78,7 +80,7 @@ def ended(desk: Desk, dataset: str, example: str) -> tuple[dict, list[dict]]:
     "example", ["private-prediction", "private-prediction-clusters", "private-prediction-median"]
 )
 def test_an_example_runs_pays_and_tells_what_the_private_reviews_are_about(desk, dataset, example):
-    from workers.sample import LABELS, THEMES
+    from workers.sample import THEMES
 
     job, texts = ended(desk, dataset, example)
     assert {each["label"] for each in texts} == set(LABELS)
