@@ -27,7 +27,7 @@ down: $(VENV)/.runtime          ## stop it; everything is kept
 	$(BIN)/exchequer down
 
 test: $(VENV)/.dev              ## the whole suite; ARGS='-m "not slow"' for the quick one
-	$(BIN)/python -m pytest -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(or $(WORKERS),auto) $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -1,5 +1,6 @@
 """Shared fixtures: a real PostgreSQL and Valkey for the whole run, a fresh database per module."""
 
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,12 +10,34 @@ import pytest
 from sqlalchemy import Connection, Engine, NullPool, create_engine, make_url, text
 
 from accountant.database import connect, migrate
+from tests import scheduling
 from tests.support import Bench
 
 #: Nobody pulls the plug during a test: commits go to the kernel, as ever, and need not be on disk. What a
 #: killed process had committed is still there.
 NOT_SYNCED = {"fsync": "off", "full_page_writes": "off"}
 TEMPLATE = "migrated"
+
+
+def pytest_collection_modifyitems(items):
+    scheduling.longest_first(items)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Half a minute of imports less where only quick tests are asked for."""
+    quick = config.option.markexpr == "not slow" and collection_path.suffix == ".py"
+    return True if quick and scheduling.is_all_slow(collection_path) else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return scheduling.OneProcessAModule(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """As many as there are processors, and one more where slow tests wait for services and timers."""
+    return (os.cpu_count() or 2) + (config.option.markexpr != "not slow")
 
 
 @pytest.fixture(scope="session")
