@@ -21,6 +21,7 @@ from accountant.transactions.job_requests import JobRequest
 from tests.support import other_people, person
 from tests.workers.conftest import SAMPLE, wait_for
 from workers.sample import KINDS, SENTIMENTS
+from workers.sample import LABELS as EVERY_LABEL
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +56,11 @@ class Desk:
         datasets.add_dataset(self.engine, datasets.read_dataset(raw), self.steward)
         wait_for(lambda: self.facts(name)["state"], lambda state: state != "checking")
         return name
+
+    def whole_dataset(self) -> str:
+        """All of the bundled reviews, under all of their labels."""
+        uri = other_people(SAMPLE / "private.csv", self.folder / f"{uuid.uuid4().hex[:6]}.csv")
+        return self.dataset(uri=str(uri), labels=list(EVERY_LABEL), public_size=3000)
 
     def facts(self, name: str) -> dict:
         return dataset_queries.dataset(self.engine, name, self.steward)

@@ -12,8 +12,7 @@ from accountant.core.ledger.export_formats import verify_lines
 from accountant.queries import entries, integrity, jobs
 from accountant.transactions import allowances, submission
 from accountant.transactions.job_requests import JobRequest
-from tests.support import other_people
-from tests.workers.conftest import ROOT, SAMPLE
+from tests.workers.conftest import ROOT
 from tests.workers.jobs.test_jobs import Desk
 from workers.sample import LABELS
 
@@ -29,8 +28,7 @@ def desk(warm_engine, tmp_path_factory) -> Desk:
 
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
-    uri = str(other_people(SAMPLE / "private.csv", desk.folder / "all.csv"))
-    name = desk.dataset(uri=uri, labels=list(LABELS), public_size=3000)
+    name = desk.whole_dataset()
     allowances.allow(desk.engine, name, Allowance("30", "0.000001", "test"), desk.steward)
     return name
 
