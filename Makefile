@@ -33,7 +33,7 @@ down: $(VENV)/.runtime          ## stop it; everything is kept
 	$(BIN)/exchequer down
 
 test: $(VENV)/.dev              ## the whole suite; ARGS='-m "not slow"' for the quick one
-	$(BIN)/python -m pytest -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(or $(WORKERS),auto) $(ARGS)
 
 lint: $(VENV)/.dev              ## format, lints, types and import rules: one line each, more where one fails
 	@for check in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo"; do \
