@@ -12,9 +12,9 @@ from sqlalchemy.exc import IntegrityError
 from accountant import tables
 from accountant.core import secret_patterns
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound, invalid
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import check_removal
 from accountant.core.ledger.hash_chain import GENESIS
+from accountant.core.ledger.policy import Policy
 from accountant.core.names import NAME
 from accountant.core.privacy.secrets import SecretTerms
 from accountant.core.template import slots
@@ -256,7 +256,7 @@ def version_to_check(engine: Engine, version_id: UUID) -> tuple[Row[Any], Row[An
 
 
 def dataset_refused(engine: Engine, version_id: UUID, error: str) -> None:
-    """A worker could not read the data as it is declared; `unit_fingerprints.claim` says what was found right."""
+    """Record that a worker could not read the data as declared; `unit_fingerprints.claim` records success."""
     versions = tables.dataset_versions
     with engine.begin() as connection:
         connection.execute(

@@ -21,7 +21,7 @@ _OBJECT = re.compile(r"\{[^{}]{0,400}\}")
 
 
 def read_score(answer: str) -> float | None:
-    """The score in the first JSON object of an answer, or None where there is none from 1 to 10."""
+    """The score in the first JSON object of an answer, or None if there is none from 1 to 10."""
     for found in _OBJECT.finditer(answer[:4000]):
         try:
             score = json.loads(found.group())["score"]
@@ -34,9 +34,9 @@ def read_score(answer: str) -> float | None:
 
 
 def quality(texts: Sequence[PublicText], judge: Writer) -> Figure:
-    """Mean score from 1 to 10 over the texts that the judge scored; how many it did not stands beside.
+    """Mean score from 1 to 10 over the texts that the judge scored, with the number it did not score.
 
-    NaN where it scored none. Raises WriterError where the judge can't answer.
+    NaN if it scored none. Raises WriterError if the judge can't answer.
     """
     prompts = [PublicPrompt(joined(QUESTION, text, ASK), chat=True) for text in texts]
     scores = [read_score(answer) for answer in answers(judge, prompts, MANNER)]
