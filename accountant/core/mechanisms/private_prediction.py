@@ -433,4 +433,13 @@ MECHANISM = Mechanism(
     unfit=unfit,
     resources=resources,
     unfit_public=unfit_public,
+    runner="workers.mechanisms.private_prediction",
+    groups={
+        "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label clip temperature",
+        "Texts": "max_text_tokens record_tokens stop template",
+        "Aggregation and clusters": "aggregation public_contexts batching clusters public_centres "
+        "cluster_epsilon public_corpus embedding",
+    },
+    order=0,
+    artifacts={"clusters": "centres, noisy counts and batches of the clusters"},
 )
