@@ -12,12 +12,10 @@ depend on nothing but itself, so one that comes or goes moves no other. Sums, st
 written to disk.
 """
 
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, islice, zip_longest
-from random import SystemRandom
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +27,7 @@ from workers.data.records import Record, Records, keyed_hash
 from workers.engine import Shape, hidden_states, sizes
 from workers.mechanisms.epsvec.prompts import Prompt
 from workers.models import LocalModel
+from workers.noise import coins
 from workers.noise.meter import Meter
 
 Floats = NDArray[np.float32]
@@ -42,38 +41,20 @@ GRID = 2**16
 ROWS = 64
 
 
-_SYSTEM = SystemRandom()
-
-
 # --- who takes part -----------------------------------------------------------------------------
 
 
-def heads(rate: float) -> bool:
-    """A coin that shows heads with probability `rate`, exactly, by the operating system's entropy."""
-    numerator, denominator = rate.as_integer_ratio()  # the denominator is a power of two
-    return secrets.randbits(denominator.bit_length() - 1) < numerator if denominator > 1 else True
-
-
-def drawn(
-    parameters: Epsvec,
-    terms: Terms,
-    records: Records,
-    coin: Callable[[float], bool] = heads,
-    pick: Callable[[range, int], Iterable[int]] = _SYSTEM.sample,
-) -> list[Record]:
-    """The records of the units that take part: all records of a unit, or none.
-
-    `coin` and `pick` are for tests.
-    """
+def drawn(parameters: Epsvec, terms: Terms, records: Records) -> list[Record]:
+    """The records of the units that take part: all records of a unit, or none."""
     if parameters.sampling == "poisson":
         rate = parameters.sampling_rate
         assert rate is not None
-        return [record for unit in _units(terms, records.records) if coin(rate) for record in unit]
+        return [record for unit in _units(terms, records.records) if coins.heads(rate) for record in unit]
     chosen: list[Record] = []
     for size, group in _strata(terms, records):
         units = _units(terms, group)
         # A place without a record, because it could not be read, is drawn like any other.
-        places = pick(range(max(size, len(units))), parameters.samples_per_label)
+        places = coins.places(max(size, len(units)), parameters.samples_per_label)
         chosen += [record for place in places if place < len(units) for record in units[place]]
     return chosen
 
