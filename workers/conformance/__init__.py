@@ -45,7 +45,7 @@ HEAVY = ("torch", "transformers", "flask", "sqlalchemy", "celery", "pyarrow")
 
 
 def conform(module: str, trials: int = TRIALS, seed: int = 0) -> Mechanism[Any]:
-    """The mechanism of a price module, once all trials have passed. Raises Refused with the first that fails."""
+    """The mechanism of a price module, once all trials have passed. Raises Refused with the first failure."""
     mechanism = import_module(module).MECHANISM
     registration.check(mechanism, module)
     if mechanism.runner is None:
@@ -58,7 +58,7 @@ def conform(module: str, trials: int = TRIALS, seed: int = 0) -> Mechanism[Any]:
     for number in range(trials):
         known, raw, parsed = _accepted(mechanism, random)
         try:
-            _try(mechanism, running, known, raw, parsed, random, shared=number % 5 == 0)
+            _try(mechanism, running, known, raw, parsed, random, thorough=number % 5 == 0)
         except Refused as error:
             told = f"{json.dumps(raw, ensure_ascii=False)} under {known.to_json()}"
             raise Refused(f"{error} (trial {number + 1}: {told})") from error
@@ -141,9 +141,9 @@ def _try(
     raw: Mapping[str, Any],
     parsed: Any,
     random: Random,
-    shared: bool,
+    thorough: bool,
 ) -> None:
-    """One trial: a run, its price, and the same run on neighbouring records."""
+    """One trial: a run, its price, and the same run on neighbouring records; `thorough`: shares and reuse."""
     price = mechanism.price(parsed, known)
     if mechanism.reads_output:
         if price != Price(FREE, price.breakdown):
@@ -163,17 +163,20 @@ def _try(
     compare(one, two)
     if done != again:
         raise Refused(f"progress: {done} with a unit and {again} without it, so it is not public")
-    if shared and mechanism.batches(parsed, known) > 1:
+    if thorough and mechanism.batches(parsed, known) > 1:
         _check_shares(mechanism, running, pair, parsed, price, one)
-    if artifacts and "from_job" in mechanism.fields:
+    if thorough and artifacts and "from_job" in mechanism.fields:
         _check_reuse(mechanism, running, known, raw, artifacts)
 
 
 @contextmanager
 def _everybody_takes_part() -> Iterator[None]:
     """Coins show heads and samples are the last places: the draws in which a unit that differs is seen."""
-    last = lambda many, count: list(range(many))[-count:]  # noqa: E731
-    with mock.patch.object(coins, "heads", lambda _: True), mock.patch.object(coins, "places", last):
+
+    def last(many: int, count: int) -> list[int]:
+        return list(range(many))[-count:]
+
+    with mock.patch.object(coins, "heads", return_value=True), mock.patch.object(coins, "places", last):
         yield
 
 

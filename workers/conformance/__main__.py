@@ -1,4 +1,4 @@
-"""`python -m workers.conformance MODULE`: try a mechanism and record that it passed; `exchequer conform` calls it.
+"""`python -m workers.conformance MODULE`: try a mechanism and record that it passed (`exchequer conform`).
 
 Exit code 0: passed; 1: refused; 2: there is no such module, or no mechanism in it.
 """

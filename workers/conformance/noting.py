@@ -117,7 +117,7 @@ def compare(one: Noting, two: Noting) -> None:
 
 
 def _distance(first: Call, second: Call) -> Fraction:
-    """How far a release moved: a shift of scores, a part of an L1 sensitivity, or that of an L2 one, squared."""
+    """A release's move: of scores, or in parts of the L1 sensitivity, or of the L2 one, squared."""
     rows = first.values, second.values
     if first.kind == "token":
         return max(_differences(*rows), default=0) * first.per

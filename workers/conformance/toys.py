@@ -48,8 +48,11 @@ class Embedder:
 @cache
 def model() -> "LocalModel":
     """The bundled model with no token that ends a text, so that every draw that is priced is made."""
+    import torch
+
     from workers import models
 
+    torch.set_num_threads(1)  # passes are tiny
     return replace(models.load(MODEL_DIR, models.digest(MODEL_DIR)), end_tokens=frozenset())
 
 

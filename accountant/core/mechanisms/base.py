@@ -66,10 +66,10 @@ class Mechanism(Generic[P]):
     context_tokens: Callable[[P, int], int]
     size_field: str
     runner: str | None = None
-    groups: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict, hash=False)
     order: int = 100
-    example: Mapping[str, Any] = field(default_factory=dict)
-    artifacts: Mapping[str, str] = field(default_factory=dict)
+    example: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    artifacts: Mapping[str, str] = field(default_factory=dict, hash=False)
     missing: Callable[[P], FieldProblem | None] = lambda _: None
     unfit: Callable[[P, Mapping[str, Any]], FieldProblem | None] = lambda _parameters, _facts: None
     uses_model: bool = True

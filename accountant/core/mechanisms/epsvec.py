@@ -429,6 +429,7 @@ MECHANISM = Mechanism(
     order=3,
     example={
         **{"epsilon": 6.0, "layers": "1-2", "prompting": "plain", "seed": 1, "stop": None},
+        "rejection": "rule",
         "template": "{examples}Another review ({label}):",
     },
     artifacts={
