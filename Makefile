@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo faults mutations test lint up down bench lock clean
+.PHONY: demo docs faults mutations test lint up down bench lock clean
 
 # torch is pinned exactly in the lock, so that pip takes a CPU build where one lies ready.
 $(VENV)/.runtime: requirements.lock pyproject.toml
@@ -34,6 +34,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.runtime          ## make the pages of mechanisms anew from their metadata
+	$(BIN)/python -m accountant.core.mechanisms.pages docs/mechanisms
 
 faults: $(VENV)/.dev            ## inject FAULTS faults into the real service; SEED=n replays a run
 	$(BIN)/python -m tests.faults --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))

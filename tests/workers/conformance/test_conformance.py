@@ -143,7 +143,11 @@ def test_the_toy_conforms(own):
         ("score", lambda _, texts: len("".join(texts)), "token: one unit moves scores"),
         ("letters", lambda _, parameters, texts: parameters.letters - 1, "price: it is"),
         ("letters", lambda _, parameters, texts: parameters.letters + 1, "price: the run asks"),
-        ("letters", lambda _, parameters, texts: min(len(texts), parameters.letters), "price: it is|numbers|another release"),
+        (
+            "letters",
+            lambda _, parameters, texts: min(len(texts), parameters.letters),
+            "price: it is|numbers|another release",
+        ),
         ("scale", lambda _: __import__("fractions").Fraction(1, STEPS - 1), "token: one unit moves scores"),
         ("told", lambda _, records: len(records.records), "progress: "),
         ("name", "others", "artifacts: "),
