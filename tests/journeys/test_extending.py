@@ -1,4 +1,4 @@
-"""docs/extending.md as it stands: the package that it prints, installed, refused, conformed, priced and run."""
+"""docs/extending.md as it stands: the package that it prints, from its files to a metered run."""
 
 import json
 import os
@@ -34,7 +34,7 @@ print(made.json())
 
 
 class Shell:
-    """A virtual environment of its own that sees this one's packages, and a folder with what the page prints."""
+    """A virtual environment that sees this one's packages, and a folder with what the page prints."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "package"

@@ -366,7 +366,7 @@ def context_tokens(parameters: PrivatePrediction, template_tokens: int) -> int:
 
 
 def missing(parameters: PrivatePrediction) -> FieldProblem | None:
-    """What a run needs: a public number of batches, stated or from the declared size, and public texts."""
+    """Name what a run lacks: a public number of batches (stated, or by the declared size) or public texts."""
     if parameters.batches_per_label is None:
         problem = "not given, and the dataset declares no public size to derive it from"
         return FieldProblem("batches_per_label", problem, "a whole number from 1")

@@ -72,7 +72,7 @@ class SecPe(Parameters):
 
 
 def release(parameters: SecPe) -> SecretRelease:
-    """What a job with these resolved parameters releases."""
+    """The release of a job with these resolved parameters."""
     rounds = parameters.iterations if parameters.recluster else 1
     given = (
         parameters.records_per_secret,

@@ -1,4 +1,4 @@
-"""The conformance kit: built-in mechanisms pass it, and each mistake that it is there for is refused by name."""
+"""The conformance kit: built-in mechanisms pass it, and each mistake is refused by name."""
 
 import math
 import sys

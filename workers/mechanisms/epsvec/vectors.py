@@ -100,7 +100,7 @@ def partners(
     model: LocalModel, prompt: Prompt, texts: Sequence[str], tokens: int, layers: range, kind: str
 ) -> Floats:
     """States that records are compared with: (partners, layers, hidden); for kind "mean" their mean alone."""
-    found = np.stack(list(states(model, prompt, texts, tokens, layers)))
+    found = np.stack(list(states(model, prompt, texts, tokens, layers)))  # (texts, layers, hidden)
     found = found[np.isfinite(found).all(axis=(1, 2))]
     if not len(found):  # the model wrote nothing: records are compared with the origin
         return np.zeros((1, len(layers), model.structure.hidden), np.float32)
@@ -126,13 +126,13 @@ def to_grid(difference: NDArray[np.float64], clip: float, clipping: str) -> Inte
     if not np.isfinite(difference).all():
         return np.zeros(difference.shape, np.int64)
     axis = 1 if clipping == "per-layer" else None
-    norms = np.sqrt(np.sum(difference**2, axis=axis, keepdims=True))
+    norms = np.sqrt(np.sum(difference**2, axis=axis, keepdims=True))  # (layers, 1), or (1, 1) if joint
     return np.trunc(difference * (GRID / np.maximum(norms, clip))).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class View:
-    """What the records of one label are compared with."""
+    """The prompt and partners that the records of one label are compared with."""
 
     prompt: Prompt
     partners: Floats
@@ -163,7 +163,7 @@ def sums(
             if record is None:
                 continue
             partner = view.partners[partner_of(record, key, len(view.partners))]
-            difference = state.astype(np.float64) - partner
+            difference = state.astype(np.float64) - partner  # (layers, hidden)
             total[:, place] += to_grid(difference, parameters.clip, parameters.clipping)
     return total
 
@@ -174,8 +174,9 @@ def release(parameters: Epsvec, terms: Terms, total: Integers, meter: Meter) -> 
     One release for each layer, or one for all where they were clipped together, on one draw of records.
     """
     sensitivity = Fraction(doubled(terms) * terms.max_records_per_unit * GRID)
-    noisy = meter.gaussian(total.reshape(len(total), -1), sensitivity, vectors_event(parameters, terms))
+    rows = total.reshape(len(total), -1)  # (layers, labels * hidden)
+    noisy = meter.gaussian(rows, sensitivity, vectors_event(parameters, terms))
     mean = noisy.reshape(total.shape) * (parameters.clip / GRID / parameters.samples_per_label)
-    norms = np.sqrt(np.sum(mean**2, axis=2, keepdims=True))
+    norms = np.sqrt(np.sum(mean**2, axis=2, keepdims=True))  # (layers, labels, 1)
     vectors = np.divide(mean, norms, out=np.zeros_like(mean), where=norms > 0)
     return np.ascontiguousarray(vectors.transpose(1, 0, 2), np.float32)
