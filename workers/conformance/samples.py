@@ -123,6 +123,23 @@ def wild(mechanism: Mechanism[Any], random: Random) -> dict[str, Any]:
             for bound in ("minimum", "maximum", "exclusiveMinimum")
             if bound in each
         ]
-        odd = [None, "", "x", -1, 0, 1, 2**63, 5e-324, 1e308, math.nan, -math.inf, True, [], {}, "{", "\0"]
+        odd: list[Any] = [
+            None,
+            "",
+            "x",
+            -1,
+            0,
+            1,
+            2**63,
+            5e-324,
+            1e308,
+            math.nan,
+            -math.inf,
+            True,
+            [],
+            {},
+            "{",
+            "\0",
+        ]
         found[name] = random.choice([*edges, *edges, *edges, random.choice(odd)])
     return found

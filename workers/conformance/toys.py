@@ -1,7 +1,7 @@
 """The public things of a conformance run: the bundled model, and a corpus and an embedder made up here."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -66,7 +66,8 @@ def model_facts() -> Mapping[str, Any]:
 
 def public(kinds: Mapping[str, str]) -> Public:
     """A toy for each field that names a registered thing."""
-    made: dict[str, dict[str, Any]] = {"corpus": {}, "embedding": {}, "model": {}}
+    makers: Mapping[str, Callable[[], Any]] = {"corpus": Corpus, "embedding": Embedder, "model": model}
+    made: dict[str, dict[str, Any]] = {kind: {} for kind in makers}
     for field, kind in kinds.items():
-        made[kind][field] = {"corpus": Corpus, "embedding": Embedder, "model": model}[kind]()
+        made[kind][field] = makers[kind]()
     return Public(made["corpus"], made["embedding"], made["model"])
