@@ -55,8 +55,9 @@ def conform(module: str, trials: int = TRIALS, seed: int = 0) -> Mechanism[Any]:
     _check_runner(mechanism, running)
     for _ in range(WILD):
         _check_total(mechanism, samples.wild(mechanism, random), samples.terms(random))
+    choices = samples.choices(mechanism)
     for number in range(trials):
-        known, raw, parsed = _accepted(mechanism, random)
+        known, raw, parsed = _accepted(mechanism, random, choices[number % len(choices)])
         try:
             _try(mechanism, running, known, raw, parsed, random, thorough=number % 5 == 0)
         except Refused as error:
@@ -113,11 +114,14 @@ def _check_total(mechanism: Mechanism[Any], raw: Mapping[str, Any], known: Terms
 # --- runs ---------------------------------------------------------------------------------------
 
 
-def _accepted(mechanism: Mechanism[Any], random: Random) -> tuple[Terms, dict[str, Any], Any]:
-    """Terms and parameters that would be admitted, and these resolved."""
+def _accepted(
+    mechanism: Mechanism[Any], random: Random, choice: Mapping[str, Any]
+) -> tuple[Terms, dict[str, Any], Any]:
+    """Terms and parameters that would be admitted, with `choice` if they can be, and these resolved."""
     why: object = None
-    for _ in range(500):
+    for turn in range(1_000):
         known, raw = samples.terms(random), samples.parameters(mechanism, random)
+        raw |= choice if turn < 500 else {}
         try:
             parsed = mechanism.parse(raw, known)
         except InvalidRequest as error:
@@ -131,7 +135,7 @@ def _accepted(mechanism: Mechanism[Any], random: Random) -> tuple[Terms, dict[st
             why = why or mechanism.unfit(parsed, toys.model_facts())
         if why is None:
             return known, raw, parsed
-    raise Refused(f"example: of 500 requests around it none is admitted; the last one: {why}")
+    raise Refused(f"example: of 1,000 requests around it none is admitted; the last one: {why}")
 
 
 def _try(

@@ -107,8 +107,18 @@ def _value(part: Mapping[str, Any], random: Random, nullable: bool) -> Any:
             least, most = max(low, min(0.05, high)), min(high, max(20.0, low))
             return float(least * (most / least) ** random.random()) if least > 0 else 0.0
         case "string" if nullable:
-            return random.choice([TOY, *LABELS])
+            return random.choice([TOY, TOY, TOY, LABELS[0]])
     return None
+
+
+def choices(mechanism: Mechanism[Any]) -> list[dict[str, Any]]:
+    """Every value of every field that has few: each is tried in turn, however rarely it would come up."""
+    found: list[dict[str, Any]] = [{}]
+    for name, part in mechanism.schema["properties"].items():
+        for each in part.get("anyOf", [part]):
+            values = (False, True) if each.get("type") == "boolean" else each.get("enum", ())
+            found += [{name: value} for value in values]
+    return found
 
 
 def wild(mechanism: Mechanism[Any], random: Random) -> dict[str, Any]:
