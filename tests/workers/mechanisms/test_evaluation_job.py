@@ -15,7 +15,7 @@ from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.support import other_people
 from tests.workers.conftest import SAMPLE, wait_for
-from tests.workers.jobs.test_jobs import Desk, desk  # noqa: F401  (the fixture)
+from tests.workers.jobs.test_jobs import LABELS, Desk, desk  # noqa: F401  (the fixture)
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,7 @@ def test_it_is_free_and_leaves_figures_and_a_report(desk, named, texts):  # noqa
     job = desk.ended(job_id)
     assert job["state"] == "succeeded", job["failure"]
     assert desk.facts(dataset)["account"]["filters"] == before["filters"]
-    lines = Path(jobs.output_uri(desk.engine, job_id, desk.analyst)).read_text().splitlines()
+    lines = Path(jobs.output(desk.engine, job_id, desk.analyst).uri).read_text().splitlines()
     figures = [json.loads(line) for line in lines]
     assert [each["name"] for each in figures][:2] == ["MAUVE", "Length distance"]
     assert all(each["settings"] for each in figures)
@@ -77,7 +77,7 @@ def test_it_is_free_and_leaves_figures_and_a_report(desk, named, texts):  # noqa
 
 def test_it_needs_a_job_that_its_asker_may_read(desk, named, texts, tmp_path):  # noqa: F811
     dataset, source = texts
-    other = desk.dataset(uri=str(other_people(SAMPLE / "private.csv", tmp_path / "others.csv")))
+    other = desk.dataset(uri=str(other_people(SAMPLE / "private.csv", tmp_path / "others.csv", LABELS)))
     for wrong in (str(uuid.uuid4()), "x" * 36):
         with pytest.raises(InvalidRequest, match="from_job"):
             ask(desk, dataset, from_job=wrong, **named)
