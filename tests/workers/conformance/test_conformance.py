@@ -221,17 +221,3 @@ def test_fields_without_description_or_bounds_are_refused(own):
         own(parameters=kind)
         with pytest.raises(Refused, match=why):
             conformance.conform(__name__)
-
-
-# --- real mechanisms with a mistake ------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_sample_whose_coins_follow_the_place_is_refused(monkeypatch):
-    """Poisson sampling by a record's number and not by a coin of its own."""
-    from workers.mechanisms.epsvec import vectors
-
-    real = vectors.drawn
-    monkeypatch.setattr(vectors, "drawn", lambda *a: [r for n, r in enumerate(real(*a)) if n % 2])
-    with pytest.raises(Refused, match="gaussian: one unit moves"):
-        conformance.conform("accountant.core.mechanisms.epsvec", trials=30)
