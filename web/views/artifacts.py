@@ -41,8 +41,8 @@ def reusable() -> frozenset[str]:
     """Mechanisms that run again from what they released, for nothing."""
     return frozenset(
         each.id
-        for each in mechanisms.MECHANISMS.values()
-        if each.id in mechanisms.RUNNABLE and "from_job" in each.fields and not each.reads_output
+        for each in mechanisms.runnable().values()
+        if "from_job" in each.fields and not each.reads_output
     )
 
 

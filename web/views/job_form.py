@@ -207,7 +207,7 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
 def _runnable(dataset: Mapping[str, Any]) -> list[Mechanism[Any]]:
     """The mechanisms that run here and that the dataset's policy admits."""
     admitted = dataset["policy"]["mechanisms"]
-    found = [each for each in mechanisms.MECHANISMS.values() if each.id in mechanisms.RUNNABLE]
+    found = list(mechanisms.runnable().values())
     return [each for each in found if not admitted or each.id in admitted]
 
 

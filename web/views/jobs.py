@@ -59,7 +59,7 @@ def listing() -> str:
         filters=filters,
         kept={name: value for name, value in filters.items() if value},
         states=JOB_STATES,
-        mechanisms=[each for each in mechanisms.MECHANISMS.values() if each.id in mechanisms.RUNNABLE],
+        mechanisms=list(mechanisms.runnable().values()),
         overseer=bool(actor.roles & OVERSEERS),
     )
 
