@@ -11,9 +11,10 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import Connection, NullPool, create_engine, event, make_url, text
-from sqlalchemy import Engine as Engine  # the workers name it and see no more of SQL
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
+
+__all__ = ["UNAVAILABLE", "Engine", "connect", "engine_for", "excess_rights", "grant", "migrate", "unpooled"]
 
 #: What is raised where the server is away, stopping, or has closed the connection: trying again may help.
 UNAVAILABLE = (OperationalError, InterfaceError)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.verify --entries 1000000 [--form jsonl|csv|parquet] [--public]
 
-Writes the file with the writers' own code (core/books, core/chain), then measures each of these in a process
+Writes the file with the writers' own code (core/ledger), then measures each of these in a process
 of its own, in one run on one machine: `sha256sum`, plain JSON parsing of every line, and the verification
 that `exchequer verify` does. Prints processor seconds, peak resident memory (a child's begins with that of
 this process) and ratios.

@@ -236,7 +236,7 @@ def version_to_check(engine: Engine, version_id: UUID) -> tuple[Row[Any], Row[An
 
 
 def dataset_refused(engine: Engine, version_id: UUID, error: str) -> None:
-    """A worker could not read the data as it is declared; `identity.claim` says what was found right."""
+    """Record that a worker could not read the data as declared; `unit_fingerprints.claim` records success."""
     versions = tables.dataset_versions
     with engine.begin() as connection:
         connection.execute(

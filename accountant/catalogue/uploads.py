@@ -28,6 +28,7 @@ from sqlalchemy import Connection, Engine, Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import tables
+from accountant.core import files
 from accountant.core.errors import Conflict, NoRoom, NotFound, TooLarge
 from accountant.core.files.filetypes import Found, Limits, Scanner, check_columns, refused
 from accountant.identities import activity_log
@@ -45,7 +46,7 @@ _DRAFT = ".part"
 _DRAFT_SECONDS = 60.0  # a younger draft may not be locked yet
 _NAMED = re.compile(r"[0-9a-f]{64}\.(csv|jsonl)(\.gz)?|[0-9a-f]{64}\.parquet")
 
-_CHECK = Path(__file__).with_name("core") / "parquet_check.py"
+_CHECK = Path(files.__file__).with_name("parquet_check.py")
 _CHECK_MEMORY = 3 * 2**30
 _CHECK_SECONDS = 120
 

@@ -55,7 +55,7 @@ def effect(
     `filters`: a share `after` of None: it can't price the job and closes. `currencies`: ex-post and secret,
     where the job asks for them. `jobs_of_this_shape`: how many fit one after the other; None where the job is
     free, or where that would tell realized ex-post costs and they are not to be shown. `binding`: the limit
-    that stops the next one (core.room), under the same conditions.
+    that stops the next one (core.ledger.capacity), under the same conditions.
     """
     if asked == NOTHING:
         return {"filters": [], "currencies": [], "jobs_of_this_shape": None, "binding": None}

@@ -77,7 +77,7 @@ accounts = Table(
     Column("ex_post_settlement", Text, nullable=False, server_default="planned"),
     Column("secret", JSONB(none_as_null=True)),
     count("secret_jobs"),
-    # What the statements of a dataset mention beyond balances (core.currencies.History).
+    # What the statements of a dataset mention beyond balances (core.ledger.statements.History).
     units("largest_epsilon"),
     units("largest_delta"),
     Column("largest_bound", Double, nullable=False, server_default="0"),
@@ -181,7 +181,7 @@ checkpoints = Table(
     CheckConstraint("seq >= 0", name="seq"),
 )
 
-# What people and projects use of a dataset: cached sums, moved with the entries (usage.py). `cap` is the
+# What people and projects use of a dataset: cached sums, moved with the entries (cap_usage.py). `cap` is the
 # one under which the last job was admitted; a later change of policy touches no row.
 usage = Table(
     "usage",

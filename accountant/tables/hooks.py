@@ -27,7 +27,7 @@ hooks = Table(
     Column("owner_id", ForeignKey("users.id"), nullable=False),
     Column("url", Text, nullable=False),
     Column("events", ARRAY(Text), nullable=False),
-    Column("secret", LargeBinary, nullable=False),  # encrypted (hooks.py)
+    Column("secret", LargeBinary, nullable=False),  # encrypted (webhooks)
     Column("active", Boolean, nullable=False, server_default=text("true")),
     Column("disabled_reason", Text),
     moment("disabled_at"),

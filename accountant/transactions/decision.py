@@ -91,7 +91,7 @@ def consider(
 ) -> Verdict:
     """Move a submitted or approved job on: probe, refuse, ask a steward, or reserve and queue.
 
-    `source`: what the job reads (core.lineage). Nothing is written: the RESERVE is posted and what people
+    `source`: what the job reads (ledger.lineage). Nothing is written: the RESERVE is posted and what people
     use is counted on `locked`, the rest is the caller's to write with it.
     """
     facts = None if model is None else model.facts

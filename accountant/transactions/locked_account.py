@@ -1,6 +1,6 @@
 """Appending to the ledger: lock the account's row, apply the entry, write it, move the balances.
 
-Only the writers call this, inside a transaction. An entry is applied by `core.books`, the same code
+Only the writers call this, inside a transaction. An entry is applied by `core.ledger.books`, the same code
 with which an auditor replays an export, so the cached balances can't say anything else.
 """
 

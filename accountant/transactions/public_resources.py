@@ -1,6 +1,6 @@
 """Public things that a request names: corpora, embedding models, further language models.
 
-A mechanism says which of its parameters name one (pricing.Mechanism.resources). They are looked up when the
+A mechanism says which of its parameters name one (Mechanism.resources). They are looked up when the
 request is decided, and their hashes stand in its RESERVE, so that what a job read beside the data can be
 held against the very bytes.
 """

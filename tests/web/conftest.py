@@ -10,8 +10,8 @@ from sqlalchemy import Engine
 from accountant.identities.actor import Actor
 from accountant.settings import Settings
 from tests.support import Bench
+from tests.web.api.conformance import watch
 from tests.web.browsers import PASSWORD, Site
-from tests.web.conformance import watch
 from web.app import create_app
 from web.passwords import hash_password
 

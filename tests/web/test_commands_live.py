@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from accountant.identities import credentials
 from accountant.identities.actor import Actor
 from tests.support import Bench, person
-from tests.web.test_client import address  # noqa: F401  (a fixture)
+from tests.web.client.test_client import address  # noqa: F401  (a fixture)
 from web.cli import app
 
 Run = Callable[..., str]

@@ -29,9 +29,9 @@ from tests import tallies
 from tests.conftest import as_application, fresh_database
 from tests.support import Bench
 from tests.web.browsers import Site
-from tests.web.looks import OWN, Look, look
 from tests.web.routes import API, PAGES, Request, World, filled
 from tests.web.test_roles import Sender, make_world
+from tests.web.views.looks import OWN, Look, look
 from web.app import create_app
 from workers.data import fingerprints
 from workers.data.records import Layout

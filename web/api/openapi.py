@@ -137,7 +137,7 @@ def openapi() -> Response:
 def examples() -> dict[str, Any]:
     """What a real server was asked and answered, by operation: {"GET /api/v1/me": {...}, ...}.
 
-    `EXCHEQUER_RECORD=1 python -m pytest tests/web/test_examples.py` records them anew.
+    `EXCHEQUER_RECORD=1 python -m pytest tests/web/api/test_examples.py` records them anew.
     """
     found: dict[str, Any] = json.loads((Path(__file__).parent / "examples.json").read_text())
     return found

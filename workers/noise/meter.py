@@ -35,7 +35,7 @@ class Meter:
     """Records the releases of one job under one reservation.
 
     `reserved`: the event that was priced. `ex_post_draws`: how many draws with an ex-post cost each part
-    may make, which a reservation with a cap fixes beforehand (pricing.Price); 0: none at all. `shared`:
+    may make, which a reservation with a cap fixes beforehand (price.Price); 0: none at all. `shared`:
     other workers run other batches of the job. Each of them would make a release from all the data, and
     one is priced, so there is none: every release names its part.
     """

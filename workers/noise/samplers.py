@@ -47,7 +47,7 @@ _LEAST_BITS = 2**46
 #: More than the error of the floating-point quantile q(T), relative to 1 + q. T lies within 2^-47 of its
 #: middle and its float within another 2^-53, relatively; q moves by at most sqrt(pi / 2) of that (normal:
 #: Q(q) / phi(q) <= sqrt(pi / 2)) or 1 of it (Laplace). numpy's log and scipy's ndtri (Cephes) are off by
-#: less than 2^-51 (1 + q), measured against 50 digits (tests/workers/test_noise.py); we allow 2^-46 for them.
+#: less than 2^-51 (1 + q), measured against 50 digits (tests/workers/noise); we allow 2^-46 for them.
 #: 1.26 * 2^-47 + 1.26 * 2^-53 + 2^-46 + the product's 2^-51 < 2^-44.
 _SLACK = 2.0**-44
 

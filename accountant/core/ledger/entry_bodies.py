@@ -102,7 +102,7 @@ def commit_body(
 ) -> dict[str, Any]:
     """The body of a COMMIT: what was really spent. `output` is the SHA-256 of what was published.
 
-    `others`: the ex-post and secret parts as realized (currencies.entry_part). `artifacts`: name, kind and
+    `others`: the ex-post and secret parts as realized (accounts.entry_part). `artifacts`: name, kind and
     SHA-256 of each that is published with it. `read`: whether private data was read under the reservation,
     which decides whether a correction may lower the charge.
     """

@@ -140,7 +140,7 @@ def basic_cost(event: Event, step_delta: int) -> Amount | None:
     A pure job: the sum of its epsilons, delta 0. Otherwise releases stated as (epsilon, delta) add up
     as they are, and the others are priced together: as pure if they are, or else at `step_delta`.
     An (epsilon, delta) price covers the whole job and none of its prefixes: an early stop returns
-    nothing of it (books.settled).
+    nothing of it (reservations.settled).
     """
     pure = divergences.pure_epsilon(event)
     if pure is not None:

@@ -1,0 +1,124 @@
+"""First use, by somebody who knows nothing: `exchequer demo`, then only what it prints and what pages say.
+
+A real stack of its own and a real browser. The demo's job is made short; all else is what `make demo` does.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = shutil.which("chromium")
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
+]
+SHORT_DEMO = """
+from web import demo
+from web.cli import main
+whole = demo.parameters
+demo.parameters = lambda: whole() | {"batches_per_label": 1, "tokens_per_batch": 12, "max_text_tokens": 12}
+main()
+"""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the demo's last lines tell one person to do."""
+
+    name: str
+    address: str
+    password: str
+
+
+@pytest.fixture
+def printed(tmp_path: Path) -> Iterator[str]:
+    """What `exchequer demo` prints, with its stack still running."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.endswith("_URL")},
+        "EXCHEQUER_HOME": str(tmp_path / "home"),
+        "EXCHEQUER_PORT": str(port),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "80",
+    }
+    command = [sys.executable, "-c", SHORT_DEMO]
+    try:
+        found = subprocess.run(
+            [*command, "demo"], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=400
+        )
+        assert found.returncode == 0, found.stdout + found.stderr
+        yield found.stdout
+    finally:
+        subprocess.run([*command, "down"], env=environment, cwd=tmp_path, capture_output=True, timeout=120)
+
+
+def turns(printed: str) -> dict[str, Turn]:
+    found = re.findall(
+        r"^ +\d\. as the (\w+):.*?^ +(http\S+)\n +sign in as (\w+) with the password (\S+)",
+        printed,
+        re.MULTILINE | re.DOTALL,
+    )
+    return {who: Turn(name, address, password) for who, address, name, password in found}
+
+
+def begun(browser, turn: Turn):
+    """A window of one's own, opened where the demo says, after signing in as it says."""
+    page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    page.complaints = []
+    page.on("console", lambda m: page.complaints.append(m.text) if m.type == "error" else None)
+    page.goto(turn.address)
+    page.get_by_label("Name").fill(turn.name)
+    page.get_by_label("Password").fill(turn.password)
+    page.get_by_role("button", name="Sign in").click()
+    return page
+
+
+def test_from_the_demo_to_an_approved_job_by_what_the_screen_says(printed):
+    from playwright.sync_api import expect, sync_playwright
+
+    people = turns(printed)
+    assert set(people) == {"analyst", "steward", "auditor"}, printed
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+
+        # "The form is filled in and priced. Say what the texts are for, and submit the job."
+        analyst = begun(browser, people["analyst"])
+        analyst.get_by_text("It fits, and a steward would have to approve it.").wait_for()
+        analyst.get_by_label("Purpose").fill("a first job of my own")
+        analyst.get_by_role("button", name="Submit the job").click()
+        analyst.get_by_text("A steward has to approve it").wait_for(timeout=60_000)
+
+        # "Read the purpose and the price, write a reason, approve."
+        steward = begun(browser, people["steward"])
+        request = steward.get_by_role("article").filter(has_text="a first job of my own")
+        expect(request.get_by_text("by itself").first).to_be_visible()
+        request.get_by_label("Reason").fill("made-up reviews")
+        request.get_by_role("button", name="Approve").click()
+        steward.get_by_role("dialog").get_by_role("button", name="Approve").click()
+        steward.get_by_text("is now queued").wait_for()
+        steward.get_by_text("Nothing awaits approval").wait_for()
+
+        # The analyst's page follows by itself.
+        analyst.get_by_text("by steward: made-up reviews").wait_for()
+        analyst.get_by_role("heading", name="Result").wait_for(timeout=150_000)
+
+        # "See both in the ledger, and take it home as a file."
+        auditor = begun(browser, people["auditor"])
+        expect(auditor.get_by_text("COMMIT", exact=True)).to_have_count(2)
+        with auditor.expect_download() as download:
+            auditor.get_by_role("link", name="JSON Lines").click()
+        assert '"RESERVE"' in Path(download.value.path()).read_text()
+        for page in (analyst, steward, auditor):
+            assert page.complaints == []
+        browser.close()

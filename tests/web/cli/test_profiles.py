@@ -1,0 +1,132 @@
+"""Profiles: who is signed in where, and what leaves this machine for which server."""
+
+import json
+import stat
+
+import pytest
+
+from tests.web.cli.stand_ins import Run, StandIn
+from web.client import NoSuchProfile, Profile, connect, profiles
+
+SESSION = {"token": "t0ken", "name": "ada", "roles": ["analyst"], "expires_at": "2027-01-01T00:00:00+00:00"}
+
+
+@pytest.fixture(autouse=True)
+def _at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EXCHEQUER_URL")
+
+
+def sent(server: StandIn) -> str | None:
+    return server.requests[-1][2].get("Authorization")
+
+
+def test_two_profiles_and_who_speaks(exchequer: Run, server: StandIn) -> None:
+    password = {"EXCHEQUER_PASSWORD": "open sesame"}
+    for name, token in (("work", "one"), ("home", "two")):
+        server.answers.append((201, SESSION | {"token": token}))
+        words = ("login", server.url, "--name", "ada", "--profile", name, "--json")
+        found = exchequer(*words, env=password)
+        assert found.exit_code == 0
+        assert json.loads(found.stdout)["profile"] == name
+        assert token not in found.output
+    assert stat.S_IMODE(profiles.path().stat().st_mode) == 0o600
+    assert stat.S_IMODE(profiles.path().parent.stat().st_mode) == 0o700
+    for words, expected, environment in (
+        (("whoami",), "two", {}),
+        (("--profile", "work", "whoami"), "one", {}),
+        (("whoami",), "one", {"EXCHEQUER_PROFILE": "work"}),
+        (("--profile", "home", "whoami"), "two", {"EXCHEQUER_PROFILE": "work"}),
+        (("whoami",), "three", {"EXCHEQUER_TOKEN": "three"}),
+        (("--profile", "work", "whoami"), "one", {"EXCHEQUER_TOKEN": "three"}),
+    ):
+        server.answers.append((200, {"name": "ada", "roles": []}))
+        assert exchequer(*words, env=environment).exit_code == 0
+        assert sent(server) == f"Bearer {expected}", words
+    assert exchequer("profiles", "--use", "work").exit_code == 0
+    rows = json.loads(exchequer("profiles", "--json").stdout)
+    assert [(each["profile"], each["in_use"]) for each in rows] == [("work", True), ("home", False)]
+    assert "token" not in rows[0]
+
+
+def test_a_kept_token_goes_to_its_own_server_only(
+    exchequer: Run, server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles.keep(Profile("https://elsewhere.example", "ada", "secret"))
+    server.answers.append((200, {"datasets": [], "next": None}))
+    monkeypatch.setenv("EXCHEQUER_URL", server.url)
+    assert exchequer("dataset", "list").exit_code == 0
+    assert sent(server) is None
+
+
+def test_the_python_client_is_whom_login_left(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    profiles.keep(Profile(server.url, "ada", "one"), "work")
+    profiles.keep(Profile(server.url, "bob", "two"), "home")
+    for name, expected in ((None, "two"), ("work", "one")):
+        server.answers.append((200, {"name": "ada", "roles": []}))
+        with connect(name) as client:
+            client.whoami()
+        assert sent(server) == f"Bearer {expected}"
+    with pytest.raises(NoSuchProfile, match="home, work"):
+        connect("wrok")
+
+
+def test_logout_ends_a_token_and_forgets_it(exchequer: Run, server: StandIn) -> None:
+    profiles.keep(Profile(server.url, "ada", "one"), "work")
+    profiles.keep(Profile(server.url, "bob", "two"), "home")
+    server.answers.append((200, {"id": "0"}))
+    assert exchequer("logout", "--profile", "work").exit_code == 0
+    assert server.requests[-1][:2] == ("DELETE", "/api/v1/session")
+    assert sent(server) == "Bearer one"
+    assert list(profiles.read().known) == ["home"]
+    server.answers.append((500, {}))  # it is not ended, so it is not forgotten either
+    assert exchequer("logout", "--everywhere").exit_code == 1
+    assert list(profiles.read().known) == ["home"]
+    server.answers.append((200, {"name": "bob"}))
+    found = exchequer("logout", "--everywhere", "--json")
+    assert json.loads(found.stdout) == {"profile": "home", "token_ended": True, "ended_everywhere": True}
+    assert server.requests[-1][:2] == ("POST", "/api/v1/me/sign-out-everywhere")
+    assert sent(server) == "Bearer two"
+    assert exchequer("logout").exit_code == 1
+
+
+@pytest.mark.parametrize(("answer", "ended"), [(401, True), (503, False)])
+def test_logout_says_whether_the_token_is_worth_nothing(
+    exchequer: Run, server: StandIn, answer: int, ended: bool
+) -> None:
+    """A server that is away keeps nobody from forgetting; what it did not end is said to live on."""
+    profiles.keep(Profile(server.url, "ada", "one", "2030-01-31T00:00:00+00:00"), "work")
+    server.answers.append((answer, {}))
+    found = exchequer("logout")
+    assert found.exit_code == 0
+    assert ("2030-01-31" in found.stdout) == (not ended)
+    assert list(profiles.read().known) == []
+
+
+def test_a_token_from_standard_input(exchequer: Run, server: StandIn) -> None:
+    server.answers.append((200, {"name": "ci", "roles": ["analyst"]}))
+    found = exchequer("login", server.url, "--token-stdin", "--json", input="exq_abc\n")
+    assert json.loads(found.stdout)["name"] == "ci"
+    assert profiles.chosen().token == "exq_abc"
+    server.answers.append((401, {"detail": "no"}))
+    found = exchequer("login", server.url, "--token-stdin", input="exq_bad\n")
+    assert found.exit_code == 1
+    assert "Make another" in found.stderr
+    assert profiles.chosen().token == "exq_abc"
+    assert exchequer("login", server.url, "--token-stdin", input="").exit_code == 2
+
+
+def test_an_unknown_profile_says_which_there_are(exchequer: Run) -> None:
+    profiles.keep(Profile("http://127.0.0.1:9", "ada", "one"), "work")
+    found = exchequer("--profile", "wrok", "jobs")
+    assert found.exit_code == 2
+    assert "work" in found.stderr
+    assert "exchequer profiles" in found.stderr
+
+
+def test_what_earlier_versions_kept_still_serves(exchequer: Run, server: StandIn) -> None:
+    profiles.path().parent.mkdir(parents=True)
+    kept = {"current": server.url, "servers": {server.url: {"name": "ada", "token": "old"}}}
+    profiles.path().write_text(json.dumps(kept))
+    server.answers.append((200, {"name": "ada", "roles": []}))
+    assert exchequer("whoami").exit_code == 0
+    assert sent(server) == "Bearer old"

@@ -1,0 +1,182 @@
+"""`exchequer verify`: offline, and no digit of an export can change unnoticed."""
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accountant.core.ledger.checkpoints import introduction, public_key, sign
+from accountant.core.ledger.export_formats import summary
+from accountant.core.ledger.hash_chain import EntryKind
+from tests.web.cli.stand_ins import Ledger, Run, StandIn
+
+
+@pytest.fixture(params=["json_lines", "csv"])
+def export(request: pytest.FixtureRequest, ledger: Ledger, tmp_path: Path) -> Path:
+    path = tmp_path / "ledger.txt"
+    path.write_text(getattr(ledger, request.param)(), encoding="utf-8")
+    return path
+
+
+def test_an_export_holds(exchequer: Run, export: Path, ledger: Ledger) -> None:
+    found = exchequer("verify", export)
+    assert found.exit_code == 0
+    assert found.stdout.splitlines()[0] == "verify: ok"
+    assert "reviews" in found.stdout
+    assert ledger.head in found.stdout
+    assert "reservations not settled yet: 1" in found.stdout
+
+
+def test_json(exchequer: Run, export: Path, ledger: Ledger) -> None:
+    found = json.loads(exchequer("verify", export, "--json").stdout)
+    assert (found["ok"], found["entries"], found["head"]) == (True, 4, ledger.head)
+    assert found["balances"]["live_reservations"] == 1
+
+
+def test_standard_input(ledger: Ledger, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "web.cli", "verify", "-"]
+    found = subprocess.run(command, input=ledger.json_lines(), capture_output=True, text=True, check=True)
+    assert found.stdout.startswith("verify: ok")
+
+
+def test_one_digit_of_one_amount(exchequer: Run, export: Path) -> None:
+    text = export.read_text()
+    amount = re.search(r'"reviews.*?RESERVE', text, re.DOTALL)
+    assert amount is not None
+    lines = text.splitlines(keepends=True)
+    row = next(i for i, line in enumerate(lines) if "RESERVE" in line)
+    found = re.search(r"main\W+?(\d{6,})", lines[row])
+    assert found is not None
+    place = found.start(1) + 2
+    digit = str((int(lines[row][place]) + 1) % 10)
+    lines[row] = lines[row][:place] + digit + lines[row][place + 1 :]
+    export.write_text("".join(lines))
+    result = exchequer("verify", export)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("verify: failed: entry 2: ")
+    assert "ok" not in result.stdout
+    assert json.loads(exchequer("verify", export, "--json").stdout)["entry"] == 2
+
+
+def test_a_missing_entry(exchequer: Run, export: Path) -> None:
+    lines = export.read_text().splitlines(keepends=True)
+    export.write_text("".join(lines[:2] + lines[3:]))
+    found = exchequer("verify", export)
+    assert found.exit_code == 1
+    assert "entry 2" in found.stderr
+
+
+def test_a_line_cut_short(exchequer: Run, export: Path) -> None:
+    export.write_text(export.read_text()[:-40])
+    found = exchequer("verify", export)
+    assert found.exit_code == 1
+    assert "entry " in found.stderr  # the last entry, or the totals after it
+
+
+def test_last_entries_cut_off(exchequer: Run, ledger: Ledger, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.write_text("".join(ledger.json_lines().splitlines(keepends=True)[:-1]))
+    found = exchequer("verify", path)
+    assert found.exit_code == 1
+    assert "entries" in found.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"hello\n", b"{}\n", b"\xff\xfe\x00", b"[1]\n"])
+def test_no_export_at_all(exchequer: Run, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    found = exchequer("verify", path)
+    assert found.exit_code == 1
+    assert found.stderr.startswith("verify: failed: ")
+
+
+def test_missing_file(exchequer: Run, tmp_path: Path) -> None:
+    for path in (tmp_path / "absent", tmp_path):
+        found = exchequer("verify", path)
+        assert found.exit_code == 2
+        assert str(path) in found.stderr
+
+
+def test_no_such_format(exchequer: Run) -> None:
+    assert exchequer("ledger", "export", "reviews", "--format", "xml").exit_code == 2
+
+
+# --- checkpoints and keys -----------------------------------------------------------------------
+
+SEED, OTHER = b"a" * 32, b"b" * 32
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def checkpoint_of(ledger: Ledger, seed: bytes = SEED) -> dict[str, Any]:
+    balances = summary(ledger.books, ledger.replay.live_count, public=True)
+    keys = [introduction(public_key(seed), NOW, None)]
+    return sign(ledger.dataset, len(ledger.documents), ledger.head, balances, NOW, seed, keys)
+
+
+def test_a_checkpoint_and_the_key_that_one_knows(exchequer: Run, export: Path, ledger: Ledger) -> None:
+    kept = export.with_name("checkpoint.json")
+    kept.write_text(json.dumps(checkpoint_of(ledger)))
+    found = exchequer("verify", export, "--checkpoint", kept, "--public-key", public_key(SEED).hex())
+    assert found.exit_code == 0
+    assert "all of 4 entries" in found.stdout
+    assert "--public-key" not in found.stdout
+    unpinned = exchequer("verify", export, "--checkpoint", kept)
+    assert "give the one you know with --public-key" in unpinned.stdout
+    told = json.loads(exchequer("verify", export, "--checkpoint", kept, "--json").stdout)
+    assert (told["checkpoints"][0]["seq"], told["key_pinned"]) == (4, False)
+
+
+def test_a_file_of_keys(exchequer: Run, export: Path, ledger: Ledger) -> None:
+    kept, keys = export.with_name("checkpoint.json"), export.with_name("keys.json")
+    kept.write_text(json.dumps(checkpoint_of(ledger)))
+    keys.write_text(json.dumps({"keys": checkpoint_of(ledger)["keys"]}))
+    assert exchequer("verify", export, "--checkpoint", kept, "--public-key", keys).exit_code == 0
+
+
+def test_the_wrong_key_fails(exchequer: Run, export: Path, ledger: Ledger) -> None:
+    kept = export.with_name("checkpoint.json")
+    kept.write_text(json.dumps(checkpoint_of(ledger)))
+    found = exchequer("verify", export, "--checkpoint", kept, "--public-key", public_key(OTHER).hex())
+    assert found.exit_code == 1
+    assert "does not follow from key" in found.stderr
+
+
+def test_a_checkpoint_beyond_the_export(exchequer: Run, ledger: Ledger, tmp_path: Path) -> None:
+    path, kept = tmp_path / "ledger.jsonl", tmp_path / "checkpoint.json"
+    path.write_text(ledger.json_lines())
+    ledger.append(EntryKind.VOID, "second", {"outcome": "cancelled", "reason": "x"})
+    kept.write_text(json.dumps(checkpoint_of(ledger)))
+    found = exchequer("verify", path, "--checkpoint", kept)
+    assert found.exit_code == 1
+    assert "cut off" in found.stderr
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "null", '{"checkpoint": {}}', "\x00"])
+def test_no_checkpoint_at_all(exchequer: Run, export: Path, content: str) -> None:
+    kept = export.with_name("checkpoint.json")
+    kept.write_text(content)
+    assert exchequer("verify", export, "--checkpoint", kept).exit_code in (1, 2)
+    for key in (kept, "f" * 63, "z" * 64, export.with_name("absent")):
+        assert exchequer("verify", export, "--public-key", key).exit_code == 2
+
+
+def test_without_a_checkpoint_it_says_so(exchequer: Run, export: Path) -> None:
+    assert "no signed checkpoint" in exchequer("verify", export).stdout
+
+
+def test_the_check_of_a_live_ledger_ends_with_1(exchequer: Run, server: StandIn, monkeypatch: Any) -> None:
+    monkeypatch.setenv("EXCHEQUER_URL", server.url)
+    server.answers += [(200, {"datasets": [{"name": "a"}, {"name": "b"}], "next": None})]
+    server.answers += [(200, {"problems": []}), (200, {"problems": ["cached balances differ"]})]
+    found = exchequer("ledger", "check", "--all")
+    assert found.exit_code == 1
+    assert found.stdout.splitlines() == ["a: ok", "b: 1 disagree", "  cached balances differ"]
+    server.answers += [(200, {"problems": []})]
+    assert exchequer("ledger", "check", "a").exit_code == 0
+    assert exchequer("ledger", "check").exit_code == 2

@@ -1,0 +1,189 @@
+"""What real workers survive: shared jobs, processes that die, limits, a broker that says nothing."""
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from accountant import settings as settings_module
+from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.export_formats import verify_lines
+from accountant.queries import entries, integrity, jobs
+from accountant.settings import Settings
+from accountant.transactions import allowances, settlement
+from tests.support import other_people
+from tests.workers.conftest import SAMPLE, wait_for
+from tests.workers.jobs.test_jobs import Desk
+from web.local import redis_url
+
+pytestmark = pytest.mark.slow
+
+FAN_OUT = 3
+
+
+@pytest.fixture(scope="module")
+def variables() -> dict[str, str]:
+    return {"EXCHEQUER_FAN_OUT": str(FAN_OUT), "EXCHEQUER_WATCHDOG_SECONDS": "4"}
+
+
+@pytest.fixture(autouse=True)
+def fan_out(monkeypatch):
+    """This process reserves jobs too."""
+    monkeypatch.setattr(settings_module, "load", lambda: Settings(fan_out=FAN_OUT))
+
+
+@pytest.fixture(scope="module")
+def desk(service, engine) -> Desk:
+    return Desk(engine)
+
+
+@pytest.fixture(scope="module")
+def dataset(desk, tmp_path_factory) -> str:
+    return opened(desk, tmp_path_factory.mktemp("data"))
+
+
+def opened(desk: Desk, folder: Path, **policy) -> str:
+    uri = str(other_people(SAMPLE / "private.csv", folder / "others.csv"))
+    name = desk.dataset(uri=uri, policy={"auto_approve_epsilon": "10", **policy})
+    allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    return name
+
+
+def reads(desk: Desk, job_id) -> None:
+    wait_for(lambda: desk.job(job_id)["progress"]["done"], lambda done: done > 0)
+
+
+def texts(desk: Desk, job: dict) -> list[dict]:
+    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    return [json.loads(line) for line in Path(uri).read_text().splitlines()]
+
+
+def left(service, job_id) -> list[str]:
+    return [path.name for path in Path(service.environment["EXCHEQUER_HOME"], "results").glob(f"{job_id}/*")]
+
+
+def sound(desk: Desk, dataset: str) -> None:
+    assert integrity.check(desk.engine, dataset) == []
+    verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
+
+
+def test_a_shared_job_runs_on_two_workers_and_is_published_in_order(desk, dataset, service):
+    service.start("generate2")
+    job_id = desk.submit(dataset, tokens_per_batch=30)
+    reads(desk, job_id)
+    job = desk.ended(job_id)
+    assert job["state"] == "succeeded", job
+    assert [each["kind"] for each in job["entries"]] == ["RESERVE", "COMMIT"]
+    labels = [each["label"] for each in texts(desk, job)]
+    declared = desk.facts(dataset)["labels"]
+    assert labels == sorted(labels, key=declared.index)
+    assert len(set(labels)) > 1
+    assert len(left(service, job_id)) == 1, "only what was published is left"
+    sound(desk, dataset)
+
+
+def test_a_shared_job_goes_on_when_one_of_its_workers_is_killed(desk, dataset, service):
+    job_id = desk.submit(dataset, tokens_per_batch=40)
+    reads(desk, job_id)
+    service.kill("generate2")
+    job = desk.ended(job_id)
+    assert job["state"] == "succeeded", job
+    assert len(left(service, job_id)) == 1
+    sound(desk, dataset)
+
+
+def test_one_worker_alone_runs_every_part(desk, dataset, service):
+    assert "generate2" not in service.running
+    job = desk.ended(desk.submit(dataset, tokens_per_batch=5))
+    assert job["state"] == "succeeded", job
+
+
+def test_a_process_that_dies_while_it_reads_has_failed_and_is_charged(desk, dataset, service):
+    job_id = desk.submit(dataset, tokens_per_batch=60)
+    reads(desk, job_id)
+    (child,) = psutil.Process(service.running["generate"].pid).children()
+    os.kill(child.pid, signal.SIGKILL)
+    job = desk.ended(job_id, 30)
+    assert (job["state"], job["failure"]) == ("failed", settlement.UNSAID)
+    assert job["attempt"] == 1
+    assert job["entries"][-1]["kind"] == "COMMIT"
+    assert job["entries"][-1]["costs"] == job["entries"][0]["costs"]
+    wait_for(lambda: left(service, job_id), lambda names: not names, 20)
+    sound(desk, dataset)
+    assert desk.ended(desk.submit(dataset, tokens_per_batch=2))["state"] == "succeeded", "the worker goes on"
+
+
+def test_an_attempt_that_takes_too_long_has_failed_and_is_charged(desk, dataset, service, tmp_path):
+    desk.ended(desk.submit(dataset, tokens_per_batch=2))  # a worker's first job loads torch before it reads
+    dataset = opened(desk, tmp_path, time_limit_seconds=2)
+    job_id = desk.submit(dataset, tokens_per_batch=200)
+    job = desk.ended(job_id, 60)
+    assert (job["state"], job["failure"]) == ("failed", settlement.UNSAID)
+    assert job["entries"][-1]["costs"] == job["entries"][0]["costs"]
+    wait_for(lambda: left(service, job_id), lambda names: not names, 20)
+    sound(desk, dataset)
+
+
+# --- a broker that says nothing -----------------------------------------------------------------
+
+
+class Proxy:
+    """A Unix socket before the broker's; frozen, it accepts connections and passes nothing on."""
+
+    def __init__(self, path: Path, target: str) -> None:
+        self.path, self.target = path, target
+        self.frozen = threading.Event()
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(path))
+        self.listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"redis+socket://{self.path}?virtual_host=0"
+
+    def _accept(self) -> None:
+        while True:
+            near, _ = self.listener.accept()
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(self.target)
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                while self.frozen.is_set():
+                    time.sleep(0.1)
+                sink.sendall(data)
+        sink.close()
+
+
+@pytest.fixture
+def proxy(servers, tmp_path) -> Proxy:
+    target = redis_url(servers.broker_url).removeprefix("unix://").split("?")[0]
+    return Proxy(tmp_path / "p.sock", target)
+
+
+def test_an_idle_worker_whose_broker_fell_silent_ends_and_its_successor_runs_the_job(
+    desk, dataset, service, proxy
+):
+    service.kill("generate")
+    service.start("generate", BROKER_URL=proxy.url)
+    assert desk.ended(desk.submit(dataset, tokens_per_batch=2))["state"] == "succeeded"
+    proxy.frozen.set()
+    job_id = desk.submit(dataset, tokens_per_batch=2)
+    worker = service.running["generate"]
+    assert wait_for(worker.poll, lambda code: code is not None, 60) is not None
+    assert desk.job(job_id)["state"] == "queued"
+    proxy.frozen.clear()
+    service.start("generate", BROKER_URL=proxy.url)
+    assert desk.ended(job_id)["state"] == "succeeded"

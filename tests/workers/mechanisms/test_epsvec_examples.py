@@ -1,0 +1,99 @@
+"""examples/epsvec.json and examples/epsvec-again.json through the real relay, broker and workers."""
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.export_formats import verify_lines
+from accountant.queries import entries, integrity, jobs
+from accountant.transactions import allowances, artifacts, submission
+from accountant.transactions.job_requests import JobRequest
+from tests.workers.conftest import ROOT
+from tests.workers.jobs.test_jobs import Desk
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture(scope="module")
+def desk(service, engine) -> Desk:
+    return Desk(engine)
+
+
+@pytest.fixture(scope="module")
+def dataset(desk) -> str:
+    """The bundled reviews, with what one such job needs."""
+    name = desk.dataset(public_size=3000)
+    allowances.allow(desk.engine, name, Allowance("8", "0.000001", "test"), desk.steward)
+    return name
+
+
+def ask(desk, dataset: str, example: str, **changes) -> uuid.UUID:
+    request = json.loads((EXAMPLES / f"{example}.json").read_text())
+    assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")
+    parameters = {name: value for name, value in (request["parameters"] | changes).items() if value != ""}
+    asked = JobRequest(dataset, request["mechanism"], desk.model, parameters, request["purpose"])
+    return submission.submit(desk.engine, asked, desk.analyst)
+
+
+def texts_of(desk, job: dict) -> list[dict]:
+    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    return [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def first(desk, dataset) -> dict:
+    job = desk.ended(ask(desk, dataset, "epsvec"), 300)
+    assert job["state"] == "succeeded", job
+    return job
+
+
+def test_the_first_job_pays_its_price_and_tells_what_the_private_reviews_are_about(desk, dataset, first):
+    from workers.sample import LABELS, THEMES
+
+    reserved, committed = first["entries"]
+    assert (reserved["kind"], committed["kind"]) == ("RESERVE", "COMMIT")
+    assert reserved["costs"] == committed["costs"]
+    assert first["progress"]["done"] == first["progress"]["total"]
+    texts = texts_of(desk, first)
+    assert {each["label"] for each in texts} == set(LABELS)
+    told = sum(THEMES[each["label"].split()[0]] in each["text"] for each in texts)
+    assert told > len(texts) / 5  # 2 % of the public reviews do, 95 % of the private ones
+    with desk.engine.connect() as connection:
+        rows = artifacts.of_job(connection, uuid.UUID(first["id"]))
+    assert [(row.name, row.kind) for row in rows] == [
+        ("shots", "fixed-shots"),
+        ("vectors", "dataset-vectors"),
+    ]
+    private = (ROOT / "workers" / "sample" / "private.csv").read_text()
+    (shots,) = (json.loads(Path(row.uri).read_bytes()) for row in rows if row.name == "shots")
+    assert not any(shot["text"] in private for each in shots["labels"] for shot in each["shots"])
+
+
+def test_a_later_job_is_free_and_runs_when_nothing_is_left(desk, dataset, first):
+    assert desk.ended(ask(desk, dataset, "epsvec"))["state"] == "refused"
+    job = desk.ended(ask(desk, dataset, "epsvec-again", from_job=first["id"]), 120)
+    assert job["state"] == "succeeded", job
+    assert all(cost["main"] == "0" for entry in job["entries"] for cost in entry["costs"].values())
+    texts = texts_of(desk, job)
+    assert {each["label"] for each in texts} == {"hotel negative"}
+    assert len(texts) > 30
+    assert integrity.check(desk.engine, dataset) == []
+    verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
+
+
+def test_a_later_job_that_does_not_fit_the_model_is_void_and_says_why(desk, dataset, first):
+    job = desk.ended(ask(desk, dataset, "epsvec-again", from_job=first["id"], max_tokens=500), 120)
+    assert job["state"] == "failed"
+    assert job["failure"].startswith("max_tokens")
+    assert job["entries"][-1]["kind"] == "VOID"
+
+
+def test_a_layer_that_the_model_lacks_is_refused_before_anything_is_reserved(desk, dataset):
+    job = desk.ended(ask(desk, dataset, "epsvec", layers="3-4"))
+    assert (job["state"], job["refusal"]["cap"], job["entries"]) == ("refused", "model", [])
+    assert "layers" in job["refusal"]["why"]

@@ -1,0 +1,57 @@
+"""The example of invisible-ink runs as it stands, with the bundled model and data."""
+
+import hashlib
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.export_formats import verify_lines
+from accountant.queries import entries, integrity, jobs
+from accountant.transactions import allowances, submission
+from accountant.transactions.job_requests import JobRequest
+from tests.workers.conftest import ROOT
+from tests.workers.jobs.test_jobs import Desk
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = [ROOT / "examples" / "invisible-ink.json"]  # the others have tests of their own
+
+
+@pytest.fixture(scope="module")
+def desk(service, engine) -> Desk:
+    return Desk(engine)
+
+
+@pytest.fixture(scope="module")
+def dataset(desk) -> str:
+    name = desk.dataset(public_size=3000)
+    allowances.allow(desk.engine, name, Allowance("30", "0.000001", "test"), desk.steward)
+    return name
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_is_charged_and_publishes_texts_of_the_private_kind(desk, dataset, path: Path):
+    from workers.sample import LABELS, THEMES
+
+    request = json.loads(path.read_text())
+    assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")
+    assert path.stem == request["mechanism"]
+    asked = JobRequest(dataset, request["mechanism"], desk.model, request["parameters"], request["purpose"])
+    job = desk.ended(submission.submit(desk.engine, asked, desk.analyst), seconds=300)
+    assert job["state"] == "succeeded", job
+    assert job["progress"]["done"] == job["progress"]["total"]
+    reserved, committed = (entry["costs"] for entry in job["entries"])
+    assert [entry["kind"] for entry in job["entries"]] == ["RESERVE", "COMMIT"]
+    assert committed.keys() == reserved.keys()
+    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    data = Path(uri).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == job["output_sha256"]
+    texts = [json.loads(line) for line in data.splitlines()]
+    assert {each["label"] for each in texts} == set(LABELS)
+    told = sum(THEMES[each["label"].split()[0]] in each["text"] for each in texts)
+    assert told > len(texts) / 3  # 2 % of the public reviews do, 95 % of the private ones
+    assert integrity.check(desk.engine, dataset) == []
+    verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))

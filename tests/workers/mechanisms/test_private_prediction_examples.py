@@ -1,0 +1,107 @@
+"""examples/private-prediction*.json as they stand, through the real relay, broker and workers."""
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from accountant.catalogue import corpora, models
+from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.export_formats import verify_lines
+from accountant.queries import entries, integrity, jobs
+from accountant.transactions import allowances, approval, artifacts, submission
+from accountant.transactions.job_requests import JobRequest
+from tests.workers.conftest import ROOT, SAMPLE, wait_for
+from tests.workers.jobs.test_jobs import Desk
+from workers.jobs import artifacts as stored
+
+pytestmark = pytest.mark.slow
+
+#: What the examples call the bundled model's other use, and the bundled public reviews.
+NAMES = {"public_corpus": "sample-public", "embedding": "sample-embedding"}
+SECONDS = 400  # each takes about one minute of one core
+
+
+@pytest.fixture(scope="module")
+def desk(service, engine) -> Desk:
+    made = Desk(engine)
+    spec = {
+        "name": NAMES["public_corpus"],
+        "uri": str(SAMPLE / "public_sample.csv"),
+        "label_column": "label",
+        "statement": "made up by workers/sample/corpus.py",
+    }
+    corpora.add(engine, corpora.CorpusSpec.model_validate(spec), made.steward)
+    models.add_model(
+        engine,
+        NAMES["embedding"],
+        str(SAMPLE / "model"),
+        "public sample text",
+        made.steward,
+        kind="embedding",
+    )
+    wait_for(lambda: made.model_state(NAMES["embedding"])["state"], lambda state: state == "ready")
+    wait_for(lambda: corpora.listing(engine, made.steward)[0]["state"], lambda state: state == "ready")
+    return made
+
+
+@pytest.fixture(scope="module")
+def dataset(desk) -> str:
+    name = desk.dataset(public_size=3000)
+    allowance = Allowance("30", "0.000001", "test", ex_post="5")
+    allowances.allow(desk.engine, name, allowance, desk.steward)
+    return name
+
+
+def ended(desk: Desk, dataset: str, example: str) -> tuple[dict, list[dict]]:
+    """The job of an example, and its texts."""
+    request = json.loads((ROOT / "examples" / f"{example}.json").read_text())
+    assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")
+    assert (
+        NAMES.items()
+        >= {name: request["parameters"][name] for name in NAMES.keys() & request["parameters"]}.items()
+    )
+    asked = JobRequest(dataset, request["mechanism"], desk.model, request["parameters"], request["purpose"])
+    job_id = submission.submit(desk.engine, asked, desk.analyst)
+    state = wait_for(lambda: desk.job(job_id)["state"], lambda state: state != "submitted")
+    if state == "awaiting_approval":
+        approval.approve(desk.engine, job_id, desk.steward, "fine")
+    job = desk.ended(job_id, SECONDS)
+    assert job["state"] == "succeeded", job
+    assert job["progress"]["done"] == job["progress"]["total"]
+    uri = jobs.output_uri(desk.engine, job_id, desk.analyst)
+    return job, [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
+
+
+@pytest.mark.parametrize(
+    "example", ["private-prediction", "private-prediction-clusters", "private-prediction-median"]
+)
+def test_an_example_runs_pays_and_tells_what_the_private_reviews_are_about(desk, dataset, example):
+    from workers.sample import LABELS, THEMES
+
+    job, texts = ended(desk, dataset, example)
+    assert {each["label"] for each in texts} == set(LABELS)
+    told = sum(THEMES[each["label"].split()[0]] in each["text"] for each in texts)
+    assert told > len(texts) / 4  # 2 % of the public reviews do, 95 % of the private ones
+    reserved, committed = job["entries"]
+    with desk.engine.connect() as connection:
+        released = artifacts.of_job(connection, uuid.UUID(job["id"]))
+    figures = {each["job"]: each for each in jobs.ex_post(desk.engine, dataset, desk.steward)}
+    if example.endswith("median"):
+        assert all(cost["main"] == "0" for cost in committed["costs"].values())
+        assert released == []
+        found = figures[job["id"]]
+        assert 0 < float(found["realized"]) < 20
+        assert len(found["curve"]["batches"]) == 2 * len(LABELS)
+        assert found["curve"]["tokens"][-1] == 64
+    else:
+        assert reserved["costs"] == committed["costs"]
+        assert job["id"] not in figures
+    if example.endswith("clusters"):
+        (row,) = released
+        tensors = stored.read([row])["clusters"].tensors()
+        assert tensors["counts"].shape == (len(LABELS), 40)
+        assert tensors["batches"].sum(axis=1).tolist() == [2] * len(LABELS)
+    assert integrity.check(desk.engine, dataset) == []
+    verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
