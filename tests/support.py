@@ -63,8 +63,8 @@ class Bench:
         version = datasets.add_dataset(engine, datasets.read_dataset(raw), self.steward)
         found_right(engine, version)
 
-    def allow(self, epsilon: object = "10", delta: object = "0.0000029053", reason: str = "test") -> int:
-        return allowances.allow(self.engine, self.dataset, Allowance(epsilon, delta, reason), self.steward)
+    def allow(self, epsilon: object = "10", delta: object = "0.0000029053", reason: str = "test") -> None:
+        allowances.allow(self.engine, self.dataset, Allowance(epsilon, delta, reason), self.steward)
 
     def request(self, tokens: int = 10, **parameters: object) -> job_requests.JobRequest:
         values = {"tokens_per_batch": tokens, **parameters}

@@ -1,4 +1,4 @@
-"""The only writer of the ledger: allowances, reservations, and what was really spent.
+"""How a job ends: it is cancelled, publishes its output, or fails, and its reservation is settled.
 
 Each function is one transaction. It locks the account's row first and the job's row second, always in
 that order; calls the pure decision; appends the entry; moves balances and chain head on the locked row;
@@ -34,12 +34,6 @@ from accountant.transactions.rows import (
     now,
     set_job,
 )
-
-# --- allowances ---------------------------------------------------------------------------------
-
-
-# --- deciding -----------------------------------------------------------------------------------
-
 
 # --- ending -------------------------------------------------------------------------------------
 
@@ -227,6 +221,3 @@ def _commit(
     )
     locked.append(EntryKind.COMMIT, by, job.id, body)
     cap_usage.settle(locked.connection, job, charged=True)
-
-
-# --- rows ---------------------------------------------------------------------------------------

@@ -11,13 +11,12 @@ from pydantic import Field
 from accountant.catalogue import datasets as dataset_catalogue
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, invalid
-from accountant.core.ledger import allowances
 from accountant.core.ledger.admission import Policy
-from accountant.core.ledger.allowances import SecretDeclaration
+from accountant.core.ledger.allowances import Allowance, SecretDeclaration
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries as entry_queries
 from accountant.queries import jobs, listings, quotes, spending
-from accountant.transactions import proposals
+from accountant.transactions import allowances, proposals
 from web.api import answers, overseer_answers
 from web.api.blueprint import api
 from web.api.checkpoints import seed
@@ -61,7 +60,7 @@ class NewAllowance(Body):
     ex_post_settlement: str | None = Field(None, max_length=20)
     secret: dict[str, Any] | None = None
 
-    def allowance(self) -> allowances.Allowance:
+    def allowance(self) -> Allowance:
         """The allowance that the ledger takes. Raises InvalidRequest for figures of too many digits."""
         for field in ("epsilon", "delta", "order", "ex_post"):
             if len(str(getattr(self, field))) > 100:
@@ -69,7 +68,7 @@ class NewAllowance(Body):
         given = {name: getattr(self, name) for name in type(self).model_fields}
         if self.secret is not None:
             given["secret"] = SecretDeclaration.from_json(self.secret)
-        return allowances.Allowance(**given)
+        return Allowance(**given)
 
 
 class Correction(Body):
@@ -175,7 +174,7 @@ def allow(name: str) -> tuple[Response, int]:
     actor.require("steward")
     dataset_queries.dataset(engine(), name, actor)  # a name in the address that names nothing is 404, not 422
     body = read(NewAllowance)
-    proposal = proposals.allow_or_propose(engine(), name, body.allowance(), actor, read_once(body))
+    proposal = allowances.allow(engine(), name, body.allowance(), actor, read_once(body))
     if proposal is not None:
         return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
     return jsonify(dataset_queries.dataset(engine(), name, actor)), 200

@@ -3,7 +3,7 @@
 from flask import Response, jsonify, request
 
 from accountant.queries import datasets
-from accountant.transactions import proposals
+from accountant.transactions import allowances
 from web.api import overseer_answers as overseers
 from web.api.blueprint import api
 from web.api.datasets import NewAllowance
@@ -42,4 +42,4 @@ def preview_allowance(name: str) -> Response:
     actor = current_actor()
     actor.require("steward")
     datasets.dataset(engine(), name, actor)
-    return jsonify(proposals.preview(engine(), name, read(NewAllowance).allowance(), actor))
+    return jsonify(allowances.preview(engine(), name, read(NewAllowance).allowance(), actor))

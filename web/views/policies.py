@@ -11,7 +11,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger.admission import Policy
 from accountant.queries import datasets
-from accountant.transactions import proposals
+from accountant.transactions import allowances, proposals
 from web.api.datasets import NewAllowance
 from web.api.etags import etag
 from web.api.parsing import read
@@ -94,7 +94,7 @@ def allow(name: str) -> BaseResponse:
     values = sent()
     try:
         body = read(NewAllowance, _allowance_fields(values))
-        proposal = proposals.allow_or_propose(engine(), name, body.allowance(), current_actor())
+        proposal = allowances.allow(engine(), name, body.allowance(), current_actor())
     except InvalidRequest as error:
         return Response(_page(name, allowance=rejected(error)), 422)
     except Conflict as error:
@@ -179,7 +179,7 @@ def _allowance_change(name: str, values: Mapping[str, str]) -> dict[str, Any]:
         return empty
     try:
         body = read(NewAllowance, _allowance_fields(values) | {"reason": values.get("reason", "") or "-"})
-        change = proposals.preview(engine(), name, body.allowance(), current_actor())
+        change = allowances.preview(engine(), name, body.allowance(), current_actor())
         means = None
         if body.epsilon is not None:
             means = meaning(body.epsilon, body.delta, change["neighbours"], change["unit"])

@@ -15,7 +15,7 @@ from accountant.core.errors import Conflict, ExchequerError, FieldProblem, Inval
 from accountant.core.ledger.allowances import Allowance, allowance_body
 from accountant.core.ledger.books import Books
 from accountant.queries import datasets as dataset_queries
-from accountant.transactions import proposals
+from accountant.transactions import allowances
 from web.api.datasets import NewAllowance
 from web.api.parsing import read
 from web.auth import current_actor, needs_role
@@ -281,7 +281,7 @@ def _create(values: Mapping[str, str]) -> BaseResponse:
     allowance = _allowance(values)
     if allowance is not None:
         try:
-            proposal = proposals.allow_or_propose(engine(), spec.name, allowance, actor)
+            proposal = allowances.allow(engine(), spec.name, allowance, actor)
             told += (
                 " Its allowance is set." if proposal is None else " Another steward confirms its allowance."
             )
