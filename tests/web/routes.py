@@ -366,7 +366,7 @@ PAGES: Final[dict[str, Route]] = {
     "wizard.start": Route(STEWARD, get("/add-dataset")),
     "wizard.step": Route(STEWARD, send("/add-dataset", _dataset_form)),
     "wizard.panel": Route(STEWARD, send("/add-dataset/meaning", {"epsilon": "1", "delta": "0.1"})),
-    "spending.show": Route(PEOPLE, get(f"{DATASET}/spending")),
+    "datasets.spent": Route(PEOPLE, get(f"{DATASET}/spending")),
     "datasets.show": Route(PEOPLE, get(DATASET)),
     "policies.show": Route(STEWARD, get(f"{DATASET}/policy")),
     "policies.allow": Route(STEWARD, send(f"{DATASET}/allowance", ALLOWANCE)),

@@ -22,12 +22,13 @@ from web.api.blueprint import api
 from web.api.checkpoints import seed
 from web.api.etags import matcher
 from web.api.idempotency import read_once
-from web.api.openapi import TEXT, Operation, describe, listing
+from web.api.openapi import TEXT, Operation, Schema, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
 from web.api.parsing import MAX_PAGE, Body, made, read, read_choice, read_object, read_seq
 from web.auth import current_actor
 from web.context import engine
 from web.errors import with_prefix
+from web.meaning import NEIGHBOURS, meaning
 
 FORMATS = {
     "jsonl": "application/x-ndjson",
@@ -38,6 +39,7 @@ FORMAT = {"type": "string", "enum": list(FORMATS), "default": "jsonl"}
 YES_NO = {"type": "string", "enum": ["true", "false"], "default": "false"}
 MECHANISM = {"type": "string", "enum": list(mechanisms.MECHANISMS)}
 PUBLIC = {"type": "string", "enum": ["true", "false"], "default": "false"}
+RELATION: Schema = {"type": "string", "enum": list(NEIGHBOURS), "default": NEIGHBOURS[0]}
 SEQ = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 
 ORDER = Order("datasets", BY_NAME, MAX_PAGE)
@@ -178,6 +180,35 @@ def allow(name: str) -> tuple[Response, int]:
     if proposal is not None:
         return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
     return jsonify(dataset_queries.dataset(engine(), name, actor)), 200
+
+
+@api.get("/meaning")
+@describe(
+    Operation(
+        query={
+            "epsilon": {**TEXT, "examples": ["1"]},
+            "delta": {**TEXT, "examples": ["0.000001"]},
+            "neighbours": RELATION,
+            "unit": TEXT,
+        },
+        answer=overseer_answers.Meaning,
+    )
+)
+def means() -> Response:
+    """The bound on a guesser for an (epsilon, delta) in decimals."""
+    given = {name: request.args.get(name, "") for name in ("epsilon", "delta", "neighbours", "unit")}
+    unit = given["unit"][:200] or "record"
+    return jsonify(meaning(given["epsilon"], given["delta"], given["neighbours"] or NEIGHBOURS[0], unit))
+
+
+@api.post("/datasets/<name>/allowance/preview")
+@describe(Operation(body=NewAllowance, answer=overseer_answers.Preview, roles=("steward",)))
+def preview_allowance(name: str) -> Response:
+    """What an allowance would change, for stewards: every limit before and after; nothing is written."""
+    actor = current_actor()
+    actor.require("steward")
+    dataset_queries.dataset(engine(), name, actor)
+    return jsonify(allowances.preview(engine(), name, read(NewAllowance).allowance(), actor))
 
 
 @api.post("/datasets/<name>/data")

@@ -12,7 +12,7 @@ from accountant.queries import jobs, spending
 from accountant.queries.listings import WantedJobs
 from accountant.transactions import artifacts
 from web.api.datasets import Correction, NewVersion, export_response
-from web.api.parsing import read, read_seq
+from web.api.parsing import read, read_choice, read_seq
 from web.auth import current_actor, needs_role
 from web.context import engine
 from web.views.catalogue import catalogue_page
@@ -65,6 +65,18 @@ def _page(name: str, **forms: Form) -> str:
         data_form=forms.get("data", empty),
         version_form=forms.get("version", empty),
     )
+
+
+@pages.get("/datasets/<name>/spending")
+@login_required
+def spent(name: str) -> str:
+    """Left over time and spent by whom; the measure that bars show stands in the address."""
+    actor = current_actor()
+    figures = spending.figures(engine(), name, actor)
+    measure = read_choice("measure", tuple(each["name"] for each in figures["measures"]))
+    dataset = dataset_queries.dataset(engine(), name, actor)
+    best = dataset["account"] and dataset["account"]["best_filter"]
+    return render_template("spending.html", dataset=dataset, figures=figures, measure=measure or best)
 
 
 @pages.post("/datasets/<name>/data")
