@@ -21,11 +21,11 @@ from sqlalchemy import Engine, create_engine, text
 
 from accountant import tables
 from accountant.catalogue import corpora, datasets, models
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.caps import counted
 from accountant.core.ledger.entry_bodies import commit_body
 from accountant.core.ledger.hash_chain import EntryKind, opened
+from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import Reservation, read_reservation
 from accountant.identities import credentials, people
 from accountant.identities.actor import Actor

@@ -16,12 +16,12 @@ from accountant.core.errors import Conflict, invalid
 from accountant.core.names import NAME
 from accountant.identities import activity_log, sessions
 from accountant.identities.actor import Actor
+from accountant.schema.people import SCOPES as SCOPES  # noqa: PLC0414
 
 ROLES = ("steward", "analyst", "auditor", "administrator")
 
 
 #: What a token may do, of what its owner may; docs/accounts.md says what each opens.
-SCOPES = ("read", "jobs:submit", "budget:approve", "data:manage", "admin")
 
 
 def add_user(

@@ -20,6 +20,8 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from accountant.identities.activity_log import READERS
 from accountant.identities.actor import Actor
 from accountant.identities.sessions import Origin
+from accountant.schema.people import METHODS as METHODS  # noqa: PLC0414
+from accountant.schema.people import OUTCOMES as OUTCOMES  # noqa: PLC0414
 from accountant.tables import paging, sign_ins
 from accountant.tables import sign_in_limits as limits
 
@@ -36,19 +38,6 @@ FORGOTTEN_AFTER = timedelta(days=1)
 ADDRESS_FAILURES = 50
 ADDRESS_LEAK = timedelta(minutes=1)
 
-OUTCOMES = (
-    "signed in",
-    "wrong password",
-    "unknown name",
-    "password expired",
-    "password to be changed",
-    "password confirmed",
-    "too many failures",
-    "no role",
-    "account closed",
-    "provider refused",
-)
-METHODS = ("page", "api", "provider")
 _COULD_BE_A_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 

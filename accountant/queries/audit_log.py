@@ -39,6 +39,7 @@ from accountant.core.errors import NotFound, NotPermitted
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
 from accountant.identities.actor import Actor
+from accountant.schema.ledgers import Act
 from accountant.tables import paging
 
 LEDGER_READERS = frozenset({"steward", "auditor"})
@@ -313,7 +314,7 @@ WHAT = tuple(dict.fromkeys(each.what for each in SOURCES))
 
 def listing(
     engine: Engine, viewer: Actor, wanted: Wanted, *, after: paging.After = None, limit: int = 50
-) -> list[dict[str, Any]]:
+) -> list[Act]:
     """Acts, newest first. Stewards see none of people's accounts, administrators nothing else.
 
     `after` (at, source, key) continues a listing. Raises NotPermitted, and NotFound for a dataset that there
@@ -360,30 +361,19 @@ def _page(number: int, query: Select[Any], wanted: Wanted, after: paging.After, 
     return select(paging.window(rows, [at, literal(number), key], limit, after).subquery())
 
 
-def _act(row: Row[Any]) -> dict[str, Any]:
+def _act(row: Row[Any]) -> Act:
     reason, detail = row.reason, dict(row.detail or {})
     job = row.object if row.kind == "job" else None
     if row.document is not None:
         entry = opened(read_document(row.document))
         job, reason = entry["job"], entry["body"].get("reason")
         detail = _of_entry(entry["body"])
-    return {
-        "at": row.at.isoformat(),
-        "actor": row.actor,
-        "action": row.action,
-        "kind": row.kind,
-        "object": row.object,
-        "dataset": row.dataset,
-        "job": job,
-        "reason": reason,
-        "detail": detail,
-        "source": row.source,
-        "key": row.key,
-    }
+    same = ("at", "actor", "action", "kind", "object", "dataset", "source", "key")
+    return Act(**{name: getattr(row, name) for name in same}, job=job, reason=reason, detail=detail)
 
 
 def _of_entry(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an entry says what was done, beside the reason."""
+    """The part of an entry that says what was done, beside the reason."""
     return {name: body[name] for name in ("epsilon", "delta", "proposed_by", "outcome") if name in body}
 
 

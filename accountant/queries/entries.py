@@ -12,6 +12,7 @@ from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.queries import exports
 from accountant.queries.rows import dataset_row, require_overseer
+from accountant.schema.ledgers import Entry
 from accountant.tables import paging
 from accountant.transactions.signing import listed as stored_checkpoints
 
@@ -24,7 +25,7 @@ def entries(
     before: int | None = None,
     limit: int = 50,
     after: paging.After = None,
-) -> list[dict[str, Any]]:
+) -> list[Entry]:
     """Ledger entries in plain values, newest first, with their hashes; `after` (seq,) continues a listing.
 
     The hash covers commitments to the private values: an export holds what is needed to check it.
@@ -37,7 +38,7 @@ def entries(
         if before is not None:
             query = query.where(table.c.seq < before)
         rows = connection.execute(paging.window(query, [table.c.seq], limit, after)).all()
-    return [{**opened(read_document(each.document)), "hash": each.hash} for each in rows]
+    return [Entry(**opened(read_document(each.document)), hash=each.hash) for each in rows]
 
 
 def export(

@@ -1,4 +1,4 @@
-"""What an auditor reads: entries over all datasets, refusals, checkpoints. Reads only.
+"""The lists that an auditor reads: entries over all datasets, refusals, checkpoints. Reads only.
 
 Entries and checkpoints are continued by what people name them by (`notes`, 812). Neither ever goes, so the
 place behind one means the same for ever.
@@ -18,6 +18,7 @@ from accountant.core.ledger.checkpoints import Key, key_id, read_checkpoint, rea
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
 from accountant.identities.actor import Actor
+from accountant.schema.ledgers import EntryInList, RefusedJob, SignedCheckpoint
 from accountant.tables import paging
 from accountant.transactions.artifacts import OVERSEERS
 
@@ -72,7 +73,7 @@ class Wanted:
 
 def entries(
     engine: Engine, viewer: Actor, wanted: Wanted, *, after: paging.After = None, limit: int = 50
-) -> list[dict[str, Any]]:
+) -> list[EntryInList]:
     """Entries in plain values, newest first, each with its hash and its job's mechanism.
 
     `after` (dataset, number) continues a listing. Raises InvalidRequest where that names no entry, NotFound
@@ -146,9 +147,8 @@ def _place_of_entry(connection: Connection, dataset: str, seq: int) -> Any:
     return found
 
 
-def _entry(row: Row[Any]) -> dict[str, Any]:
-    plain = opened(read_document(row.document))
-    return {**plain, "hash": row.hash, "mechanism": row.mechanism}
+def _entry(row: Row[Any]) -> EntryInList:
+    return EntryInList(**opened(read_document(row.document)), hash=row.hash, mechanism=row.mechanism)
 
 
 def dataset_id(connection: Connection, name: str) -> UUID:
@@ -172,7 +172,7 @@ def refusals(
     mechanism: str | None = None,
     after: paging.After = None,
     limit: int = 50,
-) -> list[dict[str, Any]]:
+) -> list[RefusedJob]:
     """Refused requests, newest first: who asked for what, what was binding, asked and left.
 
     `after` (refused_at, job) continues a listing. Raises NotFound and NotPermitted.
@@ -207,19 +207,14 @@ def refusals(
         return [_refusal(row) for row in connection.execute(query)]
 
 
-def _refusal(row: Any) -> dict[str, Any]:
-    return {
-        "job": str(row.id),
-        "dataset": row.dataset,
-        "analyst": row.analyst,
-        "mechanism": row.mechanism,
-        "purpose": row.purpose,
-        "project": row.project,
-        "epsilon_alone": row.epsilon_alone,
-        "refusal": row.refusal,
-        "submitted_at": row.created_at.isoformat(),
-        "refused_at": row.finished_at.isoformat(),
-    }
+def _refusal(row: Any) -> RefusedJob:
+    same = ("dataset", "analyst", "mechanism", "purpose", "project", "epsilon_alone", "refusal")
+    return RefusedJob(
+        job=str(row.id),
+        **{name: getattr(row, name) for name in same},
+        submitted_at=row.created_at,
+        refused_at=row.finished_at,
+    )
 
 
 # --- checkpoints --------------------------------------------------------------------------------
@@ -232,7 +227,7 @@ def checkpoints(
     dataset: str | None = None,
     after: paging.After = None,
     limit: int = 50,
-) -> list[dict[str, Any]]:
+) -> list[SignedCheckpoint]:
     """Signed checkpoints, newest first, each checked now; `after` (dataset, number, key) continues a listing.
 
     `problem` is None where its signature holds and the entry that it names has the hash that was signed.
@@ -277,17 +272,17 @@ def checkpoint_file(engine: Engine, viewer: Actor, reference: str) -> str:
     return str(found.document)
 
 
-def _checkpoint(row: Row[Any]) -> dict[str, Any]:
+def _checkpoint(row: Row[Any]) -> SignedCheckpoint:
     file = read_document(row.document)
-    return {
-        "reference": f"{row.dataset}:{row.seq}:{row.key_id}",
-        "dataset": row.dataset,
-        "seq": row.seq,
-        "head": file["checkpoint"]["head"],
-        "key": row.key_id,
-        "at": row.at.isoformat(),
-        "problem": _checkpoint_problem(file, row),
-    }
+    return SignedCheckpoint(
+        reference=f"{row.dataset}:{row.seq}:{row.key_id}",
+        dataset=row.dataset,
+        seq=row.seq,
+        head=file["checkpoint"]["head"],
+        key=row.key_id,
+        at=row.at,
+        problem=_checkpoint_problem(file, row),
+    )
 
 
 def _checkpoint_problem(file: Mapping[str, Any], row: Row[Any]) -> str | None:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Row, select
 from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, NotPermitted
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from accountant.identities.actor import Actor
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import artifacts, job_requests, public_resources

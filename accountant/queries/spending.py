@@ -31,6 +31,7 @@ from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, round_allowance, to_decimal
 from accountant.identities.actor import Actor
+from accountant.schema.datasets import Measure, Spending
 from accountant.transactions.artifacts import OVERSEERS
 
 #: What is summed: an amount per filter, the δ of the basic one, the other two currencies, and jobs.
@@ -197,8 +198,8 @@ class _Found:
     names: dict[UUID, str] = field(default_factory=dict)
 
 
-def figures(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
-    """What is left over time, and what it went on; amounts are decimals. Raises NotFound.
+def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
+    """The balance over time, and what it was spent on; amounts are decimals. Raises NotFound.
 
     `measures`: what is counted, each with unit, limit, used and left. `burn_down`: what is left of each after
     each moment, and for whom entries are not shown, at the end of each day (UTC). `spending`: sums by month,
@@ -218,20 +219,20 @@ def figures(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
         # The moment of an entry is when a job ended reading: a day is all that others are told.
         points = list({at[:10]: (at[:10], left) for at, left in points}.values())
     units = {each["name"]: each["units"] for each in shown}
-    return {
-        "dataset": name,
-        "entries": found.account.chain_seq,
-        "through": found.through,
-        "measures": [{key: value for key, value in each.items() if key != "units"} for each in shown],
-        "burn_down": [
+    return Spending(
+        dataset=name,
+        entries=found.account.chain_seq,
+        through=found.through,
+        measures=[Measure(**{key: value for key, value in each.items() if key != "units"}) for each in shown],
+        burn_down=[
             {"at": at, **{each: to_decimal(left[each], units[each]) for each in names if each in left}}
             for at, left in points
         ],
-        "spending": [
+        spending=[
             {**key, "jobs": sums["jobs"], **{each: to_decimal(sums[each], units[each]) for each in names}}
             for key, sums in _groups(found, viewer, overseer)
         ],
-    }
+    )
 
 
 def _read(connection: Connection, name: str) -> _Found:

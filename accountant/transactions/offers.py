@@ -23,7 +23,8 @@ from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, NotFound, NotPermitted, invalid
 from accountant.core.ledger.accounts import Accounts, Demand, decide_job
-from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.admission import Refused
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import releases
 from accountant.core.template import templates
 from accountant.identities.actor import Actor

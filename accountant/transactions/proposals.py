@@ -18,9 +18,9 @@ from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from accountant import tables
 from accountant.core.errors import Conflict, NotPermitted, VerificationFailed, invalid
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reversals import Document, TwoPeople, charge_of, corrected, reversal_body
 from accountant.core.privacy.events import Event, from_json, to_json
 from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price, to_decimal

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Row, Table, func, select, update
 
 from accountant import tables
 from accountant.core.errors import LeaseLost, invalid
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from accountant.identities.actor import Actor
 from accountant.tables.lookup import one
 from accountant.transactions.locked_account import LockedAccount

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from accountant.core.errors import invalid
 from accountant.queries import inbox, jobs
+from accountant.schema.decisions import Offer, OfferQuote, OfferWithEffect, Waiting
+from accountant.schema.jobs import Job
 from accountant.transactions import offers
-from web.api import answers
-from web.api import overseer_answers as overseers
 from web.api.blueprint import api
 from web.api.jobs import Reason
 from web.api.openapi import ID, Operation, Schema, describe, listing
@@ -55,7 +55,7 @@ def priceable() -> Iterator[None]:
 
 
 @api.get("/inbox")
-@describe(Operation(answer=listing("jobs", overseers.Waiting, paged=WAITING), roles=("steward",)))
+@describe(Operation(answer=listing("jobs", Waiting, paged=WAITING), roles=("steward",)))
 def waiting() -> Response:
     """Requests that await approval, oldest first, with what approving each would do now; for stewards."""
     window = read_window(WAITING)
@@ -63,7 +63,7 @@ def waiting() -> Response:
 
 
 @api.post("/jobs/<job>/offer/quote")
-@describe(Operation(body=OfferedParameters, answer=overseers.OfferQuote, roles=("steward",)))
+@describe(Operation(body=OfferedParameters, answer=OfferQuote, roles=("steward",)))
 def quote_offer(job: str) -> Response:
     """What a request with these changed parameters would cost and do now, before it is offered."""
     actor = current_actor()
@@ -71,11 +71,12 @@ def quote_offer(job: str) -> Response:
     job_id = read_id(job)
     changes = read(OfferedParameters).parameters
     with priceable():
-        return jsonify(inbox.price_offer(engine(), actor, jobs.job(engine(), job_id, actor), changes))
+        asked = jobs.job(engine(), job_id, actor).document()
+        return jsonify(inbox.price_offer(engine(), actor, asked, changes))
 
 
 @api.post("/jobs/<job>/offer")
-@describe(Operation(body=NewOffer, status=201, answer=overseers.Offer, roles=("steward",)))
+@describe(Operation(body=NewOffer, status=201, answer=Offer, roles=("steward",)))
 def offer(job: str) -> tuple[Response, int]:
     """Refuse a request and offer a smaller one in its place; its analyst accepts or declines."""
     actor = current_actor()
@@ -92,7 +93,7 @@ def offer(job: str) -> tuple[Response, int]:
     Operation(
         query={"state": STATE, "job": ID},
         refusals=(404,),
-        answer=listing("offers", overseers.Offer, paged=ORDER),
+        answer=listing("offers", Offer, paged=ORDER),
     )
 )
 def list_offers() -> Response:
@@ -106,7 +107,7 @@ def list_offers() -> Response:
 
 
 @api.get("/offers/<offer>")
-@describe(Operation(answer=overseers.OfferWithEffect))
+@describe(Operation(answer=OfferWithEffect))
 def show_offer(offer: str) -> Response:
     """One offer, with what accepting it would do now."""
     actor = current_actor()
@@ -115,7 +116,7 @@ def show_offer(offer: str) -> Response:
 
 
 @api.post("/offers/<offer>/accept")
-@describe(Operation(refusals=(409, 422), status=201, answer=answers.Job))
+@describe(Operation(refusals=(409, 422), status=201, answer=Job))
 def accept_offer(offer: str) -> tuple[Response, int]:
     """Consent, as the analyst: the offered job is made and decided on now, as approved. Answers the job."""
     actor = current_actor()
@@ -124,7 +125,7 @@ def accept_offer(offer: str) -> tuple[Response, int]:
 
 
 @api.post("/offers/<offer>/decline")
-@describe(Operation(body=Answer, answer=overseers.Offer))
+@describe(Operation(body=Answer, answer=Offer))
 def decline_offer(offer: str) -> Response:
     """Say no, as the analyst; nothing is charged."""
     actor, offer_id = current_actor(), read_id(offer, "offer")
@@ -133,7 +134,7 @@ def decline_offer(offer: str) -> Response:
 
 
 @api.post("/offers/<offer>/withdraw")
-@describe(Operation(body=Reason, answer=overseers.Offer, roles=("steward",)))
+@describe(Operation(body=Reason, answer=Offer, roles=("steward",)))
 def withdraw_offer(offer: str) -> Response:
     """Take an offer back, as a steward; the request that it answered stays refused."""
     actor = current_actor()

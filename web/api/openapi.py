@@ -1,7 +1,7 @@
 """OpenAPI 3.1 of /api/v1, made from the routes themselves: `describe` says what each takes and answers.
 
 Bodies are the pydantic models that the views read with, so the description can't ask for anything else.
-Answers are the models of `web.api.answers`; examples were recorded from a real server (`examples.json`). A
+Answers are the models of `accountant.schema`; examples were recorded from a real server (`examples.json`). A
 route without `describe` is an error at start, found by a test.
 """
 

@@ -8,7 +8,7 @@ seen, and the name of its listing: no other takes it. To its reader it is an opa
 import base64
 import binascii
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,9 +18,11 @@ from uuid import UUID
 from flask import Response, jsonify, request
 
 from accountant.core.errors import invalid
+from accountant.schema.base import Answer
 from web.api.parsing import read_limit
 from web.errors import refuse_unstorable
 
+Row = Answer | Mapping[str, Any]
 _READERS: dict[type, Callable[[Any], Any]] = {
     str: str,
     int: int,
@@ -93,15 +95,15 @@ def _check(value: Any, parameter: str) -> None:
             raise ValueError("no moment")
 
 
-def cut(rows: list[dict[str, Any]], window: Window) -> tuple[list[dict[str, Any]], str | None]:
-    """The rows of a page, and the cursor of the next one."""
-    shown = rows[: window.limit]
+def cut(rows: Sequence[Row], window: Window) -> tuple[list[dict[str, Any]], str | None]:
+    """The rows of a page as JSON documents, and the cursor of the next one."""
+    shown = [row.document() if isinstance(row, Answer) else dict(row) for row in rows[: window.limit]]
     if len(rows) == len(shown):
         return shown, None
     return shown, encoded(window.order, [_member(shown[-1], path) for path, _ in window.order.key])
 
 
-def page(name: str, rows: list[dict[str, Any]], window: Window, **others: Any) -> Response:
+def page(name: str, rows: Sequence[Row], window: Window, **others: Any) -> Response:
     """{name: rows, next: cursor or null}; the address of the next page stands in `Link` too."""
     shown, cursor = cut(rows, window)
     response = jsonify({name: shown, "next": cursor, **others})

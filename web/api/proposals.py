@@ -5,8 +5,8 @@ from typing import Any
 from flask import Response, jsonify
 from pydantic import Field
 
+from accountant.schema.decisions import Proposal, Proposed
 from accountant.transactions import proposals
-from web.api import answers
 from web.api.blueprint import api
 from web.api.datasets import OVERSEERS, Figure
 from web.api.idempotency import read_once
@@ -33,9 +33,7 @@ class ChargeCorrection(Body):
 
 @api.get("/proposals")
 @describe(
-    Operation(
-        query={"state": STATE}, answer=listing("proposals", answers.Proposal, paged=ORDER), roles=OVERSEERS
-    )
+    Operation(query={"state": STATE}, answer=listing("proposals", Proposal, paged=ORDER), roles=OVERSEERS)
 )
 def list_proposals() -> Response:
     """Open proposals, or those of a state, newest first."""
@@ -46,16 +44,14 @@ def list_proposals() -> Response:
 
 
 @api.get("/proposals/<proposal>")
-@describe(Operation(answer=answers.Proposal, roles=OVERSEERS))
+@describe(Operation(answer=Proposal, roles=OVERSEERS))
 def proposal(proposal: str) -> Response:
     """One proposal."""
     return jsonify(proposals.show(engine(), read_id(proposal, "proposal"), current_actor()))
 
 
 @api.post("/jobs/<job>/correct")
-@describe(
-    Operation(body=ChargeCorrection, keyed=True, status=202, answer=answers.Proposed, roles=("steward",))
-)
+@describe(Operation(body=ChargeCorrection, keyed=True, status=202, answer=Proposed, roles=("steward",)))
 def correct(job: str) -> tuple[Response, int]:
     """Propose a correction of a job's charge; another steward confirms it."""
     actor = current_actor()
@@ -75,7 +71,7 @@ def correct(job: str) -> tuple[Response, int]:
 
 
 @api.post("/proposals/<proposal>/confirm")
-@describe(Operation(body=Reason, answer=answers.Proposal, roles=("steward",)))
+@describe(Operation(body=Reason, answer=Proposal, roles=("steward",)))
 def confirm(proposal: str) -> Response:
     """Confirm somebody else's proposal: its entry is written, or its policy stands."""
     actor, found = current_actor(), read_id(proposal, "proposal")
@@ -84,7 +80,7 @@ def confirm(proposal: str) -> Response:
 
 
 @api.post("/proposals/<proposal>/withdraw")
-@describe(Operation(body=Reason, answer=answers.Proposal, roles=("steward",)))
+@describe(Operation(body=Reason, answer=Proposal, roles=("steward",)))
 def withdraw(proposal: str) -> Response:
     """Close a proposal without effect."""
     actor, found = current_actor(), read_id(proposal, "proposal")

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from accountant.core.errors import ExchequerError
 from accountant.core.privacy.units import up
+from accountant.schema.jobs import Artifact, Progress, Refusal
 from web.client import progress as watching
 from web.client.api import Api
 from web.client.errors import JobFailed, Json, Refused
+from web.client.facts import JobFacts, read
 from web.client.files import Hashing, draft
 from web.client.html import facts_html, lines_html
-from web.client.records import Artifact, JobFacts, Progress, Refusal
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +42,7 @@ class Job:
 
     def _take(self, document: Mapping[str, Any]) -> Self:
         self.document: Json = dict(document)
-        self.facts = JobFacts.of(document)
+        self.facts = read(JobFacts, document)
         return self
 
     @property
@@ -168,7 +169,7 @@ class Job:
 
     def artifacts(self) -> list[Artifact]:
         """What it released besides texts; a job that reads only these costs nothing."""
-        return [Artifact.of(each) for each in self._api.artifacts(job=self.id)]
+        return [read(Artifact, each) for each in self._api.artifacts(job=self.id)]
 
     # --- showing --------------------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotPermitted, invalid
 from accountant.queries import inbox
 from accountant.queries import jobs as job_queries
-from accountant.queries.listings import WantedJobs
 from accountant.transactions import approval, offers, proposals
 from web.api import proposals as proposals_api
 from web.api.jobs import Reason
@@ -63,11 +62,11 @@ def changes() -> str:
     jobs = job_queries.jobs(
         engine(),
         current_actor(),
-        WantedJobs(state=inbox.WAITING),
+        job_queries.Wanted(state=inbox.WAITING),
         **read_window(WAITING, PAGE).reads,
         oldest_first=True,
     )
-    now = [job["id"] for job in jobs]
+    now = [job.id for job in jobs]
     gone = [each for each in shown if _is_id(each) and each not in now]
     new = set(now[:PAGE]) - set(shown)
     return render_template("_inbox_changes.html", gone=gone, new=len(new))
@@ -130,7 +129,7 @@ def _changes(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any
 @needs_role("steward")
 def price(job: str) -> str:
     """The price of the offer that the form says now, as a part of its page."""
-    found = job_queries.job(engine(), read_id(job), current_actor())
+    found = job_queries.job(engine(), read_id(job), current_actor()).document()
     return render_template("_offer_price.html", **_priced(found, sent()))
 
 
@@ -140,7 +139,7 @@ def _priced(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]
         return {"quote": None, "errors": (), "job": job}
     try:
         with priceable():
-            quote = inbox.price_offer(engine(), current_actor(), job, changes)
+            quote = inbox.price_offer(engine(), current_actor(), job, changes).document()
     except InvalidRequest as error:
         return {"quote": None, "errors": without_prefix(error, PREFIX).problems, "job": job}
     return {"quote": quote, "errors": (), "job": job}
@@ -152,7 +151,7 @@ def _priced(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]
 def confirm(job: str) -> BaseResponse:
     """What the decision would do, on a page of its own; nothing is done yet."""
     job_id, decision = read_id(job), _decision(DECISIONS)
-    found = job_queries.job(engine(), job_id, current_actor())
+    found = job_queries.job(engine(), job_id, current_actor()).document()
     try:
         reason = _reason()
         quote = _priced(found, sent())["quote"] if decision == "offer" else None
@@ -179,7 +178,7 @@ def confirm(job: str) -> BaseResponse:
 def decide(job: str) -> BaseResponse:
     """Approve, refuse or offer, for a reason; or price an offer, which changes nothing."""
     job_id, decision = read_id(job), _decision((*DECISIONS, "price"))
-    found = job_queries.job(engine(), job_id, current_actor())
+    found = job_queries.job(engine(), job_id, current_actor()).document()
     if decision == "price":
         prices = {str(job_id): _priced(found, sent())}
         return Response(render_template("inbox.html", **_page(job_id, Form(sent()), prices=prices)))
@@ -191,11 +190,11 @@ def decide(job: str) -> BaseResponse:
         flash(f"Somebody was faster: {error}.", "problem")
         return redirect(url_for("inbox.listing"), 303)
     now = job_queries.job(engine(), job_id, current_actor())
-    name = f"Job {str(job_id)[:8]} of {now['analyst']}"
+    name = f"Job {str(job_id)[:8]} of {now.analyst}"
     if decision == "offer":
         flash(f"{name} is refused, and a smaller one is offered. Nothing is charged unless it is accepted.")
     else:
-        flash(f"{name} is now {now['state'].replace('_', ' ')}.")
+        flash(f"{name} is now {now.state.replace('_', ' ')}.")
     return redirect(url_for("inbox.listing"), 303)
 
 

@@ -36,7 +36,7 @@ def of_job(job: UUID) -> dict[str, Any] | None:
     if not found:
         return None
     effect = inbox.effect_of(engine(), actor, found[0]) if found[0]["state"] == "open" else None
-    return {**found[0], "effect": effect}
+    return {**found[0], "effect": effect and effect.document()}
 
 
 @pages.post("/offers/<offer>/accept")
@@ -50,7 +50,7 @@ def accept(offer: str) -> BaseResponse:
     except (Conflict, NotPermitted, InvalidRequest) as error:
         flash(f"Not accepted: {error}.", "problem")
         return redirect(url_for("jobs.show", job=asked), 303)
-    state = jobs.job(engine(), made, actor)["state"].replace("_", " ")
+    state = jobs.job(engine(), made, actor).state.replace("_", " ")
     flash(f"You accepted the offer: this job is in its place, and is {state}.")
     return redirect(url_for("jobs.show", job=made), 303)
 

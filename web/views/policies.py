@@ -9,7 +9,7 @@ from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from accountant.queries import datasets
 from accountant.transactions import allowances, proposals
 from web.api.datasets import NewAllowance
@@ -66,7 +66,7 @@ def allowance_effect(name: str) -> str:
 @needs_role("steward")
 def policy_effect(name: str) -> str:
     """What the policy that the form says now would change, as a part of its page."""
-    dataset = datasets.dataset(engine(), name, current_actor())
+    dataset = datasets.dataset(engine(), name, current_actor()).document()
     return render_template("_policy_effect.html", **_policy_change(dataset, sent()))
 
 
@@ -145,7 +145,7 @@ def _version(policy: Mapping[str, Any]) -> str:
 
 
 def _page(name: str, *, reviewed: str | None = None, **forms: Form) -> str:
-    dataset = datasets.dataset(engine(), name, current_actor())
+    dataset = datasets.dataset(engine(), name, current_actor()).document()
     allowance, policy = forms.get("allowance", Form()), forms.get("policy", Form())
     return render_template(
         "policy.html",

@@ -22,7 +22,7 @@ from accountant.catalogue import datasets
 from accountant.catalogue import models as model_catalogue
 from accountant.core import mechanisms
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import FREE, from_json
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import templates

@@ -12,16 +12,9 @@ from fractions import Fraction
 from typing import Any
 
 from accountant.core.errors import InvalidRequest, invalid
-from accountant.core.ledger.admission import (
-    Account,
-    Admitted,
-    Decision,
-    NeedsApproval,
-    Policy,
-    Refused,
-    decide,
-)
+from accountant.core.ledger.admission import Account, Admitted, Decision, NeedsApproval, Refused, decide
 from accountant.core.ledger.caps import NO_USAGE, Usage, beyond_caps, limits
+from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.fitting import fit
 from accountant.core.privacy.composition import epsilon_alone as alone

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, beyond_dp
-from accountant.core.ledger.admission import FilterAccount, Policy
+from accountant.core.ledger.admission import FilterAccount
 from accountant.core.ledger.caps import ANALYST, Usage, counted, limits
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Amount
 from accountant.core.privacy.secrets import SecretKind

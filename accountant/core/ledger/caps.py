@@ -7,7 +7,8 @@ dataset rests on its filters alone. Ex-post caps and secret parts are not counte
 
 from dataclasses import dataclass
 
-from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.admission import Refused
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.units import EPSILON_UNITS, measured_up, round_allowance, round_price, to_decimal
 
 ANALYST = "analyst"

@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import from_json
 from accountant.queries import datasets, integrity, jobs, spending
 from accountant.transactions import allowances, leases, proposals, submission

@@ -8,10 +8,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermitted, VerificationFailed
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import digest
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import SelfComposed, from_json, to_json
 from accountant.identities import activity_log
 from accountant.queries import datasets, entries, integrity, jobs

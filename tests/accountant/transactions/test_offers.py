@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotFound, NotPermitted
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.policy import Policy
 from accountant.queries import datasets, integrity, jobs
 from accountant.queries import entries as entry_queries
 from accountant.transactions import allowances, approval, expiry, offers, proposals, settlement, submission
