@@ -35,7 +35,7 @@ def add() -> BaseResponse:
     try:
         given = {name: values[name] for name in NewCorpus.model_fields if values.get(name)}
         body = read(NewCorpus, {"statement": "", "name": "", **given})
-        corpora.add(engine(), body.spec(), current_actor())
+        corpora.add(engine(), body, current_actor())
     except InvalidRequest as error:
         return Response(_page(rejected(error)), 422)
     except Conflict as error:
