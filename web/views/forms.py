@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, get_args, get_origin
 
 from flask import request
+from pydantic import BaseModel
 
 from accountant.core.errors import FieldProblem, InvalidRequest
 
@@ -42,6 +44,25 @@ def sent() -> dict[str, str]:
 def rejected(error: InvalidRequest) -> Form:
     """The form that came, with the errors beside its fields."""
     return Form(sent(), error.problems)
+
+
+def typed(model: type[BaseModel], values: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
+    """What was typed, as the API takes a body of `model`: each field by its type; nothing is its default.
+
+    `prefix`: of the fields' names in the form. A box that is off is not sent; a list has one item per line.
+    """
+    found: dict[str, Any] = {}
+    for name, about in model.model_fields.items():
+        kinds, text = {about.annotation, *get_args(about.annotation)}, values.get(prefix + name, "").strip()
+        if bool in kinds:
+            found[name] = prefix + name in values
+        elif get_origin(about.annotation) is tuple:
+            found[name] = lines(text)
+        elif not text and not about.is_required():
+            found[name] = about.default
+        else:
+            found[name] = whole(text.replace(",", "")) if int in kinds else text
+    return found
 
 
 def lines(text: str) -> list[str]:

@@ -19,27 +19,16 @@ from web.auth import current_actor, needs_role
 from web.context import engine
 from web.errors import with_prefix, without_prefix
 from web.meaning import ABOUT_EX_POST, meaning
-from web.views.forms import Form, lines, rejected, sent, whole
+from web.views.forms import Form, rejected, sent, typed
 
 pages = Blueprint("policies", __name__)
 
 _FIGURES = ("epsilon", "delta", "reason", "ex_post", "ex_post_settlement")
-_CHECKS = ("solo", "share_artifacts", "two_people", "charge_each_attempt", "secret_jobs")
 
 
 def policy_of(values: Mapping[str, str]) -> dict[str, Any]:
     """A form's policy as the API takes it."""
-    return {
-        "auto_approve_epsilon": values.get("policy.auto_approve_epsilon", "").strip() or "0",
-        "approval_days": whole(values.get("policy.approval_days", "")),
-        "time_limit_seconds": whole(values.get("policy.time_limit_seconds", "").replace(",", "")),
-        **{name: f"policy.{name}" in values for name in _CHECKS},
-        **{
-            name: values.get(f"policy.{name}", "").strip() or None
-            for name in ("analyst_epsilon", "project_epsilon")
-        },
-        **{name: lines(values.get(f"policy.{name}", "")) for name in ("mechanisms", "analysts", "models")},
-    }
+    return typed(Policy, values, "policy.")
 
 
 # --- pages --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from itsdangerous import BadSignature, URLSafeSerializer
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import datasets, uploads
+from accountant.catalogue.datasets import DatasetSpec
 from accountant.core.errors import Conflict, ExchequerError, FieldProblem, InvalidRequest, NotFound
 from accountant.core.ledger.allowances import Allowance, allowance_body
 from accountant.core.ledger.books import Books
@@ -22,7 +23,7 @@ from web.auth import current_actor, needs_role
 from web.context import engine
 from web.meaning import ABOUT_EX_POST, ABOUT_SECRETS, FILTER_WORDS, RELATIONS, meaning
 from web.request_bodies import store
-from web.views.forms import Form, lines, sent, whole
+from web.views.forms import Form, sent, typed, whole
 from web.views.policies import policy_of
 
 pages = Blueprint("wizard", __name__)
@@ -181,19 +182,8 @@ def _belongs(field: str, step: str) -> bool:
 
 def declaration(values: Mapping[str, str]) -> dict[str, Any]:
     """The values as the API takes a dataset's declaration."""
-    return {
-        "name": values.get("name", "").strip(),
-        "uri": values.get("uri", "").strip(),
-        "description": values.get("description", "").strip(),
-        "neighbours": values.get("neighbours") or "add-remove",
-        "unit_column": values.get("unit_column", "").strip() or None,
-        "max_records_per_unit": whole(values.get("max_records_per_unit", "")) or 1,
-        "public_size": whole(values.get("public_size", "").replace(",", "")),
-        "label_column": values.get("label_column", "").strip() or None,
-        "labels": lines(values.get("labels", "")),
-        "text_template": values.get("text_template", "{text}"),
-        "policy": policy_of(values),
-    }
+    template = values.get("text_template", "{text}")  # as it is: what stands around a column is part of it
+    return typed(DatasetSpec, values) | {"text_template": template, "policy": policy_of(values)}
 
 
 def _allowance(values: Mapping[str, str]) -> Allowance | None:
