@@ -3,16 +3,37 @@
 import importlib
 import pkgutil
 
-from flask import Flask
+from flask import Flask, request
+from flask_login import current_user
+from werkzeug.wrappers import Response
+
+from web.auth import unauthorized
+
+#: Pages for anybody. Every other one sends a stranger to the sign-in.
+PUBLIC = frozenset(
+    {
+        *("sign_in.form", "sign_in.submit", "sign_in.provider_begin", "sign_in.provider_return"),
+        *("sign_in.sign_out", "api_docs.show", "jobs.states"),
+    }
+)
 
 
 def register_pages(app: Flask) -> None:
     """Hang every page on the application, with what their templates need."""
     from web.views import charts, template_filters
 
+    nouns = set()
     for found in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{found.name}")
         if hasattr(module, "pages"):
             app.register_blueprint(module.pages)
+            nouns.add(module.pages.name)
     template_filters.init_app(app)
     charts.init_app(app)
+
+    @app.before_request
+    def _sign_in_first() -> Response | None:
+        asked = request.blueprint in nouns and request.endpoint not in PUBLIC and request.method != "OPTIONS"
+        if not asked or current_user.is_authenticated:
+            return None
+        return unauthorized()

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 from flask import request
 from pydantic import BaseModel
 
-from accountant.core.errors import FieldProblem, InvalidRequest
+from accountant.core.errors import ExchequerError, FieldProblem, InvalidRequest
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
 
@@ -41,9 +41,11 @@ def sent() -> dict[str, str]:
     return {name: value.replace("\r\n", "\n") for name, value in request.form.items()}
 
 
-def rejected(error: InvalidRequest) -> Form:
-    """The form that came, with the errors beside its fields."""
-    return Form(sent(), error.problems)
+def rejected(error: ExchequerError) -> Form:
+    """The form that came, with what is wrong beside its fields, or at its top where no field is wrong."""
+    if isinstance(error, InvalidRequest):
+        return Form(sent(), error.problems)
+    return Form(sent(), general=str(error))
 
 
 def typed(model: type[BaseModel], values: Mapping[str, str], prefix: str = "") -> dict[str, Any]:

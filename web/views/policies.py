@@ -5,7 +5,6 @@ from decimal import Decimal
 from typing import Any
 
 from flask import Blueprint, Response, flash, jsonify, redirect, render_template, url_for
-from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest
@@ -17,7 +16,7 @@ from web.api.etags import etag
 from web.api.parsing import read
 from web.auth import current_actor, needs_role
 from web.context import engine
-from web.errors import with_prefix, without_prefix
+from web.errors import status_of, with_prefix, without_prefix
 from web.meaning import ABOUT_EX_POST, meaning
 from web.views.forms import Form, rejected, sent, typed
 
@@ -35,7 +34,6 @@ def policy_of(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 @pages.get("/datasets/<name>/policy")
-@login_required
 @needs_role("steward")
 def show(name: str) -> str:
     """Allowance and policy, each with its form."""
@@ -43,7 +41,6 @@ def show(name: str) -> str:
 
 
 @pages.post("/datasets/<name>/allowance/effect")
-@login_required
 @needs_role("steward")
 def allowance_effect(name: str) -> str:
     """What the allowance that the form says now would change, as a part of its page."""
@@ -51,7 +48,6 @@ def allowance_effect(name: str) -> str:
 
 
 @pages.post("/datasets/<name>/policy/effect")
-@login_required
 @needs_role("steward")
 def policy_effect(name: str) -> str:
     """What the policy that the form says now would change, as a part of its page."""
@@ -60,7 +56,6 @@ def policy_effect(name: str) -> str:
 
 
 @pages.post("/datasets/<name>/allowance/review")
-@login_required
 @needs_role("steward")
 def review_allowance(name: str) -> BaseResponse:
     """The page again with what the allowance would change; nothing is changed."""
@@ -68,7 +63,6 @@ def review_allowance(name: str) -> BaseResponse:
 
 
 @pages.post("/datasets/<name>/policy/review")
-@login_required
 @needs_role("steward")
 def review_policy(name: str) -> BaseResponse:
     """The page again with what the policy would change; nothing is changed."""
@@ -76,7 +70,6 @@ def review_policy(name: str) -> BaseResponse:
 
 
 @pages.post("/datasets/<name>/allowance")
-@login_required
 @needs_role("steward")
 def allow(name: str) -> BaseResponse:
     """Set the allowance, for a reason."""
@@ -84,10 +77,8 @@ def allow(name: str) -> BaseResponse:
     try:
         body = read(NewAllowance, _allowance_fields(values))
         proposal = allowances.allow(engine(), name, body.allowance(), current_actor())
-    except InvalidRequest as error:
-        return Response(_page(name, allowance=rejected(error)), 422)
-    except Conflict as error:
-        return Response(_page(name, allowance=Form(values, general=str(error))), 409)
+    except (InvalidRequest, Conflict) as error:
+        return Response(_page(name, allowance=rejected(error)), status_of(error))
     if proposal is not None:
         flash("A raise needs two people here: another steward confirms it in the inbox.")
         return redirect(url_for("datasets.show", name=name), 303)
@@ -96,7 +87,6 @@ def allow(name: str) -> BaseResponse:
 
 
 @pages.post("/datasets/<name>/policy")
-@login_required
 @needs_role("steward")
 def set_policy(name: str) -> BaseResponse:
     """Replace the policy."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from flask import Blueprint, Response, current_app, flash, redirect, render_template, request, url_for
-from flask_login import login_required
 from itsdangerous import BadSignature, URLSafeSerializer
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -61,7 +60,6 @@ _SECRET_FIELDS = ("prior", "bound", "records_per_secret", "sampling_rate", "neig
 
 
 @pages.get("/add-dataset")
-@login_required
 @needs_role("steward")
 def start() -> str:
     """The first step."""
@@ -70,7 +68,6 @@ def start() -> str:
 
 
 @pages.post("/add-dataset")
-@login_required
 @needs_role("steward")
 def step() -> BaseResponse:
     """Go on, go back, or create: whatever was typed in this step is kept."""
@@ -93,7 +90,6 @@ def step() -> BaseResponse:
 
 
 @pages.post("/add-dataset/meaning")
-@login_required
 @needs_role("steward")
 def panel() -> str:
     """What the allowance that the form says now means, as a part of its page."""
