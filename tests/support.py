@@ -1,8 +1,9 @@
-"""What tests share: people, a dataset ready for jobs, and where the real corpora lie."""
+"""Fixtures that tests share: people, a dataset ready for jobs, and the folders of real corpora."""
 
 import csv
 import os
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -28,14 +29,18 @@ def person(engine: Engine, role: str, name: str | None = None) -> Actor:
     return credentials.actor_of(user)
 
 
-def other_people(source: Path, target: Path) -> Path:
-    """A copy of a CSV file whose texts are nobody's else: each ends with a word of this copy alone."""
-    word = uuid.uuid4().hex
+def other_people(source: Path, target: Path, labels: Collection[str] | None = None) -> Path:
+    """A copy of a CSV file whose texts are nobody's else: each ends with a word of this copy alone.
+
+    `labels`: the rows of these labels alone.
+    """
+    word = uuid.uuid4().hex[:8]
     with source.open(newline="") as old, target.open("w", newline="") as new:
         rows = csv.DictReader(old)
         writer = csv.DictWriter(new, rows.fieldnames or ())
         writer.writeheader()
-        writer.writerows({**row, "text": f"{row['text']} {word}"} for row in rows)
+        kept = (row for row in rows if labels is None or row["label"] in labels)
+        writer.writerows({**row, "text": f"{row['text']} {word}"} for row in kept)
     return target
 
 
@@ -74,7 +79,7 @@ class Bench:
         return submission.submit(self.engine, self.request(tokens, **parameters), self.analyst, key)
 
     def probe(self, job_id: uuid.UUID, tokens: int = 20) -> None:
-        """What a worker would find about model and template; later jobs are decided at once."""
+        """Store a worker's findings about model and template, so that later jobs are decided at once."""
         approval.probed(self.engine, job_id, {"template_tokens": tokens}, None)
 
     def warm(self) -> None:

@@ -38,6 +38,7 @@ from accountant import tables
 from accountant.core.errors import NotFound, NotPermitted
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.schema.ledgers import Act
 from accountant.tables import paging
@@ -155,7 +156,7 @@ def _by(query: Select[Any], person: ColumnElement[Any], wanted: Wanted, ids: _Id
 
 
 def _refused(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
-    """What no person refused: the account or the policy did."""
+    """Refusals by the account or the policy, by no person."""
     by = _jobs.c.refusal["by"].astext
     columns = _columns(
         _jobs.c.finished_at,
@@ -322,7 +323,7 @@ def listing(
     """
     if not viewer.roles & (LEDGER_READERS | ACCOUNT_READERS):
         raise NotPermitted("who did what is for auditors; stewards and administrators see their part of it")
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         ids = _ids(connection, wanted)
         pages = [
             _page(number, source.query(wanted, ids, viewer), wanted, after, limit)
@@ -387,7 +388,7 @@ def policies(engine: Engine, viewer: Actor, dataset: str, limit: int) -> list[di
         table.c.object_id == dataset,
         or_(table.c.action == "policy set", table.c.action == "dataset registered"),
     )
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         rows = connection.execute(query.order_by(table.c.id.desc()).limit(limit)).all()
     return [
         {"at": row.at.isoformat(), "actor": row.actor_name, "action": row.action, **row.detail}

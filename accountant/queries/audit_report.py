@@ -17,9 +17,11 @@ from sqlalchemy import Connection, Engine, func, select
 from accountant import tables
 from accountant.core.ledger.accounts import Settlement
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import audit_log, datasets, integrity, ledgers, spending
 from accountant.queries import jobs as job_queries
+from accountant.queries.rows import require_overseer
 from accountant.schema.base import documents
 from accountant.schema.ledgers import Report
 
@@ -58,9 +60,9 @@ DEFINITIONS = {
 
 def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> Report:
     """The report of a dataset at this moment, for stewards and auditors. Raises NotFound, NotPermitted."""
-    ledgers.require_overseer(viewer)
+    require_overseer(viewer)
     facts = datasets.dataset(engine, name, viewer).document()
-    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+    with reading(engine, snapshot=True) as connection:
         dataset_id = ledgers.dataset_id(connection, name)
         counted = ledgers.counts(connection, dataset_id)
         states = _job_states(connection, dataset_id)
@@ -95,7 +97,7 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
 
 
 def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[str, Any]:
-    """What the allowance went on; in public, measures as an analyst sees them and nobody's name."""
+    """The use of the allowance; in public, measures as an analyst sees them and nobody's name."""
     found = spending.figures(engine, name, viewer).document()
     if not public:
         return found
@@ -121,7 +123,7 @@ def _entries(engine: Engine, viewer: Actor, name: str, kind: str | None) -> list
 
 
 def _short(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a line of the report says of an entry."""
+    """The part of an entry that a line of the report shows."""
     kept = ("epsilon", "delta", "reason", "costs", "outcome", "proposed_by", "confirmed_by", "confirmation")
     return {key: body[key] for key in kept if key in body}
 
@@ -133,7 +135,7 @@ def _job_states(connection: Connection, dataset_id: UUID) -> dict[str, int]:
 
 
 def _realized(connection: Connection, dataset_id: UUID) -> dict[str, Any] | None:
-    """What ex-post jobs really cost, added up: it depends on the data, for stewards and auditors alone."""
+    """The sum of the real costs of ex-post jobs: it depends on the data, for stewards and auditors alone."""
     jobs, realized = tables.jobs, tables.realized_ex_post
     query = (
         select(func.count(), func.coalesce(func.sum(realized.c.amount), 0))

@@ -15,6 +15,7 @@ from accountant.core.ledger.hash_chain import opened
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import from_json, releases
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import datasets, jobs
 from accountant.schema.jobs import Card
@@ -27,7 +28,7 @@ def card(engine: Engine, job_id: UUID, viewer: Actor) -> Card:
     if job["state"] != "succeeded":
         raise Conflict(f"the job is {job['state'].replace('_', ' ')}: only what is published has a data card")
     dataset = datasets.dataset(engine, job["dataset"], viewer).document()
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         entries = _entries(connection, job_id)
         reserve, charge = entries[0], entries[-1]
         body = reserve["body"]
@@ -79,7 +80,7 @@ def _named(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _price(reserve: Mapping[str, Any], event: Any) -> dict[str, Any]:
-    """What an event costs by itself at the job's delta; None where nothing was released."""
+    """The price of an event by itself at the job's delta; None where nothing was released."""
     delta = reserve["terms"]["delta"]
     if event is None:
         return {"epsilon": None, "delta": delta}

@@ -18,6 +18,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.statements import statements
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
 from accountant.queries.rows import dataset_query
@@ -51,13 +52,13 @@ def datasets(
     """The catalogue, by name; `after` (name,) continues a listing."""
     narrowed = _query().where(*_conditions(wanted, viewer))
     query = paging.window(narrowed, [tables.datasets.c.name], limit, after, descending=False)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         return [DatasetInCatalogue(**_fields(row, viewer)) for row in connection.execute(query)]
 
 
 def dataset(engine: Engine, name: str, viewer: Actor) -> Dataset:
     """One dataset. Raises NotFound."""
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = connection.execute(_query().where(tables.datasets.c.name == name)).one_or_none()
         if row is None:
             raise NotFound("dataset", name)

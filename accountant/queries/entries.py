@@ -8,6 +8,7 @@ from sqlalchemy import Engine, select
 from accountant import tables
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
+from accountant.database import reading
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.queries import exports
@@ -32,7 +33,7 @@ def entries(
     """
     require_overseer(viewer)
     table = tables.entries
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = dataset_row(connection, name)
         query = select(table.c.document, table.c.hash).where(table.c.dataset_id == row.id)
         if before is not None:
@@ -50,7 +51,7 @@ def export(
     InvalidRequest before the first piece.
     """
     require_overseer(viewer)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = dataset_row(connection, name)
     pieces = exports.export(engine, row.id, form, public=public, seed=seed)
     activity_log.note(engine, viewer, "ledger exported", "dataset", row.name, format=form, public=public)
@@ -60,7 +61,7 @@ def export(
 def checkpoint(engine: Engine, name: str, viewer: Actor, seed: bytes) -> dict[str, Any]:
     """A signed checkpoint of this moment."""
     require_overseer(viewer)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = dataset_row(connection, name)
     made = exports.checkpoint(engine, row.id, seed)
     activity_log.note(
@@ -74,5 +75,5 @@ def checkpoints(
 ) -> list[dict[str, Any]]:
     """Checkpoints that were handed out, newest first."""
     require_overseer(viewer)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         return stored_checkpoints(connection, dataset_row(connection, name).id, limit, after)

@@ -16,9 +16,11 @@ from accountant.core.ledger.accounts import Accounts, decide_job
 from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
 from accountant.core.ledger.policy import Policy
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import jobs
 from accountant.queries.admission_preview import effect, refusal_shown
+from accountant.queries.rows import dataset_query
 from accountant.schema.base import documents
 from accountant.schema.decisions import OfferQuote, Waiting
 from accountant.schema.quotes import Effect
@@ -47,7 +49,7 @@ def waiting(engine: Engine, viewer: Actor, *, after: paging.After = None, limit:
 def count_waiting(engine: Engine) -> int:
     """How many requests await approval."""
     query = select(func.count()).where(tables.jobs.c.state == WAITING)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         return int(connection.execute(query).scalar_one())
 
 
@@ -58,7 +60,7 @@ def effects(engine: Engine, viewer: Actor, items: Sequence[Mapping[str, Any]]) -
     """
     if not items:
         return []
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         rows = _datasets(connection, {each["dataset"] for each in items})
         used = _usage(connection, rows)
     return [_effect(each, rows[each["dataset"]], used, viewer) for each in items]
@@ -77,7 +79,7 @@ def price_offer(
     `larger`: where it costs more than what was asked, so that it can't be offered. Raises InvalidRequest.
     """
     viewer.require("steward")
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = _datasets(connection, {job["dataset"]})[job["dataset"]]
         used = _usage(connection, {row.name: row})
     accounts = read_books(row).accounts
@@ -98,15 +100,12 @@ _PRICED = ("mechanism", "parameters", "terms", "epsilon_alone")
 
 
 def _datasets(connection: Connection, names: set[str]) -> dict[str, Row[Any]]:
-    columns = [column for column in tables.accounts.c if column.name != "dataset_id"]
-    query = select(tables.datasets, *columns).join(
-        tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id
-    )
-    return {row.name: row for row in connection.execute(query.where(tables.datasets.c.name.in_(names)))}
+    query = dataset_query().where(tables.datasets.c.name.in_(names))
+    return {row.name: row for row in connection.execute(query)}
 
 
 def _usage(connection: Connection, rows: Mapping[str, Row[Any]]) -> dict[tuple[UUID, str, str], int]:
-    """What people, by name, and projects use of the datasets that cap it."""
+    """The use, by people's names and by projects, of the datasets that cap it."""
     capped = [row.id for row in rows.values() if limits(Policy.model_validate(row.policy))]
     if not capped:
         return {}

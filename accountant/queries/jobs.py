@@ -19,6 +19,7 @@ from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.reservations import read_costs, read_reservation, settled
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.admission_preview import refusal_shown
 from accountant.queries.rows import dataset_row, require_overseer
@@ -85,13 +86,13 @@ def jobs(
     key = [tables.jobs.c.created_at, tables.jobs.c.id]
     narrowed = _job_query(viewer).where(*_conditions(wanted))
     query = paging.window(narrowed, key, limit, after, descending=not oldest_first)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         return [JobInList(**_fields(row, viewer)) for row in connection.execute(query)]
 
 
 def job(engine: Engine, job_id: UUID, viewer: Actor) -> Job:
     """One job with its realized cost. Raises NotFound, for other people's jobs too."""
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = connection.execute(_job_query(viewer).where(tables.jobs.c.id == job_id)).one_or_none()
         if row is None:
             raise NotFound("job", str(job_id))
@@ -136,7 +137,7 @@ EX_POST_NOTE = (
 def ex_post(
     engine: Engine, name: str, viewer: Actor, *, limit: int | None = None, after: paging.After = None
 ) -> list[ExPostCost]:
-    """What the ex-post jobs of a dataset really cost beside their caps, newest first.
+    """The real costs of the ex-post jobs of a dataset beside their caps, newest first.
 
     The figures depend on the data. Nothing that an analyst can reach may read them. Raises NotPermitted
     for anybody but stewards and auditors.
@@ -149,7 +150,7 @@ def ex_post(
         .join(table, (table.c.job_id == jobs.c.id) & (table.c.kind == "RESERVE"))
     )
     query = paging.window(query, [jobs.c.finished_at, jobs.c.id], limit, after)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = dataset_row(connection, name)
         found = connection.execute(query.where(jobs.c.dataset_id == row.id)).all()
     return [
@@ -193,7 +194,7 @@ def _hidden_times(row: Row[Any], viewer: Actor) -> frozenset[str]:
 
 
 def _stated(row: Row[Any]) -> Mapping[str, Any] | RowMapping:
-    """What a job costs by itself: one that waits at the δ of now, any other as it was decided."""
+    """The price of a job by itself: of one that waits at the δ of now, of any other as it was decided."""
     delta = delta_of(row.delta)
     if row.state not in ("submitted", "awaiting_approval") or row.terms["delta"] == delta:
         return row._mapping
@@ -241,7 +242,7 @@ class Output(NamedTuple):
 
 def output(engine: Engine, job_id: UUID, viewer: Actor) -> Output:
     """A published output. Raises NotFound where there is none for this viewer."""
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = connection.execute(_job_query(viewer).where(tables.jobs.c.id == job_id)).one_or_none()
     if row is None or row.state != "succeeded":
         raise NotFound("result of job", str(job_id))

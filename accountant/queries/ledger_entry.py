@@ -18,9 +18,10 @@ from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import GENESIS, EntryKind, canonical, digest, opened, published
 from accountant.core.ledger.repricing import reprice
 from accountant.core.ledger.reservations import read_reservation
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
-from accountant.queries.ledgers import require_overseer
+from accountant.queries.rows import require_overseer
 from accountant.schema.ledgers import Chain, EntryPage, Figure, NumberedEntry, Repriced, Standing
 from accountant.tables.accounts_row import read_books
 
@@ -35,7 +36,7 @@ def show(engine: Engine, name: str, seq: int, viewer: Actor) -> EntryPage:
     checked of its place. `price`: each figure charged and computed now. `after`: the balances after it.
     """
     require_overseer(viewer)
-    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+    with reading(engine, snapshot=True) as connection:
         account = connection.execute(_account_query(name)).one_or_none()
         if account is None:
             raise NotFound("dataset", name)

@@ -17,10 +17,11 @@ from accountant.core.errors import NotFound, VerificationFailed
 from accountant.core.ledger.checkpoints import Key, key_id, read_checkpoint, read_keys
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
+from accountant.database import reading
 from accountant.identities.actor import Actor
+from accountant.queries.rows import require_overseer
 from accountant.schema.ledgers import EntryInList, RefusedJob, SignedCheckpoint
 from accountant.tables import paging
-from accountant.transactions.artifacts import OVERSEERS
 
 #: Caps that a recorded refusal may name.
 CAPS = (
@@ -41,15 +42,10 @@ CAPS = (
 )
 
 
-def require_overseer(viewer: Actor) -> None:
-    """Raise NotPermitted for anybody but stewards and auditors."""
-    viewer.require(*OVERSEERS)
-
-
 def names(engine: Engine, viewer: Actor) -> list[str]:
     """The names of all datasets, for a choice."""
     require_overseer(viewer)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         return list(
             connection.execute(select(tables.datasets.c.name).order_by(tables.datasets.c.name)).scalars()
         )
@@ -80,7 +76,7 @@ def entries(
     for a dataset that there is not, NotPermitted for anybody but stewards and auditors.
     """
     require_overseer(viewer)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         rows = connection.execute(_page_of_entries(connection, wanted, after, limit)).all()
     return [_entry(row) for row in rows]
 
@@ -201,7 +197,7 @@ def refusals(
     for column, value in equal:
         if value is not None:
             query = query.where(column == value)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         if dataset is not None:
             query = query.where(jobs.c.dataset_id == dataset_id(connection, dataset))
         return [_refusal(row) for row in connection.execute(query)]
@@ -241,7 +237,7 @@ def checkpoints(
         .outerjoin(entry, (entry.c.dataset_id == table.c.dataset_id) & (entry.c.seq == table.c.seq))
     )
     key = [table.c.at, table.c.dataset_id, table.c.seq, table.c.key_id]
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         if dataset is not None:
             query = query.where(table.c.dataset_id == dataset_id(connection, dataset))
         last = None if after is None else _named_checkpoint(connection, *after)
@@ -265,7 +261,7 @@ def checkpoint_file(engine: Engine, viewer: Actor, reference: str) -> str:
     name, number, key = (*reference.rsplit(":", 2), "", "")[:3]
     found = None
     if number.isascii() and number.isdigit() and len(number) < 19:
-        with engine.connect() as connection:
+        with reading(engine) as connection:
             found = _named_checkpoint(connection, name, int(number), key)
     if found is None:
         raise NotFound("checkpoint", reference[:80])
@@ -328,7 +324,7 @@ def exports_made(
     query = select(table).where(table.c.action == "ledger exported", table.c.object_kind == "dataset")
     if dataset is not None:
         query = query.where(table.c.object_id == dataset)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         rows = connection.execute(query.order_by(table.c.id.desc()).limit(limit)).all()
     return [
         {"at": row.at.isoformat(), "actor": row.actor_name, "dataset": row.object_id, **row.detail}

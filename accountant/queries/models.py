@@ -6,6 +6,7 @@ from sqlalchemy import Engine, Select, select
 
 from accountant import tables
 from accountant.core.errors import NotFound
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.schema.models import Model
 from accountant.tables import paging
@@ -28,7 +29,7 @@ def model(engine: Engine, name: str, viewer: Actor) -> Model:
 
 
 def _models(engine: Engine, viewer: Actor, query: Select[Any]) -> list[Model]:
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         rows = connection.execute(query).all()
     shown = _PUBLIC + (_STEWARDS if "steward" in viewer.roles else ())
     return [Model(**{name: getattr(row, name) for name in shown}) for row in rows]

@@ -16,6 +16,7 @@ from accountant.core.mechanisms.fitting import Fitted, fit
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.price import Price, Terms
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.admission_preview import accounts_shown, effect, refusal_shown
 from accountant.queries.rows import dataset_row
@@ -42,7 +43,7 @@ def quote_on(
     `viewer` and `project` have left (and of `epsilon` alone, where given) is found first. Raises NotFound
     and InvalidRequest. Priced once, fits and refusals aside, which search over prices.
     """
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = dataset_row(connection, name)
         policy = Policy.model_validate(row.policy)
         capped = viewer is not None and bool(limits(policy))

@@ -61,7 +61,7 @@ class ExPostAccount(Answer):
 
 
 class SecretAccount(Answer):
-    """What is stated about declared secrets; amounts in `unit`."""
+    """The account of declared secrets; amounts in `unit`."""
 
     prior: float
     bound: float
@@ -80,7 +80,7 @@ class SecretAccount(Answer):
 
 
 class Statement(Answer):
-    """What holds now, as a sentence."""
+    """A guarantee that holds now, as a sentence."""
 
     currency: str
     text: str
@@ -88,7 +88,7 @@ class Statement(Answer):
 
 
 class Cap(Answer):
-    """What a cap of the policy leaves to a person or project."""
+    """A person's or project's room under a cap of the policy, in sums of stand-alone ε."""
 
     kind: Literal["analyst", "project"]
     name: str
@@ -147,7 +147,7 @@ class Detected(Answer):
 
 
 class Meaning(Answer):
-    """What an (epsilon, delta) means for somebody who guesses."""
+    """The bound of an (epsilon, delta) on somebody who guesses."""
 
     epsilon: Decimal
     delta: Decimal
@@ -171,7 +171,7 @@ class FilterChange(Answer):
 
 
 class Preview(Answer):
-    """What an allowance would change."""
+    """The changes that an allowance would make."""
 
     neighbours: str
     unit: str
@@ -194,7 +194,7 @@ class Measure(Answer):
 
 
 class Spending(Answer):
-    """What a dataset's allowance went on.
+    """The use of a dataset's allowance.
 
     `burn_down`: what is left of each measure after each moment. `spending`: sums by month, analyst and
     mechanism, with `jobs`; to an analyst everybody else's are one sum, under null.

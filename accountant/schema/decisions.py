@@ -69,7 +69,7 @@ class OfferWithEffect(Offer):
 
 
 class Proposal(Answer):
-    """What one steward asks for and another confirms."""
+    """A change that one steward asks for and another confirms."""
 
     id: Id
     kind: Literal["allowance", "correction", "policy"]

@@ -40,14 +40,14 @@ class Checkpoint(Answer):
 
 
 class LedgerCheck(Answer):
-    """What disagrees among entries, cached balances and jobs; nothing: an empty list."""
+    """Disagreements among entries, cached balances and jobs; an empty list where there are none."""
 
     dataset: str
     problems: list[str]
 
 
 class ExPostCost(Answer):
-    """What an ex-post job really cost. The figure depends on the data."""
+    """The real cost of an ex-post job. The figure depends on the data."""
 
     job: Id
     cap: Decimal
@@ -63,7 +63,7 @@ class EntryInList(Entry):
 
 
 class Chain(Answer):
-    """What was checked of an entry's place; no problems: it holds."""
+    """The check of an entry's place; no problems: it holds."""
 
     previous: str
     hash: Sha256

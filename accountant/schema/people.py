@@ -51,7 +51,7 @@ class NewAccount(Answer):
 
 
 class Lock(Answer):
-    """What stands against a name after failures to sign in."""
+    """The lock on a name after failures to sign in."""
 
     failures: int
     until: Time | None = Field(description="null: until an administrator unlocks it")
@@ -128,7 +128,7 @@ class NewToken(Answer):
 
 
 class Ended(Answer):
-    """What ended, by its id."""
+    """The id of something that ended."""
 
     id: Id
 

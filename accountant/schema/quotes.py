@@ -60,7 +60,7 @@ class Room(Answer):
 
 
 class OnDataset(Answer):
-    """What admission would say now."""
+    """The decision of admission, were the job asked for now."""
 
     name: str
     decision: Literal["Admitted", "NeedsApproval", "Refused"]
@@ -93,7 +93,7 @@ class Quote(Answer):
 
 
 class Effect(Answer):
-    """What admitting a request now would do to its dataset."""
+    """The effect on its dataset of admitting a request now."""
 
     filters: list[FilterStep]
     currencies: list[OtherStep]

@@ -8,7 +8,7 @@ from accountant.schema.base import Answer, Id, Json, Time
 
 
 class Event(Answer):
-    """What a webhook may be told of."""
+    """Something that a webhook may be told of."""
 
     event: str
     meaning: str
@@ -35,7 +35,7 @@ class NewWebhook(Webhook):
 
 
 class Removed(Answer):
-    """What is gone."""
+    """The id of a webhook that is gone."""
 
     id: Id
     removed: bool

@@ -1,5 +1,5 @@
-"""What needs two stewards: corrections of a charge; where the policy says so, raises of an allowance and a
-policy that says so no more.
+"""Changes that need two stewards: corrections of a charge; where the policy says so, raises of an allowance
+and a policy that says so no more.
 
     propose ──▶ open ── confirm, by another steward ──▶ the entry, naming both; or the policy
                   └── withdraw, or nobody decides in time ──▶ withdrawn, expired: nothing happened
@@ -23,10 +23,9 @@ from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reversals import Document, TwoPeople, charge_of, corrected, reversal_body
 from accountant.core.privacy.events import Event, from_json, to_json
-from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price, to_decimal
+from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
-from accountant.tables import paging
 from accountant.tables.lookup import one
 from accountant.transactions import cap_usage
 from accountant.transactions.expiry import expire_proposals
@@ -246,75 +245,6 @@ def _require_basis(found: Row[Any], stands: int) -> None:
     if stands != found.basis_seq:
         what = f"entry {found.basis_seq}" if found.basis_seq else "no allowance"
         raise Conflict(f"it was made when {what} stood, and entry {stands} stands now: propose it anew")
-
-
-# --- reading ------------------------------------------------------------------------------------
-
-
-def listing(
-    engine: Engine,
-    viewer: Actor,
-    *,
-    state: str | None = "open",
-    limit: int = 50,
-    after: paging.After = None,
-) -> list[dict[str, Any]]:
-    """Proposals, newest first, for stewards and auditors; `state` None: whatever became of them."""
-    viewer.require("steward", "auditor")
-    query = paging.window(_query(), [proposals.c.created_at, proposals.c.id], limit, after)
-    if state is not None:
-        query = query.where(proposals.c.state == state)
-    with engine.connect() as connection:
-        return [_view(row) for row in connection.execute(query)]
-
-
-def show(engine: Engine, proposal_id: UUID, viewer: Actor) -> dict[str, Any]:
-    """One proposal. Raises NotFound."""
-    viewer.require("steward", "auditor")
-    with engine.connect() as connection:
-        return _view(one(connection, _query().where(proposals.c.id == proposal_id), "proposal", proposal_id))
-
-
-def _query() -> Any:
-    users = tables.users
-    decider = users.alias()
-    return (
-        select(
-            proposals,
-            tables.datasets.c.name.label("dataset"),
-            users.c.name.label("proposer"),
-            decider.c.name.label("decider"),
-        )
-        .join(tables.datasets, tables.datasets.c.id == proposals.c.dataset_id)
-        .join(users, users.c.id == proposals.c.proposed_by)
-        .outerjoin(decider, decider.c.id == proposals.c.decided_by)
-    )
-
-
-def _view(row: Row[Any]) -> dict[str, Any]:
-    asked = dict(row.asked)
-    if row.kind == "allowance":
-        body = asked["body"]
-        asked = {name: body[name] for name in ("epsilon", "delta", "ex_post", "secret") if name in body}
-    elif row.kind == "correction":
-        asked["cap"] = to_decimal(int(asked["cap"]), EPSILON_UNITS)
-    return {
-        "id": str(row.id),
-        "kind": row.kind,
-        "dataset": row.dataset,
-        "job": None if row.job_id is None else str(row.job_id),
-        "asked": asked,
-        "reason": row.reason,
-        "state": row.state,
-        "proposed_by": row.proposer,
-        "decided_by": row.decider,
-        "decision_reason": row.decision_reason,
-        "entry": row.entry_seq,
-        **{
-            name: None if getattr(row, name) is None else getattr(row, name).isoformat()
-            for name in ("created_at", "expires_at", "decided_at")
-        },
-    }
 
 
 # --- rows ---------------------------------------------------------------------------------------

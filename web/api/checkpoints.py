@@ -1,4 +1,4 @@
-"""What an auditor needs beside the export: signed checkpoints, public keys, a check of the live ledger."""
+"""Checks for auditors beside the export: signed checkpoints, public keys, a check of the live ledger."""
 
 from datetime import datetime
 

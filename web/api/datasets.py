@@ -16,6 +16,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries as entry_queries
 from accountant.queries import jobs, quotes, spending
+from accountant.queries import proposals as proposal_queries
 from accountant.schema.datasets import Dataset, DatasetInCatalogue, Meaning, Preview, Spending
 from accountant.schema.decisions import Proposed
 from accountant.schema.ledgers import Entry, ExPostCost
@@ -77,7 +78,7 @@ class NewAllowance(Body):
 
 
 class Correction(Body):
-    """What was declared wrongly of data that was refused; what is not given stays."""
+    """Corrections of the declaration of refused data; a field that is not given stays."""
 
     uri: str | None = Field(None, min_length=1, max_length=2000)
     text_template: str | None = None
@@ -96,7 +97,7 @@ class NewVersion(Body):
 
 
 class QuoteRequest(Body):
-    """What to price, and which field to fit."""
+    """A request to price, and which field to fit."""
 
     mechanism: str
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -181,7 +182,7 @@ def allow(name: str) -> tuple[Response, int]:
     body = read(NewAllowance)
     proposal = allowances.allow(engine(), name, body.allowance(), actor, read_once(body))
     if proposal is not None:
-        return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
+        return jsonify(proposal=proposal_queries.show(engine(), proposal, actor)), 202
     return jsonify(dataset_queries.dataset(engine(), name, actor)), 200
 
 
@@ -211,7 +212,7 @@ def preview_allowance(name: str) -> Response:
     actor = current_actor()
     actor.require("steward")
     dataset_queries.dataset(engine(), name, actor)
-    return jsonify(allowances.preview(engine(), name, read(NewAllowance).allowance(), actor))
+    return jsonify(proposal_queries.preview(engine(), name, read(NewAllowance).allowance(), actor))
 
 
 @api.post("/datasets/<name>/data")
@@ -277,7 +278,7 @@ def set_policy(name: str) -> tuple[Response, int]:
             engine(), name, read(Policy), actor, lambda now: check(jsonify(now).get_data())
         )
     if proposal is not None:
-        return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
+        return jsonify(proposal=proposal_queries.show(engine(), proposal, actor)), 202
     return jsonify(dataset_queries.dataset(engine(), name, actor)), 200
 
 
@@ -321,7 +322,7 @@ def entries(name: str) -> Response:
 @api.get("/datasets/<name>/ex-post")
 @describe(Operation(answer=listing("jobs", ExPostCost, paged=EX_POST, note=TEXT), roles=OVERSEERS))
 def ex_post(name: str) -> Response:
-    """What ex-post jobs really cost beside their caps, newest first.
+    """The real costs of ex-post jobs beside their caps, newest first.
 
     The figures depend on the data: approvals given after seeing them leak them.
     """
@@ -333,7 +334,7 @@ def ex_post(name: str) -> Response:
 @api.get("/datasets/<name>/spending")
 @describe(Operation(answer=Spending))
 def spending_of(name: str) -> Response:
-    """What is left over time, and what it went on by person, mechanism and month, for every currency."""
+    """The balance over time, and its use by person, mechanism and month, for every currency."""
     return jsonify(spending.figures(engine(), name, current_actor()))
 
 

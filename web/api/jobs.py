@@ -32,7 +32,7 @@ ORDER = Order("jobs", BY_TIME)
 
 
 class NewJob(Body):
-    """What an analyst asks for."""
+    """A request for a job."""
 
     dataset: str = Field(max_length=200)
     mechanism: str = Field(max_length=200)

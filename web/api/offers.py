@@ -9,6 +9,7 @@ from pydantic import Field
 
 from accountant.core.errors import invalid
 from accountant.queries import inbox, jobs
+from accountant.queries import offers as offer_queries
 from accountant.schema.decisions import Offer, OfferQuote, OfferWithEffect, Waiting
 from accountant.schema.jobs import Job
 from accountant.transactions import offers
@@ -27,7 +28,7 @@ WAITING = Order("inbox", BY_TIME)
 
 
 class NewOffer(Body):
-    """What is offered: the parameters that differ from those asked for, and why."""
+    """An offer: the parameters that differ from those asked for, and why."""
 
     parameters: dict[str, Any] = Field(description="those that differ; null takes one away")
     reason: str = Field(max_length=2000)
@@ -65,7 +66,7 @@ def waiting() -> Response:
 @api.post("/jobs/<job>/offer/quote")
 @describe(Operation(body=OfferedParameters, answer=OfferQuote, roles=("steward",)))
 def quote_offer(job: str) -> Response:
-    """What a request with these changed parameters would cost and do now, before it is offered."""
+    """The price and effect of a request with these changed parameters, before it is offered."""
     actor = current_actor()
     actor.require("steward")
     job_id = read_id(job)
@@ -85,7 +86,7 @@ def offer(job: str) -> tuple[Response, int]:
     body = read(NewOffer)
     with priceable():
         found = offers.offer(engine(), job_id, body.parameters, actor, body.reason)
-    return jsonify(offers.show(engine(), found, actor)), 201
+    return jsonify(offer_queries.show(engine(), found, actor)), 201
 
 
 @api.get("/offers")
@@ -102,7 +103,7 @@ def list_offers() -> Response:
     job_id = None if not job else read_id(job)
     state = read_choice("state", STATES) or (None if job_id else "open")
     window = read_window(ORDER)
-    found = offers.listing(engine(), current_actor(), state=state, job=job_id, **window.reads)
+    found = offer_queries.listing(engine(), current_actor(), state=state, job=job_id, **window.reads)
     return page("offers", found, window)
 
 
@@ -111,7 +112,7 @@ def list_offers() -> Response:
 def show_offer(offer: str) -> Response:
     """One offer, with what accepting it would do now."""
     actor = current_actor()
-    found = offers.show(engine(), read_id(offer, "offer"), actor)
+    found = offer_queries.show(engine(), read_id(offer, "offer"), actor).document()
     return jsonify({**found, "effect": inbox.effect_of(engine(), actor, found)})
 
 
@@ -130,7 +131,7 @@ def decline_offer(offer: str) -> Response:
     """Say no, as the analyst; nothing is charged."""
     actor, offer_id = current_actor(), read_id(offer, "offer")
     offers.decline(engine(), offer_id, actor, read(Answer).reason)
-    return jsonify(offers.show(engine(), offer_id, actor))
+    return jsonify(offer_queries.show(engine(), offer_id, actor))
 
 
 @api.post("/offers/<offer>/withdraw")
@@ -141,4 +142,4 @@ def withdraw_offer(offer: str) -> Response:
     actor.require("steward")
     offer_id = read_id(offer, "offer")
     offers.withdraw(engine(), offer_id, actor, read(Reason).reason)
-    return jsonify(offers.show(engine(), offer_id, actor))
+    return jsonify(offer_queries.show(engine(), offer_id, actor))

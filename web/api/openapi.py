@@ -52,7 +52,7 @@ ETAG: Schema = {"type": "string"}
 
 
 class Problem(BaseModel):
-    """What went wrong (RFC 9457)."""
+    """A problem (RFC 9457)."""
 
     class Field(BaseModel):
         """One wrong field."""
@@ -94,7 +94,7 @@ Answer = Schema | type[BaseModel] | Listing
 
 @dataclass(frozen=True)
 class Operation:
-    """What one route takes and answers beside its address.
+    """The request and answer of one route beside its address.
 
     The first line of the view's docstring is the summary; what follows it, the description.
     """
@@ -135,7 +135,7 @@ def openapi() -> Response:
 
 @lru_cache(maxsize=1)
 def examples() -> dict[str, Any]:
-    """What a real server was asked and answered, by operation: {"GET /api/v1/me": {...}, ...}.
+    """Requests to a real server and its answers, by operation: {"GET /api/v1/me": {...}, ...}.
 
     `EXCHEQUER_RECORD=1 python -m pytest tests/web/api/test_examples.py` records them anew.
     """

@@ -165,7 +165,7 @@ def _open(uri: str, job_id: UUID) -> IO[bytes]:
 
 
 def blocks(file: IO[bytes]) -> Iterator[bytes]:
-    """What is left of a file, a block at a time; it is closed at the end."""
+    """The rest of a file, a block at a time; it is closed at the end."""
     with file:
         while block := file.read(_BLOCK_BYTES):
             yield block

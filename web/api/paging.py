@@ -34,7 +34,7 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class Order:
-    """What a listing is ordered by, and the rows of a page where nobody says how many.
+    """The order of a listing, and the rows of a page where nobody says how many.
 
     `key`: members of its rows that tell them apart, as dotted paths, and what their values stand for.
     """
@@ -50,7 +50,7 @@ BY_TIME = (("created_at", datetime), ("id", UUID))
 
 @dataclass(frozen=True)
 class Window:
-    """What was asked for. One row more than `limit` is read: it tells whether there is a next page."""
+    """The page asked for. One row more than `limit` is read: it tells whether there is a next page."""
 
     limit: int
     after: tuple[Any, ...] | None

@@ -5,6 +5,7 @@ from typing import Any
 from flask import Response, jsonify
 from pydantic import Field
 
+from accountant.queries import proposals as proposal_queries
 from accountant.schema.decisions import Proposal, Proposed
 from accountant.transactions import proposals
 from web.api.blueprint import api
@@ -23,7 +24,7 @@ STATE: Schema = {"type": "string", "enum": ["", *STATES]}
 
 
 class ChargeCorrection(Body):
-    """What a settled job really released: an event, nothing, or (neither given) all that was reserved."""
+    """The real release of a settled job: an event, nothing, or (neither given) all that was reserved."""
 
     reason: str = Field(max_length=2000)
     event: dict[str, Any] | None = None
@@ -39,7 +40,7 @@ def list_proposals() -> Response:
     """Open proposals, or those of a state, newest first."""
     state = read_choice("state", STATES) or "open"
     window = read_window(ORDER)
-    found = proposals.listing(engine(), current_actor(), state=state, **window.reads)
+    found = proposal_queries.listing(engine(), current_actor(), state=state, **window.reads)
     return page("proposals", found, window)
 
 
@@ -47,7 +48,7 @@ def list_proposals() -> Response:
 @describe(Operation(answer=Proposal, roles=OVERSEERS))
 def proposal(proposal: str) -> Response:
     """One proposal."""
-    return jsonify(proposals.show(engine(), read_id(proposal, "proposal"), current_actor()))
+    return jsonify(proposal_queries.show(engine(), read_id(proposal, "proposal"), current_actor()))
 
 
 @api.post("/jobs/<job>/correct")
@@ -67,7 +68,7 @@ def correct(job: str) -> tuple[Response, int]:
         ex_post=body.ex_post,
         once=read_once(body),
     )
-    return jsonify(proposal=proposals.show(engine(), found, actor)), 202
+    return jsonify(proposal=proposal_queries.show(engine(), found, actor)), 202
 
 
 @api.post("/proposals/<proposal>/confirm")
@@ -76,7 +77,7 @@ def confirm(proposal: str) -> Response:
     """Confirm somebody else's proposal: its entry is written, or its policy stands."""
     actor, found = current_actor(), read_id(proposal, "proposal")
     proposals.confirm(engine(), found, actor, read(Reason).reason)
-    return jsonify(proposals.show(engine(), found, actor))
+    return jsonify(proposal_queries.show(engine(), found, actor))
 
 
 @api.post("/proposals/<proposal>/withdraw")
@@ -85,4 +86,4 @@ def withdraw(proposal: str) -> Response:
     """Close a proposal without effect."""
     actor, found = current_actor(), read_id(proposal, "proposal")
     proposals.withdraw(engine(), found, actor, read(Reason).reason)
-    return jsonify(proposals.show(engine(), found, actor))
+    return jsonify(proposal_queries.show(engine(), found, actor))

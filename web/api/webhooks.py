@@ -49,7 +49,7 @@ def allowed() -> tuple[Network, ...]:
 @api.get("/webhooks/events")
 @describe(Operation(answer=listing("events", Event)))
 def webhook_events() -> Response:
-    """What a webhook may be told of, and who may see it."""
+    """The events that a webhook may be told of, and who may see it."""
     return jsonify(
         events=[
             {
@@ -133,7 +133,7 @@ def test_webhook(id: str) -> tuple[Response, int]:
 @api.get("/webhooks/<id>/deliveries")
 @describe(Operation(answer=listing("deliveries", Delivery, paged=DELIVERIES)))
 def webhook_deliveries(id: str) -> Response:
-    """What was sent, newest first."""
+    """Messages that were sent, newest first."""
     window = read_window(DELIVERIES)
     found = messages.log(engine(), read_id(id, "webhook"), current_actor(), **window.reads)
     return page("deliveries", found, window)

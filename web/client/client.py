@@ -73,7 +73,7 @@ class Client:
         return [read(Corpus, each) for each in self.api.corpora()]
 
     def mechanisms(self) -> list[Mechanism]:
-        """What can be asked for, with the JSON Schema of the parameters."""
+        """The mechanisms that can be asked for, with the JSON Schema of the parameters."""
         return [read(Mechanism, each) for each in self.api.mechanisms()]
 
     # --- jobs -----------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class Client:
         return (Job(self.api, each) for each in self.api.all_jobs(**wanted))
 
     def artifacts(self, *, job: str | None = None, dataset: str | None = None) -> list[Artifact]:
-        """What jobs released besides texts, newest first."""
+        """Everything that jobs released besides texts, newest first."""
         return [read(Artifact, each) for each in self.api.artifacts(job=job, dataset=dataset)]
 
     # --- showing --------------------------------------------------------------------------------------

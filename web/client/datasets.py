@@ -41,7 +41,7 @@ class Dataset:
     def price(
         self, mechanism: str, parameters: Mapping[str, Any] | None = None, *, project: str | None = None
     ) -> Quote:
-        """What a request costs here, and what admission would say now. Free, and changes nothing."""
+        """The price of a request here, and what admission would say now. Free, and changes nothing."""
         return read(Quote, self._api.quote(self.name, mechanism, parameters or {}, project=project))
 
     def fit(
@@ -95,7 +95,7 @@ class Dataset:
     # --- the budget -----------------------------------------------------------------------------------
 
     def budget(self) -> Budget:
-        """What is allowed, spent, reserved and left now."""
+        """The allowance with what is spent, reserved and left now."""
         facts = self.refresh().facts
         return Budget(
             dataset=facts.name,
@@ -111,7 +111,7 @@ class Dataset:
         return budget_chart(self.budget())
 
     def spending(self) -> Json:
-        """What is left over time, and what it went on by month, analyst and mechanism."""
+        """The balance over time, and its use by month, analyst and mechanism."""
         return self._api.spending(self.name)
 
     # --- the steward's and the auditor's --------------------------------------------------------------

@@ -84,6 +84,16 @@ class Quote(QuoteAnswer):
         return None if self.dp is None else self.dp.delta
 
     @property
+    def accountant(self) -> str | None:
+        """The accountant whose bound `epsilon` is."""
+        return None if self.dp is None else self.dp.accountant
+
+    @property
+    def fitted(self) -> tuple[str, int | float] | None:
+        """The field that was fitted, and its value."""
+        return None if self.fit is None else (self.fit.field, self.fit.value)
+
+    @property
     def ex_post_cap(self) -> float | None:
         """The cap of a cost that depends on the data."""
         return None if self.ex_post is None else self.ex_post.cap

@@ -112,7 +112,7 @@ class Job:
     # --- results --------------------------------------------------------------------------------------
 
     def results(self) -> list[Json]:
-        """What it published, one dictionary a text (or figure); the bytes are those that the ledger names.
+        """Its published rows, one dictionary a text (or figure); the bytes are those that the ledger names.
 
         Waits for nothing: raises Refused or JobFailed where there will be none, NotFound where there is
         none yet, and Altered where the bytes are not what was released.
@@ -122,7 +122,7 @@ class Job:
         return [json.loads(line) for line in file.getvalue().splitlines()]
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """What it published as a DataFrame; its `attrs` say where it comes from. Raises NoPandas."""
+        """Its published rows as a DataFrame; its `attrs` say where it comes from. Raises NoPandas."""
         try:
             import pandas
         except ImportError:
@@ -168,7 +168,7 @@ class Job:
         return self._checked()
 
     def artifacts(self) -> list[Artifact]:
-        """What it released besides texts; a job that reads only these costs nothing."""
+        """Everything that it released besides texts; a job that reads only these costs nothing."""
         return [read(Artifact, each) for each in self._api.artifacts(job=self.id)]
 
     # --- showing --------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def catalogue_page() -> str:
 
 
 def next_steps(actor: Actor, datasets: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """What somebody who has not done it yet does next, each with its link: {title, why, link}."""
+    """The next steps of somebody who has not done them yet, each with its link: {title, why, link}."""
     steps: list[dict[str, str]] = []
     ready = [each for each in datasets if each["state"] == "ready"]
     allowed = [each for each in ready if each["account"] is not None]

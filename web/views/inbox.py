@@ -16,6 +16,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotPermitted, invalid
 from accountant.queries import inbox
 from accountant.queries import jobs as job_queries
+from accountant.queries import proposals as proposal_queries
 from accountant.transactions import approval, offers, proposals
 from web.api import proposals as proposals_api
 from web.api.jobs import Reason
@@ -51,7 +52,7 @@ def listing() -> str:
 @pages.get("/inbox/changes")
 @needs_role("steward")
 def changes() -> str:
-    """What changed since the page was made: requests resolved elsewhere go, new ones are announced.
+    """The changes since the page was made: requests resolved elsewhere go, new ones are announced.
 
     The page is not loaded again: somebody may be writing a reason.
     """
@@ -77,11 +78,11 @@ def _is_id(text: str) -> bool:
 
 
 def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) -> dict[str, Any]:
-    """What the page needs; `form` is the one sent for `subject`, with what is wrong with it."""
+    """The data of the page; `form` is the one sent for `subject`, with what is wrong with it."""
     actor, window = current_actor(), read_window(WAITING, PAGE)
     items, following = cut(inbox.waiting(engine(), actor, **window.reads), window)
     beside = read_window(proposals_api.ORDER, PAGE, parameter="proposals")
-    proposed, more_proposals = cut(proposals.listing(engine(), actor, **beside.reads), beside)
+    proposed, more_proposals = cut(proposal_queries.listing(engine(), actor, **beside.reads), beside)
     return {
         "items": [{"job": job, "effect": job["effect"], "inputs": offer_inputs(job)} for job in items],
         **open_offers(),
@@ -144,7 +145,7 @@ def _priced(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]
 @pages.post("/inbox/<job>/confirm")
 @needs_role("steward")
 def confirm(job: str) -> BaseResponse:
-    """What the decision would do, on a page of its own; nothing is done yet."""
+    """The effect of the decision, on a page of its own; nothing is done yet."""
     job_id, decision = read_id(job), _decision(DECISIONS)
     found = job_queries.job(engine(), job_id, current_actor()).document()
     try:
@@ -240,9 +241,9 @@ def withdraw(offer: str) -> BaseResponse:
 @pages.post("/inbox/proposals/<proposal>/confirm")
 @needs_role("steward")
 def confirm_proposal(proposal: str) -> BaseResponse:
-    """What the proposal's confirmation or withdrawal would do, on a page of its own."""
+    """The effect of confirming or withdrawing the proposal, on a page of its own."""
     proposal_id, decision = read_id(proposal, "proposal"), _decision(tuple(_SETTLES))
-    found = proposals.show(engine(), proposal_id, current_actor())
+    found = proposal_queries.show(engine(), proposal_id, current_actor()).document()
     try:
         reason = _reason()
     except InvalidRequest as error:

@@ -32,7 +32,7 @@ PROJECT_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class Look:
-    """What the request looks like now: its price here, and what would be sent back."""
+    """The request as it looks now: its price here, and what would be sent back."""
 
     quote: dict[str, Any] | None = None
     errors: tuple[FieldProblem, ...] = ()

@@ -42,7 +42,7 @@ class Start:
 
 
 def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
-    """What the address asks for: `reuse` or `like` name a job, `largest` a size, else a mechanism alone."""
+    """The form that the address asks for: `reuse` or `like` name a job, `largest` a size."""
     if address.get("reuse"):
         return _reuse(actor, dataset, address["reuse"])
     if address.get("like"):
@@ -169,7 +169,7 @@ def _models(actor: Actor, policy: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Offered:
-    """What a form lets one choose: models, earlier jobs, and options by the name of a parameter."""
+    """The choices of a form: models, earlier jobs, and options by the name of a parameter."""
 
     models: list[dict[str, Any]]
     earlier: list[dict[str, Any]]

@@ -78,7 +78,7 @@ def _day(name: str) -> datetime | None:
 
 @pages.get("/job-states")
 def states() -> str:
-    """What each state means; no sign-in is needed."""
+    """The meaning of each state; no sign-in is needed."""
     return render_template("job_states.html", states=STATES, ended=ENDED)
 
 
@@ -113,7 +113,7 @@ def _job(job_id: UUID) -> dict[str, Any]:
 
 
 def _live(job: dict[str, Any]) -> dict[str, Any]:
-    """What the part of the page that follows the state needs."""
+    """The data of the part of the page that follows the state."""
     actor = current_actor()
     mine = job["analyst"] == actor.name
     mechanism = mechanisms.MECHANISMS.get(job["mechanism"])

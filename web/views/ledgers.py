@@ -46,7 +46,7 @@ def _asked(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _choices() -> dict[str, Any]:
-    """What the filters offer."""
+    """The choices of the filters."""
     return {"datasets": ledgers.names(engine(), current_actor()), "mechanisms": tuple(mechanisms.MECHANISMS)}
 
 
@@ -85,7 +85,7 @@ def _pretty(value: object) -> str:
 @pages.get("/ledger/refusals")
 @overseers
 def refusals() -> str:
-    """What was refused, why, and what was asked and left."""
+    """Refused requests: why, and what was asked and left."""
     window = read_window(REFUSALS, PAGE)
     found, following = cut(found_refusals(window), window)
     return render_template(

@@ -1,4 +1,4 @@
-"""What a steward decided about a dataset's jobs. Needs no numpy, so the client reads it too."""
+"""The policy of a dataset's jobs. Needs no numpy, so the client reads it too."""
 
 from fractions import Fraction
 
@@ -8,7 +8,7 @@ from accountant.core.privacy.units import EPSILON_UNITS, exact, round_allowance
 
 
 class Policy(BaseModel):
-    """What a steward decided about a dataset's jobs. An empty list allows everybody, or everything."""
+    """A steward's rules for a dataset's jobs. An empty list allows everybody, or everything."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,12 +43,12 @@ class Policy(BaseModel):
     )
 
     def check(self, prefix: str = "") -> None:
-        """Raise InvalidRequest naming an amount that is none."""
+        """Raise InvalidRequest naming a field that is not a valid amount."""
         exact(self.auto_approve_epsilon, f"{prefix}auto_approve_epsilon")
         for name in ("analyst_epsilon", "project_epsilon"):
             if getattr(self, name) is not None:
                 round_allowance(getattr(self, name), EPSILON_UNITS, prefix + name)
 
     def approves(self, epsilon_alone: float) -> bool:
-        """Whether a job of this epsilon needs nobody's approval."""
+        """True if a job of this epsilon needs no approval."""
         return Fraction(epsilon_alone) <= exact(self.auto_approve_epsilon, "auto_approve_epsilon")

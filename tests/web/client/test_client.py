@@ -54,7 +54,7 @@ def ask(bench: Bench, client: Client, tokens: int = 10, **more: object) -> exche
 
 def test_the_catalogue_is_typed(open_bench: Bench, as_person: Callable[[Actor], Client]) -> None:
     client = as_person(open_bench.analyst)
-    assert client.whoami().roles == ("analyst",)
+    assert client.whoami().roles == ["analyst"]
     dataset = client.dataset(open_bench.dataset)
     assert dataset.name in [each.name for each in client.datasets()]
     assert dataset.facts.neighbours == "add-remove"
