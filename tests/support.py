@@ -93,7 +93,7 @@ def commit_unread(engine: Engine, claim: Claim, realized: Event) -> None:
     """A charge of a job that nobody recorded to have read: ledgers hold some from before this was refused."""
     with engine.begin() as connection:
         locked, job = fenced(connection, claim)
-        output = settlement.Output("x", "0")
+        output = settlement.Output("x", "0" * 64)
         settlement._commit(locked, job, realized, "succeeded", "worker", output=output)
         settlement._end_parts(connection, job.id)
         ended = {"state": "succeeded", "output_uri": "x", "output_sha256": "0", "finished_at": locked.now}

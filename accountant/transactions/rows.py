@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Row, Table, func, select, update
 
 from accountant import tables
-from accountant.core.errors import LeaseLost, invalid
+from accountant.core.errors import LeaseLost
 from accountant.core.ledger.policy import Policy
 from accountant.identities.actor import Actor
 from accountant.tables.lookup import one
@@ -67,13 +67,6 @@ def fenced(connection: Connection, claim: Claim) -> tuple[LockedAccount, Row[Any
     if connection.execute(held.with_for_update()).one_or_none() is None:
         raise LeaseLost("another attempt owns this job, or it has ended")
     return locked, job
-
-
-def dataset_row(connection: Connection, name: str) -> Row[Any]:
-    row = connection.execute(select(tables.datasets).where(tables.datasets.c.name == name)).one_or_none()
-    if row is None:
-        raise invalid("dataset", f"there is no dataset {name!r}", "a name from the catalogue")
-    return row
 
 
 def model_of(connection: Connection, job: Row[Any]) -> Row[Any] | None:

@@ -20,7 +20,6 @@ MEASURE_NAMES = {
     "ex_post": "Ex-post caps",
     "secret": "Secrets",
 }
-WIDTH = 640
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 632, 10, 208
 MOST_POINTS = 400
 TABLE_ROWS = 12

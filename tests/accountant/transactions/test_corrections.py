@@ -38,7 +38,7 @@ def settled(desk: Bench, tokens: int = 10, realized: int | None = None, read: bo
     claim = leases.claim(desk.engine, job_id, 1, "worker", 60)
     if read:
         leases.begin_reading(desk.engine, claim)
-        settlement.publish(desk.engine, claim, event(desk, job_id, realized), Output("x", "0"), "worker")
+        settlement.publish(desk.engine, claim, event(desk, job_id, realized), Output("x", "0" * 64), "worker")
     else:
         commit_unread(desk.engine, claim, event(desk, job_id, realized))
     return job_id
@@ -139,7 +139,7 @@ def test_a_raise_beyond_the_allowance_is_recorded_and_nothing_costly_is_admitted
     sound(desk)
     claim = leases.claim(desk.engine, waiting, 1, "worker", 60)  # what was admitted before still settles
     leases.begin_reading(desk.engine, claim)
-    settlement.publish(desk.engine, claim, event(desk, waiting), Output("x", "0"), "worker")
+    settlement.publish(desk.engine, claim, event(desk, waiting), Output("x", "0" * 64), "worker")
     with pytest.raises(Conflict):
         desk.allow("11")
     desk.allow("200")

@@ -81,7 +81,7 @@ def test_an_early_stop_returns_the_steps_not_taken(open_bench):
     leases.begin_reading(open_bench.engine, claim)
     whole = event_of(open_bench, job_id)
     reserved = float(renyi(open_bench)["reserved"])
-    settlement.publish(open_bench.engine, claim, SelfComposed(whole.event, 4), Output("x", "0"), "worker")
+    settlement.publish(open_bench.engine, claim, SelfComposed(whole.event, 4), Output("x", "0" * 64), "worker")
     assert float(renyi(open_bench)["spent"]) == pytest.approx(0.4 * reserved, rel=1e-6)
     assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
@@ -93,7 +93,7 @@ def test_nothing_is_realized_beyond_the_reservation(open_bench):
     whole = event_of(open_bench, job_id)
     with pytest.raises(VerificationFailed, match="more than was reserved"):
         settlement.publish(
-            open_bench.engine, claim, SelfComposed(whole.event, 11), Output("x", "0"), "worker"
+            open_bench.engine, claim, SelfComposed(whole.event, 11), Output("x", "0" * 64), "worker"
         )
     assert state(open_bench, job_id) == "running"
 
@@ -206,7 +206,7 @@ def test_a_job_that_never_said_that_it_reads_publishes_nothing(open_bench):
     job_id = open_bench.submit(10)
     claim = claimed(open_bench, job_id)
     with pytest.raises(Conflict, match="not recorded"):
-        settlement.publish(open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0"), "worker")
+        settlement.publish(open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0" * 64), "worker")
     assert state(open_bench, job_id) == "running"
     assert renyi(open_bench)["spent"] == "0"
 
