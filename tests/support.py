@@ -96,7 +96,12 @@ def commit_unread(engine: Engine, claim: Claim, realized: Event) -> None:
         output = settlement.Output("x", "0" * 64)
         settlement._commit(locked, job, realized, "succeeded", "worker", output=output)
         settlement._end_parts(connection, job.id)
-        ended = {"state": "succeeded", "output_uri": "x", "output_sha256": "0", "finished_at": locked.now}
+        ended = {
+            "state": "succeeded",
+            "output_uri": "x",
+            "output_sha256": "0" * 64,
+            "finished_at": locked.now,
+        }
         set_job(connection, job, **ended)
 
 

@@ -81,7 +81,9 @@ def test_an_early_stop_returns_the_steps_not_taken(open_bench):
     leases.begin_reading(open_bench.engine, claim)
     whole = event_of(open_bench, job_id)
     reserved = float(renyi(open_bench)["reserved"])
-    settlement.publish(open_bench.engine, claim, SelfComposed(whole.event, 4), Output("x", "0" * 64), "worker")
+    settlement.publish(
+        open_bench.engine, claim, SelfComposed(whole.event, 4), Output("x", "0" * 64), "worker"
+    )
     assert float(renyi(open_bench)["spent"]) == pytest.approx(0.4 * reserved, rel=1e-6)
     assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
@@ -192,12 +194,14 @@ def test_a_late_worker_publishes_nothing(open_bench):
     fresh = claimed(open_bench, job_id, attempt=2)
     with pytest.raises(LeaseLost):
         settlement.publish(
-            open_bench.engine, late, event_of(open_bench, job_id), Output("late", "0"), "worker"
+            open_bench.engine, late, event_of(open_bench, job_id), Output("late", "0" * 64), "worker"
         )
     with pytest.raises(LeaseLost):
         leases.begin_reading(open_bench.engine, late)
     leases.begin_reading(open_bench.engine, fresh)
-    settlement.publish(open_bench.engine, fresh, event_of(open_bench, job_id), Output("good", "0"), "worker")
+    settlement.publish(
+        open_bench.engine, fresh, event_of(open_bench, job_id), Output("good", "0" * 64), "worker"
+    )
     assert job_queries.output(open_bench.engine, job_id, open_bench.analyst).uri == "good"
 
 
@@ -206,7 +210,9 @@ def test_a_job_that_never_said_that_it_reads_publishes_nothing(open_bench):
     job_id = open_bench.submit(10)
     claim = claimed(open_bench, job_id)
     with pytest.raises(Conflict, match="not recorded"):
-        settlement.publish(open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0" * 64), "worker")
+        settlement.publish(
+            open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0" * 64), "worker"
+        )
     assert state(open_bench, job_id) == "running"
     assert renyi(open_bench)["spent"] == "0"
 
