@@ -154,7 +154,7 @@ def correct_dataset(
 
 
 def _stated_secrets(connection: Connection, name: str) -> SecretTerms | None:
-    """What is stated about a dataset's secrets; its account is held, as whoever allows something holds it."""
+    """The statement about a dataset's secrets; its account is held, as whoever allows something holds it."""
     accounts, datasets = tables.accounts, tables.datasets
     query = select(accounts.c.secret).join(datasets, datasets.c.id == accounts.c.dataset_id)
     found = connection.execute(

@@ -158,7 +158,7 @@ def of_job(connection: Connection, job_id: UUID) -> Sequence[Row[Any]]:
 
 
 def lineage_of(connection: Connection, source: Row[Any], mechanism: str) -> dict[str, Any]:
-    """What a RESERVE says of a job that reads what the job `source` released."""
+    """The lineage that a RESERVE states for a job that reads the releases of the job `source`."""
     if mechanisms.get(mechanism).reads_output:
         return lineage.of_output(str(source.id), source.output_sha256)
     rows = of_job(connection, source.id)

@@ -60,7 +60,7 @@ def offer(engine: Engine, job_id: UUID, changes: Mapping[str, Any], actor: Actor
 
 
 class _NoRoom(Exception):
-    """What is offered would be refused."""
+    """The offered job would be refused."""
 
     def __init__(self, untold: Untold) -> None:
         super().__init__(untold.refused.why)

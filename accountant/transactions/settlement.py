@@ -120,7 +120,7 @@ def publish(
 def _combined(
     connection: Connection, claim: Claim, realized: Event, ex_post: int | None, curve: CostCurve | None
 ) -> tuple[Event, int | None, CostCurve | None]:
-    """What all parts of a job spent together: their data is disjoint, so the most of each release."""
+    """The spending of all parts of a job together: their data is disjoint, so the most of each release."""
     parts = tables.parts
     query = select(parts).where(parts.c.job_id == claim.job_id, parts.c.number != claim.part)
     others = connection.execute(query).all()

@@ -70,7 +70,7 @@ def log(
     after: paging.After = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """What was sent to one of the asker's webhooks, newest first.
+    """Messages to one of the asker's webhooks, newest first.
 
     `after` (occurred_at, id) continues a listing.
     """
@@ -118,7 +118,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an attempt: the status of the answer, or why there was none."""
+    """The outcome of an attempt: the status of the answer, or why there was none."""
 
     status: int | None
     problem: str | None = None

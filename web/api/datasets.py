@@ -208,7 +208,7 @@ def means() -> Response:
 @api.post("/datasets/<name>/allowance/preview")
 @describe(Operation(body=NewAllowance, answer=Preview, roles=("steward",)))
 def preview_allowance(name: str) -> Response:
-    """What an allowance would change, for stewards: every limit before and after; nothing is written."""
+    """Preview an allowance, for stewards: every limit before and after; nothing is written."""
     actor = current_actor()
     actor.require("steward")
     dataset_queries.dataset(engine(), name, actor)

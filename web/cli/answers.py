@@ -1,4 +1,4 @@
-"""What a command answers: a document for programs, and lines and tables for people."""
+"""Answers of commands: a document for programs, and lines and tables for people."""
 
 import functools
 import inspect

@@ -67,7 +67,7 @@ def sentence(problem: FieldProblem) -> str:
 
 
 def told(error: ExchequerError) -> Told:
-    """What to say of an error."""
+    """The words for an error."""
     problems: tuple[FieldProblem, ...] = getattr(error, "problems", ())
     if problems:
         step = getattr(error, "suggestion", "") or CORRECT_IT

@@ -227,7 +227,7 @@ def alone_text(job: Job) -> str:
 
 
 def price_text(job: Job) -> str:
-    """What a job costs by itself; one with no (ε, δ) price says so."""
+    """The price of a job by itself; one with no (ε, δ) price says so."""
     dp = "no (ε, δ)"
     if job["epsilon_alone"] is not None:
         dp = f"ε {up(job['epsilon_alone'], 6):.6g} at δ {up(job['delta'], 6):g}, alone"

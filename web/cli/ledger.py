@@ -210,7 +210,7 @@ def check(
 
 
 def _checked_there(dataset: str | None) -> dict[str, list[str]]:
-    """What the server finds, by dataset."""
+    """The problems that the server finds, by dataset."""
     with connect() as client:
         names = [each["name"] for each in client.datasets()] if dataset is None else [dataset]
         return {name: client.check_ledger(name) for name in names}

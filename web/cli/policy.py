@@ -130,5 +130,5 @@ def policy(
 
 
 def stated(value: object) -> object:
-    """What a field of a policy says; an empty list allows all."""
+    """A field of a policy as a sentence has it; an empty list allows all."""
     return ", ".join(map(str, value)) or "all" if isinstance(value, list) else value

@@ -129,7 +129,7 @@ def _ends(first: str, last: str) -> tuple[str, str]:
 
 
 def measure_unit(figures: Mapping[str, Any], name: str) -> str:
-    """What a measure counts in."""
+    """The unit of a measure."""
     return next(str(each["unit"]) for each in figures["measures"] if each["name"] == name)
 
 

@@ -49,7 +49,7 @@ def rejected(error: ExchequerError) -> Form:
 
 
 def typed(model: type[BaseModel], values: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
-    """What was typed, as the API takes a body of `model`: each field by its type; nothing is its default.
+    """Read a form as the API takes a body of `model`: each field by its type; nothing typed is its default.
 
     `prefix`: of the fields' names in the form. A box that is off is not sent; a list has one item per line.
     """

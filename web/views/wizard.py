@@ -92,7 +92,7 @@ def step() -> BaseResponse:
 @pages.post("/add-dataset/meaning")
 @needs_role("steward")
 def panel() -> str:
-    """What the allowance that the form says now means, as a part of its page."""
+    """The meaning of the allowance that the form says now, as a part of its page."""
     return render_template("_meaning.html", **_meaning(_values()[0]))
 
 
@@ -119,7 +119,7 @@ def _page(step: str, form: Form) -> str:
 
 
 def _meaning(values: Mapping[str, str]) -> dict[str, Any]:
-    """What the panel needs; without figures that can be it says how to begin."""
+    """Values for the panel; without figures that can be it says how to begin."""
     texts = {"ex_post_text": ABOUT_EX_POST, "secret_text": ABOUT_SECRETS}
     unit = values.get("unit_column", "").strip() or "record"
     try:
