@@ -30,6 +30,7 @@ from web.cli import (
     stack,
     webhooks,
 )
+from web.cli.answers import Group
 from web.cli.output import Mode
 from web.cli.price import price
 from web.cli.profile import Selected
@@ -66,7 +67,7 @@ def demo() -> None:
 
 LOCAL, WORK, LOOK = "The local stack and people", "Datasets and jobs", "Prices and the ledger"
 
-app = typer.Typer(
+app = Group(
     cls=Commands,
     name="exchequer",
     help="Privacy budgets of sensitive text datasets, and the jobs that spend them.",

@@ -22,7 +22,8 @@ from accountant.core.ledger.export_formats import summary
 from accountant.core.privacy.units import exact, percent_up, up
 from accountant.settings import Settings
 from web.cli import bootstrap
-from web.cli.data import data_refused, show_account, wait_for_dataset
+from web.cli.answers import show
+from web.cli.data import account, data_refused, wait_for_dataset
 from web.cli.jobs import decided, explain_refusal, follow
 from web.cli.ledger import entry_table
 from web.cli.models import model_refused, wait_for_model
@@ -282,7 +283,7 @@ def _audit(step: Steps, auditor: Api, configured: Settings) -> None:
     out.print()
     out.print(entry_table(list(reversed(auditor.ledger(DATASET, limit=50)))), width=min(WIDTH, out.width))
     out.print()
-    show_account(auditor.dataset(DATASET))
+    show(account(auditor.dataset(DATASET)))
     exported = configured.home / "demo-ledger.jsonl"
     save(str(exported), lambda file: auditor.save_ledger(DATASET, "jsonl", file))
     found = verified(str(exported))

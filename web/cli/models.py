@@ -7,13 +7,14 @@ import typer
 
 from accountant.core.errors import invalid
 from web.cli import completion
+from web.cli.answers import Answer, Group
 from web.cli.data import local_address, until_checked
-from web.cli.options import Json, Wait
-from web.cli.output import Failed, facts, out, print_json, say, table
+from web.cli.options import Wait
+from web.cli.output import Failed, facts, table
 from web.cli.profile import connect
 from web.client.api import Api
 
-models = typer.Typer(help="Models.", no_args_is_help=True)
+models = Group(help="Models.", no_args_is_help=True)
 
 
 @models.command("add")
@@ -23,18 +24,15 @@ def add_model(
     trained_on: Annotated[str, typer.Option(help="What it was trained on: your declaration.")],
     kind: Annotated[str, typer.Option(metavar="language|embedding")] = "language",
     wait: Wait = True,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Register a model. A worker looks at its files before any job can use it."""
     with connect() as client:
         client.add_model(name, local_address(path), trained_on, kind)
         found = wait_for_model(client, name) if wait else find_model(client, name)
-    if as_json:
-        print_json(found)
+    yield found
     if found["state"] == "invalid":
         raise model_refused(found)
-    if not as_json:
-        say(f"model {name}: {found['state']}")
+    yield f"model {name}: {found['state']}"
 
 
 def find_model(client: Api, name: str) -> dict[str, Any]:
@@ -60,18 +58,15 @@ def model_refused(model: dict[str, Any]) -> Failed:
 
 
 @models.command("list")
-def list_models(as_json: Json = False) -> None:
+def list_models() -> Answer:
     """List models with what a worker found in their files."""
     with connect() as client:
         found = client.models()
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no model yet. Register one: exchequer model add NAME --path FOLDER --trained-on TEXT")
-    else:
-        columns = ["name", "kind", "state", "context", "trained on"]
-        rows = [(*(each[name] for name in columns[:3]), _context(each), each["trained_on"]) for each in found]
-        out.print(table(columns, rows, right="context"))
+    yield found
+    columns = ["name", "kind", "state", "context", "trained on"]
+    rows = [(*(each[name] for name in columns[:3]), _context(each), each["trained_on"]) for each in found]
+    nothing = "no model yet. Register one: exchequer model add NAME --path FOLDER --trained-on TEXT"
+    yield table(columns, rows, right="context") if rows else nothing
 
 
 def _context(model: dict[str, Any]) -> str | None:
@@ -86,29 +81,23 @@ def list_mechanisms(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", autocompletion=completion.mechanisms)
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """List what can be asked for; with a name, its parameters."""
     with connect() as client:
         found = client.mechanisms()
     if name is None:
-        if as_json:
-            print_json(found)
-            return
+        yield found
         rows = [(each["id"], "yes" if each["runnable"] else "price only", each["summary"]) for each in found]
-        out.print(table(["mechanism", "runs", "what"], rows, whole="mechanism"))
+        yield table(["mechanism", "runs", "what"], rows, whole="mechanism")
         return
     one = next((each for each in found if each["id"] == name), None)
     if one is None:
         known = ", ".join(each["id"] for each in found)
         raise invalid("NAME", f"there is no mechanism {name!r}", known)
-    print_json(one) if as_json else _show_mechanism(one)
-
-
-def _show_mechanism(one: dict[str, Any]) -> None:
-    out.print(facts([("mechanism", one["id"]), ("what", one["summary"]), ("source", one["source"])]))
+    yield one
+    yield facts([("mechanism", one["id"]), ("what", one["summary"]), ("source", one["source"])])
     rows = []
     for field, schema in one["parameters"].get("properties", {}).items():
         default = "–" if schema.get("default") is None else json.dumps(schema["default"], ensure_ascii=False)
         rows.append((field, default, schema.get("description", "")))
-    out.print(table(["parameter", "default", "meaning"], rows))
+    yield table(["parameter", "default", "meaning"], rows)

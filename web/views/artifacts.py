@@ -1,7 +1,6 @@
 """Artifacts: the list of what jobs released besides texts, what each is good for, and their files."""
 
 from flask import Blueprint, Response, render_template, request
-from flask_login import login_required
 
 from accountant.core import mechanisms
 from accountant.transactions import artifacts
@@ -16,7 +15,6 @@ PAGE = 100
 
 
 @pages.get("/artifacts")
-@login_required
 def listing() -> str:
     """Artifacts by job, newest first; the filter stands in the address."""
     dataset = request.args.get("dataset", "").strip() or None
@@ -47,7 +45,6 @@ def reusable() -> frozenset[str]:
 
 
 @pages.get("/artifacts/<sha256>")
-@login_required
 def file(sha256: str) -> Response:
     """One artifact's file."""
     return download(sha256)

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant.catalogue import models
+from accountant.catalogue import models, registration
 from accountant.core.errors import (
     Conflict,
     InvalidRequest,
@@ -312,8 +312,8 @@ def test_a_model_that_never_ends_a_text_is_refused_before_anything_is_reserved(b
         bench.engine, f"endless-{uuid.uuid4().hex[:8]}", "/nowhere", "public", bench.steward
     )
     facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000, "end_tokens": []}
-    models.model_checked(bench.engine, endless, facts, None)
-    bench.model = models.model_row(bench.engine, endless).name
+    registration.checked(bench.engine, "model", endless, facts, None)
+    bench.model = registration.find(bench.engine, "model", endless).name
     job_id = bench.submit(10)
     bench.probe(job_id, tokens=20)
     job = job_queries.job(bench.engine, job_id, bench.analyst)

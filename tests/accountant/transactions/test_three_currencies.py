@@ -45,8 +45,8 @@ def ready(engine, allowance=None, **policy) -> Bench:
     return made
 
 
-def allow(bench: Bench, allowance: Allowance) -> int:
-    return allowances.allow(bench.engine, bench.dataset, allowance, bench.steward)
+def allow(bench: Bench, allowance: Allowance) -> None:
+    allowances.allow(bench.engine, bench.dataset, allowance, bench.steward)
 
 
 def with_pin(engine, kind=SecretKind.MANY, **policy) -> Bench:
@@ -245,7 +245,7 @@ def test_no_removal_of_records_is_stated_where_the_unit_is_a_column(engine):
     removed = SecretDeclaration(PIN, SecretKind.MANY, 16)
     redacted = replace(removed, terms=replace(PIN, without=Without.REDACTED))
     bench = Bench(engine, unit_column="patient_id", max_records_per_unit=1)
-    for declare in (allowances.allow, proposals.allow_or_propose, proposal_queries.preview):
+    for declare in (allowances.allow, proposal_queries.preview):
         with pytest.raises(InvalidRequest, match="patient_id"):
             declare(engine, bench.dataset, Allowance("10", DELTA, "test", secret=removed), bench.steward)
     allow(bench, Allowance("10", DELTA, "test", secret=redacted))

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from accountant.catalogue import models
+from accountant.catalogue import models, registration
 from accountant.core import mechanisms
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.privacy.price import Terms
@@ -160,7 +160,7 @@ def test_defaults_fit_a_model_with_a_short_context(site):
     small = f"small-{site.bench.dataset}"
     model_id = models.add_model(site.engine, small, "/nowhere", "public text", site.bench.steward)
     facts = {"sha256": "5" * 64, "context_tokens": 512, "end_tokens": [2], "layers": 4}
-    models.model_checked(site.engine, model_id, facts, None)
+    registration.checked(site.engine, "model", model_id, facts, None)
     site.api("steward").put(f"{site.dataset}/policy", {"models": [small]})
     browser = site.pages("analyst")
     page = browser.get(f"{site.dataset}/submit").text
