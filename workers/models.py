@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from workers.engine import Structure
 
 HUB_NAME = re.compile(r"^[\w.-]{1,96}/[\w.-]{1,96}$")
-READ_FILES = ("*.json", "*.safetensors", "tokenizer.model", "*.txt")
+#: All that changes what a model writes: weights and their index, configuration, generation settings, and the
+#: tokenizer's words, merges, added tokens and chat templates.
+READ_FILES = (
+    *("*.json", "*.safetensors", "*.jinja", "additional_chat_templates/*.jinja"),
+    *("*.model", "*.txt", "*.tiktoken", "*.spm", "*.bpe"),
+)
 
 
 class ModelError(ExchequerError):
@@ -95,7 +100,15 @@ def inspect(folder: Path) -> dict[str, Any]:
         "hidden_size": width,
         "dtype": _saved_type(config),
         "end_tokens": end_tokens(folder),
+        **origin(folder),
     }
+
+
+def origin(folder: Path) -> dict[str, str]:
+    """Licence and source of a model, where a file of its folder, origin.json, states them."""
+    path = folder / "origin.json"
+    stated = _json(path) if path.exists() else {}
+    return {name: str(stated[name])[:200] for name in ("licence", "source") if stated.get(name)}
 
 
 def check_not_quantised(config: dict[str, Any]) -> None:

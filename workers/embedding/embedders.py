@@ -32,7 +32,7 @@ from workers.embedding.neighbours import Floats, unit
 from workers.models import READ_FILES, ModelError
 
 #: Subfolders hold the settings and weights of a sentence-transformers model's parts.
-FILES = (*READ_FILES, "*.model", "*/*.json", "*/*.safetensors", "*/*.txt")
+FILES = (*READ_FILES, *(f"*/{pattern}" for pattern in READ_FILES))
 
 #: Texts in one forward pass, and in one pass over static vectors.
 ROWS = 32
@@ -83,6 +83,7 @@ def inspect(folder: Path) -> dict[str, Any]:
         "architecture": layout.form if layout.form != "transformer" else f"transformer, {layout.pooling}",
         "dimensions": layout.dimensions,
         "context_tokens": layout.context_tokens,
+        **models.origin(folder),
     }
 
 
