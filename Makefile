@@ -17,8 +17,8 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
 	$(PIP) install -q -r requirements-dev.lock
 	touch $@
 
-demo: $(VENV)/.runtime          ## watch a private dataset get synthetic text under a budget
-	$(BIN)/exchequer demo
+demo: $(VENV)/.runtime          ## watch a private dataset get synthetic text under a budget; MODEL=smollm2: readable
+	$(BIN)/exchequer demo $(if $(MODEL),--model $(MODEL))
 
 up: $(VENV)/.runtime            ## start the local stack
 	$(BIN)/exchequer up

@@ -24,8 +24,8 @@ pytestmark = [
 SHORT_DEMO = """
 from web import demo
 from web.cli import main
-whole = demo.parameters
-demo.parameters = lambda: whole() | {"batches_per_label": 1, "tokens_per_batch": 12, "max_text_tokens": 12}
+whole, short = demo.parameters, {"batches_per_label": 1, "tokens_per_batch": 12, "max_text_tokens": 12}
+demo.parameters = lambda model: whole(model) | short
 main()
 """
 
