@@ -1,24 +1,30 @@
-# Everything installs itself: Python 3.11, pip and make are enough.
+# Everything installs itself: Python 3.11, pip and make are enough. `make` alone lists what there is.
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo faults mutations test lint up down bench lock clean
+.DEFAULT_GOAL = help
+.PHONY: help demo faults mutations test lint up down bench lock clean
 
-# torch is pinned exactly in the lock, so that pip takes a CPU build where one lies ready.
-$(VENV)/.runtime: requirements.lock pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
-	$(PIP) install -q -r requirements.lock
-	$(PIP) install -q --no-deps -e .
-	touch $@
+# Which build of torch: README, "Installing it". An address in TORCH_INDEX is handed on by the environment.
+export TORCH_INDEX
+
+$(VENV)/.runtime: requirements-build.lock requirements.lock requirements-cuda.lock pyproject.toml
+	@test -x $(BIN)/python || { echo "Making $(VENV) ..."; \
+		$(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV); }
+	@$(BIN)/python scripts/install.py service
+	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
-	$(PIP) install -q -r requirements-dev.lock
-	touch $@
+	@$(BIN)/python scripts/install.py dev
+	@touch $@
 
-demo: $(VENV)/.runtime          ## watch a private dataset get synthetic text under a budget; MODEL=smollm2: readable
-	$(BIN)/exchequer demo $(if $(MODEL),--model $(MODEL))
+help:
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile | expand -t 12
+
+demo: $(VENV)/.runtime          ## watch a private dataset get synthetic text under a budget (MODEL=smollm2: readable)
+	@$(BIN)/exchequer demo $(if $(MODEL),--model $(MODEL))
 
 up: $(VENV)/.runtime            ## start the local stack
 	$(BIN)/exchequer up
@@ -29,11 +35,10 @@ down: $(VENV)/.runtime          ## stop it; everything is kept
 test: $(VENV)/.dev              ## the whole suite; ARGS='-m "not slow"' for the quick one
 	$(BIN)/python -m pytest -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
 
-lint: $(VENV)/.dev
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+lint: $(VENV)/.dev              ## format, lints, types and import rules: one line each, more where one fails
+	@for check in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo"; do \
+		said=$$($(BIN)/$$check 2>&1) && echo "$$check: ok" || { echo "$$said"; echo "$$check: failed"; failed=1; }; \
+	done; test -z "$$failed"
 
 faults: $(VENV)/.dev            ## inject FAULTS faults into the real service; SEED=n replays a run
 	$(BIN)/python -m tests.faults --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
@@ -48,11 +53,7 @@ bench: $(VENV)/.dev             ## ratios in one run each; what they compare wit
 		echo "== $$file"; $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
 lock: $(VENV)/.dev              ## make the locks anew from pyproject.toml
-	$(BIN)/python -m piptools compile -q --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-		--extra client --extra server --extra worker -o requirements.lock pyproject.toml
-	$(BIN)/python -m piptools compile -q --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
-		--extra client --extra server --extra worker --extra dev -o requirements-dev.lock pyproject.toml
-	sed -i 's/+cpu$$//' requirements.lock requirements-dev.lock  # either build of torch will do
+	$(BIN)/python scripts/lock.py
 
-clean:
+clean:                          ## remove the virtual environment; state is elsewhere: `make down` first
 	rm -rf $(VENV)

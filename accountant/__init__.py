@@ -1,1 +1,1 @@
-"""The books: prices, admission and the ledger. `accountant.core` is pure; the rest speaks to PostgreSQL."""
+"""Privacy accounting: prices, admission and the ledger. `accountant.core` is pure."""

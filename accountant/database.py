@@ -1,7 +1,7 @@
 """The connection to PostgreSQL: one engine per process, READ COMMITTED, explicit transactions.
 
-Two roles: migrations run as the owner of the tables, everything else as a role that can add entries and
-read them and no more, so that not even a hole in the service lets anybody rewrite the ledger.
+There are two roles. Migrations run as the owner of the tables. Everything else runs as a role that can only
+add and read entries, so that not even a security hole in the service lets anybody rewrite the ledger.
 """
 
 import time
@@ -24,9 +24,9 @@ MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 
 
 def connect(url: str, pool_size: int = 10, wait_seconds: float = 30.0) -> Engine:
-    """An engine for `url`. Correctness rests on row locks, so READ COMMITTED is enough and asked for.
+    """An engine for `url`, with READ COMMITTED isolation: correctness rests on row locks, so it is enough.
 
-    `wait_seconds`: how long a thread waits for a connection while all of the pool are in use.
+    `wait_seconds` is how long a thread waits for a connection while the whole pool is in use.
     """
     engine = create_engine(
         url,
@@ -51,7 +51,7 @@ def _used(_: Any, record: Any) -> None:
 
 
 def _still_there(connection: Any, record: Any, _: Any) -> None:
-    """Ask an idle connection for nothing; the pool replaces it where there is no answer."""
+    """Ping an idle connection; the pool replaces it if there is no answer."""
     if time.monotonic() - record.info.get("used_at", time.monotonic()) > IDLE_SECONDS:
         try:
             connection.execute("")
@@ -66,13 +66,23 @@ def engine_for(url: str) -> Engine:
     return connect(url)
 
 
+def reading(engine: Engine, *, snapshot: bool = False) -> Connection:
+    """A connection whose transactions are READ ONLY: PostgreSQL refuses whatever would write.
+
+    It comes from the pool of `engine` and returns as it was; nothing more is sent to the server for it.
+    `snapshot`: everything that is read is of one moment.
+    """
+    options: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if snapshot else {}
+    return engine.connect().execution_options(postgresql_readonly=True, **options)
+
+
 def unpooled(url: str) -> Engine:
-    """An engine that keeps no connection open: for a process that forks others, which would share it."""
+    """An engine that keeps no connection open, for a process that forks: children would share it."""
     return create_engine(url, isolation_level="READ COMMITTED", hide_parameters=True, poolclass=NullPool)
 
 
 def migrate(url: str, application_url: str | None = None) -> None:
-    """Bring the schema to the newest version, as its owner; the user of `application_url` gets its rights."""
+    """Migrate the schema to the newest version, as its owner; `application_url`'s user gets its rights."""
     from alembic import command
     from alembic.config import Config
 
@@ -102,10 +112,10 @@ _EXCESSIVE = ("UPDATE", "DELETE", "TRUNCATE", "TRIGGER")
 
 
 def grant(connection: Connection, application_url: str) -> None:
-    """State the rights of the application's role anew; it is made where there is none.
+    """Grant the application's role its rights anew; the role is created if it does not exist.
 
-    Runs after every migration, so that a new table never lacks them. Nothing where the URL names the
-    connected user: owner and application are then one role, and `excess_rights` tells what is lost.
+    Runs after every migration, so that a new table never lacks them. Does nothing if the URL names the
+    connected user: owner and application are then one role, and `excess_rights` reports what that gives away.
     """
     address = make_url(application_url)
     role = address.username
@@ -125,7 +135,7 @@ def grant(connection: Connection, application_url: str) -> None:
 
 
 def _create_role(connection: Connection, role: str, password: str | None) -> None:
-    """A role belongs to the whole cluster: another database's migration may make it at the same moment."""
+    """Create a role. Roles belong to the whole cluster: another database's migration may create it too."""
     secret: sql.Composable = sql.SQL("")
     if password is not None:
         driver: Any = connection.connection.driver_connection
@@ -143,9 +153,9 @@ def _run(connection: Connection, statement: sql.Composed) -> None:
 
 
 def excess_rights(engine: Engine) -> list[str]:
-    """What the connected role could do to the ledger beyond adding to it and reading it.
+    """The connected role's rights on the ledger beyond adding to it and reading it.
 
-    Empty where owner and application are two roles. An owner may disable every trigger.
+    Empty if owner and application are two roles. An owner may disable every trigger.
     """
     query = text("SELECT has_table_privilege('entries', :right)")
     member = text("SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = 'entries'::regclass")

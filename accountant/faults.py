@@ -1,8 +1,8 @@
-"""Crash points: the places between two steps where the faults harness ends, stops or fails a process.
+"""Crash points: named places between two steps where the faults harness ends, stops or fails a process.
 
-`reached` does nothing: there is no setting, message or request that could make it do something. Only the
-harness in tests/faults, which starts the processes itself, puts a hook in; docs/reliability.md says what
-a crash at each point means for the budget.
+In production `reached` does nothing, and no setting, message or request can change that. Only the harness in
+tests/faults, which starts its own processes, installs a hook; docs/reliability.md states what a crash at each
+point means for the budget.
 """
 
 from collections.abc import Callable
@@ -52,6 +52,6 @@ hook: Callable[[str, dict[str, object]], None] | None = None
 
 
 def reached(point: str, **facts: object) -> None:
-    """This process is at `point`; `facts` name the job and the attempt for the harness's witness."""
+    """Report that this process is at `point`. `facts` name the job and the attempt for the harness."""
     if hook is not None:
         hook(point, facts)

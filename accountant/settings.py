@@ -15,15 +15,12 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 def _default_home() -> Path:
-    """Root keeps state in /var/lib: the embedded PostgreSQL runs as another user and must reach it."""
-    if os.geteuid() == 0:
-        return Path("/var/lib/exchequer")
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "exchequer"
 
 
 class Settings(BaseSettings):
-    """Every setting; the environment variable is EXCHEQUER_ and the name, in capitals."""
+    """All settings. The environment variable is EXCHEQUER_ followed by the name in capitals."""
 
     model_config = SettingsConfigDict(env_prefix="EXCHEQUER_", frozen=True)
 
@@ -123,7 +120,7 @@ class Settings(BaseSettings):
 
     @property
     def attempt_seconds(self) -> int:
-        """How long an attempt may take: it ends itself before its process would be killed."""
+        """The time limit of an attempt in seconds: it ends itself before its process would be killed."""
         return max(1, min(self.soft_limit_seconds, self.hard_limit_seconds * 19 // 20))
 
     @property
@@ -133,7 +130,7 @@ class Settings(BaseSettings):
 
     @property
     def data_root_list(self) -> list[str]:
-        """Configured data roots, and where uploads are kept; nothing else may be opened."""
+        """The configured data roots and the folder of uploads; nothing else may be opened."""
         return [*(root for root in self.data_roots.split("|") if root), str(self.uploads)]
 
     @property

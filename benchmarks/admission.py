@@ -1,4 +1,4 @@
-"""How fast requests are admitted: `python -m benchmarks.admission [--only PART] [--seconds S]`.
+"""Throughput of admission: `python -m benchmarks.admission [--only PART] [--seconds S]`.
 
 One run on one embedded PostgreSQL on the disk of `--home`, synchronous_commit on. Rates, per second, of
 
@@ -131,7 +131,7 @@ def server(home: Path | None) -> Iterator[tuple[Servers, Path]]:
 
 @dataclass(frozen=True)
 class Rate:
-    """How often per second, and milliseconds of this process's CPU for each (pgbench: not ours to count)."""
+    """A rate per second, with milliseconds of this process's CPU for each (pgbench's are not counted)."""
 
     per_second: float
     cpu_ms: float = 0.0
@@ -144,7 +144,7 @@ def median(rates: list[Rate]) -> Rate:
 
 
 def rate(work: Callable[[int, int], object], clients: int, seconds: float) -> Rate:
-    """How often `clients` threads do `work(client, number)`; an error ends the benchmark."""
+    """The rate at which `clients` threads do `work(client, number)`; an error ends the benchmark."""
     done, errors = [0] * clients, []
     start, cpu = time.perf_counter(), time.process_time()
 

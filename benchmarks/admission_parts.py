@@ -1,4 +1,4 @@
-"""What the indexes and triggers that pages and webhooks need cost an admission.
+"""The cost, per admission, of the indexes and triggers that pages and webhooks need.
 
     python -m benchmarks.admission_parts [--rounds 6] [--each 150]
 

@@ -51,7 +51,7 @@ Tokens = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Size:
-    """What one kind of machine can train in its time."""
+    """The model and training that one kind of machine manages in its time."""
 
     width: int
     layers: int
@@ -270,7 +270,7 @@ def keep_memory() -> None:
 
 
 def cache_folder() -> Path:
-    """Where the checkpoint lies unless --cache says otherwise; never in the repository."""
+    """The folder of the checkpoint unless --cache names another; never in the repository."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "exchequer" / "base_model"
 
 

@@ -36,7 +36,7 @@ SIZES = (5, 17, 40, 90)
 
 @dataclass
 class Outcome:
-    """What the claimants met: answers by kind, errors by type, milliseconds of each request."""
+    """The claimants' results: answers by kind, errors by type, milliseconds of each request."""
 
     answers: Counter[str]
     errors: Counter[str]

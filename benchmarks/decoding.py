@@ -1,4 +1,4 @@
-"""How fast private decoding is: ratios within one run, in process CPU time, on one thread.
+"""Speed of private decoding: ratios within one run, in process CPU time, on one thread.
 
     python -m benchmarks.decoding [--quick] [--parts steps,reencode,...] [--model FOLDER ...]
 
@@ -103,7 +103,7 @@ class Bench:
         return Batch(self.contexts, self.prefix)
 
     def plain_cache(self, length: int) -> DynamicCache:
-        """What `generate` would have kept of `length` tokens of each context, in random numbers."""
+        """The cache that `generate` would keep of `length` tokens of each context, in random numbers."""
         config = self.plain.config
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         shape = (len(self.contexts), config.num_key_value_heads, length, width)

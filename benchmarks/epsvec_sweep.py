@@ -1,4 +1,4 @@
-"""Which layers and coefficient suit a model that paper 000 gives none for: a table, and a recommendation.
+"""Layers and coefficient for a model that paper 000 does not cover: a table, and a recommendation.
 
     python -m benchmarks.epsvec_sweep --model FOLDER --corpus FILE [--label-column C --label L]
 

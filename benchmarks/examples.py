@@ -1,4 +1,4 @@
-"""What each request in examples/ takes: its mechanism alone, on the bundled model and reviews, two threads.
+"""Run time of each request in examples/: its mechanism alone, on the bundled model and reviews, two threads.
 
     python -m benchmarks.examples [--only NAME]
 
@@ -33,7 +33,7 @@ THREADS, GOAL = 2, 120
 
 
 def public() -> Public:
-    """What the examples name: the public reviews, and the model's own embeddings."""
+    """The public inputs that the examples name: the reviews, and the model's own embeddings."""
     corpus = Corpus("sample-public", str(sample.PUBLIC_SAMPLE_CSV), "{text}", "label")
     embedder = embedders.load(sample.MODEL_DIR, models.digest(sample.MODEL_DIR, embedders.FILES))
     return Public({"public_corpus": corpus}, {"embedding": embedder})

@@ -1,4 +1,4 @@
-"""What checking a dataset costs: fingerprints of its units, and claiming them against all others.
+"""The cost of checking a dataset: fingerprints of its units, and claiming them against all others.
 
     python -m benchmarks.fingerprints [--records 1000000]
 

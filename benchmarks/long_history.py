@@ -21,17 +21,17 @@ from sqlalchemy import Engine, create_engine, text
 
 from accountant import tables
 from accountant.catalogue import corpora, datasets, models
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.caps import counted
 from accountant.core.ledger.entry_bodies import commit_body
 from accountant.core.ledger.hash_chain import EntryKind, opened
+from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import Reservation, read_reservation
 from accountant.identities import credentials, people
 from accountant.identities.actor import Actor
-from accountant.queries import exports, quotes, spending
+from accountant.queries import exports, quotes
 from accountant.settings import Settings
-from accountant.transactions import allowances, approval, offers, proposals, submission
+from accountant.transactions import allowances, approval, offers, proposals, spending_sums, submission
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.locked_account import LockedAccount
 from accountant.webhooks import delivery
@@ -48,7 +48,7 @@ TIGHT = "tight"  # a dataset whose allowance is nearly used
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything; `listed`: rows of each short list, from people to uploads."""
+    """The sizes of the history; `listed` is the number of rows of each short list, from people to uploads."""
 
     entries: int = 1_000_000
     listed: int = 60
@@ -89,7 +89,7 @@ def make(ground: Ground, size: Size, say: Any = print) -> None:
         say(f"{name}: {round(part * size.entries):,} entries written")
     write_lists(ground, size)
     write_logs(ground, size)
-    while spending.roll(ground.engine):
+    while spending_sums.roll(ground.engine):
         pass
     with create_engine(ground.owner_url).connect() as connection:
         connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM ANALYZE"))
@@ -235,7 +235,7 @@ def count_use(used: dict[tuple[str, str], list[int]], row: dict[str, Any], settl
 
 
 def write_use(ground: Ground, name: str, used: dict[tuple[str, str], list[int]]) -> None:
-    """What people and projects use of a dataset, as the ledger keeps it."""
+    """Write each person's and project's use of a dataset, as the ledger keeps it."""
     statement = text(
         "INSERT INTO usage (dataset_id, kind, holder, spent, reserved) "
         "SELECT id, :kind, :holder, :spent, :reserved FROM datasets WHERE name = :name "

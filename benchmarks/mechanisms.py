@@ -1,4 +1,4 @@
-"""How much of the engine's speed mechanisms keep: ratios within one run, in process CPU time, on one thread.
+"""The share of the engine's speed that mechanisms keep: ratios within one run, in CPU time, on one thread.
 
     python -m benchmarks.mechanisms [--quick] [--parts mean,median,invisible-ink,epsvec] [--repeats 3]
 

@@ -1,4 +1,4 @@
-"""How long every page takes with a long history behind it, and how many statements it costs.
+"""Response time and SQL statements of every page, with a long history behind it.
 
     python -m benchmarks.pages [--entries 1000000] [--rounds 11] [--only WORD …] [--keep FOLDER]
 

@@ -1,8 +1,8 @@
-"""How long a price takes: `python benchmarks/pricing.py` prints the median per mechanism and exits 1
-where one passes its bound.
+"""Time to compute a price: `python benchmarks/pricing.py` prints the median per mechanism.
 
-A price is what `exchequer price` does after start-up: check the parameters, calibrate the noise, build
-the event, find epsilon alone and the Rényi curve. No two requests are alike, so caches don't help.
+Exits 1 if one exceeds its bound. A price is what `exchequer price` computes after start-up: check the
+parameters, calibrate the noise, build the event, find epsilon alone and the Rényi curve. No two requests are
+alike, so caches don't help.
 """
 
 import statistics

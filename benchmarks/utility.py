@@ -1,4 +1,4 @@
-"""How good the texts are: the tables of papers 000 and 001 on a small public model, with their settings.
+"""Quality of the texts: the tables of papers 000 and 001 on a small public model, with their settings.
 
     python -m benchmarks.utility MODEL [--table prediction ...] [--dataset ag_news] [--seeds 3] [--minutes 4]
 
@@ -47,7 +47,7 @@ WITHOUT_PRIVATE = ("context", "coefficient")
 
 
 def cache_folder() -> Path:
-    """Where cells and reports lie unless --cache says otherwise; never in the repository."""
+    """The folder of cells and reports unless --cache names another; never in the repository."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "exchequer" / "utility"
 
 

@@ -21,7 +21,9 @@ METRICS = ("MAUVE ↑", "Fréchet ↓", "TSTR ↑", "lengths ↓", "openings ↑
 
 @dataclass(frozen=True)
 class Sizes:
-    """What decides how long a cell takes. Paper 001: s 64 or 256, clip 9, temperature 1.5, 1,000 texts."""
+    """The settings that decide a cell's run time. Paper 001: s 64 or 256, clip 9, temperature 1.5, 1,000
+    texts.
+    """
 
     seeds: int = 3
     records: int = 768

@@ -31,12 +31,12 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, kind: str, settings: Settings) -> Path:
-        """Where the cell lies. Raises TypeError for settings that are no JSON."""
+        """The path of the cell. Raises TypeError for settings that JSON can't express."""
         named = json.dumps([kind, settings], sort_keys=True, allow_nan=False)
         return self.folder / f"{kind}-{hashlib.sha256(named.encode()).hexdigest()[:24]}.json"
 
     def once(self, kind: str, settings: Settings, make: Callable[[], Made]) -> Made | None:
-        """What `make` gave for these settings, now or earlier; None where the time is over."""
+        """The result of `make` for these settings, now or cached; None if the time is over."""
         path = self.path(kind, settings)
         if path.exists():
             made: Made = json.loads(path.read_text("utf-8"))["made"]

@@ -1,8 +1,9 @@
-"""How much a base model makes of a record in its context, on public text: all that private prediction has.
+"""The effect of a record in a base model's context, on public text: all that private prediction has.
 
 For a target text of some class: its mean negative log-likelihood after the template with no record, with one
-of its own class, with one of another class, and with two of its own. What a record tells about its class is
-the difference between another's and its own. KL: of the next token's law with the record from that without.
+of its own class, with one of another class, and with two of its own. What a record says about its class is
+the difference between the figures of the other class and its own. KL: the divergence of the next token's
+distribution with the record from that without.
 """
 
 import random

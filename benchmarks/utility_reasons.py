@@ -1,4 +1,4 @@
-"""Why an effect of the papers doesn't show at this size: the quantities behind it, measured.
+"""Reasons why an effect of the papers doesn't show at this size: the quantities behind it, measured.
 
 | table | question |
 |---|---|
@@ -184,7 +184,7 @@ def cosine(one: NDArray[Any], other: NDArray[Any]) -> float:
 
 
 def histogram(bench: Bench) -> Table:
-    """What noisy counts pick, between chance (0) and the exact counts' choice (1)."""
+    """Quality of the noisy counts' choice, between chance (0) and the exact counts' choice (1)."""
     rows = []
     for each in larger(bench):
         raw = raw_epsvec(each)

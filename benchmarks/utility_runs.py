@@ -103,7 +103,7 @@ def run(
 
 
 def public() -> Public:
-    """What parameters may name: the public corpus and the embedding model."""
+    """The public inputs that parameters may name: the corpus and the embedding model."""
     corpus = Corpus("dbpedia14", str(PUBLIC), "{text}")
     return Public({"public_corpus": corpus}, {"embedding": embedder()})
 

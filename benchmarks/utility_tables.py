@@ -12,7 +12,7 @@ from workers.embedding.embedders import embed_all
 
 
 def context(bench: Bench) -> Table:
-    """What the model makes of a record."""
+    """The table of what the model makes of a record in its context."""
     targets, rows = 140, []
     for name, template in utility_context.TEMPLATES.items():
         settings = {"model": bench.sha256, "template": template, "targets": targets, "seed": 0}
@@ -233,7 +233,7 @@ def raw_epsvec(bench: Bench, **more: Any) -> Made:
 
 
 def coefficient(bench: Bench) -> Table:
-    """How strongly to steer this model, chosen on public texts in the place of private ones."""
+    """The steering coefficient for this model, chosen on public texts in place of the private ones."""
     bench = replace(bench, dataset="dbpedia", sizes=replace(bench.sizes, seeds=1))
     ways = {}
     for value in (0.0, 5.0, 10.0, 20.0, 40.0):

@@ -31,7 +31,7 @@ Act = Callable[[Page], None]
 
 @dataclass(frozen=True)
 class Scene:
-    """What the demo left: a dataset, a job of it with a result, and the ledger entry of what that cost."""
+    """The demo's result: a dataset, a finished job on it, and the ledger entry of its charge."""
 
     dataset: str
     job: str
@@ -106,7 +106,7 @@ def allowed(page: Page) -> None:
 
 
 def pictures(scene: Scene) -> list[Picture]:
-    """What the documents show."""
+    """The pictures that the documents show."""
     dataset = f"/datasets/{scene.dataset}"
     return [
         Picture("dataset", "steward", dataset, height=1260),

@@ -297,7 +297,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="part of the titles of those to try")
     only = parser.parse_args().only
     missed = 0
-    print("| taken out | what noticed |\n|---|---|", flush=True)
+    print("| mutation | failing test |\n|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         copy_to(folder)

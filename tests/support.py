@@ -1,4 +1,4 @@
-"""What tests share: people, a dataset ready for jobs, and where the real corpora lie."""
+"""Fixtures that tests share: people, a dataset ready for jobs, and the folders of real corpora."""
 
 import csv
 import os
@@ -74,7 +74,7 @@ class Bench:
         return submission.submit(self.engine, self.request(tokens, **parameters), self.analyst, key)
 
     def probe(self, job_id: uuid.UUID, tokens: int = 20) -> None:
-        """What a worker would find about model and template; later jobs are decided at once."""
+        """Store a worker's findings about model and template, so that later jobs are decided at once."""
         approval.probed(self.engine, job_id, {"template_tokens": tokens}, None)
 
     def warm(self) -> None:

@@ -3,13 +3,17 @@
 create_app ── settings, engine ──▶ auth, errors ──▶ pages (web.views) and REST (web.api)
 """
 
+from typing import Any
+
 from flask import Flask, Response, current_app, jsonify, request
+from flask.json.provider import DefaultJSONProvider
 from flask.sessions import SecureCookieSessionInterface
 from flask_talisman import Talisman
 from flask_wtf import CSRFProtect
 from werkzeug.middleware.proxy_fix import ProxyFix
 
 from accountant.database import engine_for
+from accountant.schema.base import Answer
 from accountant.settings import Settings, load
 from web.context import engine
 
@@ -32,6 +36,16 @@ CONTENT_SECURITY_POLICY = {
 PERMISSIONS_POLICY = dict.fromkeys(
     ("browsing-topics", "camera", "geolocation", "microphone", "payment", "usb"), "()"
 )
+
+
+class _Json(DefaultJSONProvider):
+    """Answers of the service are their documents; members stay in the order in which they are declared."""
+
+    sort_keys = False
+
+    @staticmethod
+    def default(value: Any) -> Any:
+        return value.document() if isinstance(value, Answer) else DefaultJSONProvider.default(value)
 
 
 class _Sessions(SecureCookieSessionInterface):
@@ -63,7 +77,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     )
     app.session_interface = _Sessions()
     app.extensions["exchequer"] = {"settings": settings, "engine": engine_for(settings.database_url)}
-    app.json.sort_keys = False  # type: ignore[attr-defined]
+    app.json = _Json(app)
     if settings.trusted_proxies:  # otherwise anybody could claim any address
         hops = settings.trusted_proxies
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=hops)  # type: ignore[method-assign]

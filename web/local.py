@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from accountant.settings import Settings
-from web.stack import state
-from web.stack.addresses import SERVERS, environment, page_address, prepare, redis_url
+from web.stack import postgres, state
+from web.stack.addresses import SERVERS, database_url, environment, page_address, prepare, redis_url
 from web.stack.processes import (
     HOME_MARK,
     NAME_MARK,
@@ -77,6 +77,9 @@ def up(settings: Settings, *, on_progress: Say, programs: Sequence[Program] = PR
                 _await_end(record)
                 supervisor = None
             if supervisor is None:
+                embedded = environment(settings)["DATABASE_URL"] == database_url(home)
+                if embedded and (outside := postgres.touched_outside()):
+                    on_progress(outside)
                 _launch(settings, programs)
             _follow_start(home, on_progress)
     found = status(settings)

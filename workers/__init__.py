@@ -1,1 +1,1 @@
-"""The workers: they alone open data and models, and nothing noisy leaves them but through the meter."""
+"""The workers: only they open data and models, and no noise reaches an output except through the meter."""

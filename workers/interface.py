@@ -1,10 +1,9 @@
-"""What a mechanism may use: parameters, records, a model, the meter and a progress report. Nothing else.
+"""The interface of a mechanism: parameters, records, a model, the meter and a progress report. Nothing else.
 
 A runner is `run(parameters, terms, records, model, meter, progress, public)` and yields texts, counts and
 artifacts as they are made. It never prices itself, never sees the ledger, and has no noise but the meter's.
 One whose parameters have `from_job` also has `reuse(parameters, terms, artifacts, model, progress, public)`,
-without records and meter: what it makes of what was released is free because nothing private is in its
-reach.
+without records and meter: the result is free because nothing private is within its reach.
 """
 
 import json
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Text:
-    """One synthetic text. `complete` is false where the token budget ended it."""
+    """One synthetic text. `complete` is false if the token budget ended it."""
 
     text: str
     label: str | None = None
@@ -41,7 +40,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Count:
-    """A noisy number of privacy units; `label` None: of the whole dataset."""
+    """A noisy number of privacy units; `label` is None for the whole dataset."""
 
     label: str | None
     count: int
@@ -57,10 +56,10 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 @dataclass(frozen=True)
 class Artifact:
-    """Something released besides texts, which later jobs read for nothing: vectors, centres, counts.
+    """A release other than texts, which later jobs read for free: vectors, centres, counts.
 
-    `name` is unique within its job, `kind` says what it is to other mechanisms. JSON or safetensors, so
-    that reading it back runs no code, or an HTML report for people, which no job reads.
+    `name` is unique within its job; `kind` tells other mechanisms what it is. The format is JSON or
+    safetensors, so that reading it runs no code, or an HTML report for people, which no job reads.
     """
 
     name: str
@@ -108,7 +107,7 @@ class Artifact:
 class Progress:
     """Public progress: how much of a publicly known amount is done.
 
-    `check` is called at every step; it raises where the job was cancelled or its lease was lost.
+    `check` is called at every step; it raises if the job was cancelled or its lease was lost.
     """
 
     total: int
@@ -123,9 +122,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Public:
-    """Registered public things by the field of the parameters that names them, their bytes checked.
+    """Registered public inputs by the parameter field that names them, their bytes checked.
 
-    `texts`: what the job in `from_job` published, for a mechanism that reads it; None for others.
+    `texts` are those the job in `from_job` published, for a mechanism that reads them; None for others.
     """
 
     corpora: Mapping[str, "Corpus"] = field(default_factory=dict)
@@ -150,7 +149,7 @@ class Runner(Protocol):
     """The algorithm of one mechanism."""
 
     def total(self, parameters: Any, terms: Terms) -> int:
-        """How many public steps a run takes."""
+        """The public number of steps of a run."""
 
     def run(
         self,
@@ -162,16 +161,16 @@ class Runner(Protocol):
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Count | Artifact]:
-        """Run it; every random draw that touches private data goes through `meter`.
+        """Run the mechanism. Every random draw that touches private data goes through `meter`.
 
-        `model`: a LocalModel; None for a mechanism that uses none. `public`: the registered things that
+        `model` is a LocalModel, or None for a mechanism without one. `public` has the registered inputs that
         the parameters name.
         """
 
 
 @runtime_checkable
 class Reuser(Protocol):
-    """A runner that can begin from what an earlier job released."""
+    """A runner that can also start from an earlier job's released artifacts."""
 
     def reuse(
         self,
@@ -182,4 +181,4 @@ class Reuser(Protocol):
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Count | Artifact]:
-        """Run it from the artifacts of the job that `from_job` names, by name, checked against the ledger."""
+        """Run from the artifacts of the job in `from_job`, by name, already checked against the ledger."""

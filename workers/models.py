@@ -1,7 +1,7 @@
-"""Models from a local folder (or, where allowed, a hub): safetensors only, no code from the model.
+"""Models from a local folder (or, if allowed, a hub): safetensors only, no code from the model.
 
-`inspect` and `template_tokens` look at public files without loading weights; `load` gives a model that
-runs. The folder's hash is in the ledger; a model whose bytes changed is refused.
+`inspect` and `template_tokens` read public files without loading weights; `load` returns a model that runs.
+The folder's hash is in the ledger; a model whose bytes changed is refused.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ LARGE = 50_000_000
 
 
 class ModelError(ExchequerError):
-    """A path that is no model this service can run. The text is public: models are."""
+    """A path that is not a model this service can run. The text is public: models are."""
 
     code = "model"
 
@@ -47,8 +47,8 @@ class ModelError(ExchequerError):
 class LocalModel:
     """A loaded causal model, its tokenizer and the facts that were checked.
 
-    `structure`: its parts, as the decoding engine found them. `memory_bytes`: room for the contexts that are
-    decoded together. `folder`: where it was loaded from, for whoever needs a fresh copy to train.
+    `structure` has its parts, as the decoding engine found them. `memory_bytes` is the memory for contexts
+    that are decoded together. `folder` is where it was loaded from, for metrics that train a fresh copy.
     """
 
     network: Any
@@ -63,7 +63,7 @@ class LocalModel:
 
 
 def resolve(path: str, roots: list[str], hub: bool) -> Path:
-    """The folder of a model. Raises ModelError where it is not under a root or is no folder."""
+    """The folder of a model. Raises ModelError if it is not under a root or is not a folder."""
     folder = Path(path).resolve()
     if any(folder.is_relative_to(Path(root).resolve()) for root in roots):
         if not folder.is_dir():
@@ -117,14 +117,14 @@ def origin(folder: Path) -> dict[str, str]:
 
 
 def check_not_quantised(config: dict[str, Any]) -> None:
-    """Refuse weights whose kernels may round a context by what else is in its pass."""
+    """Refuse quantised weights: their kernels may round a context depending on the rest of its pass."""
     if config.get("quantization_config"):
         why = "a record's logits may then depend on the other records of its pass"
         raise ModelError(f"path: the model is quantised (quantization_config): {why}")
 
 
 def end_tokens(folder: Path) -> list[int]:
-    """Every token that ends a text: the tokenizer's and those of the model's generation settings."""
+    """All tokens that end a text: the tokenizer's and those in the model's generation settings."""
     path = folder / "generation_config.json"
     stated = _json(path if path.exists() else folder / "config.json").get("eos_token_id")
     known = [tokenizer(folder).eos_token_id, *(stated if isinstance(stated, list) else [stated])]
@@ -178,7 +178,7 @@ def digest(folder: Path, files: tuple[str, ...] = READ_FILES) -> str:
 
 
 def tensors(path: Path) -> "dict[str, npt.NDArray[Any]]":
-    """All arrays of a safetensors file. Raises ModelError where it is none."""
+    """All arrays of a safetensors file. Raises ModelError if it is not one."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -190,7 +190,7 @@ def tensors(path: Path) -> "dict[str, npt.NDArray[Any]]":
 
 @lru_cache(maxsize=4)
 def tokenizer(folder: Path) -> Any:
-    """The tokenizer of a folder. Raises ModelError where none can be loaded."""
+    """The tokenizer in a folder. Raises ModelError if none can be loaded."""
     from transformers import AutoTokenizer
 
     try:
@@ -203,7 +203,7 @@ def tokenizer(folder: Path) -> Any:
 
 
 def template_tokens(folder: Path, template: str, labels: Iterable[str]) -> int:
-    """Tokens that a template takes without its record, for the longest label."""
+    """The number of tokens of a template without its record, for the longest label."""
     names: list[str | None] = [*labels] or [None]
     prompts = [Prompt(tokenizer(folder), template, label) for label in names]
     return max(prompt.fixed_tokens for prompt in prompts)
@@ -212,14 +212,14 @@ def template_tokens(folder: Path, template: str, labels: Iterable[str]) -> int:
 class Prompt:
     """A template for one label, split at its records and tokenised piece by piece.
 
-    The pieces are tokenised apart so that a record can be cut at a token count that is public. Blanks
-    before a record go with it: tokenizers join a blank to the word that follows. {user} and {assistant}
-    stand for what the model's chat template writes before and after what a user says. Records are text:
-    the names of special tokens in them are letters, so that none can end its turn.
+    The pieces are tokenised separately so that a record can be cut at a public number of tokens. Blanks
+    before a record go with it: tokenizers join a blank to the word that follows. {user} and {assistant} stand
+    for what the model's chat template writes before and after a user's message. Records are text: the names
+    of special tokens in them are letters, so that none can end its turn.
     """
 
     def __init__(self, tokenizer: Any, template: str, label: str | None) -> None:
-        """Raises ModelError where the template has turns and the model no chat template."""
+        """Raises ModelError if the template has turns and the model no chat template."""
         values = {"label": label or ""}
         chat = template.startswith("{user}")
         if chat:
@@ -238,7 +238,7 @@ class Prompt:
 
     @property
     def before(self) -> list[int]:
-        """What every prompt of the label begins with."""
+        """The tokens with which every prompt of the label begins."""
         return self.fixed[0]
 
     @property
@@ -259,9 +259,9 @@ class Prompt:
 
 
 def turn(tokenizer: Any) -> tuple[str, str]:
-    """What the chat template writes before a user's message, and after it up to the model's answer.
+    """The chat template's text before a user's message, and after it up to the model's answer.
 
-    transformers renders it in a sandbox of jinja. Raises ModelError where there is none that will do.
+    transformers renders it in a sandbox of jinja. Raises ModelError if there is none that will do.
     """
     if not tokenizer.chat_template:
         raise ModelError("it has no chat template, so nothing stands for {user} and {assistant}")
@@ -291,8 +291,11 @@ def text_start(tokenizer: Any) -> list[int]:
 
 
 def set_threads() -> None:
-    """Half the cores: with more threads than free cores, small models are many times slower, since OpenMP's
-    threads spin while they wait."""
+    """Use half of the cores.
+
+    With more threads than free cores, small models are many times slower, because OpenMP's threads spin while
+    they wait.
+    """
     import torch
 
     torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
@@ -308,11 +311,11 @@ def _faster_in_bfloat16(folder: Path, device: str) -> bool:
 
 @lru_cache(maxsize=1)
 def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | None = None) -> LocalModel:
-    """The model, ready to run, on CUDA where there is one. Raises ModelError where its bytes changed.
+    """The model, ready to run, on CUDA if available. Raises ModelError if its bytes changed.
 
-    `dtype`: float32, bfloat16 or auto: bfloat16 where its weights were saved so and the device gains by it
-    (CUDA; LARGE models on a processor with AMX), else float32. `memory_gib`: room for contexts; nothing:
-    most of a device's, 4 GiB of a host's.
+    `dtype` is float32, bfloat16 or auto: bfloat16 if its weights were saved so and the device gains by it
+    (CUDA; LARGE models on a processor with AMX), else float32. `memory_gib` is the memory for contexts; by
+    default most of a device's, 4 GiB of a host's.
     """
     import torch
     from transformers import AutoModelForCausalLM

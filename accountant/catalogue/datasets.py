@@ -11,9 +11,9 @@ from sqlalchemy.exc import IntegrityError
 
 from accountant import tables
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound, invalid
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import check_removal
 from accountant.core.ledger.hash_chain import GENESIS
+from accountant.core.ledger.policy import Policy
 from accountant.core.names import NAME
 from accountant.core.privacy.secrets import SecretTerms
 from accountant.core.template import slots

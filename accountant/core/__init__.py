@@ -1,1 +1,1 @@
-"""Pure arithmetic of privacy: no database, no web, no torch. Imports only errors, numbers and events."""
+"""Pure accounting: no database, no web, no torch."""

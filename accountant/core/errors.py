@@ -27,13 +27,13 @@ class ExchequerError(Exception):
     code = "error"
 
     def facts(self) -> dict[str, Any]:
-        """What a program may want to know beyond the text."""
+        """The error's facts for programs, beyond its text."""
         return {}
 
 
 @dataclass(frozen=True)
 class FieldProblem:
-    """One field: what was wrong and what is allowed."""
+    """A field's problem, and what is allowed instead."""
 
     field: str
     problem: str
@@ -44,7 +44,7 @@ class FieldProblem:
 
 
 class InvalidRequest(ExchequerError):
-    """Input that can't be accepted; nothing was changed."""
+    """Invalid input. Nothing was changed."""
 
     code = "invalid"
 
@@ -62,7 +62,7 @@ def invalid(field: str, problem: str, allowed: str = "") -> InvalidRequest:
 
 
 class NotFound(ExchequerError):
-    """There is no such thing, or it isn't visible to whoever asked: the two answer alike."""
+    """The object does not exist, or is not visible to the caller: the two give the same answer."""
 
     code = "not-found"
 
@@ -78,7 +78,7 @@ class NotPermitted(ExchequerError):
 
 
 class Conflict(ExchequerError):
-    """The current state forbids it; reading the state again tells why."""
+    """The current state forbids it; reading the state again shows why."""
 
     code = "conflict"
 
@@ -90,43 +90,43 @@ class MeterExceeded(ExchequerError):
 
 
 class LeaseLost(ExchequerError):
-    """The worker's claim ended; whatever it made must not be published."""
+    """The worker's claim has ended; nothing it made may be published."""
 
     code = "lease-lost"
 
 
 class Cancelled(ExchequerError):
-    """A person asked for the job to stop."""
+    """A person asked for the job to be stopped."""
 
     code = "cancelled"
 
 
 class TimeLimit(ExchequerError):
-    """An attempt took longer than it may."""
+    """An attempt exceeded its time limit."""
 
     code = "time-limit"
 
 
 class TooLarge(ExchequerError):
-    """An upload has more bytes than this service takes; nothing of it was kept."""
+    """An upload has more bytes than the service accepts. Nothing of it was kept."""
 
     code = "too-large"
 
 
 class NoRoom(ExchequerError):
-    """There is no room left to keep an upload; nothing of it was kept."""
+    """The disk is too full for an upload. Nothing of it was kept."""
 
     code = "no-room"
 
 
 class DataError(ExchequerError):
-    """A dataset can't be read as declared. The text may quote positions, never contents."""
+    """A dataset can't be read as declared. The text may state positions, never contents."""
 
     code = "data"
 
 
 class VerificationFailed(ExchequerError):
-    """An exported ledger does not hold. `seq` names the entry, where one is at fault."""
+    """An exported ledger is not valid. `seq` is the number of the entry at fault, if there is one."""
 
     code = "verification-failed"
 

@@ -1,4 +1,4 @@
-"""What names look like that people give."""
+"""The patterns of names that people choose."""
 
 #: People, datasets, models, corpora.
 NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"

@@ -1,4 +1,4 @@
-"""The states of a job, all of them public (DESIGN section 5), and what each means to whoever waits."""
+"""The states of a job, all of them public (DESIGN section 5), with their meanings."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ ENDED = frozenset({"refused", "expired", "succeeded", "failed", "cancelled"})
 
 @dataclass(frozen=True)
 class State:
-    """What a state means, what it costs, and who moves the job on to which states."""
+    """The meaning of a state, its cost, and the states that may follow."""
 
     meaning: str
     cost: str

@@ -1,4 +1,4 @@
-"""Templates are named slots in a text, such as `{title}. {description}`: not a template language."""
+"""Prompt templates: named slots in a text, such as `{title}. {description}`. Not a template language."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ def slots(template: str) -> list[str]:
 def check_template(
     template: str, required: tuple[str, ...], optional: tuple[str, ...], field: str = "template"
 ) -> None:
-    """Raise InvalidRequest where a required slot is missing or an unknown one is named."""
+    """Raise InvalidRequest if a required slot is missing or an unknown one is named."""
     found = slots(template)
     allowed = ", ".join(f"{{{name}}}" for name in (*required, *optional))
     for name in required:
@@ -36,7 +36,7 @@ def check_turns(template: str, field: str = "template") -> None:
 
 
 def templates(parameters: Mapping[str, object]) -> list[str]:
-    """Every prompt among a job's parameters: `template` and whatever ends in `_template`."""
+    """Every prompt among a job's parameters: `template`, and fields that end in `_template`."""
     named = [value for name, value in parameters.items() if name == "template" or name.endswith("_template")]
     return [value for value in named if isinstance(value, str)]
 

@@ -1,4 +1,4 @@
-"""What a webhook may be registered for, where it may lead, and how a message is signed. Pure.
+"""The rules of webhooks: their events, the addresses they may reach, and their signatures. Pure.
 
 Messages follow Standard Webhooks (github.com/standard-webhooks, spec/standard-webhooks.md): the headers
 webhook-id, webhook-timestamp and webhook-signature, where the signature is `v1,` and the base64 of
@@ -55,7 +55,7 @@ MEANINGS = {
 
 
 def meaning(event: str) -> str:
-    """What an event says, in words."""
+    """The meaning of an event, in words."""
     subject, _, what = event.partition(".")
     known = "proposed" if subject == "proposal" else "is now"
     return MEANINGS.get(event, f"a {subject} {known} {what.replace('_', ' ')}")
@@ -82,9 +82,9 @@ def networks(text: str) -> tuple[Network, ...]:
 
 
 def may_reach(address: Address, allowed: Iterable[Network] = ()) -> bool:
-    """Whether a message may go to an address: the public internet, and the networks that are allowed.
+    """True if messages may be sent to an address: the public internet, or an allowed network.
 
-    An address inside another (mapped, 6to4, NAT64) counts as what it leads to.
+    An address embedded in another (mapped, 6to4, NAT64) is judged by the address it leads to.
     """
     if isinstance(address, IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
@@ -106,7 +106,7 @@ def may_reach(address: Address, allowed: Iterable[Network] = ()) -> bool:
 
 @dataclass(frozen=True)
 class Target:
-    """An address that was registered, taken apart."""
+    """A registered address, split into its parts."""
 
     scheme: str
     host: str
@@ -115,17 +115,17 @@ class Target:
 
     @property
     def host_header(self) -> str:
-        """The Host header: the port stands in it where it is not the scheme's."""
+        """The Host header, with the port unless it is the scheme's default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         usual = {"https": 443, "http": 80}[self.scheme]
         return host if self.port == usual else f"{host}:{self.port}"
 
 
 def read_url(url: str, allowed: Sequence[Network] = ()) -> Target:
-    """An address that may be registered. Raises InvalidRequest (field `url`).
+    """The target of an address that may be registered. Raises InvalidRequest (field `url`).
 
-    https; http only where the host is a loopback address (or localhost) and `allowed` holds loopback. A
-    host that is written as an address is checked here; a name is checked at every delivery, when it is
+    The scheme is https, or http if the host is a loopback address (or localhost) and `allowed` contains
+    loopback. A host given as an address is checked here; a name is checked at every delivery, when it is
     resolved.
     """
     allowed_text = "https://host/path, of at most 2,000 printable characters"
@@ -153,7 +153,7 @@ def read_url(url: str, allowed: Sequence[Network] = ()) -> Target:
 
 
 def unreachable() -> InvalidRequest:
-    """The refusal of an address inside: it says no more than that."""
+    """The refusal of an internal address. It reveals nothing more."""
     return invalid("url", "leads to an address that is not public", "a public address")
 
 
@@ -165,7 +165,7 @@ def _literal(host: str) -> Address | None:
 
 
 def read_events(events: Sequence[str]) -> list[str]:
-    """The events, each once, in the order in which they are listed. Raises InvalidRequest."""
+    """The events without repetitions, in their canonical order. Raises InvalidRequest."""
     unknown = sorted(set(events) - set(EVENTS))
     if unknown or not events:
         problem = f"{unknown[0]!r} is none" if unknown else "none is chosen"
@@ -177,23 +177,23 @@ def read_events(events: Sequence[str]) -> list[str]:
 
 
 def new_secret() -> bytes:
-    """256 random bits."""
+    """A new secret of 256 random bits."""
     return secrets.token_bytes(32)
 
 
 def show_secret(secret: bytes) -> str:
-    """A secret as Standard Webhooks writes it."""
+    """A secret in the notation of Standard Webhooks."""
     return "whsec_" + base64.b64encode(secret).decode()
 
 
 def body(event: str, occurred_at: datetime, facts: Mapping[str, Any]) -> bytes:
-    """The bytes of a message: the same at every attempt."""
+    """The bytes of a message, the same at every attempt."""
     document = {"type": event, "timestamp": occurred_at.isoformat(), "data": dict(facts)}
     return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
 
 
 def sign(secret: bytes, message_id: str, timestamp: int, content: bytes) -> str:
-    """The value of webhook-signature. `timestamp`: seconds since 1970, of the attempt."""
+    """The value of webhook-signature. `timestamp` is the attempt's time in seconds since 1970."""
     signed = f"{message_id}.{timestamp}.".encode() + content
     return "v1," + base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)).decode()
 
@@ -213,17 +213,17 @@ _MOST_SECONDS = 6 * 3600.0
 
 
 def delay(attempt: int, first_seconds: float) -> float:
-    """Seconds until the next attempt after the `attempt`-th (from 1) failed.
+    """The seconds to wait after the `attempt`-th attempt (from 1) failed.
 
-    Four times as long each time, up to six hours, and by chance between half and one and a half of that, so
-    that receivers which fall together are not called together.
+    Exponential backoff by a factor of 4, up to six hours, with a random factor of one half to one and a half,
+    so that receivers that failed together are not all called again together.
     """
     planned = min(first_seconds * 4.0 ** min(attempt - 1, 20), _MOST_SECONDS)
     return planned * random.uniform(0.5, 1.5)  # noqa: S311 (it spreads load and keeps no secret)
 
 
 def problem_of(status: int) -> str:
-    """What an answer's status says, where it is not of the 2xx."""
+    """A status other than 2xx, in words."""
     if 300 <= status < 400:
         return f"answered {status}: redirects are not followed"
     return f"answered {status}"

@@ -1,1 +1,1 @@
-"""Who acts: people, their credentials and sessions, and what they did."""
+"""People, their credentials and sessions, and the log of their actions."""

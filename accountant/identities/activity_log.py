@@ -1,6 +1,6 @@
-"""Who did what, beside what the ledger's entries and the jobs tell: people, tokens, datasets, policies.
+"""The activity log: actions on people, tokens, datasets and policies, which ledger and jobs do not record.
 
-Append-only. Written in the transaction that makes it true; `detail` holds public facts only.
+Append-only. An action is logged in the transaction that performs it; `detail` holds public facts only.
 """
 
 from typing import Any
@@ -18,9 +18,9 @@ OPERATOR = "operator"
 def record(
     connection: Connection, actor: Actor | None, action: str, kind: str, object_id: str, **detail: Any
 ) -> None:
-    """Note that `actor` did `action` to a thing: `kind` and `object_id` name it.
+    """Record that `actor` did `action` to the object that `kind` and `object_id` name.
 
-    `action`: in the past tense, as "roles changed". `actor`: None for the operator at the command line.
+    `action` is in the past tense, as "roles changed". `actor` is None for the operator at the command line.
     """
     connection.execute(
         insert(activity).values(
@@ -35,7 +35,7 @@ def record(
 
 
 def note(engine: Engine, actor: Actor, action: str, kind: str, object_id: str, **detail: Any) -> None:
-    """The same in a transaction of its own: for what changes no row, as a file that was handed out."""
+    """As `record`, in a transaction of its own: for actions that change no row, as a file download."""
     with engine.begin() as connection:
         record(connection, actor, action, kind, object_id, **detail)
 
@@ -51,7 +51,7 @@ def listing(
     after: paging.After = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """What was done, newest first, for auditors and administrators; `after` (id,) continues a listing."""
+    """The recorded actions, newest first, for auditors and administrators; `after` is (id,)."""
     viewer.require(*READERS)
     query = paging.window(select(activity), [activity.c.id], limit, after)
     wanted = {"actor_name": actor, "action": action, "object_kind": kind, "object_id": object_id}

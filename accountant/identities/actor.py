@@ -1,4 +1,4 @@
-"""Who asks: a person and what they may do."""
+"""The actor of a request: a person with their roles."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -8,7 +8,7 @@ from accountant.core.errors import NotPermitted
 
 @dataclass(frozen=True)
 class Actor:
-    """Who acts: the name goes into the entry, the roles were checked when they signed in."""
+    """A signed-in person. The name goes into entries; the roles were read at sign-in."""
 
     id: UUID
     name: str

@@ -16,12 +16,12 @@ from accountant.core.errors import Conflict, invalid
 from accountant.core.names import NAME
 from accountant.identities import activity_log, sessions
 from accountant.identities.actor import Actor
+from accountant.schema.people import SCOPES as SCOPES  # noqa: PLC0414
 
 ROLES = ("steward", "analyst", "auditor", "administrator")
 
 
 #: What a token may do, of what its owner may; docs/accounts.md says what each opens.
-SCOPES = ("read", "jobs:submit", "budget:approve", "data:manage", "admin")
 
 
 def add_user(
@@ -33,9 +33,10 @@ def add_user(
     actor: Actor | None = None,
     password_expires: datetime | None = None,
 ) -> UUID:
-    """A new account. Raises InvalidRequest for unknown roles and Conflict where the name is taken.
+    """Create an account. Raises InvalidRequest for unknown roles and Conflict if the name is taken.
 
-    `actor`: the administrator, None for whoever has the database. `password_expires`: of a one-time password.
+    `actor` is the administrator, or None for an operator with database access. `password_expires` is set for
+    a one-time password.
     """
     check_roles(roles)
     if not re.fullmatch(NAME, name):
@@ -59,14 +60,14 @@ def add_user(
 
 
 def check_roles(roles: Iterable[str]) -> None:
-    """Raise InvalidRequest for a role that is none, and for no role at all."""
+    """Raise InvalidRequest for an unknown role, or for an empty set of roles."""
     unknown = sorted(set(roles) - set(ROLES))
     if unknown or not roles:
         raise invalid("roles", f"{', '.join(map(repr, unknown)) or 'none'}", ", ".join(ROLES))
 
 
 def find_user(engine: Engine, *, name: str | None = None, user_id: UUID | None = None) -> Row[Any] | None:
-    """An active user by name or by id."""
+    """The active user with this name or id, or None."""
     users = tables.users
     wanted = users.c.name == name if user_id is None else users.c.id == user_id
     with engine.connect() as connection:
@@ -84,9 +85,9 @@ def set_password(
 ) -> bool:
     """Replace a password. Every session ends, and every token that a sign-in made.
 
-    `expires`: the moment after which a one-time password is worth nothing; None: it is the person's own.
-    `replaces`: the hash that was compared with what its owner typed; where another stands by now, nothing
-    is done and the answer is False: who has the old password does not undo a reset.
+    `expires` is the end of a one-time password; None for a person's own password. `replaces` is the hash that
+    was compared with what the owner typed: if another hash is stored by now, nothing changes and the result
+    is False, so that a holder of the old password can't undo a reset.
     """
     users = tables.users
     which = users.c.id == user_id
@@ -108,7 +109,7 @@ def set_password(
 
 
 def rehash_password(engine: Engine, user_id: UUID, old: str, new: str) -> Row[Any] | None:
-    """Keep the same password under another hash; sessions go on. None where it was changed meanwhile."""
+    """Store the same password under another hash; sessions go on. None if it was changed meanwhile."""
     users = tables.users
     with engine.begin() as connection:
         same = (users.c.id == user_id) & (users.c.password_hash == old)
@@ -117,7 +118,7 @@ def rehash_password(engine: Engine, user_id: UUID, old: str, new: str) -> Row[An
 
 
 def actor_of(user: Row[Any]) -> Actor:
-    """The actor that a user is."""
+    """The user as an actor."""
     return Actor(user.id, user.name, frozenset(user.roles))
 
 
@@ -130,13 +131,13 @@ def add_token(
     scopes: Iterable[str] = SCOPES,
     by_sign_in: bool = False,
 ) -> str:
-    """A new API token: returned once, kept only as its SHA-256 (it is 256 random bits)."""
+    """A new API token. It is returned once; only its SHA-256 is stored (the token is 256 random bits)."""
     with engine.begin() as connection:
         return new_token(connection, user_id, name, expires_at, scopes, by_sign_in)[1]
 
 
 def sign_in_token(engine: Engine, user: Row[Any], expires_at: datetime) -> str | None:
-    """A token with every scope, for signing in. None where the account is not as `user` was read."""
+    """A token with every scope, for signing in. None if the account has changed since `user` was read."""
     with engine.begin() as connection:
         if not sessions.unchanged(connection, user):
             return None
@@ -170,7 +171,7 @@ def new_token(
 def user_of_token(engine: Engine, token: str) -> Row[Any] | None:
     """The active user of a token that is neither expired nor revoked, with the token's `scopes`.
 
-    Its last use is noted, to the minute.
+    The time of its last use is recorded, to the minute.
     """
     users, tokens = tables.users, tables.api_tokens
     query = (

@@ -1,7 +1,7 @@
-"""People: what administrators do to accounts, and what everybody does to their own tokens.
+"""People: administrators' changes to accounts, and everyone's changes to their own tokens.
 
-Each change is noted in the activity log in its own transaction. What takes a right away works at once:
-sessions end with other roles, with a new password and with a closed account, tokens with the account.
+Each change is recorded in the activity log in its own transaction. Revocation takes effect at once: sessions
+end with new roles, a new password or a closed account; tokens end with the account.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ def listing(
     after: paging.After = None,
     limit: int = 200,
 ) -> list[dict[str, Any]]:
-    """Accounts by name, for administrators. `name`: how it begins. `after` (name,) continues a listing."""
+    """Accounts by name, for administrators. `name` is a prefix; `after` (name,) continues a listing."""
     viewer.require(_ADMINISTRATOR)
     query = paging.window(_people(), [users.c.name], limit, after, descending=False)
     if name:
@@ -97,9 +97,9 @@ def _lock(lock: sign_ins.Lock) -> dict[str, Any]:
 
 
 def set_roles(engine: Engine, actor: Actor, name: str, roles: Iterable[str]) -> None:
-    """Give an account these roles instead of its own; its sessions end.
+    """Replace an account's roles; its sessions end.
 
-    Raises Conflict where nobody would be left to administer.
+    Raises Conflict if no administrator would be left.
     """
     actor.require(_ADMINISTRATOR)
     wanted = sorted(set(roles))
@@ -118,7 +118,7 @@ def set_roles(engine: Engine, actor: Actor, name: str, roles: Iterable[str]) -> 
 
 
 def deactivate(engine: Engine, actor: Actor, name: str) -> None:
-    """Close an account: its sessions and tokens end at once, and for good. What it did stays."""
+    """Close an account. Its sessions and tokens end at once and for good; its records stay."""
     actor.require(_ADMINISTRATOR)
     with engine.begin() as connection:
         row = _held(connection, name)
@@ -132,7 +132,7 @@ def deactivate(engine: Engine, actor: Actor, name: str) -> None:
 
 
 def activate(engine: Engine, actor: Actor, name: str) -> None:
-    """Open a closed account again. Its old sessions and tokens stay ended."""
+    """Reopen a closed account. Its old sessions and tokens stay ended."""
     actor.require(_ADMINISTRATOR)
     with engine.begin() as connection:
         row = _held(connection, name)
@@ -143,7 +143,7 @@ def activate(engine: Engine, actor: Actor, name: str) -> None:
 
 
 def reset_password(engine: Engine, actor: Actor, name: str, password_hash: str) -> datetime:
-    """Replace a password by a one-time password; returns until when it works. The account is unlocked."""
+    """Set a one-time password and unlock the account. Returns when the password expires."""
     actor.require(_ADMINISTRATOR)
     found = show(engine, actor, name)
     if found["provider"] is not None:
@@ -156,7 +156,7 @@ def reset_password(engine: Engine, actor: Actor, name: str, password_hash: str) 
 
 
 def unlock(engine: Engine, actor: Actor | None, name: str) -> None:
-    """Forget the failures to sign in under a name. `actor`: None for whoever has the database."""
+    """Forget the failed sign-ins under a name. `actor` is None for an operator with database access."""
     if actor is not None:
         actor.require(_ADMINISTRATOR)
     with engine.begin() as connection:
@@ -166,7 +166,7 @@ def unlock(engine: Engine, actor: Actor | None, name: str) -> None:
 
 
 def end_sessions(engine: Engine, actor: Actor, name: str) -> None:
-    """Sign a person out everywhere: oneself, or anybody by an administrator."""
+    """Sign a person out everywhere: oneself, or anybody if the actor is an administrator."""
     if name != actor.name:
         actor.require(_ADMINISTRATOR)
     with engine.begin() as connection:
@@ -175,7 +175,7 @@ def end_sessions(engine: Engine, actor: Actor, name: str) -> None:
 
 
 def _held(connection: Connection, name: str) -> Row[Any]:
-    """The row of an account, locked; all administrators first, in one order: two can't wait in a ring."""
+    """The row of an account, locked. All administrators are locked first, in one order, to avoid deadlock."""
     administrators = select(users.c.id).where(users.c.active, any_(users.c.roles) == _ADMINISTRATOR)
     connection.execute(administrators.order_by(users.c.id).with_for_update()).all()
     row = connection.execute(select(users).where(users.c.name == name).with_for_update()).one_or_none()
@@ -185,7 +185,7 @@ def _held(connection: Connection, name: str) -> Row[Any]:
 
 
 def _keep_one(connection: Connection, row: Row[Any]) -> None:
-    """Raise Conflict where `row` is the last open account of an administrator."""
+    """Raise Conflict if `row` is the last open administrator account."""
     others = select(func.count()).where(
         users.c.active, any_(users.c.roles) == _ADMINISTRATOR, users.c.id != row.id
     )
@@ -197,7 +197,7 @@ def _keep_one(connection: Connection, row: Row[Any]) -> None:
 
 
 def find_external(engine: Engine, issuer: str, subject: str) -> Row[Any] | None:
-    """The account of a person at a provider, open or closed."""
+    """The account of a person at an identity provider, open or closed."""
     query = (
         select(users)
         .join(external_accounts, external_accounts.c.user_id == users.c.id)
@@ -210,10 +210,10 @@ def find_external(engine: Engine, issuer: str, subject: str) -> Row[Any] | None:
 def add_external(
     engine: Engine, issuer: str, subject: str, names: Iterable[str], roles: list[str]
 ) -> Row[Any] | None:
-    """A new account for a person at a provider, under the first of `names` that is free.
+    """A new account for a person at an identity provider, under the first of `names` that is free.
 
-    A name that is taken is somebody else, whatever it says: only issuer and subject tell who a person is.
-    None where another request made the account meanwhile, or no name is free.
+    A taken name belongs to somebody else, whatever the provider says: only issuer and subject identify a
+    person. None if another request created the account meanwhile, or no name is free.
     """
     credentials.check_roles(roles)
     for name in names:
@@ -234,7 +234,7 @@ def add_external(
 
 
 def map_roles(engine: Engine, user: Row[Any], issuer: str, roles: list[str]) -> None:
-    """Take over the roles that a provider states, none included; where they changed, sessions end."""
+    """Adopt the roles that a provider states, even none; if they changed, sessions end."""
     wanted = sorted(set(roles))
     with engine.begin() as connection:
         row = _held(connection, user.name)
@@ -252,7 +252,7 @@ def map_roles(engine: Engine, user: Row[Any], issuer: str, roles: list[str]) -> 
 
 
 def make_token(engine: Engine, actor: Actor, name: str, scopes: Iterable[str], days: int) -> dict[str, Any]:
-    """A new token of one's own, with the token itself: it is shown this once. Raises InvalidRequest."""
+    """Create a token for oneself. The result holds the token, shown only once. Raises InvalidRequest."""
     wanted = [scope for scope in credentials.SCOPES if scope in set(scopes)]
     problems = []
     if not wanted or set(scopes) - set(wanted):
@@ -279,7 +279,7 @@ def make_token(engine: Engine, actor: Actor, name: str, scopes: Iterable[str], d
 
 
 def tokens(engine: Engine, owner: UUID, limit: int = 200) -> list[dict[str, Any]]:
-    """The tokens of an account that work, newest first; never the tokens themselves."""
+    """The valid tokens of an account, newest first, without the secret tokens themselves."""
     query = select(api_tokens).where(api_tokens.c.user_id == owner, _working())
     with engine.connect() as connection:
         rows = connection.execute(query.order_by(api_tokens.c.created_at.desc()).limit(limit)).all()
@@ -299,7 +299,7 @@ def tokens(engine: Engine, owner: UUID, limit: int = 200) -> list[dict[str, Any]
 
 
 def revoke_token(engine: Engine, actor: Actor, token_id: UUID) -> None:
-    """End a token of one's own, or anybody's by an administrator. Raises NotFound."""
+    """Revoke one's own token, or anybody's as an administrator. Raises NotFound."""
     mine = api_tokens.c.user_id == actor.id
     whose = (
         api_tokens.c.id == token_id if _ADMINISTRATOR in actor.roles else mine & (api_tokens.c.id == token_id)
@@ -313,7 +313,7 @@ def revoke_token(engine: Engine, actor: Actor, token_id: UUID) -> None:
 
 
 def revoke_tokens(engine: Engine, actor: Actor, name: str) -> int:
-    """End every token of an account, by an administrator or its owner; returns how many."""
+    """Revoke every token of an account, as an administrator or its owner. Returns their number."""
     if name != actor.name:
         actor.require(_ADMINISTRATOR)
     with engine.begin() as connection:

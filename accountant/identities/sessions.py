@@ -1,7 +1,7 @@
-"""Sessions of browsers, kept here so that they end when they should, in every process at once.
+"""Browser sessions, stored on the server so that they end on time and in every process at once.
 
-A cookie holds 256 random bits, and this table their SHA-256: signing out, a new password, other roles and a
-closed account end a session whatever the browser still holds.
+A cookie holds 256 random bits, and this table their SHA-256. Signing out, a new password, new roles or a
+closed account end a session, whatever cookie the browser still holds.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ NOTED_EVERY = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Origin:
-    """How somebody came: `method` is page, api or provider."""
+    """The origin of a sign-in; `method` is page, api or provider."""
 
     method: str
     address: str
@@ -29,7 +29,7 @@ class Origin:
 
 
 def start(engine: Engine, user: Row[Any], origin: Origin) -> str | None:
-    """A new session; the token is returned once. None where the account is not as `user` was read."""
+    """A new session, whose token is returned once. None if the account has changed since `user` was read."""
     token = secrets.token_urlsafe(32)
     with engine.begin() as connection:
         if not unchanged(connection, user):
@@ -48,10 +48,10 @@ def start(engine: Engine, user: Row[Any], origin: Origin) -> str | None:
 
 
 def unchanged(connection: Connection, user: Row[Any]) -> bool:
-    """Whether an account is open still, with the password that `user` was read with; it is held so.
+    """True if the account is still open and has the password that `user` was read with. Locks the row.
 
-    Comparing a password takes a while. Who signs in in that time, over and over, must not be left with a
-    session that a new password or a closed account did not end.
+    Comparing a password takes a while. Someone who signs in repeatedly during that time must not be left with
+    a session that a new password or a closed account did not end.
     """
     same = users.c.password_hash.is_not_distinct_from(user.password_hash)
     query = select(users.c.id).where(users.c.id == user.id, users.c.active, same)
@@ -61,10 +61,10 @@ def unchanged(connection: Connection, user: Row[Any]) -> bool:
 def find(
     engine: Engine, token: str, longest: timedelta, idle: timedelta, used: bool = True
 ) -> Row[Any] | None:
-    """The active user of an open session, with `session_id`; None where it ended or ran out.
+    """The active user of an open session, with `session_id`; None if it has ended or expired.
 
-    `longest`: since it began. `idle`: since it was last used. `used`: whether this is a use, to be noted;
-    what a page asks for by itself is none.
+    `longest` counts from its start, `idle` from its last use. `used` is false for requests that a page makes
+    by itself: they do not count as use.
     """
     now = func.clock_timestamp()
     stale = (sessions.c.seen_at < now - NOTED_EVERY).label("stale")
@@ -88,7 +88,7 @@ def find(
 
 
 def end(connection: Connection, user_id: UUID) -> None:
-    """End all of a person's sessions, and the tokens that signing in made."""
+    """End all of a person's sessions, and the tokens made by signing in."""
     now = func.clock_timestamp()
     open_ = (sessions.c.user_id == user_id) & sessions.c.ended_at.is_(None)
     connection.execute(update(sessions).where(open_).values(ended_at=now))
@@ -106,7 +106,7 @@ def end_one(engine: Engine, session_id: UUID, user_id: UUID) -> None:
 
 
 def of(engine: Engine, user_id: UUID, longest: timedelta, idle: timedelta) -> list[dict[str, Any]]:
-    """A person's open sessions, the last used first."""
+    """A person's open sessions, the most recently used first."""
     now = func.clock_timestamp()
     query = select(sessions).where(
         sessions.c.user_id == user_id,

@@ -1,8 +1,8 @@
-"""Tries to sign in: how many there may be, and the log of them all.
+"""Sign-in attempts: their rate limits, and the log of all of them.
 
-A try is counted before its password is looked at, and a right one is taken back: of any number that come
-at once, no more than allowed are looked at. What counts is the name as it was typed, known or not, so that
-a lock tells nothing about who has an account.
+An attempt is counted before its password is checked, and a successful one is uncounted: of any number of
+concurrent attempts, no more than allowed are checked. They are counted by the name as typed, known or not, so
+that a lock does not reveal who has an account.
 """
 
 import hashlib
@@ -20,6 +20,8 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from accountant.identities.activity_log import READERS
 from accountant.identities.actor import Actor
 from accountant.identities.sessions import Origin
+from accountant.schema.people import METHODS as METHODS  # noqa: PLC0414
+from accountant.schema.people import OUTCOMES as OUTCOMES  # noqa: PLC0414
 from accountant.tables import paging, sign_ins
 from accountant.tables import sign_in_limits as limits
 
@@ -36,26 +38,13 @@ FORGOTTEN_AFTER = timedelta(days=1)
 ADDRESS_FAILURES = 50
 ADDRESS_LEAK = timedelta(minutes=1)
 
-OUTCOMES = (
-    "signed in",
-    "wrong password",
-    "unknown name",
-    "password expired",
-    "password to be changed",
-    "password confirmed",
-    "too many failures",
-    "no role",
-    "account closed",
-    "provider refused",
-)
-METHODS = ("page", "api", "provider")
 _COULD_BE_A_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
 def admit(engine: Engine, name: str, origin: Origin) -> timedelta | None:
-    """Count a try by `name` from an address as failed. None: look at it; else how long to wait instead.
+    """Count an attempt by `name` from an address as failed. Returns None to check it, or the time to wait.
 
-    Several processes may ask at once: the rows are locked, always in the same order.
+    Several processes may ask at once: rows are locked, always in the same order.
     """
     keys = {_name_key(name): False, _address_key(origin.address): True}
     with engine.begin() as connection:
@@ -74,7 +63,7 @@ def admit(engine: Engine, name: str, origin: Origin) -> timedelta | None:
 
 
 def succeeded(engine: Engine, name: str, user_id: UUID, origin: Origin, outcome: str = "signed in") -> None:
-    """The try that was admitted was right: the name's failures are over, the address has one less."""
+    """Record that the admitted attempt succeeded: clear the name's failures and one of the address's."""
     address = limits.c.key == _address_key(origin.address)
     with engine.begin() as connection:
         clear(connection, name)
@@ -85,15 +74,15 @@ def succeeded(engine: Engine, name: str, user_id: UUID, origin: Origin, outcome:
 
 
 def log(engine: Engine, name: str, user_id: UUID | None, origin: Origin, outcome: str) -> None:
-    """Note a try that came to nothing."""
+    """Record a failed attempt."""
     with engine.begin() as connection:
         _add(connection, name, user_id, origin, outcome)
 
 
 def log_return(engine: Engine, origin: Origin) -> None:
-    """Note a way back from the provider that led nowhere, as long as the address may fail at all.
+    """Record a failed return from the provider, as long as the address's limit allows.
 
-    Anybody can go that way without having been at the provider, as often as they like.
+    Anybody can request that address without having been at the provider, as often as they like.
     """
     key = _address_key(origin.address)
     with engine.begin() as connection:
@@ -114,14 +103,14 @@ def clear(connection: Connection, name: str) -> None:
 
 @dataclass(frozen=True)
 class Lock:
-    """What stands against a name now. `until` is None where only an administrator can unlock it."""
+    """A lock on a name. `until` is None if only an administrator can unlock it."""
 
     failures: int
     until: datetime | None
 
 
 def locks(connection: Connection, names: list[str]) -> dict[str, Lock]:
-    """Those of `names` that are locked now."""
+    """The current locks among `names`."""
     keys = {_name_key(name): name for name in names}
     now = connection.execute(select(func.clock_timestamp())).scalar_one()
     rows = connection.execute(select(limits).where(limits.c.key.in_(keys))).all()
@@ -136,7 +125,7 @@ def locks(connection: Connection, names: list[str]) -> dict[str, Lock]:
 
 
 def _held(connection: Connection, key: str) -> Row[Any]:
-    """The row of a key, made where there is none, and locked."""
+    """The row of a key, created if absent, and locked."""
     made = upsert(limits).values(key=key, last_at=func.clock_timestamp())
     kept = made.on_conflict_do_update(index_elements=["key"], set_={"key": key})
     return connection.execute(kept.returning(*limits.c)).one()
@@ -161,7 +150,7 @@ def _after_name(row: Row[Any], now: datetime) -> dict[str, Any]:
 
 
 def _level(row: Row[Any], now: datetime) -> tuple[int, datetime]:
-    """What is left in an address's bucket, and the moment up to which it has leaked."""
+    """The level of an address's leaky bucket, and the time up to which it has leaked."""
     leaked = max(math.floor((now - row.last_at) / ADDRESS_LEAK), 0)
     return (
         (0, now) if leaked >= row.failures else (row.failures - leaked, row.last_at + leaked * ADDRESS_LEAK)
@@ -179,7 +168,7 @@ def _after_address(row: Row[Any], now: datetime) -> dict[str, Any]:
 
 
 def _forget(connection: Connection, now: datetime) -> None:
-    """Take a few rows away that say nothing any more: the table must not grow with every typing error."""
+    """Delete a few obsolete rows: the table must not grow with every typing error."""
     old = (limits.c.last_at < now - 2 * FORGOTTEN_AFTER) & (limits.c.failures < MOST_FAILURES)
     few = select(limits.c.key).where(old).limit(20).with_for_update(skip_locked=True)
     connection.execute(delete(limits).where(limits.c.key.in_(few.scalar_subquery())))
@@ -194,7 +183,7 @@ def _address_key(address: str) -> str:
 
 
 def customer(address: str) -> str:
-    """Whose address it is, as far as can be told: IPv4 by address; IPv6 by network, as one has it all."""
+    """The presumed owner of an address: an IPv4 address, or the IPv6 network of one customer."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
@@ -210,7 +199,7 @@ def customer(address: str) -> str:
 
 
 def _log_refusal(connection: Connection, rows: list[Row[Any]], name: str, origin: Origin) -> None:
-    """The first refusal of each lock, not every one: the log must not grow as fast as somebody can ask."""
+    """Log the first refusal of each lock only: the log must not grow as fast as requests arrive."""
     if all(row.refusal_logged for row in rows):
         return
     connection.execute(
@@ -243,7 +232,7 @@ def listing(
     after: paging.After = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """Tries, newest first, for auditors and administrators; others see those under their own name.
+    """Attempts, newest first, for auditors and administrators; others see those under their own name.
 
     `after` (id,) continues a listing.
     """

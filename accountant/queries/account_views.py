@@ -1,16 +1,15 @@
 """Accounts as people read them: decimals, shares of what is allowed, and the state of every filter."""
 
-from typing import Any
-
-from accountant.core.ledger.accounts import ExPostAccount, SecretAccount, Settlement
+from accountant.core.ledger import accounts
 from accountant.core.ledger.admission import FilterAccount
 from accountant.core.ledger.books import Books, filter_states
 from accountant.core.privacy.filters import SOURCES, ZERO
 from accountant.core.privacy.secrets import SecretKind, bound_after
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, to_decimal
+from accountant.schema.datasets import Account, ExPostAccount, Filter, SecretAccount
 
 
-def account_view(books: Books) -> dict[str, Any] | None:
+def account_view(books: Books) -> Account | None:
     """The `dp` account in decimals, each filter with what it allows, and how much of the best is used.
 
     A filter that is closed names the job that closed it.
@@ -20,63 +19,61 @@ def account_view(books: Books) -> dict[str, Any] | None:
         return None
     states = {each.filter.kind: each for each in filter_states(books)}
     filters = [
-        {
-            **_filter_view(each),
-            "state": states[each.filter.kind].state,
-            "closed_by": states[each.filter.kind].closed_by,
-        }
+        _filter_view(each, states[each.filter.kind].state, states[each.filter.kind].closed_by)
         for each in account.filters
     ]
-    open_ones = [each for each in filters if each["closed"] == 0]
+    open_ones = [each for each in filters if each.closed == 0]
     # One that is passed in its δ alone has ε to spare and admits nothing.
-    open_ones = [each for each in open_ones if each["holds"]] or open_ones
-    best = min(open_ones, key=lambda each: float(each["used_share"]), default=None)
-    return {
-        "epsilon": to_decimal(account.epsilon, EPSILON_UNITS),
-        "delta": to_decimal(account.delta, DELTA_UNITS),
-        "used_share": 1.0 if best is None else best["used_share"],
-        "best_filter": None if best is None else best["kind"],
-        "filters": filters,
-    }
+    open_ones = [each for each in open_ones if each.holds] or open_ones
+    best = min(open_ones, key=lambda each: each.used_share, default=None)
+    return Account(
+        epsilon=to_decimal(account.epsilon, EPSILON_UNITS),
+        delta=to_decimal(account.delta, DELTA_UNITS),
+        used_share=1.0 if best is None else best.used_share,
+        best_filter=None if best is None else best.kind,
+        filters=filters,
+    )
 
 
-def _filter_view(each: FilterAccount) -> dict[str, Any]:
+def _filter_view(each: FilterAccount, state: str, closed_by: str | None) -> Filter:
     limit = each.limit.main
-    return {
-        "kind": str(each.filter.kind),
-        "source": SOURCES[each.filter.kind],
-        "order": None if each.filter.order is None else float(each.filter.order),
-        "share": float(each.filter.share),
-        "limit": to_decimal(limit, EPSILON_UNITS),
-        "spent": to_decimal(each.spent.main, EPSILON_UNITS),
-        "reserved": to_decimal(each.reserved.main, EPSILON_UNITS),
-        "left": to_decimal(each.left.main, EPSILON_UNITS),
-        "spent_share": each.spent.main / limit if limit else 1.0,
-        "reserved_share": each.reserved.main / limit if limit else 0.0,
-        "used_share": each.share_with(ZERO),
-        "closed": each.closed,
-        "holds": each.holds,
-    }
+    return Filter(
+        kind=str(each.filter.kind),
+        source=SOURCES[each.filter.kind],
+        order=None if each.filter.order is None else float(each.filter.order),
+        share=float(each.filter.share),
+        limit=to_decimal(limit, EPSILON_UNITS),
+        spent=to_decimal(each.spent.main, EPSILON_UNITS),
+        reserved=to_decimal(each.reserved.main, EPSILON_UNITS),
+        left=to_decimal(each.left.main, EPSILON_UNITS),
+        spent_share=each.spent.main / limit if limit else 1.0,
+        reserved_share=each.reserved.main / limit if limit else 0.0,
+        used_share=each.share_with(ZERO),
+        closed=each.closed,
+        holds=each.holds,
+        state=state,
+        closed_by=closed_by,
+    )
 
 
-def ex_post_view(account: ExPostAccount, overseer: bool) -> dict[str, Any]:
+def ex_post_view(account: accounts.ExPostAccount, overseer: bool) -> ExPostAccount:
     """The ex-post account. Realized costs depend on the data: they are for stewards and auditors."""
-    hidden = account.settlement is Settlement.REALIZED and not overseer
+    hidden = account.settlement is accounts.Settlement.REALIZED and not overseer
 
     def shown(units: int) -> str | None:
         return None if hidden else to_decimal(units, EPSILON_UNITS)
 
-    return {
-        "limit": to_decimal(account.limit, EPSILON_UNITS),
-        "spent": shown(account.spent),
-        "reserved": shown(account.reserved),
-        "left": shown(account.left),
-        "settlement": str(account.settlement),
-    }
+    return ExPostAccount(
+        limit=to_decimal(account.limit, EPSILON_UNITS),
+        spent=shown(account.spent),
+        reserved=shown(account.reserved),
+        left=shown(account.left),
+        settlement=str(account.settlement),
+    )
 
 
-def secret_view(account: SecretAccount | None) -> dict[str, Any] | None:
-    """What a dataset states about secrets, and what of it is used; amounts are nats, or r for one job."""
+def secret_view(account: accounts.SecretAccount | None) -> SecretAccount | None:
+    """The statement about secrets, and how much of it is used; amounts are nats, or r for one job."""
     if account is None:
         return None
     one = account.kind is SecretKind.ONE
@@ -87,15 +84,18 @@ def secret_view(account: SecretAccount | None) -> dict[str, Any] | None:
         now = bound_after(prior, account.order, used / EPSILON_UNITS)
     else:
         now = used / DELTA_UNITS if account.jobs else account.terms.prior
-    return {
+    stated = {
         **account.terms.to_json(),
         "kind": str(account.kind),
         "order": None if account.order is None else float(account.order),
-        "unit": "r" if one else "nats",
-        "limit": to_decimal(account.limit, units),
-        "spent": to_decimal(account.spent, units),
-        "reserved": to_decimal(account.reserved, units),
-        "left": "0" if one and account.jobs else to_decimal(max(account.limit - used, 0), units),
-        "bound_now": now,
-        "jobs": account.jobs,
     }
+    return SecretAccount(
+        **stated,
+        unit="r" if one else "nats",
+        limit=to_decimal(account.limit, units),
+        spent=to_decimal(account.spent, units),
+        reserved=to_decimal(account.reserved, units),
+        left="0" if one and account.jobs else to_decimal(max(account.limit - used, 0), units),
+        bound_now=now,
+        jobs=account.jobs,
+    )

@@ -1,4 +1,4 @@
-"""What admitting a job would do to a dataset's accounts, and how many jobs of its shape are left.
+"""The effect of admitting a job on a dataset's accounts, and how many jobs of its shape are left.
 
 Pure: whoever shows it has read the accounts. Each filter and each currency stands for itself.
 """
@@ -8,13 +8,16 @@ from dataclasses import asdict
 from typing import Any
 
 from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, Settlement, without_realized
-from accountant.core.ledger.admission import Account, Policy
+from accountant.core.ledger.admission import Account, FilterAccount
 from accountant.core.ledger.capacity import binding
 from accountant.core.ledger.caps import Usage
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import releases
-from accountant.core.privacy.filters import ZERO
+from accountant.core.privacy.filters import ZERO, Amount
 from accountant.core.privacy.secrets import SecretKind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
+from accountant.schema.jobs import Refusal
+from accountant.schema.quotes import Effect, FilterStep, OtherStep, Room
 
 #: In place of a figure that follows from realized costs.
 NOT_SHOWN = "not shown"
@@ -49,18 +52,21 @@ def effect(
     used: Usage,
     *,
     realized_shown: bool = True,
-) -> dict[str, Any]:
+    refusal: Mapping[str, Any] | None = None,
+) -> Effect:
     """Every filter, currency and cap before and after the job; figures are decimals, shares are of the limit.
 
     `filters`: a share `after` of None: it can't price the job and closes. `currencies`: ex-post and secret,
     where the job asks for them. `jobs_of_this_shape`: how many fit one after the other; None where the job is
     free, or where that would tell realized ex-post costs and they are not to be shown. `binding`: the limit
-    that stops the next one (core.ledger.capacity), under the same conditions.
+    that stops the next one (core.ledger.capacity), under the same conditions. `refusal` is told with it.
     """
+    told = None if refusal is None else Refusal(**refusal)
     if asked == NOTHING:
-        return {"filters": [], "currencies": [], "jobs_of_this_shape": None, "binding": None}
+        return Effect(filters=[], currencies=[], jobs_of_this_shape=None, binding=None, refusal=told)
     hidden = accounts.ex_post.settlement is Settlement.REALIZED and not realized_shown
-    rows, currencies = [], []
+    rows: list[FilterStep] = []
+    currencies: list[OtherStep] = []
     if releases(asked.dp):
         rows = [] if accounts.dp is None else _filters(accounts.dp, asked)
     if asked.ex_post:
@@ -71,34 +77,34 @@ def effect(
         currencies.append(secret)
     room = binding(accounts, asked, policy, used, epsilon_alone)
     hides = hidden and asked.ex_post > 0
-    return {
-        "filters": rows,
-        "currencies": currencies,
-        "jobs_of_this_shape": None if hides else 0 if room is None else room.jobs,
-        "binding": None if hides or room is None else asdict(room),
-    }
+    return Effect(
+        filters=rows,
+        currencies=currencies,
+        jobs_of_this_shape=None if hides else 0 if room is None else room.jobs,
+        binding=None if hides or room is None else Room(**asdict(room)),
+        refusal=told,
+    )
 
 
-def _filters(account: Account, asked: Demand) -> list[dict[str, Any]]:
-    costs, rows = account.costs(asked.dp), []
-    for each in account.filters:
-        cost, limit = costs[each.filter.kind], each.limit.main
-        rows.append(
-            {
-                "kind": str(each.filter.kind),
-                "before": each.share_with(ZERO),
-                "after": None if cost is None else each.share_with(cost),
-                "closed": bool(each.closed),
-                "limit": to_decimal(limit, EPSILON_UNITS),
-                "cost": None if cost is None else to_decimal(cost.main, EPSILON_UNITS),
-                "left": to_decimal(each.left.main, EPSILON_UNITS),
-                "left_after": None if cost is None else to_decimal(each.left.main - cost.main, EPSILON_UNITS),
-            }
-        )
-    return rows
+def _filters(account: Account, asked: Demand) -> list[FilterStep]:
+    costs = account.costs(asked.dp)
+    return [_step(each, costs[each.filter.kind]) for each in account.filters]
 
 
-def _secret(accounts: Accounts, asked: Demand) -> dict[str, Any] | None:
+def _step(each: FilterAccount, cost: Amount | None) -> FilterStep:
+    return FilterStep(
+        kind=str(each.filter.kind),
+        before=each.share_with(ZERO),
+        after=None if cost is None else each.share_with(cost),
+        closed=bool(each.closed),
+        limit=to_decimal(each.limit.main, EPSILON_UNITS),
+        cost=None if cost is None else to_decimal(cost.main, EPSILON_UNITS),
+        left=to_decimal(each.left.main, EPSILON_UNITS),
+        left_after=None if cost is None else to_decimal(each.left.main - cost.main, EPSILON_UNITS),
+    )
+
+
+def _secret(accounts: Accounts, asked: Demand) -> OtherStep | None:
     account = accounts.secret
     assert account is not None
     if asked.secret is None and not releases(asked.dp):
@@ -116,14 +122,14 @@ def _secret(accounts: Accounts, asked: Demand) -> dict[str, Any] | None:
 
 def _row(
     name: str, unit: str, limit: int, left: int | None, cost: int | None, units: int = EPSILON_UNITS
-) -> dict[str, Any]:
+) -> OtherStep:
     after = None if left is None or cost is None else left - cost
     stated = {"limit": limit, "left": left, "cost": cost, "left_after": after}
     shown = {key: None if value is None else to_decimal(value, units) for key, value in stated.items()}
-    return {
-        "name": name,
-        "unit": unit,
+    return OtherStep(
+        name=name,
+        unit=unit,
         **shown,
-        "before": None if left is None else (limit - left) / (limit or 1),
-        "after": None if after is None else (limit - after) / (limit or 1),
-    }
+        before=None if left is None else (limit - left) / (limit or 1),
+        after=None if after is None else (limit - after) / (limit or 1),
+    )

@@ -38,7 +38,9 @@ from accountant import tables
 from accountant.core.errors import NotFound, NotPermitted
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
+from accountant.database import reading
 from accountant.identities.actor import Actor
+from accountant.schema.ledgers import Act
 from accountant.tables import paging
 
 LEDGER_READERS = frozenset({"steward", "auditor"})
@@ -154,7 +156,7 @@ def _by(query: Select[Any], person: ColumnElement[Any], wanted: Wanted, ids: _Id
 
 
 def _refused(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
-    """What no person refused: the account or the policy did."""
+    """Refusals by the account or the policy, by no person."""
     by = _jobs.c.refusal["by"].astext
     columns = _columns(
         _jobs.c.finished_at,
@@ -313,7 +315,7 @@ WHAT = tuple(dict.fromkeys(each.what for each in SOURCES))
 
 def listing(
     engine: Engine, viewer: Actor, wanted: Wanted, *, after: paging.After = None, limit: int = 50
-) -> list[dict[str, Any]]:
+) -> list[Act]:
     """Acts, newest first. Stewards see none of people's accounts, administrators nothing else.
 
     `after` (at, source, key) continues a listing. Raises NotPermitted, and NotFound for a dataset that there
@@ -321,7 +323,7 @@ def listing(
     """
     if not viewer.roles & (LEDGER_READERS | ACCOUNT_READERS):
         raise NotPermitted("who did what is for auditors; stewards and administrators see their part of it")
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         ids = _ids(connection, wanted)
         pages = [
             _page(number, source.query(wanted, ids, viewer), wanted, after, limit)
@@ -360,30 +362,19 @@ def _page(number: int, query: Select[Any], wanted: Wanted, after: paging.After, 
     return select(paging.window(rows, [at, literal(number), key], limit, after).subquery())
 
 
-def _act(row: Row[Any]) -> dict[str, Any]:
+def _act(row: Row[Any]) -> Act:
     reason, detail = row.reason, dict(row.detail or {})
     job = row.object if row.kind == "job" else None
     if row.document is not None:
         entry = opened(read_document(row.document))
         job, reason = entry["job"], entry["body"].get("reason")
         detail = _of_entry(entry["body"])
-    return {
-        "at": row.at.isoformat(),
-        "actor": row.actor,
-        "action": row.action,
-        "kind": row.kind,
-        "object": row.object,
-        "dataset": row.dataset,
-        "job": job,
-        "reason": reason,
-        "detail": detail,
-        "source": row.source,
-        "key": row.key,
-    }
+    same = ("at", "actor", "action", "kind", "object", "dataset", "source", "key")
+    return Act(**{name: getattr(row, name) for name in same}, job=job, reason=reason, detail=detail)
 
 
 def _of_entry(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an entry says what was done, beside the reason."""
+    """The part of an entry that says what was done, beside the reason."""
     return {name: body[name] for name in ("epsilon", "delta", "proposed_by", "outcome") if name in body}
 
 
@@ -397,7 +388,7 @@ def policies(engine: Engine, viewer: Actor, dataset: str, limit: int) -> list[di
         table.c.object_id == dataset,
         or_(table.c.action == "policy set", table.c.action == "dataset registered"),
     )
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         rows = connection.execute(query.order_by(table.c.id.desc()).limit(limit)).all()
     return [
         {"at": row.at.isoformat(), "actor": row.actor_name, "action": row.action, **row.detail}

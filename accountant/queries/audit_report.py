@@ -17,9 +17,13 @@ from sqlalchemy import Connection, Engine, func, select
 from accountant import tables
 from accountant.core.ledger.accounts import Settlement
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import audit_log, datasets, integrity, ledgers, spending
 from accountant.queries import jobs as job_queries
+from accountant.queries.rows import require_overseer
+from accountant.schema.base import documents
+from accountant.schema.ledgers import Report
 
 #: How many of a list are shown, and up to how many entries the whole ledger is verified for a report.
 NEWEST = 50
@@ -54,11 +58,11 @@ DEFINITIONS = {
 }
 
 
-def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> dict[str, Any]:
+def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> Report:
     """The report of a dataset at this moment, for stewards and auditors. Raises NotFound, NotPermitted."""
-    ledgers.require_overseer(viewer)
-    facts = datasets.dataset(engine, name, viewer)
-    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+    require_overseer(viewer)
+    facts = datasets.dataset(engine, name, viewer).document()
+    with reading(engine, snapshot=True) as connection:
         dataset_id = ledgers.dataset_id(connection, name)
         counted = ledgers.counts(connection, dataset_id)
         states = _job_states(connection, dataset_id)
@@ -82,22 +86,22 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
         "allowances": _entries(engine, viewer, name, "ALLOW"),
         "corrections": _entries(engine, viewer, name, "REVERSAL"),
         "newest": _entries(engine, viewer, name, None),
-        "refusals": ledgers.refusals(engine, viewer, dataset=name, limit=NEWEST),
+        "refusals": documents(ledgers.refusals(engine, viewer, dataset=name, limit=NEWEST)),
         "realized_ex_post": realized,
-        "checkpoints": ledgers.checkpoints(engine, viewer, dataset=name, limit=NEWEST),
+        "checkpoints": documents(ledgers.checkpoints(engine, viewer, dataset=name, limit=NEWEST)),
         "verification": _verification(engine, name, head.chain_seq),
         "shown": NEWEST,
         "definitions": DEFINITIONS,
     }
-    return _published(found) if public else found
+    return Report(**(_published(found) if public else found))
 
 
 def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[str, Any]:
-    """What the allowance went on; in public, measures as an analyst sees them and nobody's name."""
-    found = spending.figures(engine, name, viewer)
+    """The use of the allowance; in public, measures as an analyst sees them and nobody's name."""
+    found = spending.figures(engine, name, viewer).document()
     if not public:
         return found
-    outside = spending.figures(engine, name, Actor(uuid4(), "", frozenset()))
+    outside = spending.figures(engine, name, Actor(uuid4(), "", frozenset())).document()
     measures = [each["name"] for each in outside["measures"]]
     sums: dict[tuple[str, str], dict[str, Any]] = {}
     for each in found["spending"]:
@@ -113,13 +117,13 @@ def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[st
 
 
 def _entries(engine: Engine, viewer: Actor, name: str, kind: str | None) -> list[dict[str, Any]]:
-    rows = ledgers.entries(engine, viewer, ledgers.Wanted(dataset=name, kind=kind), limit=NEWEST)
+    rows = documents(ledgers.entries(engine, viewer, ledgers.Wanted(dataset=name, kind=kind), limit=NEWEST))
     kept = ("seq", "kind", "at", "actor", "job", "mechanism", "hash")
     return [{**{key: row[key] for key in kept}, "body": _short(row["body"])} for row in rows]
 
 
 def _short(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a line of the report says of an entry."""
+    """The part of an entry that a line of the report shows."""
     kept = ("epsilon", "delta", "reason", "costs", "outcome", "proposed_by", "confirmed_by", "confirmation")
     return {key: body[key] for key in kept if key in body}
 
@@ -131,7 +135,7 @@ def _job_states(connection: Connection, dataset_id: UUID) -> dict[str, int]:
 
 
 def _realized(connection: Connection, dataset_id: UUID) -> dict[str, Any] | None:
-    """What ex-post jobs really cost, added up: it depends on the data, for stewards and auditors alone."""
+    """The sum of the real costs of ex-post jobs: it depends on the data, for stewards and auditors alone."""
     jobs, realized = tables.jobs, tables.realized_ex_post
     query = (
         select(func.count(), func.coalesce(func.sum(realized.c.amount), 0))

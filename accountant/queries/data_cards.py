@@ -15,18 +15,20 @@ from accountant.core.ledger.hash_chain import opened
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import from_json, releases
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import datasets, jobs
+from accountant.schema.jobs import Card
 from accountant.transactions.artifacts import of_job
 
 
-def card(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
+def card(engine: Engine, job_id: UUID, viewer: Actor) -> Card:
     """The data card of a job that succeeded. Raises NotFound, and Conflict where nothing is published."""
-    job = jobs.job(engine, job_id, viewer)
+    job = jobs.job(engine, job_id, viewer).document()
     if job["state"] != "succeeded":
         raise Conflict(f"the job is {job['state'].replace('_', ' ')}: only what is published has a data card")
-    dataset = datasets.dataset(engine, job["dataset"], viewer)
-    with engine.connect() as connection:
+    dataset = datasets.dataset(engine, job["dataset"], viewer).document()
+    with reading(engine) as connection:
         entries = _entries(connection, job_id)
         reserve, charge = entries[0], entries[-1]
         body = reserve["body"]
@@ -36,33 +38,33 @@ def card(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
         model = _model(connection, body["model"])
     mechanism = mechanisms.get(job["mechanism"])
     ledger = {"reserve": _named(reserve), "charge": _named(charge)}
-    return {
-        "format": data_card.FORMAT,
-        "version": data_card.VERSION,
-        "job": job["id"],
-        "dataset": {
+    return Card(
+        format=data_card.FORMAT,
+        version=data_card.VERSION,
+        job=job["id"],
+        dataset={
             "name": dataset["name"],
             "unit": dataset["unit"],
             "neighbours": body["terms"]["neighbours"],
             "max_records_per_unit": body["terms"]["max_records_per_unit"],
         },
-        "mechanism": {name: getattr(mechanism, name) for name in ("id", "title", "summary", "source")},
-        "guarantee": guarantee,
-        "reserved": _price(body, body["event"]),
-        "charged": _price(body, charge["body"]["event"]),
-        "ex_post_cap": job["ex_post_cap"] if job["ex_post_cap"] is None else str(job["ex_post_cap"]),
-        "statement": {"text": dataset["statements"][0]["text"], "after_entry": dataset["entries"]},
-        "parameters": job["parameters"],
-        "model": model,
-        "lineage": source,
-        "output": {"sha256": job["output_sha256"]},
-        "artifacts": artifacts,
-        "ledger": ledger,
-        "cite": data_card.citation(
+        mechanism={name: getattr(mechanism, name) for name in ("id", "title", "summary", "source")},
+        guarantee=guarantee,
+        reserved=_price(body, body["event"]),
+        charged=_price(body, charge["body"]["event"]),
+        ex_post_cap=job["ex_post_cap"] if job["ex_post_cap"] is None else str(job["ex_post_cap"]),
+        statement={"text": dataset["statements"][0]["text"], "after_entry": dataset["entries"]},
+        parameters=job["parameters"],
+        model=model,
+        lineage=source,
+        output={"sha256": job["output_sha256"]},
+        artifacts=artifacts,
+        ledger=ledger,
+        cite=data_card.citation(
             job["id"], dataset["name"], mechanism.title, ledger["charge"], job["output_sha256"]
         ),
-        "limits": list(data_card.LIMITS),
-    }
+        limits=list(data_card.LIMITS),
+    )
 
 
 def _entries(connection: Connection, job_id: UUID) -> list[dict[str, Any]]:
@@ -78,7 +80,7 @@ def _named(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _price(reserve: Mapping[str, Any], event: Any) -> dict[str, Any]:
-    """What an event costs by itself at the job's delta; None where nothing was released."""
+    """The price of an event by itself at the job's delta; None where nothing was released."""
     delta = reserve["terms"]["delta"]
     if event is None:
         return {"epsilon": None, "delta": delta}

@@ -1,30 +1,44 @@
-"""Datasets as a viewer may see them: terms, accounts, caps and statements."""
+"""Datasets as a viewer may see them: terms, accounts, caps and statements.
 
-from dataclasses import replace
+One statement a page, whatever it holds. Pages go by key, so that one deep in a list is as quick as the first.
+"""
+
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, cast, func, select
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Text, case, cast, func, or_, select
+from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by
 
 from accountant import tables
-from accountant.core.ledger.admission import Policy
+from accountant.core.errors import NotFound
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.caps import ANALYST, limits
+from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.statements import statements
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
-from accountant.queries.listings import (
-    EVERY_DATASET,
-    Wanted,
-    conditions,
-)
-from accountant.queries.rows import dataset_query, dataset_row, time_text
+from accountant.queries.rows import dataset_query
+from accountant.schema.datasets import Cap, Dataset, DatasetInCatalogue, Statement, Version
 from accountant.tables import paging
 from accountant.tables.accounts_row import read_books
 from accountant.transactions.artifacts import OVERSEERS
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which datasets: with `text` in name, description or a label; that admit `mechanism`; that are `open`
+    to whoever looks, with an allowance and data that is ready."""
+
+    text: str = ""
+    mechanism: str | None = None
+    open: bool = False
+
+
+EVERY_DATASET = Wanted()
 
 
 def datasets(
@@ -34,27 +48,38 @@ def datasets(
     *,
     limit: int | None = None,
     after: paging.After = None,
-) -> list[dict[str, Any]]:
-    """The catalogue, by name."""
-    narrowed = dataset_query().where(*conditions(wanted, viewer))
+) -> list[DatasetInCatalogue]:
+    """The catalogue, by name; `after` (name,) continues a listing."""
+    narrowed = _query().where(*_conditions(wanted, viewer))
     query = paging.window(narrowed, [tables.datasets.c.name], limit, after, descending=False)
-    with engine.connect() as connection:
-        rows = connection.execute(query).all()
-        states = _version_states(connection)
-        return [_dataset(row, _books(connection, row), states.get(row.id, []), viewer) for row in rows]
+    with reading(engine) as connection:
+        return [DatasetInCatalogue(**_fields(row, viewer)) for row in connection.execute(query)]
 
 
-def dataset(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
+def dataset(engine: Engine, name: str, viewer: Actor) -> Dataset:
     """One dataset. Raises NotFound."""
-    with engine.connect() as connection:
-        row = dataset_row(connection, name)
-        versions = _version_states(connection, row.id).get(row.id, [])
-        facts = _dataset(row, _books(connection, row), versions, viewer)
-        return facts | {"caps": _caps(connection, row, viewer)}
+    with reading(engine) as connection:
+        row = connection.execute(_query().where(tables.datasets.c.name == name)).one_or_none()
+        if row is None:
+            raise NotFound("dataset", name)
+        return Dataset(**_fields(row, viewer), caps=_caps(connection, row, viewer))
 
 
-def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[dict[str, str]]:
-    """What the caps of the policy leave: to an analyst their own, and the projects that they work in."""
+def _query() -> Select[Any]:
+    """Datasets with their accounts, their versions, and the job that closed each closed filter."""
+    versions = tables.dataset_versions
+    whole = func.to_jsonb(versions.table_valued())
+    rows = select(func.jsonb_agg(aggregate_order_by(whole, versions.c.number)))
+    mine = rows.where(versions.c.dataset_id == tables.datasets.c.id).correlate(tables.datasets)
+    closers = (
+        case((tables.accounts.c[f"{kind}_closed"] > 0, _closing_job(kind))).label(f"{kind}_closer")
+        for kind in Kind
+    )
+    return dataset_query().add_columns(mine.scalar_subquery().label("versions"), *closers)
+
+
+def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[Cap]:
+    """The room under the caps of the policy: to an analyst their own, and the projects that they work in."""
     set_by = limits(Policy.model_validate(row.policy))
     if not set_by:
         return []
@@ -66,13 +91,13 @@ def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[dict[str
     if ANALYST in set_by and viewer.roles & {"analyst", "steward"}:
         used.setdefault((ANALYST, str(viewer.id)), 0)
     return [
-        {
-            "kind": kind,
-            "name": names.get(holder, holder) if kind == ANALYST else holder,
-            "limit": to_decimal(set_by[kind], EPSILON_UNITS),
-            "used": to_decimal(amount, EPSILON_UNITS),
-            "left": to_decimal(max(set_by[kind] - amount, 0), EPSILON_UNITS),
-        }
+        Cap(
+            kind=kind,
+            name=names.get(holder, holder) if kind == ANALYST else holder,
+            limit=to_decimal(set_by[kind], EPSILON_UNITS),
+            used=to_decimal(amount, EPSILON_UNITS),
+            left=to_decimal(max(set_by[kind] - amount, 0), EPSILON_UNITS),
+        )
         for (kind, holder), amount in used.items()
         if kind in set_by and (viewer.roles & OVERSEERS or holder in own)
     ]
@@ -85,18 +110,48 @@ def _projects(connection: Connection, dataset_id: UUID, viewer: Actor) -> set[st
     return set(connection.execute(query.distinct()).scalars())
 
 
-def _books(connection: Connection, row: Row[Any]) -> Books:
+def _conditions(wanted: Wanted, viewer: Actor) -> list[ColumnElement[bool]]:
+    """The clauses that narrow a query of datasets with their accounts."""
+    datasets = tables.datasets
+    found: list[ColumnElement[bool]] = []
+    for word in wanted.text.split():
+        labels = func.lower(cast(datasets.c.labels, Text))
+        lowered = word.lower()
+        found.append(
+            or_(
+                func.strpos(func.lower(datasets.c.name), lowered) > 0,
+                func.strpos(func.lower(datasets.c.description), lowered) > 0,
+                func.strpos(labels, lowered) > 0,
+            )
+        )
+    if wanted.mechanism is not None:
+        found.append(_allows("mechanisms", wanted.mechanism))
+    if wanted.open:
+        versions = tables.dataset_versions
+        ready = select(versions.c.id).where(
+            versions.c.dataset_id == datasets.c.id, versions.c.state == "ready"
+        )
+        found += [_allows("analysts", viewer.name), ready.exists(), tables.accounts.c.epsilon > 0]
+    return found
+
+
+def _allows(name: str, value: str) -> ColumnElement[bool]:
+    """Whether a list of the policy is empty, which allows everything, or holds the value."""
+    listed = tables.datasets.c.policy[name]
+    return or_(func.coalesce(func.jsonb_array_length(listed), 0) == 0, listed.has_key(value))
+
+
+def _books(row: Row[Any]) -> Books:
     """The books in a row, with the job that closed each closed filter: the first not voided since."""
     books = read_books(row)
-    closers = []
-    for each in () if books.account is None else books.account.filters:
-        if each.closed:
-            closers.append((each.filter.kind, _closing_job(connection, row.id, each.filter.kind)))
-    return replace(books, history=replace(books.history, closers=tuple(closers)))
+    filters = () if books.account is None else books.account.filters
+    kinds = [each.filter.kind for each in filters if each.closed]
+    closers = tuple((kind, str(getattr(row, f"{kind}_closer"))) for kind in kinds)
+    return replace(books, history=replace(books.history, closers=closers))
 
 
-def _closing_job(connection: Connection, dataset_id: UUID, kind: Kind) -> str:
-    table, later = tables.entries, tables.entries.alias()
+def _closing_job(kind: Kind) -> ColumnElement[UUID]:
+    table, later = tables.entries.alias(), tables.entries.alias()
     cost = cast(table.c.document, JSONB)["body"]["costs"][str(kind)]
     later_cost = cast(later.c.document, JSONB)["body"]["costs"][str(kind)]
     # A VOID opens it again, and so does a correction that charges the job an amount there, or nothing.
@@ -108,65 +163,40 @@ def _closing_job(connection: Connection, dataset_id: UUID, kind: Kind) -> str:
         .where(later.c.job_id == table.c.job_id, later.c.seq > table.c.seq, opened)
         .exists()
     )
-    query = (
+    return (
         select(table.c.job_id)
-        .where(table.c.dataset_id == dataset_id, table.c.kind.in_(("RESERVE", "REVERSAL")), ~voided)
+        .where(table.c.dataset_id == tables.datasets.c.id)
+        .where(table.c.kind.in_(("RESERVE", "REVERSAL")), ~voided)
         .where(func.jsonb_typeof(cost) == "null")
         .order_by(table.c.seq)
         .limit(1)
+        .correlate(tables.datasets)
+        .scalar_subquery()
     )
-    return str(connection.execute(query).scalar_one())
 
 
-def _version_states(connection: Connection, dataset_id: UUID | None = None) -> dict[UUID, list[Row[Any]]]:
-    versions = tables.dataset_versions
-    query = select(versions).order_by(versions.c.number)
-    if dataset_id is not None:
-        query = query.where(versions.c.dataset_id == dataset_id)
-    found: dict[UUID, list[Row[Any]]] = {}
-    for row in connection.execute(query):
-        found.setdefault(row.dataset_id, []).append(row)
-    return found
-
-
-def _dataset(row: Row[Any], books: Books, versions: list[Row[Any]], viewer: Actor) -> dict[str, Any]:
-    ready = any(version.state == "ready" for version in versions)
-    state = "ready" if ready else versions[-1].state if versions else "checking"
-    facts = {
-        "name": row.name,
-        "description": row.description,
-        "state": state,
-        "neighbours": row.neighbours,
-        "unit": row.unit_column or "record",
-        "max_records_per_unit": row.max_records_per_unit,
-        "public_size": row.public_size,
-        "labels": row.labels,
-        "policy": Policy.model_validate(row.policy).model_dump(mode="json"),
+def _fields(row: Row[Any], viewer: Actor) -> dict[str, Any]:
+    """The fields that `viewer` may see; the others are not among them."""
+    books, unit = _books(row), row.unit_column or "record"
+    versions = row.versions or []
+    states = [version["state"] for version in versions]
+    found = statements(books.accounts, books.history, row.neighbours, unit)
+    fields = {
+        **{name: getattr(row, name) for name in _PUBLIC},
+        "state": "ready" if "ready" in states else states[-1] if states else "checking",
+        "unit": unit,
+        "policy": Policy.model_validate(row.policy),
         "overdrawn": books.overdrawn,
         "account": account_view(books),
         "ex_post": ex_post_view(books.ex_post, bool(viewer.roles & OVERSEERS)),
         "secret": secret_view(books.secret),
-        "statements": [
-            {"currency": each.currency, "text": each.text, "unqualified": each.unqualified}
-            for each in statements(books.accounts, books.history, row.neighbours, row.unit_column or "record")
-        ],
+        "statements": [Statement(currency=e.currency, text=e.text, unqualified=e.unqualified) for e in found],
         "entries": row.chain_seq,
     }
     if "steward" in viewer.roles:
-        facts["versions"] = [
-            {
-                "number": version.number,
-                "uri": version.uri,
-                "text_template": version.text_template,
-                "unit_column": version.unit_column,
-                "label_column": version.label_column,
-                "state": version.state,
-                "error": version.error,
-                "created_at": time_text(version.created_at),
-            }
-            for version in versions
-        ]
-        newest = versions[-1]
-        facts["text_template"] = newest.text_template
-        facts["label_column"] = newest.label_column
-    return facts
+        fields["versions"] = [Version.model_validate(version) for version in versions]
+        fields |= {name: versions[-1][name] for name in ("text_template", "label_column")}
+    return fields
+
+
+_PUBLIC = ("name", "description", "neighbours", "max_records_per_unit", "public_size", "labels")

@@ -8,10 +8,12 @@ from sqlalchemy import Engine, select
 from accountant import tables
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
+from accountant.database import reading
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.queries import exports
 from accountant.queries.rows import dataset_row, require_overseer
+from accountant.schema.ledgers import Entry
 from accountant.tables import paging
 from accountant.transactions.signing import listed as stored_checkpoints
 
@@ -24,20 +26,20 @@ def entries(
     before: int | None = None,
     limit: int = 50,
     after: paging.After = None,
-) -> list[dict[str, Any]]:
+) -> list[Entry]:
     """Ledger entries in plain values, newest first, with their hashes; `after` (seq,) continues a listing.
 
     The hash covers commitments to the private values: an export holds what is needed to check it.
     """
     require_overseer(viewer)
     table = tables.entries
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = dataset_row(connection, name)
         query = select(table.c.document, table.c.hash).where(table.c.dataset_id == row.id)
         if before is not None:
             query = query.where(table.c.seq < before)
         rows = connection.execute(paging.window(query, [table.c.seq], limit, after)).all()
-    return [{**opened(read_document(each.document)), "hash": each.hash} for each in rows]
+    return [Entry(**opened(read_document(each.document)), hash=each.hash) for each in rows]
 
 
 def export(
@@ -49,7 +51,7 @@ def export(
     InvalidRequest before the first piece.
     """
     require_overseer(viewer)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = dataset_row(connection, name)
     pieces = exports.export(engine, row.id, form, public=public, seed=seed)
     activity_log.note(engine, viewer, "ledger exported", "dataset", row.name, format=form, public=public)
@@ -59,7 +61,7 @@ def export(
 def checkpoint(engine: Engine, name: str, viewer: Actor, seed: bytes) -> dict[str, Any]:
     """A signed checkpoint of this moment."""
     require_overseer(viewer)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = dataset_row(connection, name)
     made = exports.checkpoint(engine, row.id, seed)
     activity_log.note(
@@ -73,5 +75,5 @@ def checkpoints(
 ) -> list[dict[str, Any]]:
     """Checkpoints that were handed out, newest first."""
     require_overseer(viewer)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         return stored_checkpoints(connection, dataset_row(connection, name).id, limit, after)

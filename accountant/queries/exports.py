@@ -11,6 +11,7 @@ from accountant.core.errors import Conflict
 from accountant.core.files import parquet
 from accountant.core.ledger import export_formats, parquet_exports
 from accountant.core.ledger.export_formats import read_document, summary
+from accountant.database import reading
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import signing
 
@@ -35,7 +36,7 @@ def export(
 def _export(
     engine: Engine, dataset_id: UUID, form: str, public: bool, seed: bytes | None
 ) -> Iterator[str | bytes]:
-    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+    with reading(engine, snapshot=True) as connection:
         row = account_row(connection, dataset_id)
         books, live = read_books(row), live_reservations(connection, dataset_id)
         signed = None if seed is None else _signed(engine, row, summary(books, live, public=True), seed)
@@ -60,7 +61,7 @@ def _export(
 
 def checkpoint(engine: Engine, dataset_id: UUID, seed: bytes) -> dict[str, Any]:
     """A checkpoint of this moment."""
-    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+    with reading(engine, snapshot=True) as connection:
         row = account_row(connection, dataset_id)
         balances = summary(read_books(row), live_reservations(connection, dataset_id), public=True)
     return _signed(engine, row, balances, seed)
@@ -103,7 +104,7 @@ def _check_publishable(engine: Engine, dataset_id: UUID) -> None:
     """Versions only rise along a chain, so the first entry tells."""
     table = tables.entries
     query = select(table.c.document).where(table.c.dataset_id == dataset_id, table.c.seq == 1)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         first = connection.execute(query).scalar_one_or_none()
     if first is not None and read_document(first)["version"] == 1:
         raise Conflict(

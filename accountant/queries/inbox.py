@@ -1,4 +1,4 @@
-"""What a steward decides on: requests that wait, oldest first, with what approval of each would do now.
+"""Requests that wait for a steward, oldest first, with what approval of each would do now.
 
 A page of them takes a fixed number of statements, however many it shows.
 """
@@ -13,12 +13,17 @@ from sqlalchemy import Connection, Engine, Row, func, select
 from accountant import tables
 from accountant.core.errors import ExchequerError
 from accountant.core.ledger.accounts import Accounts, decide_job
-from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
+from accountant.core.ledger.policy import Policy
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import jobs
 from accountant.queries.admission_preview import effect, refusal_shown
-from accountant.queries.listings import WantedJobs
+from accountant.queries.rows import dataset_query
+from accountant.schema.base import documents
+from accountant.schema.decisions import OfferQuote, Waiting
+from accountant.schema.quotes import Effect
 from accountant.tables import paging
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import job_requests, offers
@@ -28,9 +33,7 @@ from accountant.transactions.job_requests import Candidate, JobRequest
 WAITING = "awaiting_approval"
 
 
-def waiting(
-    engine: Engine, viewer: Actor, *, after: paging.After = None, limit: int = 50
-) -> list[dict[str, Any]]:
+def waiting(engine: Engine, viewer: Actor, *, after: paging.After = None, limit: int = 50) -> list[Waiting]:
     """Jobs that await approval, oldest first, each with its `effect`.
 
     An `effect` of None: the request can't be priced any more. It names what each filter, currency and cap has
@@ -38,44 +41,45 @@ def waiting(
     (created_at, id) continues a listing.
     """
     viewer.require("steward")
-    found = jobs.jobs(engine, viewer, WantedJobs(state=WAITING), after=after, limit=limit, oldest_first=True)
-    return [{**job, "effect": each} for job, each in zip(found, effects(engine, viewer, found), strict=True)]
+    found = jobs.jobs(engine, viewer, jobs.Wanted(state=WAITING), after=after, limit=limit, oldest_first=True)
+    told = effects(engine, viewer, documents(found))
+    return [Waiting(**dict(job), effect=each) for job, each in zip(found, told, strict=True)]
 
 
 def count_waiting(engine: Engine) -> int:
     """How many requests await approval."""
     query = select(func.count()).where(tables.jobs.c.state == WAITING)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         return int(connection.execute(query).scalar_one())
 
 
-def effects(engine: Engine, viewer: Actor, items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
-    """What each of these jobs or offers would do to its dataset, admitted now with a steward's approval.
+def effects(engine: Engine, viewer: Actor, items: Sequence[Mapping[str, Any]]) -> list[Effect | None]:
+    """The effect of each of these jobs or offers on its dataset, were a steward to approve it now.
 
     Each names its dataset, mechanism, parameters, terms, analyst and project.
     """
     if not items:
         return []
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         rows = _datasets(connection, {each["dataset"] for each in items})
         used = _usage(connection, rows)
     return [_effect(each, rows[each["dataset"]], used, viewer) for each in items]
 
 
-def effect_of(engine: Engine, viewer: Actor, item: Mapping[str, Any]) -> dict[str, Any] | None:
+def effect_of(engine: Engine, viewer: Actor, item: Mapping[str, Any]) -> Effect | None:
     """The same for one."""
     return effects(engine, viewer, [item])[0]
 
 
 def price_offer(
     engine: Engine, viewer: Actor, job: Mapping[str, Any], changes: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What `job` with these changed parameters would cost and do now, were a steward to offer it.
+) -> OfferQuote:
+    """The price and the effect of `job` with these changed parameters, were a steward to offer it now.
 
     `larger`: where it costs more than what was asked, so that it can't be offered. Raises InvalidRequest.
     """
     viewer.require("steward")
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = _datasets(connection, {job["dataset"]})[job["dataset"]]
         used = _usage(connection, {row.name: row})
     accounts = read_books(row).accounts
@@ -84,27 +88,24 @@ def price_offer(
     priced = job_requests.priced(request, job_requests.terms_of(row, accounts))
     facts = {name: priced.columns[name] for name in ("parameters", "terms", "epsilon_alone", "breakdown")}
     asked = job_requests.candidate_of(SimpleNamespace(**{name: job[name] for name in _PRICED}))  # type: ignore[arg-type]
-    return {
+    return OfferQuote(
         **facts,
-        "delta": facts["terms"]["delta"],
-        "larger": offers.beyond(accounts, priced.candidate, asked),
-        "effect": _effect({**job, **facts}, row, used, viewer),
-    }
+        delta=facts["terms"]["delta"],
+        larger=offers.beyond(accounts, priced.candidate, asked),
+        effect=_effect({**job, **facts}, row, used, viewer),
+    )
 
 
 _PRICED = ("mechanism", "parameters", "terms", "epsilon_alone")
 
 
 def _datasets(connection: Connection, names: set[str]) -> dict[str, Row[Any]]:
-    columns = [column for column in tables.accounts.c if column.name != "dataset_id"]
-    query = select(tables.datasets, *columns).join(
-        tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id
-    )
-    return {row.name: row for row in connection.execute(query.where(tables.datasets.c.name.in_(names)))}
+    query = dataset_query().where(tables.datasets.c.name.in_(names))
+    return {row.name: row for row in connection.execute(query)}
 
 
 def _usage(connection: Connection, rows: Mapping[str, Row[Any]]) -> dict[tuple[UUID, str, str], int]:
-    """What people, by name, and projects use of the datasets that cap it."""
+    """The use, by people's names and by projects, of the datasets that cap it."""
     capped = [row.id for row in rows.values() if limits(Policy.model_validate(row.policy))]
     if not capped:
         return {}
@@ -124,7 +125,7 @@ def _effect(
     row: Row[Any],
     usage: Mapping[tuple[UUID, str, str], int],
     viewer: Actor,
-) -> dict[str, Any] | None:
+) -> Effect | None:
     accounts, policy = read_books(row).accounts, Policy.model_validate(row.policy)
     facts = {name: item[name] for name in _PRICED}
     try:
@@ -136,10 +137,17 @@ def _effect(
         shown = bool(viewer.roles & OVERSEERS)
         told = _refusal(candidate, accounts, policy, used)
         told = refusal_shown(told, accounts.ex_post.settlement, shown)
-        found = effect(accounts, candidate.asked, candidate.epsilon_alone, policy, used, realized_shown=shown)
+        return effect(
+            accounts,
+            candidate.asked,
+            candidate.epsilon_alone,
+            policy,
+            used,
+            realized_shown=shown,
+            refusal=told,
+        )
     except (ExchequerError, ArithmeticError, ValueError):
         return None
-    return {**found, "refusal": told}
 
 
 def _refusal(job: Candidate, accounts: Accounts, policy: Policy, used: Usage) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from accountant import tables
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.checkpoints import read_checkpoint
 from accountant.core.ledger.export_formats import Verified, Verifier, read_document, summary
+from accountant.database import reading
 from accountant.queries import exports, spending
 from accountant.queries.rows import dataset_row
 from accountant.tables.accounts_row import read_books
@@ -20,7 +21,7 @@ from accountant.transactions.signing import listed as stored_checkpoints
 
 def check(engine: Engine, name: str) -> list[str]:
     """Compare entries, checkpoints, cached balances and jobs of a dataset; returns what disagrees."""
-    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+    with reading(engine, snapshot=True) as connection:
         row = dataset_row(connection, name)
         try:
             signed = [read_checkpoint(each) for each in stored_checkpoints(connection, row.id, None)]

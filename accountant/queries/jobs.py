@@ -1,16 +1,16 @@
-"""What people may see: catalogue, accounts, jobs, ledger. Reads only, and answers by role.
+"""Jobs as a viewer may see them: an analyst their own, stewards and auditors all. Reads only.
 
-An analyst sees public facts of every dataset, what is left of its allowance (which follows from public
-job parameters), and their own jobs. Stewards and auditors see all jobs and the ledger. Where data lies
-and what was wrong with it is for stewards.
+One statement a page. Pages go by key: each is as quick as the first, and rows that are added meanwhile
+neither hide nor repeat others.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Engine, Row, RowMapping, Select, func, select
+from sqlalchemy import ColumnElement, Engine, Row, RowMapping, Select, func, select
 
 from accountant import tables
 from accountant.core import mechanisms
@@ -19,17 +19,30 @@ from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.reservations import read_costs, read_reservation, settled
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.admission_preview import refusal_shown
-from accountant.queries.listings import (
-    EVERY_JOB,
-    WantedJobs,
-    job_conditions,
-)
-from accountant.queries.rows import dataset_row, require_overseer, time_text
+from accountant.queries.rows import dataset_row, require_overseer
+from accountant.schema.jobs import EntryOfJob, Job, JobInList, Progress
+from accountant.schema.ledgers import ExPostCost
 from accountant.tables import paging
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import delta_of, restated
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which jobs; None: all. `since` is included, `until` is not."""
+
+    dataset: str | None = None
+    mechanism: str | None = None
+    state: str | None = None
+    analyst: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+EVERY_JOB = Wanted()
 
 
 def _of_parts(value: Any) -> Any:
@@ -63,26 +76,23 @@ def _job_query(viewer: Actor) -> Select[Any]:
 def jobs(
     engine: Engine,
     viewer: Actor,
-    wanted: WantedJobs = EVERY_JOB,
+    wanted: Wanted = EVERY_JOB,
     *,
     limit: int = 50,
-    before: datetime | None = None,
     oldest_first: bool = False,
     after: paging.After = None,
-) -> list[dict[str, Any]]:
+) -> list[JobInList]:
     """Jobs that `viewer` may see, newest first (or oldest); `after` (created_at, id) continues a listing."""
     key = [tables.jobs.c.created_at, tables.jobs.c.id]
-    narrowed = _job_query(viewer).where(*job_conditions(wanted, viewer))
+    narrowed = _job_query(viewer).where(*_conditions(wanted))
     query = paging.window(narrowed, key, limit, after, descending=not oldest_first)
-    if before is not None:
-        query = query.where(tables.jobs.c.created_at < before)
-    with engine.connect() as connection:
-        return [_job(row, viewer) for row in connection.execute(query)]
+    with reading(engine) as connection:
+        return [JobInList(**_fields(row, viewer)) for row in connection.execute(query)]
 
 
-def job(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
+def job(engine: Engine, job_id: UUID, viewer: Actor) -> Job:
     """One job with its realized cost. Raises NotFound, for other people's jobs too."""
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = connection.execute(_job_query(viewer).where(tables.jobs.c.id == job_id)).one_or_none()
         if row is None:
             raise NotFound("job", str(job_id))
@@ -94,7 +104,27 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any]:
         decider = connection.execute(
             select(tables.users.c.name).where(tables.users.c.id == row.decided_by)
         ).scalar_one_or_none()
-    return {**_job(row, viewer), "decided_by": decider, "entries": _entries_brief(entries)}
+    return Job(**_fields(row, viewer), decided_by=decider, entries=_entries_brief(entries))
+
+
+def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
+    """The clauses that narrow a query of jobs to those wanted."""
+    table = tables.jobs
+    found: list[ColumnElement[bool]] = []
+    names = {"dataset_id": (tables.datasets, wanted.dataset), "analyst_id": (tables.users, wanted.analyst)}
+    for column, (named, name) in names.items():
+        if name is not None:
+            owner = select(named.c.id).where(named.c.name == name).scalar_subquery()
+            found.append(table.c[column] == owner)
+    if wanted.mechanism is not None:
+        found.append(table.c.mechanism == wanted.mechanism)
+    if wanted.state is not None:
+        found.append(table.c.state == wanted.state)
+    if wanted.since is not None:
+        found.append(table.c.created_at >= wanted.since)
+    if wanted.until is not None:
+        found.append(table.c.created_at < wanted.until)
+    return found
 
 
 #: Stands wherever realized figures are shown.
@@ -106,8 +136,8 @@ EX_POST_NOTE = (
 
 def ex_post(
     engine: Engine, name: str, viewer: Actor, *, limit: int | None = None, after: paging.After = None
-) -> list[dict[str, Any]]:
-    """What the ex-post jobs of a dataset really cost beside their caps, newest first.
+) -> list[ExPostCost]:
+    """The real costs of the ex-post jobs of a dataset beside their caps, newest first.
 
     The figures depend on the data. Nothing that an analyst can reach may read them. Raises NotPermitted
     for anybody but stewards and auditors.
@@ -120,22 +150,22 @@ def ex_post(
         .join(table, (table.c.job_id == jobs.c.id) & (table.c.kind == "RESERVE"))
     )
     query = paging.window(query, [jobs.c.finished_at, jobs.c.id], limit, after)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = dataset_row(connection, name)
         found = connection.execute(query.where(jobs.c.dataset_id == row.id)).all()
     return [
-        {
-            "job": str(each.id),
-            "cap": to_decimal(int(read_document(each.document)["body"]["ex_post"]["cap"]), EPSILON_UNITS),
-            "realized": to_decimal(each.amount, EPSILON_UNITS),
-            "curve": each.curve,
-            "finished_at": time_text(each.finished_at),
-        }
+        ExPostCost(
+            job=str(each.id),
+            cap=to_decimal(int(read_document(each.document)["body"]["ex_post"]["cap"]), EPSILON_UNITS),
+            realized=to_decimal(each.amount, EPSILON_UNITS),
+            curve=each.curve,
+            finished_at=each.finished_at,
+        )
         for each in found
     ]
 
 
-def _entries_brief(rows: Sequence[Any]) -> list[dict[str, Any]]:
+def _entries_brief(rows: Sequence[Any]) -> list[EntryOfJob]:
     """A job's entries with what each leaves charged, which of a COMMIT is not always what it states.
 
     A price with a delta covers the whole job: nothing of it returns where the job ended early.
@@ -148,7 +178,7 @@ def _entries_brief(rows: Sequence[Any]) -> list[dict[str, Any]]:
             held = read_reservation(body)
         elif row.kind == "COMMIT" and held is not None and held.costs and costs:
             costs = costs_json(settled(held.costs, read_costs(costs)))
-        found.append({"seq": row.seq, "kind": row.kind, "costs": costs, "outcome": body.get("outcome")})
+        found.append(EntryOfJob(seq=row.seq, kind=row.kind, costs=costs, outcome=body.get("outcome")))
     return found
 
 
@@ -164,7 +194,7 @@ def _hidden_times(row: Row[Any], viewer: Actor) -> frozenset[str]:
 
 
 def _stated(row: Row[Any]) -> Mapping[str, Any] | RowMapping:
-    """What a job costs by itself: one that waits at the δ of now, any other as it was decided."""
+    """The price of a job by itself: of one that waits at the δ of now, of any other as it was decided."""
     delta = delta_of(row.delta)
     if row.state not in ("submitted", "awaiting_approval") or row.terms["delta"] == delta:
         return row._mapping
@@ -174,61 +204,46 @@ def _stated(row: Row[Any]) -> Mapping[str, Any] | RowMapping:
         return row._mapping  # no price any more: it will not be admitted
 
 
-def _job(row: Row[Any], viewer: Actor) -> dict[str, Any]:
+#: As they stand in their row.
+_AS_THEY_ARE = (
+    *("dataset", "mechanism", "model", "analyst", "purpose", "project", "parameters", "event", "state"),
+    *("decision_reason", "attempt", "cancel_requested", "failure", "output_sha256"),
+)
+_TIMES = ("created_at", "approval_expires", "decided_at", "queued_at", "started_at", "finished_at")
+
+
+def _fields(row: Row[Any], viewer: Actor) -> dict[str, Any]:
+    """The fields of a job in a list, as `viewer` may see them."""
     hidden, stated = _hidden_times(row, viewer), _stated(row)
     return {
         "id": str(row.id),
-        "dataset": row.dataset,
-        "mechanism": row.mechanism,
-        "model": row.model,
-        "analyst": row.analyst,
-        "purpose": row.purpose,
-        "project": row.project,
-        "parameters": row.parameters,
-        "terms": stated["terms"],
-        "event": row.event,
-        "epsilon_alone": stated["epsilon_alone"],
+        **{name: getattr(row, name) for name in _AS_THEY_ARE},
+        **{name: stated[name] for name in ("terms", "epsilon_alone", "breakdown")},
         "ex_post_cap": row.parameters.get("ex_post_cap"),
         "delta": stated["terms"]["delta"],
-        "breakdown": stated["breakdown"],
-        "state": row.state,
         "refusal": refusal_shown(row.refusal, row.ex_post_settlement, bool(viewer.roles & OVERSEERS)),
-        "decision_reason": row.decision_reason,
-        "attempt": row.attempt,
-        "cancel_requested": row.cancel_requested,
-        "progress": {
-            "done": row.progress_total if row.state == "succeeded" else int(row.progress_done),
-            "total": row.progress_total,
-            "unit": mechanisms.get(row.mechanism).progress_unit,
-        },
-        "failure": row.failure,
-        "output_sha256": row.output_sha256,
+        "progress": Progress(
+            done=row.progress_total if row.state == "succeeded" else int(row.progress_done),
+            total=row.progress_total,
+            unit=mechanisms.get(row.mechanism).progress_unit,
+        ),
         "source_job": None if row.source_job_id is None else str(row.source_job_id),
-        **{
-            name: None if name in hidden else time_text(getattr(row, name))
-            for name in (
-                "created_at",
-                "approval_expires",
-                "decided_at",
-                "queued_at",
-                "started_at",
-                "finished_at",
-            )
-        },
+        **{name: None if name in hidden else getattr(row, name) for name in _TIMES},
     }
 
 
-def output_uri(engine: Engine, job_id: UUID, viewer: Actor) -> str:
-    """Where a published output lies. Raises NotFound where there is none for this viewer."""
-    with engine.connect() as connection:
+class Output(NamedTuple):
+    """Where a published output lies, its hash as the ledger holds it, and its dataset's name."""
+
+    uri: str
+    sha256: str
+    dataset: str
+
+
+def output(engine: Engine, job_id: UUID, viewer: Actor) -> Output:
+    """A published output. Raises NotFound where there is none for this viewer."""
+    with reading(engine) as connection:
         row = connection.execute(_job_query(viewer).where(tables.jobs.c.id == job_id)).one_or_none()
     if row is None or row.state != "succeeded":
         raise NotFound("result of job", str(job_id))
-    uri: str = row.output_uri
-    return uri
-
-
-# --- models -------------------------------------------------------------------------------------
-
-
-# --- ledger -------------------------------------------------------------------------------------
+    return Output(row.output_uri, row.output_sha256, row.dataset)

@@ -16,25 +16,27 @@ from accountant.core.ledger import reversals
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import GENESIS, EntryKind, canonical, digest, opened, published
-from accountant.core.ledger.repricing import Figure, reprice
+from accountant.core.ledger.repricing import reprice
 from accountant.core.ledger.reservations import read_reservation
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
-from accountant.queries.ledgers import require_overseer
+from accountant.queries.rows import require_overseer
+from accountant.schema.ledgers import Chain, EntryPage, Figure, NumberedEntry, Repriced, Standing
 from accountant.tables.accounts_row import read_books
 
 #: More entries than this are not replayed for a page; ledgers older than the kept standings may have them.
 LONGEST = 2048
 
 
-def show(engine: Engine, name: str, seq: int, viewer: Actor) -> dict[str, Any]:
+def show(engine: Engine, name: str, seq: int, viewer: Actor) -> EntryPage:
     """An entry for stewards and auditors. Raises NotFound and NotPermitted.
 
     `hashed`: the canonical text that its hash covers, private values as commitments. `chain`: what was
     checked of its place. `price`: each figure charged and computed now. `after`: the balances after it.
     """
     require_overseer(viewer)
-    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+    with reading(engine, snapshot=True) as connection:
         account = connection.execute(_account_query(name)).one_or_none()
         if account is None:
             raise NotFound("dataset", name)
@@ -45,17 +47,17 @@ def show(engine: Engine, name: str, seq: int, viewer: Actor) -> dict[str, Any]:
         replayed = _replayed(connection, account, seq)
         proposal = _proposal(connection, account.dataset_id, seq)
     document = read_document(row.document)
-    return {
+    return EntryPage(
         **opened(document),
-        "hash": row.hash,
-        "entries": account.chain_seq,
-        "hashed": canonical(published(document)).decode(),
-        "chain": _chain(document, row, previous),
-        "price": _price(document, others, read_books(account)),
-        "job_entries": [{"seq": each.seq, "kind": each.kind} for each in others],
-        "proposal": None if proposal is None else str(proposal),
-        "after": replayed,
-    }
+        hash=row.hash,
+        entries=account.chain_seq,
+        hashed=canonical(published(document)).decode(),
+        chain=_chain(document, row, previous),
+        price=_price(document, others, read_books(account)),
+        job_entries=[NumberedEntry(seq=each.seq, kind=each.kind) for each in others],
+        proposal=None if proposal is None else str(proposal),
+        after=replayed,
+    )
 
 
 def _account_query(name: str) -> Any:
@@ -92,8 +94,8 @@ def _proposal(connection: Connection, dataset_id: UUID, seq: int) -> UUID | None
     return found
 
 
-def _chain(document: dict[str, Any], row: Row[Any], previous: Row[Any] | None) -> dict[str, Any]:
-    """What was checked here and now of the entry's place. `problems` is empty where all of it holds."""
+def _chain(document: dict[str, Any], row: Row[Any], previous: Row[Any] | None) -> Chain:
+    """Check the entry's place here and now. `problems` is empty where all of it holds."""
     problems = []
     before = GENESIS if row.seq == 1 else None if previous is None else previous.hash
     if digest(document) != row.hash:
@@ -104,21 +106,16 @@ def _chain(document: dict[str, Any], row: Row[Any], previous: Row[Any] | None) -
         problems.append(f"it does not name the hash of entry {row.seq - 1}")
     if (document["seq"], document["kind"]) != (row.seq, row.kind):
         problems.append("its columns are not those of its content")
-    return {"previous": document["previous"], "hash": row.hash, "problems": problems}
+    return Chain(previous=document["previous"], hash=row.hash, problems=problems)
 
 
-def _price(document: dict[str, Any], others: list[Row[Any]], books: Books) -> dict[str, Any]:
+def _price(document: dict[str, Any], others: list[Row[Any]], books: Books) -> Repriced:
     reserve = next((read_document(each.document)["body"] for each in others if each.kind == "RESERVE"), None)
     found = reprice(EntryKind(document["kind"]), opened(document)["body"], books.accounts, reserve)
-    return {
-        "equal": found.equal,
-        "problem": found.problem,
-        "figures": [_figure(each) for each in found.figures],
-    }
-
-
-def _figure(each: Figure) -> dict[str, Any]:
-    return {"name": each.name, "charged": each.charged, "computed": each.computed, "equal": each.equal}
+    figures = [
+        Figure(name=e.name, charged=e.charged, computed=e.computed, equal=e.equal) for e in found.figures
+    ]
+    return Repriced(equal=found.equal, problem=found.problem, figures=figures)
 
 
 # --- balances -----------------------------------------------------------------------------------
@@ -130,24 +127,24 @@ class _Start:
     seq: int
 
 
-def _replayed(connection: Connection, account: Row[Any], seq: int) -> dict[str, Any]:
+def _replayed(connection: Connection, account: Row[Any], seq: int) -> Standing:
     """The balances after entry `seq`, and from where they were replayed; or why not."""
     start = _start(connection, account.dataset_id, seq)
     if seq - start.seq > LONGEST:
         reason = f"the nearest balances that were kept are {seq - start.seq:,} entries before this one"
-        return {"from": start.seq, "problem": reason, "account": None, "ex_post": None, "secret": None}
+        return Standing(start=start.seq, problem=reason, account=None, ex_post=None, secret=None)
     try:
         books = replay(connection, account.dataset_id, start.books, start.seq, seq)
     except ExchequerError as error:
-        return {"from": start.seq, "problem": str(error), "account": None, "ex_post": None, "secret": None}
-    return {
-        "from": start.seq,
-        "problem": None,
-        "account": account_view(books),
-        "ex_post": ex_post_view(books.ex_post, True),
-        "secret": secret_view(books.secret),
-        "overdrawn": books.overdrawn,
-    }
+        return Standing(start=start.seq, problem=str(error), account=None, ex_post=None, secret=None)
+    return Standing(
+        start=start.seq,
+        problem=None,
+        account=account_view(books),
+        ex_post=ex_post_view(books.ex_post, True),
+        secret=secret_view(books.secret),
+        overdrawn=books.overdrawn,
+    )
 
 
 def _start(connection: Connection, dataset_id: UUID, seq: int) -> _Start:

@@ -1,4 +1,4 @@
-"""What an auditor reads: entries over all datasets, refusals, checkpoints. Reads only.
+"""The lists that an auditor reads: entries over all datasets, refusals, checkpoints. Reads only.
 
 Entries and checkpoints are continued by what people name them by (`notes`, 812). Neither ever goes, so the
 place behind one means the same for ever.
@@ -17,9 +17,11 @@ from accountant.core.errors import NotFound, VerificationFailed
 from accountant.core.ledger.checkpoints import Key, key_id, read_checkpoint, read_keys
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
+from accountant.database import reading
 from accountant.identities.actor import Actor
+from accountant.queries.rows import require_overseer
+from accountant.schema.ledgers import EntryInList, RefusedJob, SignedCheckpoint
 from accountant.tables import paging
-from accountant.transactions.artifacts import OVERSEERS
 
 #: Caps that a recorded refusal may name.
 CAPS = (
@@ -40,15 +42,10 @@ CAPS = (
 )
 
 
-def require_overseer(viewer: Actor) -> None:
-    """Raise NotPermitted for anybody but stewards and auditors."""
-    viewer.require(*OVERSEERS)
-
-
 def names(engine: Engine, viewer: Actor) -> list[str]:
     """The names of all datasets, for a choice."""
     require_overseer(viewer)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         return list(
             connection.execute(select(tables.datasets.c.name).order_by(tables.datasets.c.name)).scalars()
         )
@@ -72,14 +69,14 @@ class Wanted:
 
 def entries(
     engine: Engine, viewer: Actor, wanted: Wanted, *, after: paging.After = None, limit: int = 50
-) -> list[dict[str, Any]]:
+) -> list[EntryInList]:
     """Entries in plain values, newest first, each with its hash and its job's mechanism.
 
     `after` (dataset, number) continues a listing. Raises InvalidRequest where that names no entry, NotFound
     for a dataset that there is not, NotPermitted for anybody but stewards and auditors.
     """
     require_overseer(viewer)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         rows = connection.execute(_page_of_entries(connection, wanted, after, limit)).all()
     return [_entry(row) for row in rows]
 
@@ -146,9 +143,8 @@ def _place_of_entry(connection: Connection, dataset: str, seq: int) -> Any:
     return found
 
 
-def _entry(row: Row[Any]) -> dict[str, Any]:
-    plain = opened(read_document(row.document))
-    return {**plain, "hash": row.hash, "mechanism": row.mechanism}
+def _entry(row: Row[Any]) -> EntryInList:
+    return EntryInList(**opened(read_document(row.document)), hash=row.hash, mechanism=row.mechanism)
 
 
 def dataset_id(connection: Connection, name: str) -> UUID:
@@ -172,7 +168,7 @@ def refusals(
     mechanism: str | None = None,
     after: paging.After = None,
     limit: int = 50,
-) -> list[dict[str, Any]]:
+) -> list[RefusedJob]:
     """Refused requests, newest first: who asked for what, what was binding, asked and left.
 
     `after` (refused_at, job) continues a listing. Raises NotFound and NotPermitted.
@@ -201,25 +197,20 @@ def refusals(
     for column, value in equal:
         if value is not None:
             query = query.where(column == value)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         if dataset is not None:
             query = query.where(jobs.c.dataset_id == dataset_id(connection, dataset))
         return [_refusal(row) for row in connection.execute(query)]
 
 
-def _refusal(row: Any) -> dict[str, Any]:
-    return {
-        "job": str(row.id),
-        "dataset": row.dataset,
-        "analyst": row.analyst,
-        "mechanism": row.mechanism,
-        "purpose": row.purpose,
-        "project": row.project,
-        "epsilon_alone": row.epsilon_alone,
-        "refusal": row.refusal,
-        "submitted_at": row.created_at.isoformat(),
-        "refused_at": row.finished_at.isoformat(),
-    }
+def _refusal(row: Any) -> RefusedJob:
+    same = ("dataset", "analyst", "mechanism", "purpose", "project", "epsilon_alone", "refusal")
+    return RefusedJob(
+        job=str(row.id),
+        **{name: getattr(row, name) for name in same},
+        submitted_at=row.created_at,
+        refused_at=row.finished_at,
+    )
 
 
 # --- checkpoints --------------------------------------------------------------------------------
@@ -232,7 +223,7 @@ def checkpoints(
     dataset: str | None = None,
     after: paging.After = None,
     limit: int = 50,
-) -> list[dict[str, Any]]:
+) -> list[SignedCheckpoint]:
     """Signed checkpoints, newest first, each checked now; `after` (dataset, number, key) continues a listing.
 
     `problem` is None where its signature holds and the entry that it names has the hash that was signed.
@@ -246,7 +237,7 @@ def checkpoints(
         .outerjoin(entry, (entry.c.dataset_id == table.c.dataset_id) & (entry.c.seq == table.c.seq))
     )
     key = [table.c.at, table.c.dataset_id, table.c.seq, table.c.key_id]
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         if dataset is not None:
             query = query.where(table.c.dataset_id == dataset_id(connection, dataset))
         last = None if after is None else _named_checkpoint(connection, *after)
@@ -270,24 +261,24 @@ def checkpoint_file(engine: Engine, viewer: Actor, reference: str) -> str:
     name, number, key = (*reference.rsplit(":", 2), "", "")[:3]
     found = None
     if number.isascii() and number.isdigit() and len(number) < 19:
-        with engine.connect() as connection:
+        with reading(engine) as connection:
             found = _named_checkpoint(connection, name, int(number), key)
     if found is None:
         raise NotFound("checkpoint", reference[:80])
     return str(found.document)
 
 
-def _checkpoint(row: Row[Any]) -> dict[str, Any]:
+def _checkpoint(row: Row[Any]) -> SignedCheckpoint:
     file = read_document(row.document)
-    return {
-        "reference": f"{row.dataset}:{row.seq}:{row.key_id}",
-        "dataset": row.dataset,
-        "seq": row.seq,
-        "head": file["checkpoint"]["head"],
-        "key": row.key_id,
-        "at": row.at.isoformat(),
-        "problem": _checkpoint_problem(file, row),
-    }
+    return SignedCheckpoint(
+        reference=f"{row.dataset}:{row.seq}:{row.key_id}",
+        dataset=row.dataset,
+        seq=row.seq,
+        head=file["checkpoint"]["head"],
+        key=row.key_id,
+        at=row.at,
+        problem=_checkpoint_problem(file, row),
+    )
 
 
 def _checkpoint_problem(file: Mapping[str, Any], row: Row[Any]) -> str | None:
@@ -333,7 +324,7 @@ def exports_made(
     query = select(table).where(table.c.action == "ledger exported", table.c.object_kind == "dataset")
     if dataset is not None:
         query = query.where(table.c.object_id == dataset)
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         rows = connection.execute(query.order_by(table.c.id.desc()).limit(limit)).all()
     return [
         {"at": row.at.isoformat(), "actor": row.actor_name, "dataset": row.object_id, **row.detail}

@@ -1,4 +1,4 @@
-"""What submitting would say of a request, found without asking: whoever fills in a form sees it beforehand.
+"""Checks of a request before it is submitted: whoever fills in a form sees beforehand what would be wrong.
 
 Every check is the one that `admitting` makes, here without a lock and without effect. What it says may have
 changed by the time of asking; the ledger decides then.
@@ -12,19 +12,21 @@ from sqlalchemy import Connection, Engine, Row, select
 from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, NotPermitted
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
+from accountant.database import reading
 from accountant.identities.actor import Actor
+from accountant.queries.rows import dataset_query
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import artifacts, job_requests, public_resources
 from accountant.transactions.job_requests import JobRequest, Priced
 
 
 def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldProblem, ...]:
-    """What is wrong with a request, each with its field as a request names it; nothing where nothing is.
+    """The problems of a request, each with its field as a request names it; nothing where there is none.
 
     Raises NotFound where there is no such dataset. What costs too much is no problem here: a quote says so.
     """
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         dataset = _dataset(connection, request.dataset)
         policy = Policy.model_validate(dataset.policy)
         found = [*_told("policy", lambda: job_requests.check_policy(policy, request, asker.name))]
@@ -44,7 +46,7 @@ def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldPr
 
 
 def _told(field: str, check: Callable[[], object]) -> tuple[FieldProblem, ...]:
-    """What a check raises, as problems; a refusal by the policy stands under `field`."""
+    """The problems that a check raises; a refusal by the policy stands under `field`."""
     try:
         check()
     except InvalidRequest as error:
@@ -61,11 +63,8 @@ def _dataset(connection: Connection, name: str) -> Row[Any]:
         .where(versions.c.dataset_id == tables.datasets.c.id, versions.c.state == "ready")
         .exists()
     )
-    columns = [column for column in tables.accounts.c if column.name != "dataset_id"]
-    query = select(tables.datasets, *columns, ready.label("ready")).join(
-        tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id
-    )
-    row = connection.execute(query.where(tables.datasets.c.name == name)).one_or_none()
+    query = dataset_query().add_columns(ready.label("ready")).where(tables.datasets.c.name == name)
+    row = connection.execute(query).one_or_none()
     if row is None:
         raise NotFound("dataset", name)
     return row

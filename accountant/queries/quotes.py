@@ -1,4 +1,4 @@
-"""What a job would cost on a dataset as it stands, and the largest that fits."""
+"""The price of a job on a dataset as it stands, and the largest that fits."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,20 +8,23 @@ from sqlalchemy import Engine
 from accountant.core import mechanisms
 from accountant.core.errors import invalid
 from accountant.core.ledger.accounts import Accounts, decide_job, demand, with_largest
-from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.caps import NO_USAGE, beyond_caps, limits
+from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import quote
 from accountant.core.mechanisms.fitting import Fitted, fit
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.price import Price, Terms
+from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.admission_preview import accounts_shown, effect, refusal_shown
 from accountant.queries.rows import dataset_row
+from accountant.schema.quotes import Fit, OnDataset, Quote
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import cap_usage
 from accountant.transactions.artifacts import OVERSEERS
-from accountant.transactions.job_requests import terms_of
+from accountant.transactions.job_requests import price_of, terms_of
 
 
 def quote_on(
@@ -33,20 +36,23 @@ def quote_on(
     epsilon: float | None = None,
     viewer: Actor | None = None,
     project: str | None = None,
-) -> dict[str, Any]:
+) -> Quote:
     """The price of a request on a dataset, and what admission would say of it now (to `viewer`, if given).
 
     With `fit_field` the value of that field that spends as much as the dataset's filters and the caps of
-    `viewer` and `project` have left (and of `epsilon` alone, where given) is found first.
+    `viewer` and `project` have left (and of `epsilon` alone, where given) is found first. Raises NotFound
+    and InvalidRequest. Priced once, fits and refusals aside, which search over prices.
     """
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         row = dataset_row(connection, name)
-        used = cap_usage.used(connection, row.id, viewer.id, project) if viewer is not None else NO_USAGE
+        policy = Policy.model_validate(row.policy)
+        capped = viewer is not None and bool(limits(policy))
+        used = cap_usage.used(connection, row.id, viewer.id, project) if viewer and capped else NO_USAGE
     accounts = read_books(row).accounts
     terms = terms_of(row, accounts)
-    policy = Policy.model_validate(row.policy)
     mechanism = mechanisms.get(mechanism_id)
     overseer = viewer is None or bool(viewer.roles & OVERSEERS)
+    fit_told: dict[str, Any] = {}
     if fit_field is None:
         parameters = mechanism.parse(raw, terms)
     else:
@@ -56,23 +62,23 @@ def quote_on(
             return beyond_caps(used, policy, alone) is None
 
         fitting = accounts_shown(accounts, overseer)
-        capped = within_caps if limits(policy) else None
-        found = fitted(mechanism, raw, terms, fit_field, epsilon, fitting, capped)
+        found = fitted(mechanism, raw, terms, fit_field, epsilon, fitting, within_caps if capped else None)
         parameters = found.parameters
-    answer = quote(mechanism, parameters, terms)
-    if fit_field is not None:
-        answer["fit"] = {"field": fit_field, "value": found.value}
-    price = mechanism.price(parameters, terms)
-    alone = 0.0 if answer["dp"] is None else answer["dp"]["epsilon"]
+        fit_told = {"fit": Fit(field=fit_field, value=found.value)}
+    price = price_of(mechanism, parameters, terms)
+    stated = quote(mechanism, parameters, terms, price)
+    alone = 0.0 if stated["dp"] is None else stated["dp"]["epsilon"]
     decision = decide_job(accounts, demand(price), alone, policy, False, used)
-    refusal = {}
+    refusal = None
     if isinstance(decision, Refused):
         if decision.cap not in ("policy", "allowance", "overdrawn"):  # no size would help there
             decision = with_largest(decision, mechanism, raw, terms, accounts, policy, used)
-        refusal = refusal_shown(decision.to_json(), accounts.ex_post.settlement, overseer) or {}
-    answer["dataset"] = {"name": name, "decision": type(decision).__name__, "refusal": refusal}
-    answer["dataset"] |= effect(accounts, demand(price), alone, policy, used, realized_shown=overseer)
-    return answer
+        refusal = refusal_shown(decision.to_json(), accounts.ex_post.settlement, overseer)
+    told = effect(
+        accounts, demand(price), alone, policy, used, realized_shown=overseer, refusal=refusal
+    ).document()
+    dataset = {**told, "name": name, "decision": type(decision).__name__, "refusal": refusal or {}}
+    return Quote(**stated, **fit_told, dataset=OnDataset(**dataset))
 
 
 def fitted(

@@ -1,6 +1,5 @@
-"""Rows and times that several readers share."""
+"""Rows that several readers share, and the roles that they ask for."""
 
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, select
@@ -11,11 +10,8 @@ from accountant.identities.actor import Actor
 from accountant.transactions.artifacts import OVERSEERS
 
 
-def time_text(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
-
-
 def dataset_query() -> Select[Any]:
+    """Datasets, each with its account."""
     columns = [column for column in tables.accounts.c if column.name != "dataset_id"]
     return select(tables.datasets, *columns).join(
         tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id
@@ -23,6 +19,7 @@ def dataset_query() -> Select[Any]:
 
 
 def dataset_row(connection: Connection, name: str) -> Row[Any]:
+    """A dataset with its account. Raises NotFound."""
     row = connection.execute(dataset_query().where(tables.datasets.c.name == name)).one_or_none()
     if row is None:
         raise NotFound("dataset", name)
@@ -30,5 +27,6 @@ def dataset_row(connection: Connection, name: str) -> Row[Any]:
 
 
 def require_overseer(viewer: Actor) -> None:
+    """Raise NotPermitted for anybody but stewards and auditors."""
     if not viewer.roles & OVERSEERS:
         raise NotPermitted("the ledger is for stewards and auditors")

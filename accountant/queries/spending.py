@@ -1,184 +1,39 @@
-"""What a dataset's allowance went on: by day, person and mechanism, for every filter and currency.
+"""The use of a dataset's allowance: by day, person and mechanism, for every filter and currency.
 
-    entry ── what its job is charged after it, less what it was before ──▶ sums by (day, person, mechanism)
-
-Entries never change, so the sums of the first n stand for good. `roll` keeps them in a table (the relay calls
-it), and a read adds the few entries after them: no read goes through the ledger, and every figure is of one
-moment. All sums together are the balances of the account, which `problems` compares.
+A read adds the few newest entries to the sums that are kept (transactions.spending_sums): none goes through
+the ledger, and every figure is of one moment. All sums together are the balances of the account, which
+`problems` compares.
 
 Who sees what: stewards and auditors all of it, entry by entry. Others see what is left at the end of each
 day, which follows from public job parameters, and their own jobs; everybody else's are one sum. Ex-post
 amounts are theirs only where no realized cost ever entered the account.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, func, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Connection, Engine, Row, func, select
 
 from accountant import tables
 from accountant.core.errors import NotFound
 from accountant.core.ledger.accounts import Settlement
 from accountant.core.ledger.admission import UNIT_NAMES
 from accountant.core.ledger.export_formats import read_document
-from accountant.core.ledger.reservations import read_reservation
-from accountant.core.ledger.reversals import Charge, charge_of
-from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, round_allowance, to_decimal
+from accountant.database import reading
 from accountant.identities.actor import Actor
+from accountant.schema.datasets import Measure, Spending
 from accountant.transactions.artifacts import OVERSEERS
+from accountant.transactions.spending_sums import AT_ONCE, MEASURES, SUMS, Move, Sums, moves_of
 
-#: What is summed: an amount per filter, the δ of the basic one, the other two currencies, and jobs.
-MEASURES = (*(str(kind) for kind in Kind), "basic_delta", "ex_post", "secret")
-SUMS = (*MEASURES, "jobs")
-Sums = dict[str, int]
-
-#: A dataset's sums are kept once so many entries are new, this many in one transaction, and so many of these
-#: at a call: a ledger that is older than its sums is caught up with call by call.
-WORTH_KEEPING = 200
-AT_ONCE = 2_000
-TRANSACTIONS = 10
 #: A read goes through no more new entries than this; where there are more it says up to where it got.
 MOST_READ = 500
 
-entries, jobs, spending, marks = tables.entries, tables.jobs, tables.spending, tables.spending_marks
-
-
-@dataclass(frozen=True)
-class Move:
-    """How one entry changed what its job is charged; `sums` may be below zero."""
-
-    seq: int
-    at: datetime
-    analyst: UUID
-    mechanism: str
-    sums: Mapping[str, int]
-
-
-# --- entries ------------------------------------------------------------------------------------
-
-
-def _moves(connection: Connection, dataset_id: UUID, after: int, upto: int) -> list[Move]:
-    """The moves of the entries after `after`, up to and with `upto`."""
-    query = (
-        select(entries.c.seq, entries.c.kind, entries.c.at, entries.c.job_id, entries.c.document)
-        .add_columns(jobs.c.analyst_id, jobs.c.mechanism)
-        .join(jobs, jobs.c.id == entries.c.job_id)
-        .where(entries.c.dataset_id == dataset_id, entries.c.seq > after, entries.c.seq <= upto)
-        .order_by(entries.c.seq)
-    )
-    rows = connection.execute(query).all()
-    reserved, standing = _before(connection, {row.job_id for row in rows}, after)
-    moves = []
-    for row in rows:
-        document = read_document(row.document)
-        if row.kind == "RESERVE":
-            reserved[row.job_id] = document
-        now = _standing(reserved[row.job_id], document)
-        before = standing.get(row.job_id, dict.fromkeys(SUMS, 0))
-        changed = {name: now[name] - before[name] for name in SUMS}
-        standing[row.job_id] = now
-        moves.append(Move(row.seq, row.at, row.analyst_id, row.mechanism, changed))
-    return moves
-
-
-def _before(
-    connection: Connection, wanted: set[UUID], upto: int
-) -> tuple[dict[UUID, Mapping[str, Any]], dict[UUID, Sums]]:
-    """The reservations of these jobs, and what each was charged after the entry `upto`."""
-    query = select(entries.c.kind, entries.c.job_id, entries.c.document).where(
-        entries.c.job_id.in_(wanted), entries.c.seq <= upto
-    )
-    reserved: dict[UUID, Mapping[str, Any]] = {}
-    standing: dict[UUID, Sums] = {}
-    for row in connection.execute(query.order_by(entries.c.seq)) if wanted and upto else ():
-        document = read_document(row.document)
-        if row.kind == "RESERVE":
-            reserved[row.job_id] = document
-        standing[row.job_id] = _standing(reserved[row.job_id], document)
-    return reserved, standing
-
-
-def _standing(reserve: Mapping[str, Any], current: Mapping[str, Any]) -> Sums:
-    """What a job is charged, or has reserved, after the entry `current`."""
-    if current["kind"] == "RESERVE":
-        held = read_reservation(current["body"])
-        spends = bool(releases(held.event)) or held.others.ex_post > 0 or held.others.secret is not None
-        charge = Charge(held.costs, held.others.ex_post, held.secret_cost, spends)
-    else:
-        charge = charge_of(reserve, current)
-    costs = {kind: charge.costs.get(kind) for kind in Kind}
-    sums = {str(kind): 0 if cost is None else cost.main for kind, cost in costs.items()}
-    basic = costs[Kind.BASIC]
-    others = {"ex_post": charge.ex_post, "secret": charge.secret, "jobs": int(charge.counts)}
-    return {**sums, "basic_delta": 0 if basic is None else basic.delta, **others}
-
-
-def _added(moves: Iterable[Move]) -> dict[tuple[date, UUID, str], Sums]:
-    found: dict[tuple[date, UUID, str], Sums] = {}
-    for move in moves:
-        key = (move.at.astimezone(UTC).date(), move.analyst, move.mechanism)
-        sums = found.setdefault(key, dict.fromkeys(SUMS, 0))
-        for name in SUMS:
-            sums[name] += move.sums[name]
-    return found
-
-
-# --- keeping ------------------------------------------------------------------------------------
-
-
-def roll(engine: Engine) -> int:
-    """Keep the sums of what is new, dataset by dataset; returns how many entries were added.
-
-    Safe to run twice at once: whoever holds a dataset's mark adds to its sums.
-    """
-    accounts = tables.accounts
-    new = accounts.c.chain_seq - func.coalesce(marks.c.through, 0)
-    query = (
-        select(accounts.c.dataset_id)
-        .outerjoin(marks, marks.c.dataset_id == accounts.c.dataset_id)
-        .where(new >= WORTH_KEEPING)
-    )
-    with engine.connect() as connection:
-        behind = connection.execute(query).scalars().all()
-    added = 0
-    for dataset_id in behind:
-        for _ in range(TRANSACTIONS):
-            newly = _roll_one(engine, dataset_id)
-            added += newly
-            if newly < AT_ONCE:
-                break
-    return added
-
-
-def _roll_one(engine: Engine, dataset_id: UUID) -> int:
-    with engine.begin() as connection:
-        connection.execute(insert(marks).values(dataset_id=dataset_id).on_conflict_do_nothing())
-        held = select(marks.c.through).where(marks.c.dataset_id == dataset_id)
-        through = connection.execute(held.with_for_update(skip_locked=True)).scalar_one_or_none()
-        if through is None:
-            return 0
-        head = select(tables.accounts.c.chain_seq).where(tables.accounts.c.dataset_id == dataset_id)
-        upto = min(connection.execute(head).scalar_one(), through + AT_ONCE)
-        rows = [
-            {"dataset_id": dataset_id, "day": day, "analyst_id": analyst, "mechanism": mechanism, **sums}
-            for (day, analyst, mechanism), sums in sorted(
-                _added(_moves(connection, dataset_id, through, upto)).items()
-            )
-        ]
-        if rows:
-            added = insert(spending).values(rows)
-            summed = {name: spending.c[name] + added.excluded[name] for name in SUMS}
-            key = ("dataset_id", "day", "analyst_id", "mechanism")
-            connection.execute(added.on_conflict_do_update(index_elements=key, set_=summed))
-        moved = update(marks).where(marks.c.dataset_id == dataset_id)
-        connection.execute(moved.values(through=upto))
-        return int(upto - through)
+entries, spending, marks = tables.entries, tables.spending, tables.spending_marks
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -197,15 +52,15 @@ class _Found:
     names: dict[UUID, str] = field(default_factory=dict)
 
 
-def figures(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
-    """What is left over time, and what it went on; amounts are decimals. Raises NotFound.
+def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
+    """The balance over time, and what it was spent on; amounts are decimals. Raises NotFound.
 
     `measures`: what is counted, each with unit, limit, used and left. `burn_down`: what is left of each after
     each moment, and for whom entries are not shown, at the end of each day (UTC). `spending`: sums by month,
     analyst and mechanism; reservations of live jobs count. Where `through` is less than `entries`, the newest
     entries are not counted yet.
     """
-    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+    with reading(engine, snapshot=True) as connection:
         found = _read(connection, name)
     overseer = bool(viewer.roles & OVERSEERS)
     realized = any(
@@ -218,20 +73,20 @@ def figures(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
         # The moment of an entry is when a job ended reading: a day is all that others are told.
         points = list({at[:10]: (at[:10], left) for at, left in points}.values())
     units = {each["name"]: each["units"] for each in shown}
-    return {
-        "dataset": name,
-        "entries": found.account.chain_seq,
-        "through": found.through,
-        "measures": [{key: value for key, value in each.items() if key != "units"} for each in shown],
-        "burn_down": [
+    return Spending(
+        dataset=name,
+        entries=found.account.chain_seq,
+        through=found.through,
+        measures=[Measure(**{key: value for key, value in each.items() if key != "units"}) for each in shown],
+        burn_down=[
             {"at": at, **{each: to_decimal(left[each], units[each]) for each in names if each in left}}
             for at, left in points
         ],
-        "spending": [
+        spending=[
             {**key, "jobs": sums["jobs"], **{each: to_decimal(sums[each], units[each]) for each in names}}
             for key, sums in _groups(found, viewer, overseer)
         ],
-    }
+    )
 
 
 def _read(connection: Connection, name: str) -> _Found:
@@ -266,7 +121,7 @@ def _read(connection: Connection, name: str) -> _Found:
         {(row.month, row.analyst_id, row.mechanism): _sums(row) for row in connection.execute(by_group)}
         if kept
         else {},
-        _moves(connection, dataset_id, kept, through),
+        moves_of(connection, dataset_id, kept, through),
     )
     people = {analyst for _, analyst, _ in found.groups} | {move.analyst for move in found.tail}
     users = select(tables.users.c.id, tables.users.c.name).where(tables.users.c.id.in_(people))
@@ -284,7 +139,7 @@ def _limits(account: Row[Any]) -> Sums:
 
 
 def _measures(found: _Found) -> list[dict[str, Any]]:
-    """What the account counts: the filters once they are set up, the others where they are used."""
+    """The measures of the account: the filters once they are set up, the others where they are used."""
     account, shown = found.account, []
     one = account.secret is not None and account.secret["kind"] == "one"
     for name, limit in _limits(account).items():
@@ -389,7 +244,7 @@ def problems(connection: Connection, dataset_id: UUID) -> list[str]:
     kept = select(*(func.coalesce(func.sum(spending.c[name]), 0).label(name) for name in SUMS))
     sums = _sums(connection.execute(kept.where(spending.c.dataset_id == dataset_id)).one())
     for after in range(account.through or 0, account.chain_seq, AT_ONCE):
-        for move in _moves(connection, dataset_id, after, min(after + AT_ONCE, account.chain_seq)):
+        for move in moves_of(connection, dataset_id, after, min(after + AT_ONCE, account.chain_seq)):
             for name in SUMS:
                 sums[name] += move.sums[name]
     stated = {

@@ -1,7 +1,7 @@
-"""The tables. Only the writers (ledger, registry, leases) and reports import this.
+"""The database tables, in SQLAlchemy Core.
 
-Plain SQLAlchemy Core: every statement that touches a balance is visible where it is made. Amounts are
-NUMERIC without decimals and arrive as Python integers, never as floats.
+Every statement that changes a balance is visible where it is made. Amounts are NUMERIC without decimals and
+arrive as Python integers, never as floats.
 """
 
 from accountant.tables.books import (

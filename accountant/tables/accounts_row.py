@@ -1,4 +1,4 @@
-"""An account's books as the row of the accounts table, and back."""
+"""Conversion between an account's books and its row in the accounts table."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -65,7 +65,7 @@ def _read_account(values: Mapping[str, Any]) -> Account | None:
 
 
 def _read_secret(values: Mapping[str, Any]) -> SecretAccount | None:
-    """The secret account; its limit follows from its terms and stands in the row for the CHECK alone."""
+    """The secret account. Its limit follows from its terms; the row holds it only for the CHECK."""
     stored = values["secret"]
     if stored is None:
         return None
@@ -81,7 +81,7 @@ def _read_secret(values: Mapping[str, Any]) -> SecretAccount | None:
 
 
 def book_columns(books: Books) -> dict[str, Any]:
-    """The inverse of `read_books`."""
+    """The columns of the books' row: the inverse of `read_books`."""
     values: dict[str, Any] = {column: getattr(books.history, name) for name, column in _HISTORY.items()}
     for part in ("limit", "spent", "reserved"):
         values[f"ex_post_{part}"] = getattr(books.ex_post, part)

@@ -1,4 +1,4 @@
-"""The ledger: balances, the chained entries, keys and checkpoints, and sums that are kept of them."""
+"""The ledger's tables: balances, chained entries, keys and checkpoints, and sums kept of them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Webhooks, and what is told to whom."""
+"""The tables of webhooks and of the messages due to them."""
 
 from sqlalchemy import (
     ARRAY,

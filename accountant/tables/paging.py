@@ -1,4 +1,4 @@
-"""Keyset paging: rows after a key, in a stable order, at the same cost however far in."""
+"""Keyset paging: rows after a key, in a stable order, at the same cost however deep the page."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def window(
     *,
     descending: bool = True,
 ) -> Select[Any]:
-    """`query` ordered by `key`, which tells rows apart; the first `limit` rows beyond the key `after`."""
+    """`query` ordered by the unique `key`: the first `limit` rows after the key `after`."""
     if after is not None:
         place = tuple_(*key)
         bound = tuple_(*(literal(value, column.type) for value, column in zip(after, key, strict=True)))
@@ -28,5 +28,5 @@ def window(
 
 
 def unknown(what: str) -> InvalidRequest:
-    """The error for an `after` that names a row, where there is no such row."""
+    """The error for an `after` that names a row which does not exist."""
     return invalid("cursor", f"names no {what}", "`next` of an earlier answer of this listing")

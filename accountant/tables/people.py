@@ -1,4 +1,4 @@
-"""People, their tokens, sessions and sign-ins, and what they did."""
+"""The tables of people, their tokens, sessions and sign-ins, and of the activity log."""
 
 from sqlalchemy import (
     ARRAY,

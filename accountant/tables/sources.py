@@ -1,4 +1,4 @@
-"""What jobs read: datasets and their versions, models, public corpora, uploads."""
+"""The tables of jobs' sources: datasets and their versions, models, public corpora, uploads."""
 
 from sqlalchemy import (
     BigInteger,

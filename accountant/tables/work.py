@@ -1,4 +1,4 @@
-"""Jobs, what they made, what was offered or proposed about them, and messages to workers."""
+"""The tables of jobs, their outputs, offers and proposals, and messages to workers."""
 
 from sqlalchemy import (
     BigInteger,

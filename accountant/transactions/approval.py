@@ -16,7 +16,8 @@ from accountant.core.errors import (
     invalid,
 )
 from accountant.core.ledger import lineage
-from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.admission import Refused
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
 from accountant.identities.actor import Actor

@@ -12,8 +12,8 @@ from uuid import UUID
 from sqlalchemy import Connection, Row, and_, or_, select, text, update
 
 from accountant import tables
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.caps import ANALYST, NO_USAGE, PROJECT, Usage, counted, limits
+from accountant.core.ledger.policy import Policy
 
 usage = tables.usage
 

@@ -16,9 +16,10 @@ from accountant import settings, tables
 from accountant.core.errors import ExchequerError
 from accountant.core.ledger import entry_bodies
 from accountant.core.ledger.accounts import Accounts, decide_job, entry_part
-from accountant.core.ledger.admission import Admitted, NeedsApproval, Policy, Refused
+from accountant.core.ledger.admission import Admitted, NeedsApproval, Refused
 from accountant.core.ledger.caps import Usage
 from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.policy import Policy
 from accountant.transactions import cap_usage as usage
 from accountant.transactions import job_requests
 from accountant.transactions.job_requests import Candidate

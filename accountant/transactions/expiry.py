@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Table, func, select, update
 
 from accountant import tables
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 
 jobs, proposals, offers = tables.jobs, tables.proposals, tables.offers
 

@@ -17,14 +17,15 @@ from accountant.core import mechanisms
 from accountant.core.errors import FieldProblem, InvalidRequest, NotPermitted, invalid
 from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, demand
 from accountant.core.ledger.accounts import with_largest as largest_beside
-from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.caps import Usage
 from accountant.core.ledger.hash_chain import canonical
+from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.names import PROJECT_NAME
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import to_json
-from accountant.core.privacy.price import Terms
+from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.units import DELTA_UNITS
 from accountant.core.template import templates
 
@@ -64,11 +65,14 @@ class Priced:
 
 @dataclass(frozen=True)
 class _Shape:
-    """A request without its dataset; equal where the text is. The text tells 2 from 2.0."""
+    """A request without its dataset; equal where the text is. The text tells 2 from 2.0.
+
+    `raw`: its parameters, as they were given or parsed.
+    """
 
     mechanism: Mechanism[Any]
     text: str
-    raw: Mapping[str, Any] = field(compare=False)
+    raw: Any = field(compare=False)
 
 
 #: A price takes milliseconds and depends on nothing but these, so the one found before the lock is taken
@@ -108,8 +112,20 @@ def _price(shape: _Shape, terms: Terms) -> Priced:
     return _at(mechanism, parameters, terms)
 
 
+def price_of(mechanism: Mechanism[Any], parameters: Any, terms: Terms) -> Price:
+    """The price of parsed parameters: found once for a quote, the check of its form and the submission."""
+    text = parameters.model_dump_json()
+    found = _known_price if len(text) <= _LONGEST_CACHED else _known_price.__wrapped__
+    return found(_Shape(mechanism, text, parameters), terms)
+
+
+@lru_cache(maxsize=_CACHED_PRICES)
+def _known_price(shape: _Shape, terms: Terms) -> Price:
+    return shape.mechanism.price(shape.raw, terms)
+
+
 def _at(mechanism: Mechanism[Any], parameters: Any, terms: Terms) -> Priced:
-    price = mechanism.price(parameters, terms)
+    price = price_of(mechanism, parameters, terms)
     alone = None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
     dumped = parameters.model_dump(mode="json")
     columns = {

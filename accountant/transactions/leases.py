@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, Row, Select, func, insert, literal, s
 
 from accountant import tables
 from accountant.core.errors import Cancelled, LeaseLost
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import Event, to_json
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.faults import reached

@@ -20,17 +20,15 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from accountant import tables
-from accountant.core import mechanisms
 from accountant.core.errors import Conflict, NotFound, NotPermitted, invalid
 from accountant.core.ledger.accounts import Accounts, Demand, decide_job
-from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.admission import Refused
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import releases
 from accountant.core.template import templates
 from accountant.identities.actor import Actor
-from accountant.tables import paging
 from accountant.transactions import cap_usage, job_requests
 from accountant.transactions.approval import close_refused, judged
-from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.decision import Untold, tell_largest
 from accountant.transactions.expiry import expire_approvals
 from accountant.transactions.job_requests import Candidate, JobRequest, Priced
@@ -249,96 +247,6 @@ def _answer(
             **columns,
         )
     )
-
-
-# --- reading ------------------------------------------------------------------------------------
-
-
-def listing(
-    engine: Engine,
-    viewer: Actor,
-    *,
-    state: str | None = "open",
-    job: UUID | None = None,
-    offer: UUID | None = None,
-    mine: bool = False,
-    limit: int = 50,
-    after: paging.After = None,
-) -> list[dict[str, Any]]:
-    """Offers that `viewer` may see, newest first: overseers all (unless only `mine`), others their own.
-
-    `after` (created_at, id) continues a listing.
-    """
-    query = paging.window(_query(), [offers.c.created_at, offers.c.id], limit, after)
-    if mine or not viewer.roles & OVERSEERS:
-        query = query.where(jobs.c.analyst_id == viewer.id)
-    for wanted, column in ((state, offers.c.state), (job, offers.c.job_id), (offer, offers.c.id)):
-        if wanted is not None:
-            query = query.where(column == wanted)
-    with engine.connect() as connection:
-        return [_view(row) for row in connection.execute(query)]
-
-
-def show(engine: Engine, offer_id: UUID, viewer: Actor) -> dict[str, Any]:
-    """One offer. Raises NotFound."""
-    found = listing(engine, viewer, state=None, offer=offer_id)
-    if not found:
-        raise NotFound("offer", str(offer_id))
-    return found[0]
-
-
-def _query() -> Any:
-    steward, analyst = tables.users.alias(), tables.users.alias()
-    return (
-        select(
-            offers,
-            jobs.c.mechanism,
-            jobs.c.project,
-            jobs.c.purpose,
-            jobs.c.parameters.label("asked"),
-            jobs.c.epsilon_alone.label("asked_alone"),
-            tables.datasets.c.name.label("dataset"),
-            analyst.c.name.label("analyst"),
-            steward.c.name.label("steward"),
-        )
-        .join(jobs, jobs.c.id == offers.c.job_id)
-        .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
-        .join(analyst, analyst.c.id == jobs.c.analyst_id)
-        .join(steward, steward.c.id == offers.c.offered_by)
-    )
-
-
-def _view(row: Row[Any]) -> dict[str, Any]:
-    order = mechanisms.get(row.mechanism).fields
-    return {
-        "id": str(row.id),
-        "job": str(row.job_id),
-        "dataset": row.dataset,
-        "mechanism": row.mechanism,
-        "analyst": row.analyst,
-        "project": row.project,
-        "purpose": row.purpose,
-        "parameters": row.parameters,
-        "changes": [
-            {"field": name, "asked": row.asked.get(name), "offered": row.parameters.get(name)}
-            for name in order
-            if row.asked.get(name) != row.parameters.get(name)
-        ],
-        "terms": row.terms,
-        "epsilon_alone": row.epsilon_alone,
-        "asked_epsilon_alone": row.asked_alone,
-        "delta": row.terms["delta"],
-        "breakdown": row.breakdown,
-        "reason": row.reason,
-        "state": row.state,
-        "offered_by": row.steward,
-        "decision_reason": row.decision_reason,
-        "accepted_job": None if row.accepted_job_id is None else str(row.accepted_job_id),
-        **{
-            name: None if getattr(row, name) is None else getattr(row, name).isoformat()
-            for name in ("created_at", "expires_at", "decided_at")
-        },
-    }
 
 
 # --- rows ---------------------------------------------------------------------------------------

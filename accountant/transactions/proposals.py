@@ -1,5 +1,5 @@
-"""What needs two stewards: corrections of a charge; where the policy says so, raises of an allowance and a
-policy that says so no more.
+"""Changes that need two stewards: corrections of a charge; where the policy says so, raises of an allowance
+and a policy that says so no more.
 
     propose ──▶ open ── confirm, by another steward ──▶ the entry, naming both; or the policy
                   └── withdraw, or nobody decides in time ──▶ withdrawn, expired: nothing happened
@@ -18,18 +18,15 @@ from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from accountant import tables
 from accountant.core.errors import Conflict, NotFound, NotPermitted, VerificationFailed, invalid
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance, allowance_body, raises
-from accountant.core.ledger.books import Books
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reversals import Document, TwoPeople, charge_of, corrected, reversal_body
 from accountant.core.privacy.events import Event, from_json, to_json
-from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price, to_decimal
+from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
-from accountant.tables import paging
-from accountant.tables.accounts_row import read_books
 from accountant.transactions import cap_usage
 from accountant.transactions.allowances import append_allowance
 from accountant.transactions.expiry import expire_proposals
@@ -66,65 +63,6 @@ def allow_or_propose(
             )
         append_allowance(locked, body, actor)
         return None
-
-
-def preview(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> dict[str, Any]:
-    """What an allowance would change: each limit before and after, and whether it is a raise for two people.
-
-    `filters` and `others` have what is used beside the limits; amounts are decimals. Raises InvalidRequest,
-    NotFound, and Conflict where it would be less than is spent and reserved. Nothing is written.
-    """
-    actor.require("steward")
-    with engine.connect() as connection:
-        found = _dataset(connection, dataset)
-        accounts = tables.accounts
-        row = connection.execute(select(accounts).where(accounts.c.dataset_id == found.id)).one()
-    books = read_books(row)
-    body = allowance_body(allowance, books, found.neighbours, found.unit_column)
-    try:
-        after = books.apply(EntryKind.ALLOW, None, body, None)
-    except VerificationFailed:
-        raise Conflict("more than that is already spent or reserved") from None
-    is_raise = raises(books, body)
-    return {
-        "neighbours": found.neighbours,
-        "unit": found.unit_column or "record",
-        "raise": is_raise,
-        "two_people": is_raise and policy_of(found).two_people,
-        "after_release": is_raise and books.history.jobs > 0,
-        "filters": _filter_changes(books, after),
-        "others": _other_changes(books, after),
-    }
-
-
-def _filter_changes(before: Books, after: Books) -> list[dict[str, Any]]:
-    old = {} if before.account is None else {each.filter.kind: each for each in before.account.filters}
-    return [
-        {
-            "kind": str(each.filter.kind),
-            "share": float(each.filter.share),
-            "used": to_decimal(each.used.main, EPSILON_UNITS),
-            "before": to_decimal(old[each.filter.kind].limit.main, EPSILON_UNITS) if old else None,
-            "after": to_decimal(each.limit.main, EPSILON_UNITS),
-            "holds": each.holds,
-        }
-        for each in (() if after.account is None else after.account.filters)
-    ]
-
-
-def _other_changes(before: Books, after: Books) -> list[dict[str, Any]]:
-    """The limits of the other two currencies, where they differ."""
-    changes: list[dict[str, Any]] = []
-    if (before.ex_post.limit, before.ex_post.settlement) != (after.ex_post.limit, after.ex_post.settlement):
-        stated = [
-            f"{to_decimal(each.ex_post.limit, EPSILON_UNITS)}, {each.ex_post.settlement}"
-            for each in (before, after)
-        ]
-        changes.append({"name": "ex-post caps", "before": stated[0], "after": stated[1]})
-    bounds = [None if each.secret is None else f"{each.secret.terms.bound:g}" for each in (before, after)]
-    if bounds[0] != bounds[1]:
-        changes.append({"name": "bound on secrets", "before": bounds[0], "after": bounds[1]})
-    return changes
 
 
 def correct(
@@ -343,78 +281,6 @@ def _decide(
             entry_seq=seq,
         )
     )
-
-
-# --- reading ------------------------------------------------------------------------------------
-
-
-def listing(
-    engine: Engine,
-    viewer: Actor,
-    *,
-    state: str | None = "open",
-    limit: int = 50,
-    after: paging.After = None,
-) -> list[dict[str, Any]]:
-    """Proposals, newest first, for stewards and auditors; `state` None: whatever became of them."""
-    viewer.require("steward", "auditor")
-    query = paging.window(_query(), [proposals.c.created_at, proposals.c.id], limit, after)
-    if state is not None:
-        query = query.where(proposals.c.state == state)
-    with engine.connect() as connection:
-        return [_view(row) for row in connection.execute(query)]
-
-
-def show(engine: Engine, proposal_id: UUID, viewer: Actor) -> dict[str, Any]:
-    """One proposal. Raises NotFound."""
-    viewer.require("steward", "auditor")
-    with engine.connect() as connection:
-        row = connection.execute(_query().where(proposals.c.id == proposal_id)).one_or_none()
-    if row is None:
-        raise NotFound("proposal", str(proposal_id))
-    return _view(row)
-
-
-def _query() -> Any:
-    users = tables.users
-    decider = users.alias()
-    return (
-        select(
-            proposals,
-            tables.datasets.c.name.label("dataset"),
-            users.c.name.label("proposer"),
-            decider.c.name.label("decider"),
-        )
-        .join(tables.datasets, tables.datasets.c.id == proposals.c.dataset_id)
-        .join(users, users.c.id == proposals.c.proposed_by)
-        .outerjoin(decider, decider.c.id == proposals.c.decided_by)
-    )
-
-
-def _view(row: Row[Any]) -> dict[str, Any]:
-    asked = dict(row.asked)
-    if row.kind == "allowance":
-        body = asked["body"]
-        asked = {name: body[name] for name in ("epsilon", "delta", "ex_post", "secret") if name in body}
-    elif row.kind == "correction":
-        asked["cap"] = to_decimal(int(asked["cap"]), EPSILON_UNITS)
-    return {
-        "id": str(row.id),
-        "kind": row.kind,
-        "dataset": row.dataset,
-        "job": None if row.job_id is None else str(row.job_id),
-        "asked": asked,
-        "reason": row.reason,
-        "state": row.state,
-        "proposed_by": row.proposer,
-        "decided_by": row.decider,
-        "decision_reason": row.decision_reason,
-        "entry": row.entry_seq,
-        **{
-            name: None if getattr(row, name) is None else getattr(row, name).isoformat()
-            for name in ("created_at", "expires_at", "decided_at")
-        },
-    }
 
 
 # --- rows ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, Row, select
 from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import NotPermitted, invalid
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from accountant.transactions.job_requests import Candidate
 
 _WORDS = {"corpus": "corpus", "embedding": "embedding model", "model": "language model"}

@@ -12,7 +12,7 @@ from accountant.core.errors import (
     NotFound,
     invalid,
 )
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from accountant.transactions.locked_account import LockedAccount
 
 

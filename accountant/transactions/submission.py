@@ -24,7 +24,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, NotFound, invalid
 from accountant.core.ledger import lineage
 from accountant.core.ledger.accounts import Accounts
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
 from accountant.identities.actor import Actor

@@ -148,7 +148,7 @@ def main() -> int:
         said = "; ".join(f"{len(cases)} {promise}" for promise, cases in caught.items()) or "NOTHING"
         rows.append(f"| {mutation.title} | {mutation.faults} | {said} |")
         print(rows[-1], flush=True)
-    print("\n| taken out | faults | what noticed |\n|---|---|---|\n" + "\n".join(rows))
+    print("\n| guard removed | faults | detected as |\n|---|---|---|\n" + "\n".join(rows))
     return 1 if missed else 0
 
 

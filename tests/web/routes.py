@@ -13,8 +13,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from accountant.catalogue import corpora
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.policy import Policy
 from accountant.identities import credentials, people
 from accountant.transactions import offers, proposals
 from accountant.webhooks import delivery as hooks

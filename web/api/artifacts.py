@@ -9,8 +9,8 @@ from flask import Response, request
 
 from accountant.core.errors import Conflict, NotFound
 from accountant.identities import activity_log
+from accountant.schema.jobs import Artifact
 from accountant.transactions import artifacts
-from web.api import answers
 from web.api.blueprint import api
 from web.api.openapi import ID, TEXT, Operation, describe, listing
 from web.api.outputs import blocks
@@ -28,7 +28,7 @@ _SUFFIXES = {"application/json": "json", "application/x-safetensors": "safetenso
 @describe(
     Operation(
         query={"job": ID, "dataset": TEXT},
-        answer=listing("artifacts", answers.Artifact, paged=ORDER),
+        answer=listing("artifacts", Artifact, paged=ORDER),
         refusals=(404,),
     )
 )

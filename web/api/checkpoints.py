@@ -1,12 +1,12 @@
-"""What an auditor needs beside the export: signed checkpoints, public keys, a check of the live ledger."""
+"""Checks for auditors beside the export: signed checkpoints, public keys, a check of the live ledger."""
 
 from datetime import datetime
 
 from flask import Response, jsonify
 
 from accountant.queries import datasets, entries, integrity
+from accountant.schema.ledgers import Checkpoint, LedgerCheck, SignedKey
 from accountant.transactions import signing
-from web.api import answers
 from web.api.blueprint import api
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import Order, page, read_window
@@ -27,7 +27,7 @@ def seed() -> bytes:
 
 
 @api.get("/keys")
-@describe(Operation(answer=listing("keys", answers.SignedKey), public=True))
+@describe(Operation(answer=listing("keys", SignedKey), public=True))
 def keys() -> Response:
     """The public keys that sign checkpoints, oldest first.
 
@@ -37,7 +37,7 @@ def keys() -> Response:
 
 
 @api.get("/datasets/<name>/checkpoints")
-@describe(Operation(answer=listing("checkpoints", answers.Checkpoint, paged=ORDER), roles=OVERSEERS))
+@describe(Operation(answer=listing("checkpoints", Checkpoint, paged=ORDER), roles=OVERSEERS))
 def list_checkpoints(name: str) -> Response:
     """Checkpoints that were handed out, newest first."""
     window = read_window(ORDER)
@@ -46,7 +46,7 @@ def list_checkpoints(name: str) -> Response:
 
 
 @api.post("/datasets/<name>/checkpoints")
-@describe(Operation(status=201, refusals=(409,), answer=answers.Checkpoint, roles=OVERSEERS))
+@describe(Operation(status=201, refusals=(409,), answer=Checkpoint, roles=OVERSEERS))
 def make_checkpoint(name: str) -> tuple[Response, int]:
     """Sign what the ledger is now.
 
@@ -57,7 +57,7 @@ def make_checkpoint(name: str) -> tuple[Response, int]:
 
 
 @api.get("/datasets/<name>/ledger/check")
-@describe(Operation(answer=answers.LedgerCheck, roles=OVERSEERS))
+@describe(Operation(answer=LedgerCheck, roles=OVERSEERS))
 def check(name: str) -> Response:
     """Compare entries, cached balances and jobs; `problems` says what disagrees."""
     actor = current_actor()

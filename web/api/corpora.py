@@ -6,7 +6,7 @@ from flask import Response, jsonify
 from pydantic import Field
 
 from accountant.catalogue import corpora
-from web.api import answers
+from accountant.schema.models import Corpus
 from web.api.blueprint import api
 from web.api.idempotency import read_once
 from web.api.openapi import Operation, describe, listing
@@ -33,7 +33,7 @@ class NewCorpus(Body):
 
 
 @api.get("/corpora")
-@describe(Operation(answer=listing("corpora", answers.Corpus, paged=ORDER)))
+@describe(Operation(answer=listing("corpora", Corpus, paged=ORDER)))
 def list_corpora() -> Response:
     """Registered corpora with their public facts, by name."""
     window = read_window(ORDER)
@@ -41,16 +41,14 @@ def list_corpora() -> Response:
 
 
 @api.get("/corpora/<name>")
-@describe(Operation(answer=answers.Corpus))
+@describe(Operation(answer=Corpus))
 def corpus(name: str) -> Response:
     """One corpus."""
     return jsonify(corpora.show(engine(), name, current_actor()))
 
 
 @api.post("/corpora")
-@describe(
-    Operation(body=NewCorpus, keyed=True, status=201, located=True, answer=answers.Corpus, roles=("steward",))
-)
+@describe(Operation(body=NewCorpus, keyed=True, status=201, located=True, answer=Corpus, roles=("steward",)))
 def add_corpus() -> tuple[Response, int]:
     """Register a corpus that is public, or given for this with consent.
 

@@ -12,13 +12,17 @@ from accountant.catalogue import datasets as dataset_catalogue
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, invalid
 from accountant.core.ledger import allowances
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import SecretDeclaration
+from accountant.core.ledger.policy import Policy
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries as entry_queries
-from accountant.queries import jobs, listings, quotes, spending
+from accountant.queries import jobs, quotes, spending
+from accountant.queries import proposals as proposal_queries
+from accountant.schema.datasets import Dataset, DatasetInCatalogue, Spending
+from accountant.schema.decisions import Proposed
+from accountant.schema.ledgers import Entry, ExPostCost
+from accountant.schema.quotes import Quote
 from accountant.transactions import proposals
-from web.api import answers, overseer_answers
 from web.api.blueprint import api
 from web.api.checkpoints import seed
 from web.api.etags import matcher
@@ -73,7 +77,7 @@ class NewAllowance(Body):
 
 
 class Correction(Body):
-    """What was declared wrongly of data that was refused; what is not given stays."""
+    """Corrections of the declaration of refused data; a field that is not given stays."""
 
     uri: str | None = Field(None, min_length=1, max_length=2000)
     text_template: str | None = None
@@ -92,7 +96,7 @@ class NewVersion(Body):
 
 
 class QuoteRequest(Body):
-    """What to price, and which field to fit."""
+    """A request to price, and which field to fit."""
 
     mechanism: str
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -105,7 +109,7 @@ class QuoteRequest(Body):
 @describe(
     Operation(
         query={"q": TEXT, "mechanism": MECHANISM, "open": YES_NO},
-        answer=listing("datasets", answers.DatasetInCatalogue, paged=ORDER),
+        answer=listing("datasets", DatasetInCatalogue, paged=ORDER),
     )
 )
 def datasets() -> Response:
@@ -115,7 +119,7 @@ def datasets() -> Response:
     `open=true`: with an allowance and data that is ready, and whoever asks may ask for jobs.
     """
     window = read_window(ORDER)
-    wanted = listings.Wanted(
+    wanted = dataset_queries.Wanted(
         request.args.get("q", "")[:200],
         read_choice("mechanism", tuple(mechanisms.MECHANISMS)),
         read_choice("open", ("true", "false")) == "true",
@@ -132,7 +136,7 @@ def datasets() -> Response:
         keyed=True,
         status=201,
         located=True,
-        answer=answers.Dataset,
+        answer=Dataset,
         roles=("steward",),
     )
 )
@@ -149,7 +153,7 @@ def add_dataset() -> tuple[Response, int]:
 
 
 @api.get("/datasets/<name>")
-@describe(Operation(answer=answers.Dataset))
+@describe(Operation(answer=Dataset))
 def dataset(name: str) -> Response:
     """One dataset with its account."""
     return jsonify(dataset_queries.dataset(engine(), name, current_actor()))
@@ -160,9 +164,9 @@ def dataset(name: str) -> Response:
     Operation(
         body=NewAllowance,
         keyed=True,
-        answer=answers.Dataset,
+        answer=Dataset,
         or_status=202,
-        or_answer=answers.Proposed,
+        or_answer=Proposed,
         roles=("steward",),
     )
 )
@@ -177,12 +181,12 @@ def allow(name: str) -> tuple[Response, int]:
     body = read(NewAllowance)
     proposal = proposals.allow_or_propose(engine(), name, body.allowance(), actor, read_once(body))
     if proposal is not None:
-        return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
+        return jsonify(proposal=proposal_queries.show(engine(), proposal, actor)), 202
     return jsonify(dataset_queries.dataset(engine(), name, actor)), 200
 
 
 @api.post("/datasets/<name>/data")
-@describe(Operation(body=Correction, keyed=True, status=202, answer=answers.Dataset, roles=("steward",)))
+@describe(Operation(body=Correction, keyed=True, status=202, answer=Dataset, roles=("steward",)))
 def correct_dataset(name: str) -> tuple[Response, int]:
     """Declare data that was refused again: another address, template or column."""
     actor = current_actor()
@@ -194,9 +198,7 @@ def correct_dataset(name: str) -> tuple[Response, int]:
 
 @api.post("/datasets/<name>/versions")
 @describe(
-    Operation(
-        body=NewVersion, keyed=True, status=201, located=True, answer=answers.Dataset, roles=("steward",)
-    )
+    Operation(body=NewVersion, keyed=True, status=201, located=True, answer=Dataset, roles=("steward",))
 )
 def add_version(name: str) -> tuple[Response, int]:
     """Add data on the same account.
@@ -214,7 +216,7 @@ def add_version(name: str) -> tuple[Response, int]:
 @describe(Operation(answer=Policy))
 def policy(name: str) -> Response:
     """The policy; its ETag goes into the If-Match of a change."""
-    return jsonify(dataset_queries.dataset(engine(), name, current_actor())["policy"])
+    return jsonify(dataset_queries.dataset(engine(), name, current_actor()).policy.model_dump(mode="json"))
 
 
 @api.put("/datasets/<name>/policy")
@@ -222,9 +224,9 @@ def policy(name: str) -> Response:
     Operation(
         body=Policy,
         if_match=True,
-        answer=answers.Dataset,
+        answer=Dataset,
         or_status=202,
-        or_answer=answers.Proposed,
+        or_answer=Proposed,
         roles=("steward",),
     )
 )
@@ -246,12 +248,12 @@ def set_policy(name: str) -> tuple[Response, int]:
             engine(), name, read(Policy), actor, lambda now: check(jsonify(now).get_data())
         )
     if proposal is not None:
-        return jsonify(proposal=proposals.show(engine(), proposal, actor)), 202
+        return jsonify(proposal=proposal_queries.show(engine(), proposal, actor)), 202
     return jsonify(dataset_queries.dataset(engine(), name, actor)), 200
 
 
 @api.post("/datasets/<name>/quote")
-@describe(Operation(body=QuoteRequest, answer=answers.Quote))
+@describe(Operation(body=QuoteRequest, answer=Quote))
 def quote(name: str) -> Response:
     """The price of a request here, and what admission would say now.
 
@@ -261,14 +263,11 @@ def quote(name: str) -> Response:
     return jsonify(quote_for(name, body))
 
 
-def quote_for(name: str, body: QuoteRequest) -> dict[str, Any]:
+def quote_for(name: str, body: QuoteRequest) -> Quote:
     """A quote whose errors name the fields as the request does."""
-    actor = current_actor()
-    dataset_queries.dataset(engine(), name, actor)
+    asked = (body.mechanism, body.parameters, body.fit, body.epsilon)
     try:
-        return quotes.quote_on(
-            engine(), name, body.mechanism, body.parameters, body.fit, body.epsilon, actor, body.project
-        )
+        return quotes.quote_on(engine(), name, *asked, current_actor(), body.project)
     except OverflowError:
         raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
     except InvalidRequest as error:
@@ -279,9 +278,7 @@ def quote_for(name: str, body: QuoteRequest) -> dict[str, Any]:
 
 
 @api.get("/datasets/<name>/ledger")
-@describe(
-    Operation(query={"before": SEQ}, answer=listing("entries", answers.Entry, paged=ENTRIES), roles=OVERSEERS)
-)
+@describe(Operation(query={"before": SEQ}, answer=listing("entries", Entry, paged=ENTRIES), roles=OVERSEERS))
 def entries(name: str) -> Response:
     """Entries of the ledger, newest first.
 
@@ -293,9 +290,9 @@ def entries(name: str) -> Response:
 
 
 @api.get("/datasets/<name>/ex-post")
-@describe(Operation(answer=listing("jobs", answers.ExPostCost, paged=EX_POST, note=TEXT), roles=OVERSEERS))
+@describe(Operation(answer=listing("jobs", ExPostCost, paged=EX_POST, note=TEXT), roles=OVERSEERS))
 def ex_post(name: str) -> Response:
-    """What ex-post jobs really cost beside their caps, newest first.
+    """The real costs of ex-post jobs beside their caps, newest first.
 
     The figures depend on the data: approvals given after seeing them leak them.
     """
@@ -305,9 +302,9 @@ def ex_post(name: str) -> Response:
 
 
 @api.get("/datasets/<name>/spending")
-@describe(Operation(answer=overseer_answers.Spending))
+@describe(Operation(answer=Spending))
 def spending_of(name: str) -> Response:
-    """What is left over time, and what it went on by person, mechanism and month, for every currency."""
+    """The balance over time, and its use by person, mechanism and month, for every currency."""
     return jsonify(spending.figures(engine(), name, current_actor()))
 
 

@@ -10,10 +10,11 @@ from accountant.core import mechanisms
 from accountant.core.errors import invalid
 from accountant.core.ledger.data_card import markdown
 from accountant.core.states import JOB_STATES
-from accountant.queries import data_cards, listings
+from accountant.queries import data_cards
 from accountant.queries import jobs as job_queries
+from accountant.schema.jobs import Card, Job, JobInList
 from accountant.transactions import approval, job_requests, settlement, submission
-from web.api import answers, outputs
+from web.api import outputs
 from web.api.blueprint import api
 from web.api.datasets import MECHANISM, YES_NO
 from web.api.idempotency import read_key
@@ -31,7 +32,7 @@ ORDER = Order("jobs", BY_TIME)
 
 
 class NewJob(Body):
-    """What an analyst asks for."""
+    """A request for a job."""
 
     dataset: str = Field(max_length=200)
     mechanism: str = Field(max_length=200)
@@ -54,7 +55,7 @@ class Reason(Body):
         keyed=True,
         status=201,
         located=True,
-        answer=answers.Job,
+        answer=Job,
         roles=("analyst", "steward"),
     )
 )
@@ -88,7 +89,7 @@ def submit_job(job: NewJob, key: str | None) -> UUID:
             **{"dataset": TEXT, "state": STATE, "mechanism": MECHANISM, "analyst": TEXT},
             **{"since": WHEN, "until": WHEN, "before": TIME},
         },
-        answer=listing("jobs", answers.JobInList, paged=ORDER),
+        answer=listing("jobs", JobInList, paged=ORDER),
     )
 )
 def jobs() -> Response:
@@ -98,26 +99,20 @@ def jobs() -> Response:
     whole, or a time; `before` leaves out those from that time on.
     """
     window = read_window(ORDER)
-    wanted = listings.WantedJobs(
+    ends = [each for each in (read_when("until"), read_moment("before")) if each is not None]
+    wanted = job_queries.Wanted(
         dataset=request.args.get("dataset") or None,
         state=read_choice("state", JOB_STATES),
         mechanism=read_choice("mechanism", tuple(mechanisms.MECHANISMS)),
         analyst=request.args.get("analyst") or None,
         since=read_when("since"),
-        until=read_when("until"),
+        until=min(ends, default=None),
     )
-    found = job_queries.jobs(
-        engine(),
-        current_actor(),
-        wanted,
-        before=read_moment("before"),
-        **window.reads,
-    )
-    return page("jobs", found, window)
+    return page("jobs", job_queries.jobs(engine(), current_actor(), wanted, **window.reads), window)
 
 
 @api.get("/jobs/<job>")
-@describe(Operation(answer=answers.Job))
+@describe(Operation(answer=Job))
 def job(job: str) -> Response:
     """One job."""
     return _answer(read_id(job))
@@ -128,7 +123,7 @@ def _answer(job_id: UUID) -> Response:
 
 
 @api.post("/jobs/<job>/approve")
-@describe(Operation(body=Reason, answer=answers.Job, roles=("steward",)))
+@describe(Operation(body=Reason, answer=Job, roles=("steward",)))
 def approve(job: str) -> Response:
     """Say yes, as a steward.
 
@@ -140,7 +135,7 @@ def approve(job: str) -> Response:
 
 
 @api.post("/jobs/<job>/refuse")
-@describe(Operation(body=Reason, answer=answers.Job, roles=("steward",)))
+@describe(Operation(body=Reason, answer=Job, roles=("steward",)))
 def refuse(job: str) -> Response:
     """Say no, as a steward."""
     job_id = read_id(job)
@@ -149,7 +144,7 @@ def refuse(job: str) -> Response:
 
 
 @api.post("/jobs/<job>/cancel")
-@describe(Operation(refusals=(409,), answer=answers.Job))
+@describe(Operation(refusals=(409,), answer=Job))
 def cancel(job: str) -> Response:
     """Ask a job to stop, as its analyst or a steward.
 
@@ -190,7 +185,7 @@ def output(job: str) -> Response:
     Operation(
         query={"format": CARD},
         refusals=(409,),
-        answer=answers.Card,
+        answer=Card,
         media_types=("application/json", "text/markdown"),
     )
 )
@@ -201,7 +196,7 @@ def card(job: str) -> Response:
 
 def card_response(job_id: UUID, form: str) -> Response:
     """A data card as JSON or Markdown; pages offer it too."""
-    found = data_cards.card(engine(), job_id, current_actor())
+    found = data_cards.card(engine(), job_id, current_actor()).document()
     as_json = form == "json"
     response = jsonify(found) if as_json else Response(markdown(found), mimetype="text/markdown")
     response.headers["Content-Disposition"] = f'attachment; filename="{job_id}-card.{form}"'

@@ -1,7 +1,6 @@
 """For auditors: entries over all datasets, one entry priced anew, refusals, checkpoints, who did what."""
 
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from flask import Response, jsonify, request
@@ -11,7 +10,7 @@ from accountant.core.errors import NotFound
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.queries import audit_log, audit_report, ledgers
 from accountant.queries import ledger_entry as entry_page
-from web.api import overseer_answers as overseers
+from accountant.schema.ledgers import Act, EntryInList, EntryPage, RefusedJob, Report, SignedCheckpoint
 from web.api.blueprint import api
 from web.api.datasets import OVERSEERS, PUBLIC
 from web.api.openapi import ID, TEXT, WHEN, Operation, Schema, describe, listing
@@ -46,7 +45,7 @@ ACTIVITY = Order("activity", (("at", datetime), ("source", int), ("key", str)))
             "job": ID,
             **BETWEEN,
         },
-        answer=listing("entries", overseers.EntryInList, paged=ENTRIES),
+        answer=listing("entries", EntryInList, paged=ENTRIES),
         refusals=(404,),
         roles=OVERSEERS,
     )
@@ -57,7 +56,7 @@ def ledger_entries() -> Response:
     return page("entries", found_entries(window), window)
 
 
-def found_entries(window: Window) -> list[dict[str, Any]]:
+def found_entries(window: Window) -> list[EntryInList]:
     """Entries with the filters of the address."""
     job = request.args.get("job")
     wanted = ledgers.Wanted(
@@ -73,13 +72,13 @@ def found_entries(window: Window) -> list[dict[str, Any]]:
 
 
 @api.get("/datasets/<name>/ledger/<seq>")
-@describe(Operation(answer=overseers.EntryPage, roles=OVERSEERS))
+@describe(Operation(answer=EntryPage, roles=OVERSEERS))
 def ledger_entry(name: str, seq: str) -> Response:
     """One entry as it is hashed, priced anew, with the balances after it."""
     return jsonify(entry_named(name, seq))
 
 
-def entry_named(name: str, seq: str) -> dict[str, Any]:
+def entry_named(name: str, seq: str) -> EntryPage:
     """An entry by its dataset and number. Raises NotFound."""
     if not (seq.isascii() and seq.isdigit() and len(seq) < 19):
         raise NotFound("entry", f"{name}:{seq}"[:80])
@@ -95,7 +94,7 @@ def entry_named(name: str, seq: str) -> dict[str, Any]:
             "analyst": TEXT,
             "mechanism": MECHANISM,
         },
-        answer=listing("refusals", overseers.RefusedJob, paged=REFUSALS),
+        answer=listing("refusals", RefusedJob, paged=REFUSALS),
         refusals=(404,),
         roles=OVERSEERS,
     )
@@ -106,7 +105,7 @@ def list_refusals() -> Response:
     return page("refusals", found_refusals(window), window)
 
 
-def found_refusals(window: Window) -> list[dict[str, Any]]:
+def found_refusals(window: Window) -> list[RefusedJob]:
     """Refusals with the filters of the address."""
     return ledgers.refusals(
         engine(),
@@ -123,7 +122,7 @@ def found_refusals(window: Window) -> list[dict[str, Any]]:
 @describe(
     Operation(
         query={"dataset": TEXT},
-        answer=listing("checkpoints", overseers.SignedCheckpoint, paged=CHECKPOINTS),
+        answer=listing("checkpoints", SignedCheckpoint, paged=CHECKPOINTS),
         refusals=(404,),
         roles=OVERSEERS,
     )
@@ -134,7 +133,7 @@ def all_checkpoints() -> Response:
     return page("checkpoints", found_checkpoints(window), window)
 
 
-def found_checkpoints(window: Window) -> list[dict[str, Any]]:
+def found_checkpoints(window: Window) -> list[SignedCheckpoint]:
     """Checkpoints with the filters of the address."""
     dataset = request.args.get("dataset") or None
     return ledgers.checkpoints(engine(), current_actor(), dataset=dataset, **window.reads)
@@ -144,7 +143,7 @@ def found_checkpoints(window: Window) -> list[dict[str, Any]]:
 @describe(
     Operation(
         query={"what": _choice(audit_log.WHAT), "actor": TEXT, "dataset": TEXT, **BETWEEN},
-        answer=listing("activity", overseers.Act, paged=ACTIVITY),
+        answer=listing("activity", Act, paged=ACTIVITY),
         refusals=(404,),
         roles=("steward", "auditor", "administrator"),
     )
@@ -155,7 +154,7 @@ def list_activity() -> Response:
     return page("activity", found_acts(window), window)
 
 
-def found_acts(window: Window) -> list[dict[str, Any]]:
+def found_acts(window: Window) -> list[Act]:
     """Acts with the filters of the address."""
     wanted = audit_log.Wanted(
         what=read_choice("what", audit_log.WHAT),
@@ -168,13 +167,13 @@ def found_acts(window: Window) -> list[dict[str, Any]]:
 
 
 @api.get("/datasets/<name>/report")
-@describe(Operation(query={"public": PUBLIC}, answer=overseers.Report, roles=OVERSEERS))
+@describe(Operation(query={"public": PUBLIC}, answer=Report, roles=OVERSEERS))
 def dataset_report(name: str) -> Response:
     """Everything that the printed report of a dataset says."""
     return jsonify(report_named(name))
 
 
-def report_named(name: str) -> dict[str, Any]:
+def report_named(name: str) -> Report:
     """The report of a dataset; `public` leaves out names, reasons and what ex-post jobs really cost."""
     public = read_choice("public", ("true", "false")) == "true"
     return audit_report.build(engine(), name, current_actor(), public=public)

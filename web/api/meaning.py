@@ -1,10 +1,10 @@
-"""What an allowance means, and what a change of it would do, before anybody writes it."""
+"""The meaning of an allowance, and the effect of a change, before anybody writes it."""
 
 from flask import Response, jsonify, request
 
 from accountant.queries import datasets
-from accountant.transactions import proposals
-from web.api import overseer_answers as overseers
+from accountant.queries import proposals as proposal_queries
+from accountant.schema.datasets import Meaning, Preview
 from web.api.blueprint import api
 from web.api.datasets import NewAllowance
 from web.api.openapi import TEXT, Operation, Schema, describe
@@ -25,7 +25,7 @@ RELATION: Schema = {"type": "string", "enum": list(NEIGHBOURS), "default": NEIGH
             "neighbours": RELATION,
             "unit": TEXT,
         },
-        answer=overseers.Meaning,
+        answer=Meaning,
     )
 )
 def means() -> Response:
@@ -36,10 +36,10 @@ def means() -> Response:
 
 
 @api.post("/datasets/<name>/allowance/preview")
-@describe(Operation(body=NewAllowance, answer=overseers.Preview, roles=("steward",)))
+@describe(Operation(body=NewAllowance, answer=Preview, roles=("steward",)))
 def preview_allowance(name: str) -> Response:
-    """What an allowance would change, for stewards: every limit before and after; nothing is written."""
+    """Preview an allowance, for stewards: every limit before and after; nothing is written."""
     actor = current_actor()
     actor.require("steward")
     datasets.dataset(engine(), name, actor)
-    return jsonify(proposals.preview(engine(), name, read(NewAllowance).allowance(), actor))
+    return jsonify(proposal_queries.preview(engine(), name, read(NewAllowance).allowance(), actor))

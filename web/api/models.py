@@ -9,7 +9,7 @@ from accountant.catalogue import models as model_catalogue
 from accountant.core import names
 from accountant.core.mechanisms import MECHANISMS, RUNNABLE
 from accountant.queries import models as model_queries
-from web.api import answers
+from accountant.schema.models import Mechanism, Model
 from web.api.blueprint import api
 from web.api.idempotency import read_once
 from web.api.openapi import Operation, describe, listing
@@ -31,7 +31,7 @@ class NewModel(Body):
 
 
 @api.get("/models")
-@describe(Operation(answer=listing("models", answers.Model, paged=ORDER)))
+@describe(Operation(answer=listing("models", Model, paged=ORDER)))
 def models() -> Response:
     """Registered models, by name."""
     window = read_window(ORDER)
@@ -39,16 +39,14 @@ def models() -> Response:
 
 
 @api.get("/models/<name>")
-@describe(Operation(answer=answers.Model))
+@describe(Operation(answer=Model))
 def model(name: str) -> Response:
     """One model."""
     return jsonify(model_queries.model(engine(), name, current_actor()))
 
 
 @api.post("/models")
-@describe(
-    Operation(body=NewModel, keyed=True, status=201, located=True, answer=answers.Model, roles=("steward",))
-)
+@describe(Operation(body=NewModel, keyed=True, status=201, located=True, answer=Model, roles=("steward",)))
 def add_model() -> tuple[Response, int]:
     """Register a model.
 
@@ -64,7 +62,7 @@ def add_model() -> tuple[Response, int]:
 
 
 @api.get("/mechanisms")
-@describe(Operation(answer=listing("mechanisms", answers.Mechanism)))
+@describe(Operation(answer=listing("mechanisms", Mechanism)))
 def mechanisms() -> Response:
     """Every mechanism, with the JSON Schema of its parameters.
 

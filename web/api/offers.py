@@ -9,9 +9,10 @@ from pydantic import Field
 
 from accountant.core.errors import invalid
 from accountant.queries import inbox, jobs
+from accountant.queries import offers as offer_queries
+from accountant.schema.decisions import Offer, OfferQuote, OfferWithEffect, Waiting
+from accountant.schema.jobs import Job
 from accountant.transactions import offers
-from web.api import answers
-from web.api import overseer_answers as overseers
 from web.api.blueprint import api
 from web.api.jobs import Reason
 from web.api.openapi import ID, Operation, Schema, describe, listing
@@ -27,7 +28,7 @@ WAITING = Order("inbox", BY_TIME)
 
 
 class NewOffer(Body):
-    """What is offered: the parameters that differ from those asked for, and why."""
+    """An offer: the parameters that differ from those asked for, and why."""
 
     parameters: dict[str, Any] = Field(description="those that differ; null takes one away")
     reason: str = Field(max_length=2000)
@@ -55,7 +56,7 @@ def priceable() -> Iterator[None]:
 
 
 @api.get("/inbox")
-@describe(Operation(answer=listing("jobs", overseers.Waiting, paged=WAITING), roles=("steward",)))
+@describe(Operation(answer=listing("jobs", Waiting, paged=WAITING), roles=("steward",)))
 def waiting() -> Response:
     """Requests that await approval, oldest first, with what approving each would do now; for stewards."""
     window = read_window(WAITING)
@@ -63,19 +64,20 @@ def waiting() -> Response:
 
 
 @api.post("/jobs/<job>/offer/quote")
-@describe(Operation(body=OfferedParameters, answer=overseers.OfferQuote, roles=("steward",)))
+@describe(Operation(body=OfferedParameters, answer=OfferQuote, roles=("steward",)))
 def quote_offer(job: str) -> Response:
-    """What a request with these changed parameters would cost and do now, before it is offered."""
+    """The price and effect of a request with these changed parameters, before it is offered."""
     actor = current_actor()
     actor.require("steward")
     job_id = read_id(job)
     changes = read(OfferedParameters).parameters
     with priceable():
-        return jsonify(inbox.price_offer(engine(), actor, jobs.job(engine(), job_id, actor), changes))
+        asked = jobs.job(engine(), job_id, actor).document()
+        return jsonify(inbox.price_offer(engine(), actor, asked, changes))
 
 
 @api.post("/jobs/<job>/offer")
-@describe(Operation(body=NewOffer, status=201, answer=overseers.Offer, roles=("steward",)))
+@describe(Operation(body=NewOffer, status=201, answer=Offer, roles=("steward",)))
 def offer(job: str) -> tuple[Response, int]:
     """Refuse a request and offer a smaller one in its place; its analyst accepts or declines."""
     actor = current_actor()
@@ -84,7 +86,7 @@ def offer(job: str) -> tuple[Response, int]:
     body = read(NewOffer)
     with priceable():
         found = offers.offer(engine(), job_id, body.parameters, actor, body.reason)
-    return jsonify(offers.show(engine(), found, actor)), 201
+    return jsonify(offer_queries.show(engine(), found, actor)), 201
 
 
 @api.get("/offers")
@@ -92,7 +94,7 @@ def offer(job: str) -> tuple[Response, int]:
     Operation(
         query={"state": STATE, "job": ID},
         refusals=(404,),
-        answer=listing("offers", overseers.Offer, paged=ORDER),
+        answer=listing("offers", Offer, paged=ORDER),
     )
 )
 def list_offers() -> Response:
@@ -101,21 +103,21 @@ def list_offers() -> Response:
     job_id = None if not job else read_id(job)
     state = read_choice("state", STATES) or (None if job_id else "open")
     window = read_window(ORDER)
-    found = offers.listing(engine(), current_actor(), state=state, job=job_id, **window.reads)
+    found = offer_queries.listing(engine(), current_actor(), state=state, job=job_id, **window.reads)
     return page("offers", found, window)
 
 
 @api.get("/offers/<offer>")
-@describe(Operation(answer=overseers.OfferWithEffect))
+@describe(Operation(answer=OfferWithEffect))
 def show_offer(offer: str) -> Response:
     """One offer, with what accepting it would do now."""
     actor = current_actor()
-    found = offers.show(engine(), read_id(offer, "offer"), actor)
+    found = offer_queries.show(engine(), read_id(offer, "offer"), actor).document()
     return jsonify({**found, "effect": inbox.effect_of(engine(), actor, found)})
 
 
 @api.post("/offers/<offer>/accept")
-@describe(Operation(refusals=(409, 422), status=201, answer=answers.Job))
+@describe(Operation(refusals=(409, 422), status=201, answer=Job))
 def accept_offer(offer: str) -> tuple[Response, int]:
     """Consent, as the analyst: the offered job is made and decided on now, as approved. Answers the job."""
     actor = current_actor()
@@ -124,20 +126,20 @@ def accept_offer(offer: str) -> tuple[Response, int]:
 
 
 @api.post("/offers/<offer>/decline")
-@describe(Operation(body=Answer, answer=overseers.Offer))
+@describe(Operation(body=Answer, answer=Offer))
 def decline_offer(offer: str) -> Response:
     """Say no, as the analyst; nothing is charged."""
     actor, offer_id = current_actor(), read_id(offer, "offer")
     offers.decline(engine(), offer_id, actor, read(Answer).reason)
-    return jsonify(offers.show(engine(), offer_id, actor))
+    return jsonify(offer_queries.show(engine(), offer_id, actor))
 
 
 @api.post("/offers/<offer>/withdraw")
-@describe(Operation(body=Reason, answer=overseers.Offer, roles=("steward",)))
+@describe(Operation(body=Reason, answer=Offer, roles=("steward",)))
 def withdraw_offer(offer: str) -> Response:
     """Take an offer back, as a steward; the request that it answered stays refused."""
     actor = current_actor()
     actor.require("steward")
     offer_id = read_id(offer, "offer")
     offers.withdraw(engine(), offer_id, actor, read(Reason).reason)
-    return jsonify(offers.show(engine(), offer_id, actor))
+    return jsonify(offer_queries.show(engine(), offer_id, actor))

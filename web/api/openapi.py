@@ -1,7 +1,7 @@
 """OpenAPI 3.1 of /api/v1, made from the routes themselves: `describe` says what each takes and answers.
 
 Bodies are the pydantic models that the views read with, so the description can't ask for anything else.
-Answers are the models of `web.api.answers`; examples were recorded from a real server (`examples.json`). A
+Answers are the models of `accountant.schema`; examples were recorded from a real server (`examples.json`). A
 route without `describe` is an error at start, found by a test.
 """
 
@@ -52,7 +52,7 @@ ETAG: Schema = {"type": "string"}
 
 
 class Problem(BaseModel):
-    """What went wrong (RFC 9457)."""
+    """A problem (RFC 9457)."""
 
     class Field(BaseModel):
         """One wrong field."""
@@ -94,7 +94,7 @@ Answer = Schema | type[BaseModel] | Listing
 
 @dataclass(frozen=True)
 class Operation:
-    """What one route takes and answers beside its address.
+    """The request and answer of one route beside its address.
 
     The first line of the view's docstring is the summary; what follows it, the description.
     """
@@ -135,7 +135,7 @@ def openapi() -> Response:
 
 @lru_cache(maxsize=1)
 def examples() -> dict[str, Any]:
-    """What a real server was asked and answered, by operation: {"GET /api/v1/me": {...}, ...}.
+    """Requests to a real server and its answers, by operation: {"GET /api/v1/me": {...}, ...}.
 
     `EXCHEQUER_RECORD=1 python -m pytest tests/web/api/test_examples.py` records them anew.
     """

@@ -38,15 +38,14 @@ _LEAST_TIME = (1980, 1, 1, 0, 0, 0)  # when a job ended depends on its data, so 
 def download(job_id: UUID) -> Response:
     """A published output as JSON Lines; its SHA-256, which the ledger holds too, is the ETag."""
     actor = current_actor()
-    uri = jobs.output_uri(engine(), job_id, actor)
-    job = jobs.job(engine(), job_id, actor)
-    response = Response(blocks(_open(uri, job_id)), mimetype="application/x-ndjson")
+    found = jobs.output(engine(), job_id, actor)
+    response = Response(blocks(_open(found.uri, job_id)), mimetype="application/x-ndjson")
     response.headers["Content-Disposition"] = f'attachment; filename="{job_id}.jsonl"'
     response.headers["Cache-Control"] = "private, no-cache"
-    response.set_etag(job["output_sha256"])
+    response.set_etag(found.sha256)
     response.make_conditional(request)
     if request.method == "GET" and response.status_code == 200:
-        activity_log.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=job["dataset"])
+        activity_log.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=found.dataset)
     return response
 
 
@@ -61,13 +60,11 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
     if form == "parquet":
         parquet.available()
     actor = current_actor()
-    uri = jobs.output_uri(engine(), job_id, actor)
-    job = jobs.job(engine(), job_id, actor)
-    sha256 = job["output_sha256"]
+    uri, sha256, dataset = jobs.output(engine(), job_id, actor)
     _check(uri, job_id, sha256)
     body = _body(uri, job_id, form, sha256)
     if with_card:
-        body = _archive(f"{job_id}.{form}", body, data_cards.card(engine(), job_id, actor))
+        body = _archive(f"{job_id}.{form}", body, data_cards.card(engine(), job_id, actor).document())
     response = Response(body, mimetype=ZIP if with_card else FORMATS[form])
     file = f"{job_id}.zip" if with_card else f"{job_id}.{form}"
     response.headers["Content-Disposition"] = f'attachment; filename="{file}"'
@@ -76,7 +73,7 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
         response.set_etag(sha256 if form == "jsonl" else f"{sha256}-{form}")
         response.make_conditional(request)
     if request.method == "GET" and response.status_code == 200:
-        activity_log.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=job["dataset"])
+        activity_log.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=dataset)
     return response
 
 
@@ -139,7 +136,7 @@ def _member(name: str) -> zipfile.ZipInfo:
 
 def preview(job_id: UUID, count: int) -> list[dict[str, Any]] | None:
     """The first texts of a published output; None where the file is gone."""
-    uri = jobs.output_uri(engine(), job_id, current_actor())
+    uri = jobs.output(engine(), job_id, current_actor()).uri
     try:
         file = _open(uri, job_id)
     except NotFound:
@@ -168,7 +165,7 @@ def _open(uri: str, job_id: UUID) -> IO[bytes]:
 
 
 def blocks(file: IO[bytes]) -> Iterator[bytes]:
-    """What is left of a file, a block at a time; it is closed at the end."""
+    """The rest of a file, a block at a time; it is closed at the end."""
     with file:
         while block := file.read(_BLOCK_BYTES):
             yield block

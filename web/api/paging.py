@@ -8,7 +8,7 @@ seen, and the name of its listing: no other takes it. To its reader it is an opa
 import base64
 import binascii
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,9 +18,11 @@ from uuid import UUID
 from flask import Response, jsonify, request
 
 from accountant.core.errors import invalid
+from accountant.schema.base import Answer
 from web.api.parsing import read_limit
 from web.errors import refuse_unstorable
 
+Row = Answer | Mapping[str, Any]
 _READERS: dict[type, Callable[[Any], Any]] = {
     str: str,
     int: int,
@@ -32,7 +34,7 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class Order:
-    """What a listing is ordered by, and the rows of a page where nobody says how many.
+    """The order of a listing, and the rows of a page where nobody says how many.
 
     `key`: members of its rows that tell them apart, as dotted paths, and what their values stand for.
     """
@@ -48,7 +50,7 @@ BY_TIME = (("created_at", datetime), ("id", UUID))
 
 @dataclass(frozen=True)
 class Window:
-    """What was asked for. One row more than `limit` is read: it tells whether there is a next page."""
+    """The page asked for. One row more than `limit` is read: it tells whether there is a next page."""
 
     limit: int
     after: tuple[Any, ...] | None
@@ -93,15 +95,15 @@ def _check(value: Any, parameter: str) -> None:
             raise ValueError("no moment")
 
 
-def cut(rows: list[dict[str, Any]], window: Window) -> tuple[list[dict[str, Any]], str | None]:
-    """The rows of a page, and the cursor of the next one."""
-    shown = rows[: window.limit]
+def cut(rows: Sequence[Row], window: Window) -> tuple[list[dict[str, Any]], str | None]:
+    """The rows of a page as JSON documents, and the cursor of the next one."""
+    shown = [row.document() if isinstance(row, Answer) else dict(row) for row in rows[: window.limit]]
     if len(rows) == len(shown):
         return shown, None
     return shown, encoded(window.order, [_member(shown[-1], path) for path, _ in window.order.key])
 
 
-def page(name: str, rows: list[dict[str, Any]], window: Window, **others: Any) -> Response:
+def page(name: str, rows: Sequence[Row], window: Window, **others: Any) -> Response:
     """{name: rows, next: cursor or null}; the address of the next page stands in `Link` too."""
     shown, cursor = cut(rows, window)
     response = jsonify({name: shown, "next": cursor, **others})

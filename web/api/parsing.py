@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from werkzeug.exceptions import UnsupportedMediaType
 
 from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, invalid
+from accountant.schema.base import Answer
 from web.errors import refuse_unstorable
 
 MAX_DEPTH = 20
@@ -122,7 +123,7 @@ def _problems(error: ValidationError, model: type[BaseModel]) -> list[FieldProbl
 # --- answers ------------------------------------------------------------------------------------
 
 
-def made(body: Mapping[str, Any], endpoint: str, **address: Any) -> tuple[Response, int]:
+def made(body: Answer | Mapping[str, Any], endpoint: str, **address: Any) -> tuple[Response, int]:
     """201 with what was made, and where it can be read from now on."""
     response = jsonify(body)
     response.headers["Location"] = url_for(f"api.{endpoint}", **address)

@@ -8,8 +8,21 @@ from pydantic import Field
 from accountant.core import names
 from accountant.core.errors import NotPermitted, invalid
 from accountant.identities import credentials, people, sign_ins
-from web.api import account_answers as accounts
-from web.api import answers
+from accountant.schema.people import (
+    Activity,
+    Ended,
+    Me,
+    Named,
+    NewAccount,
+    OneTime,
+    Revoked,
+    RolesOf,
+    SignedIn,
+    SignIn,
+    Token,
+    User,
+)
+from accountant.schema.people import NewToken as NewTokenAnswer
 from web.api.blueprint import api
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
@@ -65,7 +78,7 @@ class NewToken(Body):
 
 
 @api.post("/session")
-@describe(Operation(body=Credentials, status=201, public=True, answer=answers.SignedIn, refusals=(401, 403)))
+@describe(Operation(body=Credentials, status=201, public=True, answer=SignedIn, refusals=(401, 403)))
 def sign_in() -> tuple[Response, int]:
     """A new token with every scope for a name and password; it is shown once."""
     body = read(Credentials)
@@ -85,7 +98,7 @@ def sign_in() -> tuple[Response, int]:
 
 
 @api.delete("/session")
-@describe(Operation(answer=accounts.Ended))
+@describe(Operation(answer=Ended))
 def sign_out() -> Response:
     """End the token that asks, whatever its scopes. Others of the same person go on working."""
     people.revoke_token(engine(), current_actor(), g.token_id)
@@ -93,7 +106,7 @@ def sign_out() -> Response:
 
 
 @api.get("/me")
-@describe(Operation(answer=answers.Me))
+@describe(Operation(answer=Me))
 def me() -> Response:
     """Whose token this is, and what it may do."""
     actor = current_actor()
@@ -101,7 +114,7 @@ def me() -> Response:
 
 
 @api.post("/me/password")
-@describe(Operation(body=NewPassword, refusals=(429,), answer=accounts.Named))
+@describe(Operation(body=NewPassword, refusals=(429,), answer=Named))
 def change_password() -> Response:
     """Another password. Every session ends, and every token that a sign-in made, this one included."""
     actor, body = current_actor(), read(NewPassword)
@@ -116,7 +129,7 @@ def change_password() -> Response:
 
 
 @api.post("/me/sign-out-everywhere")
-@describe(Operation(answer=accounts.Named))
+@describe(Operation(answer=Named))
 def sign_out_everywhere() -> Response:
     """End every session of one's own, and every token that a sign-in made."""
     people.end_sessions(engine(), current_actor(), current_actor().name)
@@ -124,14 +137,14 @@ def sign_out_everywhere() -> Response:
 
 
 @api.get("/me/tokens")
-@describe(Operation(answer=listing("tokens", accounts.Token)))
+@describe(Operation(answer=listing("tokens", Token)))
 def tokens() -> Response:
     """One's own tokens that work, newest first."""
     return jsonify(tokens=people.tokens(engine(), current_actor().id))
 
 
 @api.post("/me/tokens")
-@describe(Operation(body=NewToken, status=201, answer=accounts.NewToken))
+@describe(Operation(body=NewToken, status=201, answer=NewTokenAnswer))
 def make_token() -> tuple[Response, int]:
     """A new token of one's own with some scopes; it is shown once."""
     body = read(NewToken)
@@ -139,7 +152,7 @@ def make_token() -> tuple[Response, int]:
 
 
 @api.post("/me/tokens/<token>/revoke")
-@describe(Operation(answer=accounts.Ended))
+@describe(Operation(answer=Ended))
 def revoke_token(token: str) -> Response:
     """End a token of one's own, or anybody's by an administrator."""
     people.revoke_token(engine(), current_actor(), read_id(token, "token"))
@@ -154,7 +167,7 @@ def revoke_token(token: str) -> Response:
             "outcome": {"type": "string", "enum": list(sign_ins.OUTCOMES)},
             "method": {"type": "string", "enum": list(sign_ins.METHODS)},
         },
-        answer=listing("sign_ins", accounts.SignIn, paged=SIGN_INS),
+        answer=listing("sign_ins", SignIn, paged=SIGN_INS),
     )
 )
 def sign_in_log() -> Response:
@@ -182,7 +195,7 @@ def sign_in_log() -> Response:
             "role": {"type": "string", "enum": list(credentials.ROLES)},
             "state": {"type": "string", "enum": ["open", "closed"]},
         },
-        answer=listing("users", accounts.User, paged=USERS),
+        answer=listing("users", User, paged=USERS),
         roles=("administrator",),
     )
 )
@@ -201,7 +214,7 @@ def users() -> Response:
 
 
 @api.post("/users")
-@describe(Operation(body=NewUser, status=201, answer=accounts.NewAccount, roles=("administrator",)))
+@describe(Operation(body=NewUser, status=201, answer=NewAccount, roles=("administrator",)))
 def add_user() -> tuple[Response, int]:
     """A new account, by an administrator; a one-time password that was made is shown once."""
     actor = current_actor()
@@ -218,14 +231,14 @@ def add_user() -> tuple[Response, int]:
 
 
 @api.get("/users/<name>")
-@describe(Operation(answer=accounts.User, roles=("administrator",)))
+@describe(Operation(answer=User, roles=("administrator",)))
 def user(name: str) -> Response:
     """One account, with its lock, for administrators."""
     return jsonify(people.show(engine(), current_actor(), name))
 
 
 @api.get("/users/<name>/tokens")
-@describe(Operation(answer=listing("tokens", accounts.Token), roles=("administrator",)))
+@describe(Operation(answer=listing("tokens", Token), roles=("administrator",)))
 def tokens_of_user(name: str) -> Response:
     """The tokens of an account that work, for administrators; never the tokens themselves."""
     found = people.show(engine(), current_actor(), name)
@@ -233,7 +246,7 @@ def tokens_of_user(name: str) -> Response:
 
 
 @api.put("/users/<name>/roles")
-@describe(Operation(body=Roles, answer=accounts.RolesOf, roles=("administrator",)))
+@describe(Operation(body=Roles, answer=RolesOf, roles=("administrator",)))
 def set_roles(name: str) -> Response:
     """Other roles for an account; its sessions end."""
     actor = current_actor()
@@ -243,7 +256,7 @@ def set_roles(name: str) -> Response:
 
 
 @api.post("/users/<name>/deactivate")
-@describe(Operation(refusals=(409,), answer=accounts.Activity, roles=("administrator",)))
+@describe(Operation(refusals=(409,), answer=Activity, roles=("administrator",)))
 def deactivate_user(name: str) -> Response:
     """Close an account: its sessions and tokens end at once. The last administrator stays."""
     people.deactivate(engine(), current_actor(), name)
@@ -251,7 +264,7 @@ def deactivate_user(name: str) -> Response:
 
 
 @api.post("/users/<name>/activate")
-@describe(Operation(answer=accounts.Activity, roles=("administrator",)))
+@describe(Operation(answer=Activity, roles=("administrator",)))
 def activate_user(name: str) -> Response:
     """Open a closed account again."""
     people.activate(engine(), current_actor(), name)
@@ -259,7 +272,7 @@ def activate_user(name: str) -> Response:
 
 
 @api.post("/users/<name>/reset-password")
-@describe(Operation(refusals=(409,), answer=accounts.OneTime, roles=("administrator",)))
+@describe(Operation(refusals=(409,), answer=OneTime, roles=("administrator",)))
 def reset_password(name: str) -> Response:
     """A one-time password instead of an account's own; it is shown once. The account is unlocked."""
     made = new_password()
@@ -268,7 +281,7 @@ def reset_password(name: str) -> Response:
 
 
 @api.post("/users/<name>/unlock")
-@describe(Operation(answer=accounts.Named, roles=("administrator",)))
+@describe(Operation(answer=Named, roles=("administrator",)))
 def unlock_user(name: str) -> Response:
     """Forget the failures to sign in to an account."""
     people.unlock(engine(), current_actor(), name)
@@ -276,7 +289,7 @@ def unlock_user(name: str) -> Response:
 
 
 @api.post("/users/<name>/sign-out")
-@describe(Operation(answer=accounts.Named, roles=("administrator",)))
+@describe(Operation(answer=Named, roles=("administrator",)))
 def sign_out_user(name: str) -> Response:
     """End every session of an account, and every token that a sign-in made."""
     people.end_sessions(engine(), current_actor(), name)
@@ -284,7 +297,7 @@ def sign_out_user(name: str) -> Response:
 
 
 @api.post("/users/<name>/revoke-tokens")
-@describe(Operation(answer=accounts.Revoked, roles=("administrator",)))
+@describe(Operation(answer=Revoked, roles=("administrator",)))
 def revoke_tokens_of_user(name: str) -> Response:
     """End every token of an account."""
     return jsonify(name=name, revoked=people.revoke_tokens(engine(), current_actor(), name))

@@ -6,7 +6,7 @@ from flask import Response, jsonify, request
 
 from accountant.catalogue import uploads
 from accountant.core.errors import ExchequerError, TooLarge, invalid
-from web.api import account_answers as accounts
+from accountant.schema.uploads import Discarded, Upload
 from web.api.blueprint import api
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import Order, page, read_window
@@ -18,9 +18,7 @@ ORDER = Order("uploads", (("uploaded_at", datetime), ("sha256", str)))
 
 
 @api.post("/uploads")
-@describe(
-    Operation(file=True, status=201, answer=accounts.Upload, refusals=(413, 422, 507), roles=("steward",))
-)
+@describe(Operation(file=True, status=201, answer=Upload, refusals=(413, 422, 507), roles=("steward",)))
 def upload() -> tuple[Response, int]:
     """Keep the file that is the body: CSV or JSON Lines in UTF-8, plain or in gzip, or Parquet.
 
@@ -43,7 +41,7 @@ def upload() -> tuple[Response, int]:
 
 
 @api.get("/uploads")
-@describe(Operation(answer=listing("uploads", accounts.Upload, paged=ORDER), roles=("steward",)))
+@describe(Operation(answer=listing("uploads", Upload, paged=ORDER), roles=("steward",)))
 def list_uploads() -> Response:
     """Files that are kept, newest first, with their columns and what names them, for stewards."""
     window = read_window(ORDER)
@@ -51,14 +49,14 @@ def list_uploads() -> Response:
 
 
 @api.get("/uploads/<sha256>")
-@describe(Operation(answer=accounts.Upload, roles=("steward",)))
+@describe(Operation(answer=Upload, roles=("steward",)))
 def show_upload(sha256: str) -> Response:
     """One file that is kept."""
     return jsonify(uploads.show(engine(), store(), sha256, current_actor()))
 
 
 @api.delete("/uploads/<sha256>")
-@describe(Operation(refusals=(409,), answer=accounts.Discarded, roles=("steward",)))
+@describe(Operation(refusals=(409,), answer=Discarded, roles=("steward",)))
 def discard_upload(sha256: str) -> Response:
     """Destroy a file that no dataset and no corpus was registered with."""
     uploads.discard(engine(), sha256, current_actor())

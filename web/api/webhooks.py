@@ -8,8 +8,9 @@ from pydantic import Field
 
 from accountant.core import webhook_rules
 from accountant.core.webhook_rules import Network
+from accountant.schema.webhooks import Delivery, Event, Removed, Secret, Sent, Webhook
+from accountant.schema.webhooks import NewWebhook as NewWebhookAnswer
 from accountant.webhooks import delivery as hooks
-from web.api import account_answers as accounts
 from web.api.blueprint import api
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import Order, page, read_window
@@ -45,9 +46,9 @@ def allowed() -> tuple[Network, ...]:
 
 
 @api.get("/webhooks/events")
-@describe(Operation(answer=listing("events", accounts.Event)))
+@describe(Operation(answer=listing("events", Event)))
 def webhook_events() -> Response:
-    """What a webhook may be told of, and who may see it."""
+    """The events that a webhook may be told of, and who may see it."""
     return jsonify(
         events=[
             {
@@ -61,14 +62,14 @@ def webhook_events() -> Response:
 
 
 @api.get("/webhooks")
-@describe(Operation(answer=listing("webhooks", accounts.Webhook)))
+@describe(Operation(answer=listing("webhooks", Webhook)))
 def list_webhooks() -> Response:
     """Your webhooks."""
     return jsonify(webhooks=hooks.listing(engine(), current_actor()))
 
 
 @api.post("/webhooks")
-@describe(Operation(body=NewWebhook, status=201, answer=accounts.NewWebhook))
+@describe(Operation(body=NewWebhook, status=201, answer=NewWebhookAnswer))
 def add_webhook() -> tuple[Response, int]:
     """Register a webhook. The answer has its secret, which is shown this once."""
     actor = current_actor()
@@ -78,14 +79,14 @@ def add_webhook() -> tuple[Response, int]:
 
 
 @api.get("/webhooks/<id>")
-@describe(Operation(answer=accounts.Webhook))
+@describe(Operation(answer=Webhook))
 def show_webhook(id: str) -> Response:
     """One of your webhooks."""
     return _shown(read_id(id, "webhook"))
 
 
 @api.delete("/webhooks/<id>")
-@describe(Operation(answer=accounts.Removed))
+@describe(Operation(answer=Removed))
 def remove_webhook(id: str) -> Response:
     """Forget a webhook and its secret; what was not sent yet is not sent."""
     hook_id = read_id(id, "webhook")
@@ -94,7 +95,7 @@ def remove_webhook(id: str) -> Response:
 
 
 @api.post("/webhooks/<id>/enable")
-@describe(Operation(answer=accounts.Webhook))
+@describe(Operation(answer=Webhook))
 def enable_webhook(id: str) -> Response:
     """Tell a disabled webhook again, from now on."""
     hook_id = read_id(id, "webhook")
@@ -103,7 +104,7 @@ def enable_webhook(id: str) -> Response:
 
 
 @api.post("/webhooks/<id>/disable")
-@describe(Operation(answer=accounts.Webhook))
+@describe(Operation(answer=Webhook))
 def disable_webhook(id: str) -> Response:
     """Tell a webhook nothing until it is enabled."""
     hook_id = read_id(id, "webhook")
@@ -112,7 +113,7 @@ def disable_webhook(id: str) -> Response:
 
 
 @api.post("/webhooks/<id>/secret")
-@describe(Operation(status=201, answer=accounts.Secret))
+@describe(Operation(status=201, answer=Secret))
 def renew_webhook_secret(id: str) -> tuple[Response, int]:
     """A new secret in place of the old one, at once; it is shown this once."""
     hook_id = read_id(id, "webhook")
@@ -121,7 +122,7 @@ def renew_webhook_secret(id: str) -> tuple[Response, int]:
 
 
 @api.post("/webhooks/<id>/test")
-@describe(Operation(status=201, refusals=(409,), answer=accounts.Sent))
+@describe(Operation(status=201, refusals=(409,), answer=Sent))
 def test_webhook(id: str) -> tuple[Response, int]:
     """Send a message that says nothing."""
     delivery = hooks.test(engine(), read_id(id, "webhook"), current_actor())
@@ -129,16 +130,16 @@ def test_webhook(id: str) -> tuple[Response, int]:
 
 
 @api.get("/webhooks/<id>/deliveries")
-@describe(Operation(answer=listing("deliveries", accounts.Delivery, paged=DELIVERIES)))
+@describe(Operation(answer=listing("deliveries", Delivery, paged=DELIVERIES)))
 def webhook_deliveries(id: str) -> Response:
-    """What was sent, newest first."""
+    """Messages that were sent, newest first."""
     window = read_window(DELIVERIES)
     found = hooks.log(engine(), read_id(id, "webhook"), current_actor(), **window.reads)
     return page("deliveries", found, window)
 
 
 @api.post("/webhooks/<id>/deliveries/<delivery>/redeliver")
-@describe(Operation(refusals=(409,), answer=accounts.Sent))
+@describe(Operation(refusals=(409,), answer=Sent))
 def redeliver_webhook(id: str, delivery: str) -> Response:
     """Send a message again, under the same id."""
     delivery_id = read_id(delivery, "delivery")

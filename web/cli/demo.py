@@ -78,6 +78,7 @@ def run(model: str = SAMPLE) -> None:
     configured = bootstrap.settings()
     step = Steps()
     step("Start the local stack", "PostgreSQL, Valkey, the web server and two workers, on this machine only.")
+    tell(f"All that it keeps is in {_short(configured.home)}.")
     address = start(configured)
     for name, roles in PEOPLE.items():
         bootstrap.ensure_person(configured, name, roles)

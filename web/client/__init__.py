@@ -10,6 +10,10 @@ Needs no more than httpx, pydantic, tenacity and rich; pandas only for `to_panda
 """
 
 from accountant.core.errors import ExchequerError
+from accountant.schema.jobs import Artifact
+from accountant.schema.ledgers import Entry
+from accountant.schema.models import Corpus, Mechanism, Model
+from accountant.schema.people import Me as Person
 from web.client.api import Api
 from web.client.charts import Chart
 from web.client.client import Client, connect
@@ -29,10 +33,10 @@ from web.client.errors import (
     Unreachable,
     Unreadable,
 )
+from web.client.facts import Budget, Quote
 from web.client.files import Altered
 from web.client.jobs import Job, NoPandas
 from web.client.profiles import NoSuchProfile, Profile
-from web.client.records import Artifact, Budget, Corpus, Entry, Mechanism, Model, Person, Quote
 
 __all__ = [
     "Altered",

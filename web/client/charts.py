@@ -9,7 +9,8 @@ from html import escape
 from pathlib import Path
 
 from accountant.core.privacy.units import down, percent_up, up
-from web.client.records import Budget, Filter
+from accountant.schema.datasets import Filter
+from web.client.facts import Budget
 
 FILTERS = {"renyi": "Rényi at α*", "gaussian": "Gaussian", "renyi2": "Rényi at 2α*", "basic": "basic"}
 

@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from typing import Any, Self
 
+from accountant.schema.jobs import Artifact
+from accountant.schema.models import Corpus, Mechanism, Model
+from accountant.schema.people import Me
 from web.client import profiles
 from web.client.api import Api
 from web.client.datasets import Dataset
+from web.client.facts import read
 from web.client.html import facts_html
 from web.client.jobs import Job
-from web.client.records import Artifact, Corpus, Mechanism, Model, Person
 from web.client.transport import ATTEMPTS
 
 
@@ -39,9 +42,9 @@ class Client:
         """Let go of the connections."""
         self.api.close()
 
-    def whoami(self) -> Person:
+    def whoami(self) -> Me:
         """Whose token this is."""
-        return Person.of(self.api.me())
+        return read(Me, self.api.me())
 
     # --- data -----------------------------------------------------------------------------------------
 
@@ -63,15 +66,15 @@ class Client:
 
     def models(self) -> list[Model]:
         """Registered models."""
-        return [Model.of(each) for each in self.api.models()]
+        return [read(Model, each) for each in self.api.models()]
 
     def corpora(self) -> list[Corpus]:
         """Registered public corpora."""
-        return [Corpus.of(each) for each in self.api.corpora()]
+        return [read(Corpus, each) for each in self.api.corpora()]
 
     def mechanisms(self) -> list[Mechanism]:
-        """What can be asked for, with the JSON Schema of the parameters."""
-        return [Mechanism.of(each) for each in self.api.mechanisms()]
+        """The mechanisms that can be asked for, with the JSON Schema of the parameters."""
+        return [read(Mechanism, each) for each in self.api.mechanisms()]
 
     # --- jobs -----------------------------------------------------------------------------------------
 
@@ -87,8 +90,8 @@ class Client:
         return (Job(self.api, each) for each in self.api.all_jobs(**wanted))
 
     def artifacts(self, *, job: str | None = None, dataset: str | None = None) -> list[Artifact]:
-        """What jobs released besides texts, newest first."""
-        return [Artifact.of(each) for each in self.api.artifacts(job=job, dataset=dataset)]
+        """Everything that jobs released besides texts, newest first."""
+        return [read(Artifact, each) for each in self.api.artifacts(job=job, dataset=dataset)]
 
     # --- showing --------------------------------------------------------------------------------------
 

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from accountant.core.privacy.units import percent_up
+from accountant.schema.ledgers import Entry
 from web.client.api import Api
 from web.client.charts import FILTERS, Chart, budget_chart
 from web.client.errors import Json
+from web.client.facts import Budget, DatasetFacts, Quote, read
 from web.client.files import draft
 from web.client.html import facts_html, lines_html
 from web.client.jobs import Job
-from web.client.records import Budget, DatasetFacts, Entry, Quote
 
 
 class Dataset:
@@ -23,7 +24,7 @@ class Dataset:
 
     def _take(self, document: Mapping[str, Any]) -> Self:
         self.document: Json = dict(document)
-        self.facts = DatasetFacts.of(document)
+        self.facts = read(DatasetFacts, document)
         return self
 
     @property
@@ -40,8 +41,8 @@ class Dataset:
     def price(
         self, mechanism: str, parameters: Mapping[str, Any] | None = None, *, project: str | None = None
     ) -> Quote:
-        """What a request costs here, and what admission would say now. Free, and changes nothing."""
-        return Quote.of(self._api.quote(self.name, mechanism, parameters or {}, project=project))
+        """The price of a request here, and what admission would say now. Free, and changes nothing."""
+        return read(Quote, self._api.quote(self.name, mechanism, parameters or {}, project=project))
 
     def fit(
         self,
@@ -59,7 +60,7 @@ class Dataset:
         found = self._api.quote(
             self.name, mechanism, parameters or {}, fit=field, epsilon=epsilon, project=project
         )
-        return Quote.of(found)
+        return read(Quote, found)
 
     def submit(
         self,
@@ -94,7 +95,7 @@ class Dataset:
     # --- the budget -----------------------------------------------------------------------------------
 
     def budget(self) -> Budget:
-        """What is allowed, spent, reserved and left now."""
+        """The allowance with what is spent, reserved and left now."""
         facts = self.refresh().facts
         return Budget(
             dataset=facts.name,
@@ -110,7 +111,7 @@ class Dataset:
         return budget_chart(self.budget())
 
     def spending(self) -> Json:
-        """What is left over time, and what it went on by month, analyst and mechanism."""
+        """The balance over time, and its use by month, analyst and mechanism."""
         return self._api.spending(self.name)
 
     # --- the steward's and the auditor's --------------------------------------------------------------
@@ -129,11 +130,11 @@ class Dataset:
         """
         policy, seen = self._api.tagged_policy(self.name)
         self._api.set_policy(self.name, {**policy, **changes}, seen=seen)
-        return self.refresh().facts.policy
+        return dict(self.refresh().document["policy"])
 
     def ledger(self) -> Iterator[Entry]:
         """Its entries, newest first, read a page at a time (stewards and auditors)."""
-        return (Entry.of(each) for each in self._api.whole_ledger(self.name))
+        return (read(Entry, each) for each in self._api.whole_ledger(self.name))
 
     def export_ledger(self, path: str | Path, *, format: str = "jsonl", public: bool = False) -> Path:
         """Save the ledger, `jsonl`, `csv` or `parquet`; `exchequer verify` checks it without a server."""

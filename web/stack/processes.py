@@ -116,11 +116,12 @@ def spawn(
     cwd: Path,
     environment: Mapping[str, str],
     death_signal: int | None,
-    uid: int | None = None,
+    become: Callable[[], None] | None = None,
 ) -> Child:
     """Start a process in a session of its own, its output appended to home/logs/<name>.log.
 
-    `death_signal` reaches it when our process dies, however that happens; None lets it live on.
+    `death_signal` reaches it when our process dies, however that happens; None lets it live on. `become`
+    runs in the child before its program, and gives up rights of ours.
     """
     try:
         with open(log_path(home, name), "ab") as output:  # append: `rotate_logs` may truncate it
@@ -134,10 +135,7 @@ def spawn(
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                user=uid,
-                group=uid,
-                extra_groups=None if uid is None else [],
-                preexec_fn=_die_with_parent(death_signal),  # noqa: PLW1509 (it takes no lock)
+                preexec_fn=_preparation(become, death_signal),  # noqa: PLW1509 (it takes no lock)
             )
     except (OSError, subprocess.SubprocessError) as error:
         raise StackError(name, f"can't be started: {error}") from error
@@ -244,15 +242,17 @@ def _age_key(handle: Handle) -> tuple[float, int]:
     return float(handle.started.rpartition("/")[2]), handle.pid
 
 
-def _die_with_parent(number: int | None) -> Callable[[], None] | None:
-    """What a child does before it turns into its program, where the kernel offers it."""
-    if number is None or sys.platform != "linux":
-        return None
+def _preparation(become: Callable[[], None] | None, death_signal: int | None) -> Callable[[], None] | None:
+    """What a child does before it turns into its program; dying with us only where the kernel offers it."""
+    if death_signal is None or sys.platform != "linux":
+        return become
     libc = ctypes.CDLL(None)
     parent = os.getpid()
 
     def prepare() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, number)
+        if become is not None:
+            become()  # first: the kernel forgets the signal when the user changes
+        libc.prctl(_PR_SET_PDEATHSIG, death_signal)
         if os.getppid() != parent:  # it died before the line above
             os._exit(1)
 

@@ -102,7 +102,8 @@ class Supervisor:
             self._run_task(task)
         if any(program.page for program in self.programs) and _answers(page_address(self.settings)):
             name = next(program.name for program in self.programs if program.page)
-            raise StackError(name, f"{page_address(self.settings)} is in use by another program")
+            taken = page_address(self.settings)
+            raise StackError(name, f"{taken} is in use by another program: end it, or set EXCHEQUER_PORT")
         for program in self.programs:
             self.running[program.name] = _Running(program, self._spawn(program), time.monotonic())
         self._await_ready()

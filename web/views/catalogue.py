@@ -6,8 +6,8 @@ from flask import render_template, request, url_for
 
 from accountant.core import mechanisms
 from accountant.identities.actor import Actor
-from accountant.queries import listings, models
-from accountant.queries.listings import Wanted, WantedJobs
+from accountant.queries import datasets as dataset_queries
+from accountant.queries import jobs, models
 from accountant.transactions.artifacts import OVERSEERS
 from web.api.datasets import ORDER
 from web.api.paging import cut, read_window
@@ -27,9 +27,9 @@ def catalogue_page() -> str:
         "mechanism": read_choice("mechanism", tuple(mechanisms.MECHANISMS)) or "",
         "open": "1" if request.args.get("open") else "",
     }
-    wanted = Wanted(filters["q"], filters["mechanism"] or None, bool(filters["open"]))
+    wanted = dataset_queries.Wanted(filters["q"], filters["mechanism"] or None, bool(filters["open"]))
     window = read_window(ORDER, PAGE)
-    found, following = cut(listings.catalogue(engine(), actor, wanted, **window.reads), window)
+    found, following = cut(dataset_queries.datasets(engine(), actor, wanted, **window.reads), window)
     kept: dict[str, Any] = {name: value for name, value in filters.items() if value}
     return render_template(
         "datasets.html",
@@ -43,16 +43,14 @@ def catalogue_page() -> str:
 
 
 def next_steps(actor: Actor, datasets: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """What somebody who has not done it yet does next, each with its link: {title, why, link}."""
+    """The next steps of somebody who has not done them yet, each with its link: {title, why, link}."""
     steps: list[dict[str, str]] = []
     ready = [each for each in datasets if each["state"] == "ready"]
     allowed = [each for each in ready if each["account"] is not None]
     if "steward" in actor.roles:
         steps += _steward_steps(actor, datasets, ready, allowed)
-    open_ones = [each for each in allowed if each["may_ask"]]
-    if "analyst" in actor.roles and not listings.jobs(
-        engine(), actor, WantedJobs(analyst=actor.name), limit=1
-    ):
+    open_ones = [each for each in allowed if actor.name in (each["policy"]["analysts"] or [actor.name])]
+    if "analyst" in actor.roles and not jobs.jobs(engine(), actor, jobs.Wanted(analyst=actor.name), limit=1):
         steps.append(_first_job(open_ones))
     if actor.roles & OVERSEERS and not actor.roles & {"steward", "analyst"} and allowed:
         link = url_for("datasets.show", name=allowed[0]["name"], _anchor="ledger")
@@ -78,7 +76,7 @@ def _steward_steps(
     actor: Actor, datasets: list[dict[str, Any]], ready: list[dict[str, Any]], allowed: list[dict[str, Any]]
 ) -> list[dict[str, str]]:
     steps = []
-    if not any(each["state"] == "ready" for each in models.models(engine(), actor)):
+    if not any(each.state == "ready" for each in models.models(engine(), actor)):
         why = "Workers write with models that lie under a model root; a worker looks at its files."
         steps.append({"title": "Register a model", "why": why, "link": url_for("models.listing")})
     if not datasets:
@@ -89,7 +87,7 @@ def _steward_steps(
         link = url_for("datasets.show", name=without["name"], _anchor="stewardship")
         why = "Until then every job that would spend is refused."
         steps.append({"title": f"Allow a budget on {without['name']}", "why": why, "link": link})
-    waiting = listings.jobs(engine(), actor, WantedJobs(state="awaiting_approval"), limit=1)
+    waiting = jobs.jobs(engine(), actor, jobs.Wanted(state="awaiting_approval"), limit=1)
     if waiting:
         why = "The inbox shows the price, what is left before and after, and asks for your reason."
         steps.append({"title": "Decide on requests", "why": why, "link": url_for("inbox.listing")})

@@ -9,7 +9,7 @@ from accountant.core.errors import Conflict, InvalidRequest
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries as entry_queries
 from accountant.queries import jobs, spending
-from accountant.queries.listings import WantedJobs
+from accountant.schema.base import documents
 from accountant.transactions import artifacts
 from web.api.datasets import Correction, NewVersion, export_response
 from web.api.parsing import read, read_seq
@@ -45,21 +45,22 @@ def show(name: str) -> str:
 
 def _page(name: str, **forms: Form) -> str:
     actor = current_actor()
-    dataset = dataset_queries.dataset(engine(), name, actor)
+    dataset = dataset_queries.dataset(engine(), name, actor).document()
     overseer = bool(actor.roles & artifacts.OVERSEERS)
     before = read_seq()
     entries = []
     if overseer:
-        entries = entry_queries.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
+        found = entry_queries.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
+        entries = documents(found)
     empty = Form()
     return render_template(
         "dataset.html",
         dataset=dataset,
-        figures=spending.figures(engine(), name, actor),
-        jobs=jobs.jobs(engine(), actor, WantedJobs(dataset=name), limit=RECENT_JOBS),
+        figures=spending.figures(engine(), name, actor).document(),
+        jobs=documents(jobs.jobs(engine(), actor, jobs.Wanted(dataset=name), limit=RECENT_JOBS)),
         overseer=overseer,
         entries=entries,
-        ex_post=jobs.ex_post(engine(), name, actor) if overseer else [],
+        ex_post=documents(jobs.ex_post(engine(), name, actor)) if overseer else [],
         ex_post_note=jobs.EX_POST_NOTE,
         before=before,
         data_form=forms.get("data", empty),

@@ -17,7 +17,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotPermitted, invalid
 from accountant.queries import inbox
 from accountant.queries import jobs as job_queries
-from accountant.queries.listings import WantedJobs
+from accountant.queries import proposals as proposal_queries
 from accountant.transactions import approval, offers, proposals
 from web.api import proposals as proposals_api
 from web.api.jobs import Reason
@@ -55,7 +55,7 @@ def listing() -> str:
 @login_required
 @needs_role("steward")
 def changes() -> str:
-    """What changed since the page was made: requests resolved elsewhere go, new ones are announced.
+    """The changes since the page was made: requests resolved elsewhere go, new ones are announced.
 
     The page is not loaded again: somebody may be writing a reason.
     """
@@ -63,11 +63,11 @@ def changes() -> str:
     jobs = job_queries.jobs(
         engine(),
         current_actor(),
-        WantedJobs(state=inbox.WAITING),
+        job_queries.Wanted(state=inbox.WAITING),
         **read_window(WAITING, PAGE).reads,
         oldest_first=True,
     )
-    now = [job["id"] for job in jobs]
+    now = [job.id for job in jobs]
     gone = [each for each in shown if _is_id(each) and each not in now]
     new = set(now[:PAGE]) - set(shown)
     return render_template("_inbox_changes.html", gone=gone, new=len(new))
@@ -81,11 +81,11 @@ def _is_id(text: str) -> bool:
 
 
 def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) -> dict[str, Any]:
-    """What the page needs; `form` is the one sent for `subject`, with what is wrong with it."""
+    """The data of the page; `form` is the one sent for `subject`, with what is wrong with it."""
     actor, window = current_actor(), read_window(WAITING, PAGE)
     items, following = cut(inbox.waiting(engine(), actor, **window.reads), window)
     beside = read_window(proposals_api.ORDER, PAGE, parameter="proposals")
-    proposed, more_proposals = cut(proposals.listing(engine(), actor, **beside.reads), beside)
+    proposed, more_proposals = cut(proposal_queries.listing(engine(), actor, **beside.reads), beside)
     return {
         "items": [{"job": job, "effect": job["effect"], "inputs": offer_inputs(job)} for job in items],
         **open_offers(),
@@ -130,7 +130,7 @@ def _changes(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any
 @needs_role("steward")
 def price(job: str) -> str:
     """The price of the offer that the form says now, as a part of its page."""
-    found = job_queries.job(engine(), read_id(job), current_actor())
+    found = job_queries.job(engine(), read_id(job), current_actor()).document()
     return render_template("_offer_price.html", **_priced(found, sent()))
 
 
@@ -140,7 +140,7 @@ def _priced(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]
         return {"quote": None, "errors": (), "job": job}
     try:
         with priceable():
-            quote = inbox.price_offer(engine(), current_actor(), job, changes)
+            quote = inbox.price_offer(engine(), current_actor(), job, changes).document()
     except InvalidRequest as error:
         return {"quote": None, "errors": without_prefix(error, PREFIX).problems, "job": job}
     return {"quote": quote, "errors": (), "job": job}
@@ -150,9 +150,9 @@ def _priced(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]
 @login_required
 @needs_role("steward")
 def confirm(job: str) -> BaseResponse:
-    """What the decision would do, on a page of its own; nothing is done yet."""
+    """The effect of the decision, on a page of its own; nothing is done yet."""
     job_id, decision = read_id(job), _decision(DECISIONS)
-    found = job_queries.job(engine(), job_id, current_actor())
+    found = job_queries.job(engine(), job_id, current_actor()).document()
     try:
         reason = _reason()
         quote = _priced(found, sent())["quote"] if decision == "offer" else None
@@ -179,7 +179,7 @@ def confirm(job: str) -> BaseResponse:
 def decide(job: str) -> BaseResponse:
     """Approve, refuse or offer, for a reason; or price an offer, which changes nothing."""
     job_id, decision = read_id(job), _decision((*DECISIONS, "price"))
-    found = job_queries.job(engine(), job_id, current_actor())
+    found = job_queries.job(engine(), job_id, current_actor()).document()
     if decision == "price":
         prices = {str(job_id): _priced(found, sent())}
         return Response(render_template("inbox.html", **_page(job_id, Form(sent()), prices=prices)))
@@ -191,11 +191,11 @@ def decide(job: str) -> BaseResponse:
         flash(f"Somebody was faster: {error}.", "problem")
         return redirect(url_for("inbox.listing"), 303)
     now = job_queries.job(engine(), job_id, current_actor())
-    name = f"Job {str(job_id)[:8]} of {now['analyst']}"
+    name = f"Job {str(job_id)[:8]} of {now.analyst}"
     if decision == "offer":
         flash(f"{name} is refused, and a smaller one is offered. Nothing is charged unless it is accepted.")
     else:
-        flash(f"{name} is now {now['state'].replace('_', ' ')}.")
+        flash(f"{name} is now {now.state.replace('_', ' ')}.")
     return redirect(url_for("inbox.listing"), 303)
 
 
@@ -249,9 +249,9 @@ def withdraw(offer: str) -> BaseResponse:
 @login_required
 @needs_role("steward")
 def confirm_proposal(proposal: str) -> BaseResponse:
-    """What the proposal's confirmation or withdrawal would do, on a page of its own."""
+    """The effect of confirming or withdrawing the proposal, on a page of its own."""
     proposal_id, decision = read_id(proposal, "proposal"), _decision(tuple(_SETTLES))
-    found = proposals.show(engine(), proposal_id, current_actor())
+    found = proposal_queries.show(engine(), proposal_id, current_actor()).document()
     try:
         reason = _reason()
     except InvalidRequest as error:

@@ -33,7 +33,7 @@ PROJECT_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class Look:
-    """What the request looks like now: its price here, and what would be sent back."""
+    """The request as it looks now: its price here, and what would be sent back."""
 
     quote: dict[str, Any] | None = None
     errors: tuple[FieldProblem, ...] = ()
@@ -132,9 +132,8 @@ def _look(name: str, values: Mapping[str, str]) -> Look:
 def _quote(name: str, values: Mapping[str, str], fit: str | None = None) -> dict[str, Any]:
     mechanism = _mechanism(values)
     stated = schema_forms.parameters(mechanism, values)
-    return quote_for(
-        name, QuoteRequest(mechanism=mechanism.id, parameters=stated, fit=fit, project=_project(values))
-    )
+    asked = QuoteRequest(mechanism=mechanism.id, parameters=stated, fit=fit, project=_project(values))
+    return quote_for(name, asked).document()
 
 
 def _project(values: Mapping[str, str]) -> str | None:
@@ -177,7 +176,7 @@ def _sized(mechanism: Mechanism[Any], values: dict[str, str], size: str, found: 
 
 def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> str:
     actor = current_actor()
-    dataset = datasets.dataset(engine(), name, actor)
+    dataset = datasets.dataset(engine(), name, actor).document()
     try:
         mechanism = _mechanism(form.values)
     except InvalidRequest as error:

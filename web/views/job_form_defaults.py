@@ -14,10 +14,10 @@ from accountant.core import mechanisms
 from accountant.core.errors import NotFound
 from accountant.core.mechanisms.base import Mechanism
 from accountant.identities.actor import Actor
-from accountant.queries import datasets, listings
+from accountant.queries import datasets
 from accountant.queries import jobs as job_queries
 from accountant.queries import models as model_queries
-from accountant.queries.listings import WantedJobs
+from accountant.schema.base import documents
 from accountant.transactions import artifacts
 from web.api.parsing import read_id
 from web.context import engine
@@ -42,7 +42,7 @@ class Start:
 
 
 def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
-    """What the address asks for: `reuse` or `like` name a job, `largest` a size, else a mechanism alone."""
+    """The form that the address asks for: `reuse` or `like` name a job, `largest` a size."""
     if address.get("reuse"):
         return _reuse(actor, dataset, address["reuse"])
     if address.get("like"):
@@ -56,7 +56,7 @@ def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
 
 
 def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
-    job = job_queries.job(engine(), read_id(named), actor)
+    job = job_queries.job(engine(), read_id(named), actor).document()
     if job["dataset"] != dataset:
         raise NotFound("job", named[:80])
     mechanism = mechanisms.get(job["mechanism"])
@@ -97,7 +97,7 @@ def _reuse(actor: Actor, dataset: str, named: str) -> Start:
     mechanism = mechanisms.get(found[0]["mechanism"])
     values = {"mechanism": mechanism.id, "model": found[0]["model"] or ""}
     with suppress(NotFound):  # somebody else's, shared: its artifacts may be used, its request is not shown
-        values = _of_job(mechanism, job_queries.job(engine(), job_id, actor))
+        values = _of_job(mechanism, job_queries.job(engine(), job_id, actor).document())
     values[PREFIX + "from_job"] = str(job_id)
     for pair in mechanism.parameters.either:  # of what is not released again nothing is asked
         values |= {PREFIX + each: "" for each in pair}
@@ -109,7 +109,7 @@ def _reuse(actor: Actor, dataset: str, named: str) -> Start:
 
 def _fitting(actor: Actor, dataset: str, mechanism: Mechanism[Any], values: dict[str, str]) -> Start:
     """Defaults, made smaller where the dataset or the first model offered could not serve them."""
-    found = datasets.dataset(engine(), dataset, actor)
+    found = datasets.dataset(engine(), dataset, actor).document()
     changes = _of_dataset(mechanism, found)
     model = next(iter(_models(actor, found["policy"])), None) if mechanism.uses_model else None
     if model is not None:
@@ -157,7 +157,7 @@ def _models(actor: Actor, policy: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Language models that are ready and that the dataset's policy admits."""
     return [
         each
-        for each in model_queries.models(engine(), actor)
+        for each in documents(model_queries.models(engine(), actor))
         if each["state"] == "ready"
         and each["kind"] == "language"
         and (not policy["models"] or each["name"] in policy["models"])
@@ -169,7 +169,7 @@ def _models(actor: Actor, policy: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Offered:
-    """What a form lets one choose: models, earlier jobs, and options by the name of a parameter."""
+    """The choices of a form: models, earlier jobs, and options by the name of a parameter."""
 
     models: list[dict[str, Any]]
     earlier: list[dict[str, Any]]
@@ -187,7 +187,7 @@ class Offered:
 
 def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any]) -> Offered:
     """Registered things and jobs that a request on `dataset` may name."""
-    models = model_queries.models(engine(), actor)
+    models = documents(model_queries.models(engine(), actor))
     policy = dataset["policy"]
     named: dict[str, list[schema_forms.Option]] = {
         "model": [(each["name"], each["name"]) for each in _models(actor, policy)],
@@ -211,9 +211,8 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
         options[PREFIX + "from_job"] = _sources(actor, dataset["name"], mechanism)
     if "label" in mechanism.fields:
         options[PREFIX + "label"] = [(label, label) for label in dataset["labels"]]
-    earlier = listings.jobs(
-        engine(), actor, WantedJobs(dataset=dataset["name"], analyst=actor.name), limit=EARLIER
-    )
+    mine = job_queries.Wanted(dataset=dataset["name"], analyst=actor.name)
+    earlier = documents(job_queries.jobs(engine(), actor, mine, limit=EARLIER))
     return Offered(_models(actor, policy), earlier, options)
 
 
@@ -226,13 +225,13 @@ def resource_kinds(mechanism: Mechanism[Any]) -> dict[str, str]:
 def _sources(actor: Actor, dataset: str, mechanism: Mechanism[Any]) -> list[schema_forms.Option]:
     """Jobs whose published texts, or whose artifacts, the mechanism reads."""
     if mechanism.reads_output:
-        found = listings.jobs(
-            engine(), actor, WantedJobs(dataset=dataset, state="succeeded"), limit=MOST_CHOICES
+        found = job_queries.jobs(
+            engine(), actor, job_queries.Wanted(dataset=dataset, state="succeeded"), limit=MOST_CHOICES
         )
         return [
-            (each["id"], f"{each['id'][:8]} {each['mechanism']}: {each['purpose'][:60]}")
+            (each.id, f"{each.id[:8]} {each.mechanism}: {each.purpose[:60]}")
             for each in found
-            if not mechanisms.get(each["mechanism"]).reads_output
+            if not mechanisms.get(each.mechanism).reads_output
         ]
     jobs: dict[str, str] = {}
     for each in artifacts.listing(engine(), actor, dataset=dataset, limit=4 * MOST_CHOICES):

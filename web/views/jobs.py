@@ -11,7 +11,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, invalid
 from accountant.core.states import ENDED, JOB_STATES, STATES
-from accountant.queries import jobs, listings
+from accountant.queries import jobs
 from accountant.transactions import artifacts, settlement
 from accountant.transactions.artifacts import OVERSEERS
 from web.api import outputs
@@ -41,7 +41,7 @@ def listing() -> str:
     filters["state"] = read_choice("state", JOB_STATES) or ""
     filters["mechanism"] = read_choice("mechanism", tuple(mechanisms.MECHANISMS)) or ""
     until = _day("until")
-    wanted = listings.WantedJobs(
+    wanted = jobs.Wanted(
         dataset=filters["dataset"] or None,
         mechanism=filters["mechanism"] or None,
         state=filters["state"] or None,
@@ -50,7 +50,7 @@ def listing() -> str:
         until=None if until is None else until + timedelta(days=1),
     )
     window = read_window(ORDER, PAGE)
-    found, following = cut(listings.jobs(engine(), actor, wanted, **window.reads), window)
+    found, following = cut(jobs.jobs(engine(), actor, wanted, **window.reads), window)
     return render_template(
         "jobs.html",
         jobs=found,
@@ -80,7 +80,7 @@ def _day(name: str) -> datetime | None:
 
 @pages.get("/job-states")
 def states() -> str:
-    """What each state means; no sign-in is needed."""
+    """The meaning of each state; no sign-in is needed."""
     return render_template("job_states.html", states=STATES, ended=ENDED)
 
 
@@ -112,11 +112,11 @@ def page(job_id: UUID, correction_form: Form | None = None) -> str:
 
 
 def _job(job_id: UUID) -> dict[str, Any]:
-    return jobs.job(engine(), job_id, current_actor())
+    return jobs.job(engine(), job_id, current_actor()).document()
 
 
 def _live(job: dict[str, Any]) -> dict[str, Any]:
-    """What the part of the page that follows the state needs."""
+    """The data of the part of the page that follows the state."""
     actor = current_actor()
     mine = job["analyst"] == actor.name
     mechanism = mechanisms.MECHANISMS.get(job["mechanism"])

@@ -47,7 +47,7 @@ def _asked(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _choices() -> dict[str, Any]:
-    """What the filters offer."""
+    """The choices of the filters."""
     return {"datasets": ledgers.names(engine(), current_actor()), "mechanisms": tuple(mechanisms.MECHANISMS)}
 
 
@@ -69,7 +69,7 @@ def listing() -> str:
 def entry(name: str, seq: str) -> str:
     """One entry: as it is hashed, in its chain, priced anew, with the balances after it."""
     found = entry_named(name, seq)
-    return render_template("ledger_entry.html", entry=found, pretty=_pretty)
+    return render_template("ledger_entry.html", entry=found.document(), pretty=_pretty)
 
 
 @pages.get("/ledger/<name>/<seq>.json")
@@ -79,7 +79,7 @@ def hashed(name: str, seq: str) -> Response:
     """Exactly the bytes that the entry's hash covers."""
     found = entry_named(name, seq)
     headers = {"Content-Disposition": f'attachment; filename="{name}-{int(seq)}.json"'}
-    return Response(found["hashed"], mimetype="application/json", headers=headers)
+    return Response(found.hashed, mimetype="application/json", headers=headers)
 
 
 def _pretty(value: object) -> str:
@@ -90,7 +90,7 @@ def _pretty(value: object) -> str:
 @login_required
 @overseers
 def refusals() -> str:
-    """What was refused, why, and what was asked and left."""
+    """Refused requests: why, and what was asked and left."""
     window = read_window(REFUSALS, PAGE)
     found, following = cut(found_refusals(window), window)
     return render_template(
@@ -210,4 +210,4 @@ def _exports_made() -> list[dict[str, Any]]:
 @overseers
 def report(name: str) -> str:
     """A dataset's report, to be printed."""
-    return render_template("report.html", report=report_named(name))
+    return render_template("report.html", report=report_named(name).document())

@@ -7,6 +7,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant.catalogue import models
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.queries import models as model_queries
+from accountant.schema.base import documents
 from web.api.models import NewModel
 from web.api.parsing import read
 from web.auth import current_actor, needs_role
@@ -24,7 +25,9 @@ def listing() -> str:
 
 
 def _page(form: Form) -> str:
-    return render_template("models.html", models=model_queries.models(engine(), current_actor()), form=form)
+    return render_template(
+        "models.html", models=documents(model_queries.models(engine(), current_actor())), form=form
+    )
 
 
 @pages.post("/models")

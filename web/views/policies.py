@@ -9,8 +9,9 @@ from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from accountant.queries import datasets
+from accountant.queries import proposals as proposal_queries
 from accountant.transactions import proposals
 from web.api.datasets import NewAllowance
 from web.api.etags import etag
@@ -57,7 +58,7 @@ def show(name: str) -> str:
 @login_required
 @needs_role("steward")
 def allowance_effect(name: str) -> str:
-    """What the allowance that the form says now would change, as a part of its page."""
+    """The changes by the allowance that the form says now, as a part of its page."""
     return render_template("_allowance_effect.html", **_allowance_change(name, sent()))
 
 
@@ -65,8 +66,8 @@ def allowance_effect(name: str) -> str:
 @login_required
 @needs_role("steward")
 def policy_effect(name: str) -> str:
-    """What the policy that the form says now would change, as a part of its page."""
-    dataset = datasets.dataset(engine(), name, current_actor())
+    """The changes by the policy that the form says now, as a part of its page."""
+    dataset = datasets.dataset(engine(), name, current_actor()).document()
     return render_template("_policy_effect.html", **_policy_change(dataset, sent()))
 
 
@@ -140,12 +141,12 @@ def set_policy(name: str) -> BaseResponse:
 
 
 def _version(policy: Mapping[str, Any]) -> str:
-    """What the form carries of the policy that it was filled from, as If-Match does in the API."""
+    """The version of the policy that the form was filled from, carried in it as If-Match does in the API."""
     return etag(jsonify(policy).get_data())
 
 
 def _page(name: str, *, reviewed: str | None = None, **forms: Form) -> str:
-    dataset = datasets.dataset(engine(), name, current_actor())
+    dataset = datasets.dataset(engine(), name, current_actor()).document()
     allowance, policy = forms.get("allowance", Form()), forms.get("policy", Form())
     return render_template(
         "policy.html",
@@ -179,7 +180,7 @@ def _allowance_change(name: str, values: Mapping[str, str]) -> dict[str, Any]:
         return empty
     try:
         body = read(NewAllowance, _allowance_fields(values) | {"reason": values.get("reason", "") or "-"})
-        change = proposals.preview(engine(), name, body.allowance(), current_actor())
+        change = proposal_queries.preview(engine(), name, body.allowance(), current_actor()).document()
         means = None
         if body.epsilon is not None:
             means = meaning(body.epsilon, body.delta, change["neighbours"], change["unit"])
@@ -210,7 +211,7 @@ _CONSEQUENCES = {
 
 
 def _policy_change(dataset: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
-    """What the policy in a form would change, and whether it takes another steward."""
+    """The changes by the policy in a form, and whether it takes another steward."""
     if not values:
         return {"changes": None, "two_people": False}
     before, after = dataset["policy"], policy_of(values)

@@ -1,4 +1,4 @@
-"""What a dataset's allowance went on: a chart over time, and tables by person, mechanism and month."""
+"""The use of a dataset's allowance: a chart over time, and tables by person, mechanism and month."""
 
 from flask import Blueprint, render_template
 from flask_login import login_required
@@ -16,8 +16,8 @@ pages = Blueprint("spending", __name__)
 def show(name: str) -> str:
     """Left over time and spent by whom; the measure that bars show stands in the address."""
     actor = current_actor()
-    figures = spending.figures(engine(), name, actor)
+    figures = spending.figures(engine(), name, actor).document()
     measure = read_choice("measure", tuple(each["name"] for each in figures["measures"]))
-    dataset = datasets.dataset(engine(), name, actor)
+    dataset = datasets.dataset(engine(), name, actor).document()
     best = dataset["account"] and dataset["account"]["best_filter"]
     return render_template("spending.html", dataset=dataset, figures=figures, measure=measure or best)

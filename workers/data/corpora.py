@@ -1,7 +1,7 @@
-"""Public corpora: read through when they are registered, and opened by their hash when a job names one.
+"""Public corpora: read through when registered, and opened by their hash when a job names one.
 
-These texts are public or consented, so counts and hashes of them are public facts; nothing here may be
-pointed at a dataset's private data.
+These texts are public or consented, so counts and hashes of them are public facts. Nothing here may be
+applied to a dataset's private data.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from workers.data.records import Broken, Layout
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus that a job may read: `texts` streams (text, label or None) in the order of its files."""
+    """A corpus for a job. `texts` streams (text, label or None) in the order of its files."""
 
     name: str
     address: str
@@ -33,7 +33,7 @@ class Corpus:
 
 
 def inspect(address: str, text_template: str, label_column: str | None) -> dict[str, Any]:
-    """Public facts: the hash of the files, how many texts, and which labels. Raises DataError."""
+    """Public facts: the hash of the files, the number of texts, and the labels. Raises DataError."""
     count = 0
     labels: set[str] = set()
     for each in _rows(address, text_template, label_column):
@@ -62,7 +62,7 @@ def digest(address: str) -> str:
 
 
 def open_corpus(row: Any, roots: list[str], sha256: str) -> Corpus:
-    """The corpus of a registered row. Raises DataError where its bytes are not those of `sha256`."""
+    """The corpus of a registered row. Raises DataError if its bytes do not hash to `sha256`."""
     address = records.check_address(row.uri, roots)
     if digest(address) != sha256:
         raise DataError(f"the files of the corpus {row.name!r} are not those that were registered")

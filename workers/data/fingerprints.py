@@ -1,13 +1,13 @@
-"""Fingerprints of a dataset's units: what shows that two registrations hold the same people.
+"""Fingerprints of a dataset's privacy units, by which two registrations of the same people are recognised.
 
-Of a unit named by a column: a keyed hash of its value. Of a record: a keyed hash of the columns that its
-text is made of. Both are normalised first, so that spelling alone makes nobody a second person:
+A unit named by a column has a keyed hash of its value; a record has a keyed hash of the columns that its text
+is made of. Both are normalised first, so that spelling alone does not make a second person:
 
-- a value of the unit column: Unicode NFKC, case folded, outer white space taken off (records.record);
-- a record: each column of the template by its name, NFKC, case folded, and nothing but letters and digits
-  (all of it, white space collapsed, where there are none). The template's own words and order don't matter.
+- a value of the unit column: Unicode NFKC, case folded, outer white space removed (records.record);
+- a record: each column of the template by its name, NFKC, case folded, letters and digits only (or, if
+  there are none, all of it with white space collapsed). The template's own words and order don't matter.
 
-Keys come from the secret `identity`. Nothing is kept but 16 bytes of HMAC-SHA-256.
+Keys come from the secret `identity`. Only 16 bytes of HMAC-SHA-256 are kept.
 """
 
 import hmac
@@ -24,11 +24,11 @@ _NOT_WORDS = re.compile(r"[\W_]+")
 
 
 def fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerprint]:
-    """Read everything through, and give the fingerprints of each record as it comes.
+    """Read everything through and yield the fingerprints of each record in turn.
 
-    Where the unit is a column, the record's own are given too (`is_unit` false): whoever registers the same
-    file by record is found. Raises DataError at the first record that can't be read, for none at all, and
-    for whatever a file system or codec raises (by its kind only).
+    If the unit is a column, the record's own fingerprints are yielded too (`is_unit` false), so that
+    registering the same file by record is detected. Raises DataError at the first unreadable record, if there
+    is none at all, and for errors of a file system or codec (with their kind only).
     """
     try:
         yield from _fingerprints(address, layout, key)
@@ -56,7 +56,7 @@ def _fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerpr
 
 
 def proof(key: bytes) -> bytes:
-    """What tells whether two workers have the same key."""
+    """A value that shows whether two workers have the same key, without revealing it."""
     return _keyed(key, b"proof\0", "")
 
 
@@ -65,6 +65,6 @@ def _keyed(key: bytes, domain: bytes, value: str) -> bytes:
 
 
 def normalised(value: str) -> str:
-    """Letters and digits alone; where there are none, the text with its white space collapsed."""
+    """Letters and digits only; if there are none, the text with its white space collapsed."""
     plain = folded(value)
     return _NOT_WORDS.sub("", plain) or " ".join(plain.split())

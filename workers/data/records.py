@@ -1,7 +1,7 @@
-"""Reading private records: CSV, JSON Lines and Parquet, compressed or not, from any fsspec address.
+"""Reader of private records: CSV, JSON Lines and Parquet, compressed or not, from any fsspec address.
 
-A record that can't be read is a `Broken` marker. When a dataset is registered the first one is an error
-that names its position, to the steward; in a job it contributes nothing and stops nothing.
+An unreadable record is a `Broken` marker. When a dataset is registered, the first one is an error to its
+steward that names the position; in a job it contributes nothing and stops nothing.
 """
 
 import csv
@@ -37,7 +37,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Broken:
-    """A place where no record could be read, and why; the reason quotes no content."""
+    """A position at which no record could be read, and the reason, which quotes no content."""
 
     position: int
     why: str
@@ -45,7 +45,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns mean what."""
+    """The columns of a dataset and their meaning."""
 
     text_template: str
     unit_column: str | None = None
@@ -54,7 +54,7 @@ class Layout:
     max_records_per_unit: int = 1
 
     def columns(self) -> list[str]:
-        """Every column that is needed."""
+        """All columns that are needed."""
         named = [*slots(self.text_template), self.unit_column, self.label_column]
         return list(dict.fromkeys(name for name in named if name is not None))
 
@@ -68,9 +68,9 @@ Within = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Records:
-    """A dataset as a mechanism sees it: records by label, at most so many of each unit.
+    """A dataset as a mechanism sees it: records by label, at most a fixed number of each unit.
 
-    `share` is (i, n) where n workers share the batches of a job: only the i-th of n runs of them is seen.
+    `share` is (i, n) if n workers share the batches of a job: only the i-th of n runs of batches is seen.
     """
 
     labels: tuple[str | None, ...]
@@ -81,9 +81,9 @@ class Records:
     def batches(self, count: int, within: Within | None = None) -> dict[Place, list[str]]:
         """Texts by (label, batch): `count` batches per label, each unit in the batch its keyed hash picks.
 
-        Where a record goes depends on nothing but itself, so adding or removing a unit changes one
-        batch; nothing is dropped or displaced to even them out, and a batch may be empty. `within`: for
-        each record the first batch of its cluster and how many the cluster has.
+        A record's batch depends on that record alone, so adding or removing a unit changes one batch; nothing
+        is dropped or moved to even them out, and a batch may be empty. `within` gives for each record the
+        first batch of its cluster and the cluster's number of batches.
         """
         found = self._placed(count, within)
         return {place: [each.text for _, each in sorted(held, key=_rank)] for place, held in found.items()}
@@ -93,8 +93,8 @@ class Records:
     ) -> dict[Place, list[tuple[str, str]]]:
         """Pairs of texts by (label, batch), as `batches`: each record in the slot that its keyed hash picks.
 
-        A slot serves while exactly two records fall in it, so that a record adds or takes away one pair; or,
-        if `lowest`, where two or more do, by the two lowest hashes, so that a record may also change a pair.
+        A slot gives a pair if exactly two records fall in it, so that a record adds or removes one pair; or,
+        if `lowest`, its two lowest hashes if two or more do, so that a record may also change a pair.
         """
         made: dict[Place, list[tuple[str, str]]] = {}
         for place, held in self._placed(count, within).items():
@@ -128,12 +128,12 @@ def _rank(held: tuple[bytes, Record]) -> tuple[bytes, str]:
 
 
 def pick(hashed: bytes, many: int) -> int:
-    """One of `many`, evenly, by the first 64 bits of a hash."""
+    """An index below `many`, uniform in the first 64 bits of a hash."""
     return int.from_bytes(hashed[:8], "big") * many >> 64
 
 
 def keyed_hash(key: bytes, *parts: str) -> bytes:
-    """HMAC-SHA-256 over the parts, each with its length, so that no two lists of parts collide."""
+    """HMAC-SHA-256 over the parts, each preceded by its length, so that no two lists of parts collide."""
     mac = hmac.new(key, digestmod=hashlib.sha256)
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
@@ -161,7 +161,7 @@ def check_address(uri: str, roots: list[str]) -> str:
 
 
 def files(address: str) -> list[str]:
-    """The files of an address, in order. Raises DataError where there is none."""
+    """The files at an address, in order. Raises DataError if there are none."""
     system, path = fsspec.core.url_to_fs(address)
     if system.isdir(path):
         found = sorted(name for name in system.find(path) if _format(name) is not None)
@@ -181,7 +181,7 @@ def _format(name: str) -> str | None:
 
 
 def rows(address: str, columns: list[str]) -> Iterator[Mapping[str, Any] | Broken]:
-    """Every row of every file as a mapping of its columns. Raises DataError where a file can't be read."""
+    """Every row of every file as a mapping of its columns. Raises DataError if a file can't be read."""
     for file in files(address):
         form = _format(file)
         if form is None:
@@ -265,13 +265,13 @@ def _require(columns: list[str], present: list[str]) -> None:
 
 
 def records(address: str, layout: Layout) -> Iterator[Record | Broken]:
-    """Every record in order, or where and why there is none."""
+    """Every record in order, or a marker for each that can't be read."""
     for position, row in enumerate(rows(address, layout.columns()), 1):
         yield row if isinstance(row, Broken) else record(row, layout, position)
 
 
 def record(row: Mapping[str, Any], layout: Layout, position: int) -> Record | Broken:
-    """The record in a row, or why there is none."""
+    """The record in a row, or a marker with the reason why it can't be read."""
     values = {name: text_of(row.get(name)) for name in layout.columns()}
     try:
         "".join(values.values()).encode()
@@ -292,12 +292,12 @@ def record(row: Mapping[str, Any], layout: Layout, position: int) -> Record | Br
 
 
 def folded(value: str) -> str:
-    """Compatible forms and cases as one."""
+    """The value in NFKC, case folded."""
     return unicodedata.normalize("NFKC", value).casefold()
 
 
 def text_of(value: Any) -> str:
-    """A value of a column as text."""
+    """A column's value as text."""
     if value is None:
         return ""
     return (
@@ -310,9 +310,9 @@ def text_of(value: Any) -> str:
 
 
 def read(address: str, layout: Layout, key: bytes) -> Records:
-    """The records of a job: broken ones left out, at most the declared number of each unit.
+    """The records of a job: unreadable ones left out, at most the declared number of each unit.
 
-    Which of a unit's records are kept is decided by a keyed hash of each, so it depends on no other unit.
+    A keyed hash of each record decides which of a unit's records are kept, so this depends on no other unit.
     """
     found: list[Record] = [each for each in records(address, layout) if isinstance(each, Record)]
     if layout.unit_column is not None:

@@ -1,14 +1,14 @@
 """Batches of similar records: public centres, noisy counts, kept centres (paper 001, section 4.1).
 
     centres = k-means of the embeddings of public texts
-    counts  = for each label and centre, how many of the label's records are nearest to it, with noise
+    counts  = per label and centre, the number of the label's records nearest to it, with noise
     kept    = the centres of each label's largest noisy counts
     cluster = the nearest kept centre of the record's label
 
-Everything but the counting and the last step is public, or made of the released counts. Given these, a
+All but the counting and the last step is public, or computed from the released counts. Given these, a
 record's cluster depends on that record alone: nearest neighbours are computed without rounding
-(neighbours.py). Private texts are embedded twice, in pieces, so that no vector outlives its piece;
-memory does not grow with them but for two numbers a record.
+(neighbours.py). Private texts are embedded twice, in pieces, so that no vector outlives its piece; memory
+grows by only two numbers per record.
 """
 
 import heapq
@@ -33,7 +33,7 @@ Check = Callable[[], None]
 
 
 class Reservoir:
-    """At most `most` of a stream of public texts, each as likely as any other, always the same ones."""
+    """A reproducible uniform sample of at most `most` texts from a stream of public texts."""
 
     def __init__(self, most: int) -> None:
         self.most, self.seen = most, 0
@@ -49,9 +49,9 @@ class Reservoir:
 
 
 def public_centres(texts: Iterable[str], embedder: Embedder, number: int, tokens: int) -> Floats:
-    """`number` centres of public texts, fewer where fewer can be embedded: unit vectors (number, d).
+    """At most `number` centres of public texts, fewer if fewer can be embedded: unit vectors (number, d).
 
-    `tokens`: each text is cut after so many. Raises ValueError where none can be embedded.
+    Each text is cut after `tokens` tokens. Raises ValueError if none can be embedded.
     """
     chosen = Reservoir(TEXTS_PER_CENTRE * number)
     for text in texts:
@@ -62,18 +62,18 @@ def public_centres(texts: Iterable[str], embedder: Embedder, number: int, tokens
 
 
 def count(pieces_of: Mapping[str | None, Iterable[Floats]], centres: Floats) -> Integers:
-    """How many records of each label are nearest to each centre: int64 (labels, centres).
+    """The number of records of each label nearest to each centre: int64 (labels, centres).
 
-    One record is in one count at most, so adding or removing it moves one of them, by 1.
+    A record is in at most one count, so adding or removing it changes one of them, by 1.
     """
     return np.stack([votes(pieces, centres) for pieces in pieces_of.values()])
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """What is kept of released counts: all of it is public.
+    """The kept centres with their released counts: all of it is public.
 
-    `centres`: (m, d). `counts`: noisy, int64 (labels, m). `kept`: numbers of centres, ascending, int64
+    `centres`: (m, d). `counts`: noisy, int64 (labels, m). `kept`: indices of centres, ascending, int64
     (labels, k). `batches`: how many of its label's batches each kept centre has, int64 (labels, k).
     """
 
@@ -83,7 +83,7 @@ class Clusters:
     batches: Integers
 
     def tensors(self) -> dict[str, NDArray[np.float32] | Integers]:
-        """For an artifact."""
+        """The arrays of the artifact."""
         return {
             "centres": self.centres,
             "counts": self.counts,
@@ -93,11 +93,11 @@ class Clusters:
 
 
 def keep(centres: Floats, noisy: Integers, clusters: int, batches: int) -> Clusters:
-    """The `clusters` largest counts of each label; its `batches` are shared out among them.
+    """The `clusters` largest counts of each label, with its `batches` divided among them.
 
-    A centre that is not kept hands its count on to the nearest one that is, as its records will go there.
-    Each kept centre gets one batch, and every further batch goes where the batches are fullest by these
-    counts. Raises ValueError where a label has fewer batches than clusters.
+    A centre that is not kept adds its count to the nearest kept one, where its records will go. Each kept
+    centre gets one batch; every further batch goes where batches are fullest by these counts. Raises
+    ValueError if a label has fewer batches than clusters.
     """
     clusters = min(clusters, len(centres))
     if batches < clusters:
@@ -111,7 +111,7 @@ def keep(centres: Floats, noisy: Integers, clusters: int, batches: int) -> Clust
 
 
 def _share(weights: NDArray[np.float64], total: int) -> list[int]:
-    """`total` seats for these weights, at least one each, then always to the most weight per seat."""
+    """`total` seats for these weights: at least one each, then always to the highest weight per seat."""
     seats = [1] * len(weights)
     fullest = [(-weight, place) for place, weight in enumerate(weights.tolist())]
     heapq.heapify(fullest)
@@ -123,7 +123,7 @@ def _share(weights: NDArray[np.float64], total: int) -> list[int]:
 
 
 def within(pieces_of: Mapping[str | None, Iterable[Floats]], records: Records, clusters: Clusters) -> Within:
-    """For each record, its cluster's first batch and how many it has (records.Records.batches).
+    """For each record, its cluster's first batch and number of batches (records.Records.batches).
 
     A record without an embedding is in its label's first cluster.
     """
@@ -138,7 +138,7 @@ def within(pieces_of: Mapping[str | None, Iterable[Floats]], records: Records, c
 def embedded(
     records: Records, embedder: Embedder, tokens: int, check: Check
 ) -> dict[str | None, Iterator[Floats]]:
-    """The embeddings of each label's records, in their order, piece by piece as they are asked for.
+    """The embeddings of each label's records, in their order, computed piece by piece on demand.
 
     `check` is called between pieces.
     """

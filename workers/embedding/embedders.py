@@ -1,4 +1,4 @@
-"""Text embeddings from a local folder: unit vectors in float32, streamed, in shapes that are public.
+"""Text embeddings from a local folder: unit vectors in float32, streamed, in public shapes.
 
 Four formats, told apart by their files:
 
@@ -49,7 +49,7 @@ POOLINGS = {
 
 
 class Embedder(Protocol):
-    """What places texts in a space."""
+    """An embedding model: it maps texts to unit vectors."""
 
     dimensions: int
     context_tokens: int
@@ -57,14 +57,14 @@ class Embedder(Protocol):
     def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:
         """Unit vectors of the texts, in order, in pieces of (rows, dimensions) float32.
 
-        Each text is cut after `tokens` tokens, or after the model's `context_tokens` where that is less. A
-        text that can't be embedded has a row of zeros.
+        Each text is cut after `tokens` tokens, or after the model's `context_tokens` if that is less. A text
+        that can't be embedded has a row of zeros.
         """
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What kind of model a folder holds and how it is to be read."""
+    """The kind of model that a folder holds, and how to read it."""
 
     form: Literal["transformer", "static", "words"]
     folder: Path
@@ -76,7 +76,7 @@ class Layout:
 
 
 def inspect(folder: Path) -> dict[str, Any]:
-    """Public facts of an embedding model, from its files alone. Raises ModelError naming what is wrong."""
+    """Public facts of an embedding model, from its files alone. Raises ModelError naming the problem."""
     layout = _layout(folder)
     return {
         "sha256": models.digest(folder, FILES),
@@ -89,7 +89,7 @@ def inspect(folder: Path) -> dict[str, Any]:
 
 @lru_cache(maxsize=2)
 def load(folder: Path, sha256: str) -> Embedder:
-    """The model, ready to embed, on CUDA where there is one. Raises ModelError where its bytes changed."""
+    """The model, ready to embed, on CUDA if available. Raises ModelError if its bytes changed."""
     if models.digest(folder, FILES) != sha256:
         raise ModelError("the model's files are not those that were registered")
     layout = _layout(folder)
@@ -99,7 +99,7 @@ def load(folder: Path, sha256: str) -> Embedder:
 
 
 def embed_all(model: Embedder, texts: Iterable[str], tokens: int | None = None) -> Floats:
-    """All embeddings in one array, (n, dimensions): for texts whose vectors fit in memory."""
+    """All embeddings in one array, (n, dimensions), for texts whose vectors fit in memory."""
     pieces = list(model.embed(texts, tokens))
     return np.concatenate(pieces) if pieces else np.empty((0, model.dimensions), np.float32)
 
@@ -139,7 +139,7 @@ def _sentence_transformer(folder: Path) -> Layout:
 
 
 def _pooled(folder: Path, transformer: Path, pooling: dict[str, Any]) -> Layout:
-    """A transformer with the pooling, cut, case and prompt that its folder states."""
+    """The layout of a transformer with the pooling, truncation, casing and prompt that its folder states."""
     named = pooling.get("pooling_mode") or [mode for mode in pooling if "_mode_" in mode and pooling[mode]]
     modes = [named] if isinstance(named, str) else [POOLINGS.get(mode, mode) for mode in named]
     if len(modes) != 1 or modes[0] not in POOLINGS.values():
@@ -205,7 +205,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _static_table(folder: Path) -> Floats:
-    """One row a token, (tokens, dimensions): vectors by their mapping, times their weights."""
+    """The token vectors, (tokens, dimensions): permuted by the mapping and scaled by the weights."""
     tensors = models.tensors(folder / "model.safetensors")
     vectors = tensors.get("embeddings", tensors.get("embedding.weight"))
     if vectors is None or vectors.ndim != 2:
@@ -242,7 +242,7 @@ class StaticVectors:
         self.left_out = {unknown}
 
     def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:
-        """As `Embedder.embed`; tokens that the model does not know count nowhere."""
+        """As `Embedder.embed`. Tokens that the model does not know are ignored."""
         limit = min(tokens or self.context_tokens, self.context_tokens)
         for piece in _pieces(texts, STATIC_ROWS):
             encoded = self.tokenizer.encode_batch(
@@ -283,13 +283,13 @@ class Transformer:
         self.dimensions, self.context_tokens = layout.dimensions, layout.context_tokens
 
     def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:
-        """As `Embedder.embed`; every pass has ROWS rows of as many tokens as a text may have."""
+        """As `Embedder.embed`. Every pass has ROWS rows of as many tokens as a text may have."""
         width = min(tokens or self.context_tokens, self.context_tokens)
         for piece in _pieces(texts, ROWS):
             yield self._rows([self._encode(text, width) for text in piece], width)
 
     def _encode(self, text: str, width: int) -> list[int]:
-        """Token numbers with the special ones, at most `width`; none for a text without any content."""
+        """Token ids including special tokens, at most `width`; empty for a text without content."""
         cut = shown(text, width)
         if not cut.strip():
             return []
@@ -327,9 +327,9 @@ class Transformer:
 
 
 def shown(text: str, tokens: int) -> str:
-    """The part of a text that can matter, as valid Unicode.
+    """The part of a text that can affect its embedding, as valid Unicode.
 
-    Characters far beyond any use of the tokens are cut: time must not follow a record's length.
+    Characters far beyond the last token used are cut: time must not depend on a record's length.
     """
     return text[: 32 * tokens].encode("utf-8", "replace").decode()
 

@@ -29,7 +29,7 @@ HELD = 2**24
 
 
 def unit(points: npt.ArrayLike) -> Floats:
-    """Rows of length 1, float32 (n, d); one that has no direction, or NaN in it, becomes zero."""
+    """Rows scaled to length 1, float32 (n, d); a row without direction, or with NaN, becomes zero."""
     rows = np.ascontiguousarray(points, np.float32)
     factors = _factors(rows, 1.0)
     with np.errstate(invalid="ignore"):  # infinity times 0 is NaN, and zero in the next line
@@ -39,7 +39,7 @@ def unit(points: npt.ArrayLike) -> Floats:
 
 
 def _factors(rows: Floats, length: float) -> Floats:
-    """What brings each row to `length`; 0 where nothing does."""
+    """The factor that scales each row to `length`; 0 if there is none."""
     with np.errstate(all="ignore"):
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         factors: Floats = (length / norms).astype(np.float32)
@@ -48,7 +48,7 @@ def _factors(rows: Floats, length: float) -> Floats:
 
 
 def _to_grid(points: npt.ArrayLike) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """(rows in steps of the grid, which rows are usable). Each row's length stays below GRID.
+    """(rows in grid steps, which rows are usable). Each row's length stays below GRID.
 
     Rounding d components lengthens a row by at most sqrt(d) / 2 steps, which is left free, with a little
     for the rounding of the norm itself.
@@ -70,7 +70,7 @@ def _pieces(points: Floats | Iterable[Floats], rows: int) -> Iterator[Floats]:
 
 
 def _nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int) -> Iterator[Integers]:
-    """(rows, k) of candidates' numbers for each piece of the points, -1 in rows that are unusable."""
+    """Indices of the nearest candidates, (rows, k) for each piece of the points; -1 in unusable rows."""
     targets, usable = _to_grid(candidates)
     if not 1 <= k <= usable.sum():
         raise ValueError(f"k is {k}; it must be from 1 to the {usable.sum():,} usable candidates")
@@ -90,27 +90,27 @@ def _nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int) -> I
 
 
 def _room(targets: Floats) -> tuple[int, Floats]:
-    """How many rows are compared with the targets at a time, and room for the similarities."""
+    """The number of rows compared with the targets at a time, and a buffer for their similarities."""
     rows = max(1, min(ROWS, HELD // len(targets)))
     return rows, np.empty((rows, len(targets)), np.float32)
 
 
 def nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int = 1) -> Integers:
-    """The `k` most similar candidates of every point, the most similar first: int64 (n, k).
+    """The `k` most similar candidates of every point, most similar first: int64 (n, k).
 
-    `points`: (n, d), or an iterable of such pieces, read once. `candidates`: (m, d). Among equals the one
-    with the lower number comes first. A point that can't be placed has -1 in its row. Raises ValueError
-    where there are fewer than `k` usable candidates.
+    `points`: (n, d), or an iterable of such pieces, read once. `candidates`: (m, d). Of equally similar
+    candidates the lower index comes first. A point that can't be embedded has -1 in its row. Raises
+    ValueError if there are fewer than `k` usable candidates.
     """
     found = list(_nearest(points, candidates, k))
     return np.concatenate(found) if found else np.empty((0, k), np.int64)
 
 
 def votes(points: Floats | Iterable[Floats], candidates: Floats, k: int = 1) -> Integers:
-    """How many points have each candidate among their `k` nearest: int64 (m,).
+    """The number of points that have each candidate among their `k` nearest: int64 (m,).
 
-    As `nearest`, without keeping whom each point chose: memory does not grow with the points. One point
-    changes at most k counts, each by one: L2 sensitivity sqrt(k), and sqrt(2k) where a point is replaced.
+    As `nearest`, without keeping each point's choice: memory does not grow with the points. One point changes
+    at most k counts, each by one: L2 sensitivity sqrt(k), and sqrt(2k) if a point is replaced.
     """
     counts = np.zeros(len(candidates), np.int64)
     for found in _nearest(points, candidates, k):
@@ -121,10 +121,10 @@ def votes(points: Floats | Iterable[Floats], candidates: Floats, k: int = 1) -> 
 def weighted_votes(
     points: Floats, weights: npt.NDArray[np.float64], candidates: Floats, k: int = 1
 ) -> npt.NDArray[np.float64]:
-    """Votes of points that stand for many, as noisy centres stand for their clusters: float64 (m,).
+    """Votes of weighted points, such as noisy centres that stand for their clusters: float64 (m,).
 
-    `weights`: (n,), what each point's vote counts. After records are represented by released centres, a
-    round of votes costs the product of centres and candidates, whatever the number of records.
+    `weights`: (n,), the weight of each point's vote. Once released centres represent the records, a round of
+    votes costs the product of centres and candidates, whatever the number of records.
     """
     found = nearest(points, candidates, k)
     known = found[:, 0] >= 0
@@ -134,12 +134,12 @@ def weighted_votes(
 
 
 def kmeans(points: Floats, k: int, seed: int, rounds: int = 25) -> Floats:
-    """`k` centres of public points, unit vectors (k, d) float32: spherical k-means.
+    """`k` centres of public points, unit vectors (k, d) float32, by spherical k-means.
 
-    Starts at random points and stops after `rounds`, or when no point changes its centre. A centre
-    that lost its points starts again at a point that is farthest from its own. The same points, seed and
-    library versions give the same centres. Never for private points: a seed has no privacy.
-    Raises ValueError where there are fewer than `k` usable points.
+    Starts at random points and stops after `rounds`, or when no point changes its centre. A centre that loses
+    all its points restarts at a point farthest from its own. The same points, seed and library versions give
+    the same centres. Never for private points: a seed has no privacy. Raises ValueError if there are fewer
+    than `k` usable points.
     """
     usable, known = _to_grid(points)
     usable = usable[known]
@@ -162,7 +162,7 @@ def kmeans(points: Floats, k: int, seed: int, rounds: int = 25) -> Floats:
 
 
 def _assign(points: Floats, centres: Floats) -> tuple[Integers, Floats]:
-    """(the nearest centre, how near it is) of every point; both already on the grid."""
+    """(index of the nearest centre, similarity) of every point; both arguments already on the grid."""
     rows, room = _room(centres)
     own, likeness = np.empty(len(points), np.int64), np.empty(len(points), np.float32)
     for first in range(0, len(points), rows):

@@ -41,7 +41,7 @@ BLOCK = 2**20  # words whose neighbours are counted at a time
 
 
 class WordVectors:
-    """A text is the mean of the vectors of its words; words without a vector count nowhere."""
+    """Embeds a text as the mean of its words' vectors; words without a vector are ignored."""
 
     def __init__(self, words: list[str], vectors: Floats) -> None:
         """`vectors`: (words, dimensions), row i for word i."""
@@ -50,7 +50,7 @@ class WordVectors:
         self.dimensions, self.context_tokens = vectors.shape[1], CONTEXT_WORDS
 
     def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:
-        """As `embeddings.Embedder.embed`, where `tokens` counts words."""
+        """As `embedders.Embedder.embed`; `tokens` counts words."""
         limit = min(tokens or CONTEXT_WORDS, CONTEXT_WORDS)
         rows: list[Floats] = []
         for text in texts:
@@ -77,18 +77,18 @@ def words_of(text: str) -> list[str]:
 
 
 def names(folder: Path) -> list[str]:
-    """Names for which the folder has both files."""
+    """The names for which the folder has both files."""
     found = sorted(path.name.removesuffix(".words.txt") for path in folder.glob("*.words.txt"))
     return [name for name in found if (folder / f"{name}.safetensors").is_file()]
 
 
 def dimensions(folder: Path) -> int:
-    """Length of the vectors. Raises ModelError where the folder's files don't belong together."""
+    """The length of the vectors. Raises ModelError if the folder's files don't belong together."""
     return load(folder).dimensions
 
 
 def load(folder: Path) -> WordVectors:
-    """The vectors of a folder. Raises ModelError where its files don't belong together."""
+    """The vectors in a folder. Raises ModelError if its files don't belong together."""
     found = names(folder)
     if len(found) != 1:
         raise ModelError(f"path: {len(found)} pairs of NAME.words.txt and NAME.safetensors; one is read")
@@ -112,8 +112,8 @@ def save(folder: Path, words: list[str], vectors: Floats) -> None:
 def train(texts: Iterable[str], dimensions: int = 100, most_words: int = 20_000) -> tuple[list[str], Floats]:
     """(words, vectors) from public texts, read once; the same texts give the same vectors.
 
-    Words are lower-cased; the most frequent ones that occur at least LEAST_COUNT times are kept. Raises
-    ValueError where fewer than `dimensions` + 1 are left.
+    Words are lower-cased; the most frequent ones with at least LEAST_COUNT occurrences are kept. Raises
+    ValueError if fewer than `dimensions` + 1 are left.
     """
     numbers: dict[str, int] = {}
     documents = [
@@ -135,7 +135,7 @@ def train(texts: Iterable[str], dimensions: int = 100, most_words: int = 20_000)
 
 
 def _together(documents: list[npt.NDArray[np.int32]], size: int) -> csr_matrix:
-    """How often two words stand within WINDOW of one another; nearer ones weigh more: (size, size)."""
+    """Co-occurrence counts (size, size) of words within WINDOW of each other; nearer ones weigh more."""
     total = csr_matrix((size, size), dtype=np.float64)
     gap = np.full(WINDOW, -1, np.int32)  # no window reaches over the end of a document
     held: list[npt.NDArray[np.int32]] = []

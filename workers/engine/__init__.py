@@ -1,7 +1,7 @@
 """Decoding many private contexts in step, on any causal transformer whose parts can be found.
 
-structure finds blocks, embedding and head; attention serves the preallocated cache; sizing chooses public
-shapes; decoder reads prompts once and appends one token to all rows; hidden hands out hidden states.
+structure finds blocks, embedding and head; attention reads the preallocated cache; sizing chooses public
+shapes; decoder reads prompts once and appends one token to all rows; hidden returns hidden states.
 """
 
 from workers.engine.decoder import Batch, Context, Decoder, rehearse

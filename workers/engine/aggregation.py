@@ -1,11 +1,11 @@
-"""From the logits of a batch's contexts to one integer score per token: the mean, or the median and its ends.
+"""Aggregation of a batch's logits to one integer score per token: the mean, or the median with its ends.
 
 Every context is clipped alone, clip_c(z) = max(-c, z - max z + c), and rounded to a multiple of c / GRID, so
-that sums are exact and do not depend on their order. A context with NaN or +infinity is zero in every
-place: a record that can't be processed contributes nothing.
+that sums are exact and do not depend on their order. A context with NaN or +infinity is zero everywhere: a
+record that can't be processed contributes nothing.
 
-Rounding keeps order, so the median of rounded values is the rounded median: the median sorts floats as they
-come and rounds only what it uses.
+Rounding preserves order, so the median of rounded values is the rounded median: the median sorts the floats
+unrounded and rounds only what it uses.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ def clip_to_grid(logits: torch.Tensor, clip: float) -> torch.Tensor:
 
 
 def _on_grid(shifted: torch.Tensor, usable: torch.Tensor, clip: float) -> torch.Tensor:
-    """Clipped and rounded, whole numbers in float64; zero where `usable` is false."""
+    """Clipped and rounded values, whole numbers in float64; zero where `usable` is false."""
     steps = shifted.clamp(-clip, clip).double().mul_(GRID / clip).round_().clamp_(-GRID, GRID)
     return torch.where(usable, steps, 0.0)
 
@@ -85,8 +85,10 @@ def mean_scores(pieces: Iterable[torch.Tensor], clip: float, vocabulary: int) ->
 
 @dataclass(frozen=True)
 class Interval:
-    """The median and the ends between which lies the median of any neighbour: int64 (vocabulary,) each, in
-    multiples of clip / (2 * GRID), so that the middle of two grid values is whole too.
+    """The median, and the ends of an interval that contains the median of any neighbour.
+
+    Each int64 (vocabulary,), in multiples of clip / (2 * GRID), so that the middle of two grid values is a
+    whole number too.
     """
 
     left: Scores
@@ -95,7 +97,7 @@ class Interval:
 
 
 class Median:
-    """The logits of one batch's contexts, kept until their medians are asked for."""
+    """The logits of one batch's contexts, kept until their medians are requested."""
 
     def __init__(self, clip: float) -> None:
         self.clip = clip
@@ -106,7 +108,7 @@ class Median:
         self.pieces.append(logits)
 
     def interval(self) -> Interval:
-        """Medians and their ends. Raises ValueError for fewer than two contexts."""
+        """The medians and their ends. Raises ValueError for fewer than two contexts."""
         size = sum(len(piece) for piece in self.pieces)
         middles = _middles(size)
         on_cpu = all(piece.device.type == "cpu" for piece in self.pieces)
@@ -119,7 +121,7 @@ class Median:
 
 
 def _middles(size: int) -> slice:
-    """Which order statistics serve: both middles of an even size, the middle three of an odd one."""
+    """The order statistics that are needed: both middles of an even size, the middle three of an odd one."""
     if size < 2:
         raise ValueError("the median's cost needs at least two contexts: (contexts, vocabulary)")
     return slice(size // 2 - 1, size // 2 + (2 if size % 2 else 1))
@@ -175,10 +177,10 @@ def _by_numpy(pieces: list[torch.Tensor], clip: float, middles: slice) -> torch.
 
 
 def _by_torch(pieces: list[torch.Tensor], clip: float, middles: slice) -> torch.Tensor:
-    """The same on an accelerator, in pieces of columns that bound the sort's room.
+    """As `_by_numpy`, on an accelerator, in pieces of columns that bound the memory of the sort.
 
-    Only columns in which a statistic that serves can be above -clip are sorted: where so few contexts are
-    above it that even the highest statistic is -clip, all of them are.
+    Only columns in which a needed statistic can be above -clip are sorted: where so few contexts are above it
+    that even the highest statistic is -clip, all of them are.
     """
     size = sum(len(piece) for piece in pieces)
     shifted = torch.cat([piece - _highest(piece).unsqueeze(1) + clip for piece in pieces])
@@ -194,7 +196,7 @@ def _by_torch(pieces: list[torch.Tensor], clip: float, middles: slice) -> torch.
 
 
 def median_interval(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(left end, median, right end) per token, float64 (vocabulary,), of clipped `logits` as they are.
+    """(left end, median, right end) per token, float64 (vocabulary,), of `logits` that are already clipped.
 
     `logits`: (contexts, vocabulary). Raises ValueError for fewer than two contexts.
     """
@@ -219,7 +221,7 @@ def interval_costs(
 
 
 def median_token_costs(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    """What drawing each token from the median costs ex post, when a context may be added or removed.
+    """The ex-post cost of drawing each token from the median, if a context may be added or removed.
 
     `logits`: float (contexts, vocabulary), already clipped, public contexts included. Returns gamma per
     token, float64 (vocabulary,): |ln P(token) - ln P'(token)| is at most that for every neighbour (paper
@@ -229,7 +231,7 @@ def median_token_costs(logits: torch.Tensor, temperature: float) -> torch.Tensor
 
 
 def grid_costs(interval: Interval, clip: float, temperature: float) -> torch.Tensor:
-    """`median_token_costs` of contexts on the grid, from their interval: float64 (vocabulary,).
+    """As `median_token_costs`, from the interval of contexts on the grid: float64 (vocabulary,).
 
     A step of the doubled grid in float64 is off by 2^-53 of itself, which the slack covers many times over.
     """

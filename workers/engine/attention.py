@@ -1,13 +1,13 @@
 """Attention over a preallocated cache, with masks made from positions.
 
-Every column of a cache has a position, known before anything is read: -1 for padding, otherwise the place of
-its token in its own context. A query sees the columns whose position is not above its own and, in a sliding
-layer, less than a window below. So padding may lie anywhere, a batch may begin its next text without
-anything being erased (what lies ahead of a query has a higher position), and rows may stand at different
-places of their texts.
+Every column of a cache has a position, known before anything is read: -1 for padding, otherwise the position
+of its token in its own context. A query sees the columns whose position is not above its own and, in a
+sliding layer, less than a window below. So padding may lie anywhere, a batch may begin its next text without
+erasing anything (columns ahead of a query have higher positions), and rows may be at different positions in
+their texts.
 
-transformers' models call the function registered here for every layer; it gets `masks` through their keyword
-arguments, and each layer names its own sliding window and soft cap.
+transformers' models call the function registered here for every layer. It receives `masks` through their
+keyword arguments, and each layer names its own sliding window and soft cap.
 """
 
 from typing import Any
@@ -21,18 +21,20 @@ NAME = "exchequer"
 
 
 class Masks:
-    """Who sees whom in one forward pass; one mask for each window in use."""
+    """The attention masks of one forward pass: one for each window in use."""
 
     def __init__(self, queries: torch.Tensor, keys: torch.Tensor, first_query: int | None) -> None:
-        """`queries`: (rows, q) and `keys`: (rows, k) positions. `first_query`: the column of the first query,
-        where the queries are columns side by side and some may be padding; these see only themselves.
+        """`queries`: (rows, q) and `keys`: (rows, k) positions.
+
+        `first_query` is the column of the first query if the queries are adjacent columns and some may be
+        padding; padding queries see only themselves.
         """
         self.queries, self.keys = queries.unsqueeze(2), keys.unsqueeze(1)
         self.first_query = first_query
         self._made: dict[int | None, torch.Tensor] = {}
 
     def of(self, window: int | None) -> torch.Tensor:
-        """True where a query sees a key: bool (rows, 1, q, k)."""
+        """The mask, true where a query sees a key: bool (rows, 1, q, k)."""
         if window not in self._made:
             seen = (self.keys >= 0) & (self.keys <= self.queries)
             if window is not None:
@@ -59,8 +61,8 @@ def attention(
 ) -> tuple[torch.Tensor, None]:
     """Softmax attention; `query` (rows, heads, q, width), keys and values (rows, key heads, k, width).
 
-    Returns (rows, q, heads, width). Keys and values may have a finer type than the query. Without `masks` (a
-    plain call of the model) the model's own mask serves.
+    Returns (rows, q, heads, width). Keys and values may be more precise than the query. Without `masks` (a
+    plain call of the model) the model's own mask is used.
     """
     del module
     for name in ("s_aux", "position_bias"):

@@ -1,4 +1,4 @@
-"""Keys and values in room set aside once: appending a token writes one column and copies nothing else."""
+"""A cache of keys and values, allocated once: appending a token writes one column and copies nothing else."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +10,9 @@ from transformers.cache_utils import CacheLayerMixin
 
 @dataclass
 class Place:
-    """Where a forward pass reads and writes: set before it, the same for every layer.
+    """The columns that a forward pass reads and writes: set before it, the same for every layer.
 
-    A pass that failed halfway is repeated with the same place and writes the same columns again.
+    A pass that fails halfway is repeated with the same place and writes the same columns again.
     """
 
     rows: slice
@@ -25,8 +25,8 @@ class Place:
 class Layer(CacheLayerMixin):
     """One layer's keys and values: (rows, key heads, capacity, width).
 
-    On a device without room for them they stay in the host's memory and come over layer by layer. On a
-    CPU they are float32 where the model is bfloat16: attention is faster so, and finer.
+    On a device without memory for them they stay in the host's memory and are copied over layer by layer. On
+    a CPU they are float32 even if the model is bfloat16: attention is faster so, and more precise.
     """
 
     keys: torch.Tensor
@@ -37,7 +37,7 @@ class Layer(CacheLayerMixin):
         self.rows, self.capacity, self.place = rows, capacity, place
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Set the room aside, all zero: a column that is masked must still be a number."""
+        """Allocate the memory, all zero: a masked column must still be a number."""
         self.keys, self.values = self._room(key_states), self._room(value_states)
         self.is_initialized = True
 
@@ -53,7 +53,7 @@ class Layer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the new keys and values in their place; everything that may be read."""
+        """Write the new keys and values in their place, and return everything that may be read."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         return self._written(self.keys, key_states), self._written(self.values, value_states)
@@ -68,7 +68,7 @@ class Layer(CacheLayerMixin):
         return own[:, :, : place.extent].to(states.device)
 
     def spread(self, rows: slice, end: int, source: "Layer") -> None:
-        """Copy the one row of `source` into every one of `rows`, so that it ends before column `end`."""
+        """Copy the single row of `source` into each of `rows`, so that it ends before column `end`."""
         count = source.capacity
         self.keys[rows, :, end - count : end] = source.keys.to(self.keys.device)
         self.values[rows, :, end - count : end] = source.values.to(self.values.device)
@@ -84,7 +84,7 @@ class Layer(CacheLayerMixin):
 
 
 class Store(Cache):
-    """The layers of a model with room for `rows` contexts of `capacity` columns."""
+    """The layers of a model with memory for `rows` contexts of `capacity` columns."""
 
     def __init__(self, layers: int, rows: int, capacity: int) -> None:
         self.place = Place(slice(0, rows), 0, 0)
@@ -92,7 +92,7 @@ class Store(Cache):
         super().__init__(layers=list(self.own))
 
     def reserve(self, like: "Store") -> None:
-        """Set aside the room of every layer, shaped after another store's."""
+        """Allocate the memory of every layer, with the shapes of another store's."""
         for layer, other in zip(self.own, like.own, strict=True):
             if not layer.is_initialized:
                 layer.lazy_initialization(other.keys, other.values)

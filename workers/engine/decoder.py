@@ -1,9 +1,9 @@
-"""Decoding in step: prompts are read once, then one token a batch extends all of the batch's contexts.
+"""Decoding in step: prompts are read once, then one token per batch extends all of the batch's contexts.
 
-Columns of a context: [prefix | rest | text]. The prefix is what all contexts of a batch begin with, read
-once and copied; the rest is each context's own, padded on its left to a public length; the text is written
-token by token. Rows of all batches lie one after another, padded to whole passes of a public number of rows,
-so that every pass has the same shape whatever the batches hold (docs/limits.md).
+The columns of a context are [prefix | rest | text]. The prefix is the common beginning of a batch's contexts,
+read once and copied; the rest is each context's own, padded on its left to a public length; the text is
+written token by token. The rows of all batches lie one after another, padded to whole passes of a public
+number of rows, so that every pass has the same shape whatever the batches hold (docs/limits.md).
 """
 
 import contextlib
@@ -24,7 +24,7 @@ Context = Sequence[int] | torch.Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """Contexts that are extended by the same tokens, and the token ids that all of them begin with."""
+    """Contexts that are extended by the same tokens, and the token ids with which all of them begin."""
 
     contexts: Sequence[Context]
     prefix: Sequence[int] = ()
@@ -32,7 +32,7 @@ class Batch:
 
 @dataclass
 class _State:
-    """Where a batch's rows lie, and how many tokens its text has."""
+    """The rows of a batch, and the number of tokens in its text."""
 
     rows: slice
     written: int = 0
@@ -40,7 +40,7 @@ class _State:
 
 @dataclass
 class _Rows:
-    """Tensors with a row for each context and each dummy, on the device."""
+    """Tensors with one row for each context and each dummy, on the device."""
 
     ids: torch.Tensor  # (rows, rest)
     positions: torch.Tensor  # (rows, capacity): of every column, -1 for padding
@@ -55,10 +55,10 @@ Step = Callable[[slice], torch.Tensor]
 class Decoder:
     """Several batches decoded together; each has its own token in every step and its own end.
 
-    Results are pairs (batch, values): values has a row for each of the batch's contexts, in order, and
-    comes in one or more pieces: logits, (contexts, vocabulary) float32, or with `hidden` what the head
-    receives, (contexts, hidden) float32. A batch without contexts gives nothing. Where memory runs
-    out, passes are halved down to single rows; then the error goes to the caller.
+    Results are pairs (batch, values). `values` has a row for each of the batch's contexts, in order, and
+    comes in one or more pieces: logits, (contexts, vocabulary) float32, or with `hidden` the head's input,
+    (contexts, hidden) float32. A batch without contexts gives nothing. If memory runs out, passes are halved,
+    down to single rows; after that the error is raised.
     """
 
     def __init__(
@@ -70,8 +70,10 @@ class Decoder:
         steering: Mapping[int, torch.Tensor] | None = None,
         hidden: bool = False,
     ) -> None:
-        """`shape` and `sizes` must be public. A context longer than `shape.rest` loses its beginning, a
-        prefix longer than `shape.prefix` is an error. `steering`: layer to (hidden,), see Structure.steered.
+        """`shape` and `sizes` must be public. `steering`: layer to (hidden,), see Structure.steered.
+
+        A context longer than `shape.rest` loses its beginning; a prefix longer than `shape.prefix` is an
+        error.
         """
         self.model, self.shape, self.hidden = model, shape, hidden
         self.steering = dict(steering or {})
@@ -150,7 +152,7 @@ class Decoder:
         ids: torch.Tensor | None = None,
         embedded: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """What the head receives for every token of the pass: (rows, tokens, hidden)."""
+        """The head's input for every token of the pass: (rows, tokens, hidden)."""
         with self.model.steered(self.steering) if self.steering else contextlib.nullcontext():
             output = self.model.base(
                 input_ids=ids,
@@ -165,7 +167,7 @@ class Decoder:
         return states
 
     def _read(self, rows: slice) -> torch.Tensor:
-        """Read the rests of `rows`; what the head receives for each one's last token."""
+        """Read the rests of `rows`, and return the head's input for the last token of each."""
         begin, end = self.shape.prefix, self.shape.prefix + self.shape.rest
         place = self.store.place
         place.rows, place.columns, place.extent = rows, begin, end
@@ -183,7 +185,7 @@ class Decoder:
         return states[:, -1]
 
     def _append(self, rows: slice) -> torch.Tensor:
-        """Append self.tokens to `rows`; what the head receives for them."""
+        """Append self.tokens to `rows`, and return the head's input for them."""
         columns = self.columns[rows]
         place = self.store.place
         place.rows, place.columns, place.extent = rows, columns, self._extent
@@ -192,7 +194,7 @@ class Decoder:
         return self._forward(self.store, masks, own, ids=self.tokens[rows].unsqueeze(1))[:, -1]
 
     def _pass(self, step: Step, rows: slice) -> Iterator[tuple[slice, torch.Tensor]]:
-        """One pass over `rows`, or two over its halves where memory runs out, and so on."""
+        """One pass over `rows`, or two over its halves if memory runs out, and so on."""
         try:
             with torch.inference_mode():
                 states = step(rows)
@@ -216,7 +218,7 @@ class Decoder:
         yield from self._pass(step, slice(middle, rows.stop))
 
     def _passes(self, step: Step, most: int, wanted: set[int]) -> Given:
-        """Passes of `most` rows over all that hold a row of a wanted batch."""
+        """Passes of `most` rows over all rows of the wanted batches."""
         for first in range(0, self.count, most):
             rows = slice(first, min(first + most, self.count))
             if not any(_overlap(self.batches[batch].rows, rows) for batch in wanted):
@@ -230,17 +232,17 @@ class Decoder:
     # --- what a caller does ---------------------------------------------------------------------
 
     def read(self) -> Given:
-        """Read all prompts; values for the first token of a text. To be exhausted before any step."""
+        """Read all prompts; yields the values for the first token of a text. Exhaust it before any step."""
         return self._passes(self._read, self.reading, set(range(len(self.batches))))
 
     def restart(self, batch: int) -> None:
-        """The batch's next text begins: what was appended is forgotten. `read` gave its first values."""
+        """Begin the batch's next text: appended tokens are forgotten. `read` gave its first values."""
         self.batches[batch].written = 0
 
     def step(self, tokens: Mapping[int, int]) -> Given:
-        """Append to each named batch its token; values for the next one. To be exhausted.
+        """Append its token to each named batch; yields the values for the next one. To be exhausted.
 
-        Raises ValueError where a text would pass `shape.text`.
+        Raises ValueError if a text would pass `shape.text`.
         """
         begin = self.shape.prefix + self.shape.rest
         for batch, token in tokens.items():
@@ -255,11 +257,11 @@ class Decoder:
         return self._passes(self._append, self.most_rows, set(tokens))
 
     def extend(self, tokens: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
-        """Append to each context a token of its own; values for the next one, a row for each.
+        """Append a token of its own to each context; returns the values for the next one, a row for each.
 
-        For a single batch whose contexts write texts of their own. `tokens`: (contexts,). `written`:
-        (contexts,), how many tokens the text of each has before this one; 0 begins a new text. Rows that
-        stand still repeat what they appended last. Raises ValueError where a text would pass `shape.text`.
+        For a single batch whose contexts write different texts. `tokens`: (contexts,). `written`:
+        (contexts,), the number of tokens already in each text; 0 begins a new text. Rows that are idle repeat
+        what they appended last. Raises ValueError if a text would exceed `shape.text`.
         """
         (state,) = self.batches
         longest = int(written.max())
@@ -276,8 +278,8 @@ class Decoder:
 def rehearse(model: Structure) -> None:
     """Decode a short public text in two passes and compare it with the model's own answer.
 
-    Raises StructureError, before anything private is read, where the model can't be decoded in step: one
-    with states besides keys and values, say.
+    Raises StructureError, before anything private is read, if the model can't be decoded in step, for example
+    because it has states besides keys and values.
     """
     ids = [number % model.vocabulary for number in (1, 2, 3, 4)]
     plain = model.network(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0, -1]
@@ -301,7 +303,7 @@ def _overlap(one: slice, other: slice) -> slice | None:
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """CUDA has a type for it; a CPU's allocator says it in words."""
+    """True for an out-of-memory error. CUDA has a type for it; a CPU's allocator only a message."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     text = str(error)

@@ -1,4 +1,4 @@
-"""Hidden states of many contexts: what chosen blocks put out, pooled over each context's own tokens."""
+"""Hidden states of many contexts: the outputs of chosen blocks, pooled over each context's own tokens."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -25,10 +25,10 @@ def hidden_states(
 ) -> Iterator[torch.Tensor]:
     """For each context in order, one row: (layers, hidden) float32, pooled.
 
-    `layers`: l for the residual stream after block l, counted from 0; HEAD for what the head receives.
-    `spans`: the tokens to take the mean over (an empty span gives NaN); nothing: each context's last token.
-    Memory does not grow with the number of contexts. A context longer than `shape.rest` loses its beginning,
-    and a span moves with it. Raises StructureError for a layer that the model does not have.
+    `layers`: l for the residual stream after block l, counted from 0; HEAD for the head's input. `spans`: the
+    tokens to average over (an empty span gives NaN); None: each context's last token. Memory does not grow
+    with the number of contexts. A context longer than `shape.rest` loses its beginning, and its span moves
+    accordingly. Raises StructureError for a layer that the model does not have.
     """
     numbers = [layer for layer in layers if isinstance(layer, int)]
     if unknown := [layer for layer in layers if isinstance(layer, str) and layer != HEAD]:
@@ -72,7 +72,7 @@ def _fine(stream: torch.Tensor) -> torch.dtype:
 
 
 def _weights(contexts: Sequence[Context], spans: Sequence[Span] | None, rows: int, rest: int) -> torch.Tensor:
-    """(rows, rest): what each column counts in its context's mean."""
+    """The weight of each column in its context's mean: (rows, rest)."""
     weights = torch.zeros((rows, rest), dtype=torch.float64)
     for row, context in enumerate(contexts):
         if spans is None:

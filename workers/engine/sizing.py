@@ -1,7 +1,7 @@
 """Shapes and sizes of a decoding run, from public numbers only.
 
-How many contexts a forward pass takes decides how sums are rounded, so it may not follow from what a
-batch really holds (docs/limits.md).
+The number of contexts in a forward pass affects how sums are rounded, so it must not depend on what a batch
+really holds (docs/limits.md).
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ WORKING_SHARE = 8
 
 @dataclass(frozen=True)
 class Shape:
-    """Public lengths in tokens: what all contexts of a batch begin with, the rest of each, and one text."""
+    """Public lengths in tokens: a batch's common prefix, the rest of each context, and one text."""
 
     prefix: int
     rest: int
@@ -34,9 +34,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Sizes:
-    """`rows`: contexts in one step. `reading`: contexts whose prompts are read at once.
-    `batches`: batches decoded together.
-    """
+    """Contexts in one step (`rows`) and in one reading pass (`reading`); `batches` decoded together."""
 
     rows: int
     reading: int
@@ -44,7 +42,7 @@ class Sizes:
 
 
 def cache_bytes(network: Any, capacity: int) -> int:
-    """About what the keys and values of one context take, in bytes."""
+    """The approximate size of one context's keys and values, in bytes."""
     config = network.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -53,7 +51,7 @@ def cache_bytes(network: Any, capacity: int) -> int:
 
 
 def reading_bytes(network: Any, shape: Shape) -> int:
-    """About what reading one context's prompt takes beside its cache, in bytes."""
+    """The approximate memory for reading one context's prompt, beside its cache, in bytes."""
     config = network.config.get_text_config()
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     columns = shape.prefix + shape.rest
@@ -61,10 +59,10 @@ def reading_bytes(network: Any, shape: Shape) -> int:
 
 
 def sizes(network: Any, shape: Shape, contexts: int, batches: int, memory: int) -> Sizes:
-    """What fits into `memory` bytes, for batches of a public number of `contexts`, of which there are many.
+    """The sizes that fit into `memory` bytes, for many batches of a public number of `contexts`.
 
-    A batch that holds more than that, or that does not fit alone, still runs, in more passes; where memory
-    does run out, passes become smaller (Decoder).
+    A batch that holds more than that, or that does not fit alone, still runs, in more passes; if memory does
+    run out, passes become smaller (Decoder).
     """
     config = network.config.get_text_config()
     logits = 4 * config.vocab_size
@@ -80,26 +78,27 @@ def sizes(network: Any, shape: Shape, contexts: int, batches: int, memory: int) 
 
 
 def reading_rows(rows: int, most: int) -> int:
-    """Whole tiles, at most `most` rows, that divide a pass of `rows`; or single rows.
+    """Rows of a reading pass: whole tiles, at most `most` rows, that divide a pass of `rows`; or single rows.
 
-    A record that comes or goes moves the prompts behind it to other places of these passes. Were the last
-    one shorter than the others, or a tile cut, the last bits of other records' logits would follow.
+    A record that is added or removed moves the prompts after it to other positions in these passes. If the
+    last pass were shorter than the others, or a tile cut, the last bits of other records' logits would change
+    with it.
     """
     fitting = (reading for reading in range(rows, 0, -TILE) if reading <= most and rows % reading == 0)
     return next(fitting, 1)
 
 
 def pass_rows(contexts: int, most: int) -> int:
-    """Rows of a pass, whole tiles and `most` at the most, so that passes over `contexts` are about even.
+    """Rows of a pass: whole tiles, at most `most`, such that passes over `contexts` are about even.
 
-    65 contexts in passes of 64 would be two of them, and the second empty but for one row.
+    65 contexts in passes of 64 would take two of them, the second empty but for one row.
     """
     passes = -(-contexts // most)
     return -(-contexts // (passes * TILE)) * TILE
 
 
 def default_memory(device: torch.device) -> int:
-    """Bytes for caches and working sets where no setting says: most of a device's, 4 GiB of a host's."""
+    """Bytes for caches and working sets if no setting says: most of a device's memory, 4 GiB of a host's."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0] * 0.8)
     return 4 * 2**30

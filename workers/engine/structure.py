@@ -1,9 +1,9 @@
-"""The parts of a causal transformer, found by what they are and checked by running them once.
+"""The parts of a causal transformer, found by their roles and checked by running them once.
 
-Blocks: the list of as many modules as the configuration has layers. Embedding and head: what the model names
-as its input and output embeddings. `prepare` runs one short public text through the model and sees that
-the blocks follow one another, that their outputs are the residual stream, that the head on the last
-hidden state gives the model's own logits, and that a context's length is nothing to other contexts.
+Blocks: the list of as many modules as the configuration has layers. Embedding and head: the model's input and
+output embeddings. `prepare` runs one short public text through the model and checks that the blocks follow
+one another, that their outputs are the residual stream, that the head on the last hidden state gives the
+model's own logits, and that a context's length does not affect other contexts.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ HEAD = "head"
 
 
 class StructureError(ExchequerError):
-    """A model whose parts this engine does not find, or a layer that it does not have. Public."""
+    """A model whose parts this engine can't find, or a layer that it does not have. The text is public."""
 
     code = "model"
 
@@ -44,12 +44,12 @@ class Structure:
         return next(self.embedding.parameters()).device
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """Token ids to what the first block's stream begins with: (..., hidden)."""
+        """The input of the first block for token ids: (..., hidden)."""
         embedded: torch.Tensor = self.embedding(ids)
         return embedded
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits, float32 or better, of hidden states as the head receives them: (..., vocabulary)."""
+        """Logits, float32 or better, from the head's input: (..., vocabulary)."""
         scores: torch.Tensor = self.head(hidden.to(next(self.head.parameters()).dtype))
         if self.softcap is not None:
             scores = torch.tanh(scores / self.softcap) * self.softcap
@@ -64,7 +64,7 @@ class Structure:
 
     @contextlib.contextmanager
     def steered(self, bias: Mapping[int, torch.Tensor]) -> Iterator[None]:
-        """Within this context, block l's output is moved by bias[l], (hidden,), at every position."""
+        """A context in which bias[l], (hidden,), is added to block l's output at every position."""
         self.check_layers(list(bias))
         hooks = []
         for layer, vector in bias.items():
@@ -80,7 +80,7 @@ class Structure:
 
     @contextlib.contextmanager
     def watched(self, layers: Mapping[int, Callable[[torch.Tensor], None]]) -> Iterator[None]:
-        """Within this context, layers[l] is called with each output of block l: (rows, tokens, hidden)."""
+        """A context in which layers[l] is called with each output of block l: (rows, tokens, hidden)."""
         self.check_layers(list(layers))
         hooks = [self.blocks[layer].register_forward_hook(_telling(look)) for layer, look in layers.items()]
         try:
@@ -91,7 +91,7 @@ class Structure:
 
     @contextlib.contextmanager
     def receiving(self, look: Callable[[torch.Tensor], None]) -> Iterator[None]:
-        """Within this context, `look` is called with what the head receives: (rows, tokens, hidden)."""
+        """A context in which `look` is called with the head's input: (rows, tokens, hidden)."""
         hook = self.base.register_forward_hook(lambda _base, _inputs, output: look(output.last_hidden_state))
         try:
             yield
@@ -100,7 +100,7 @@ class Structure:
 
 
 def _stream(output: Any) -> torch.Tensor:
-    """A block's output is the residual stream, alone or first in a tuple."""
+    """The residual stream in a block's output, which is it alone or has it first in a tuple."""
     stream: torch.Tensor = output[0] if isinstance(output, tuple) else output
     return stream
 
@@ -121,7 +121,7 @@ def _telling(look: Callable[[torch.Tensor], None]) -> Callable[..., None]:
 
 
 def structure_of(network: Any) -> Structure:
-    """Find the parts of a transformers causal model. Raises StructureError where one is not there."""
+    """Find the parts of a transformers causal model. Raises StructureError if one is missing."""
     config = network.config.get_text_config()
     base, head = network.base_model, network.get_output_embeddings()
     if base is network or head is None:
@@ -144,7 +144,7 @@ def structure_of(network: Any) -> Structure:
 
 @torch.inference_mode()
 def prepare(network: Any) -> Structure:
-    """Put the engine's attention into `network` and check its parts by one short public run."""
+    """Install the engine's attention in `network` and check its parts by one short public run."""
     found = structure_of(network)
     ids = torch.arange(1, 5, device=found.device).unsqueeze(0) % found.vocabulary
     plain = network(input_ids=ids, use_cache=False).logits
@@ -181,9 +181,9 @@ def prepare(network: Any) -> Structure:
 def _check_positions(found: Structure, ids: torch.Tensor, near: float) -> None:
     """Refuse a model that treats all rows of a pass by the position of the longest, as longrope does.
 
-    One long record would move the logits of every other in its pass, by any amount. Looked for with
-    positions at the end of the model's context, beyond which no job reaches: in the logits of a row that does
-    not change, and in what the model keeps, because short rows show little of other angles.
+    One long record would change the logits of every other in its pass, by any amount. Tested with positions
+    at the end of the model's context, beyond which no job goes: in the logits of a row that does not change,
+    and in the model's buffers, because short rows show little of other angles.
     """
     last = getattr(found.network.config.get_text_config(), "max_position_embeddings", 0)
     short = torch.arange(ids.shape[1], device=found.device)

@@ -17,7 +17,7 @@ _OBJECT = re.compile(r"\{[^{}]{0,400}\}")
 
 
 def read_score(answer: str) -> float | None:
-    """The score in the first JSON object of an answer, or None where there is none from 1 to 10."""
+    """The score in the first JSON object of an answer, or None if there is none from 1 to 10."""
     for found in _OBJECT.finditer(answer[:4000]):
         try:
             score = json.loads(found.group())["score"]
@@ -30,9 +30,9 @@ def read_score(answer: str) -> float | None:
 
 
 def asker(model: LocalModel, tokens: int = 48) -> Callable[[str], str]:
-    """Sends prompts to a local model, through its chat template where it has one; answers are greedy.
+    """A function that sends a prompt to a local model, through its chat template if any; greedy decoding.
 
-    A prompt is cut from its start where it would not fit the model's context.
+    A prompt that would not fit the model's context loses its beginning.
     """
     import torch
 
@@ -55,9 +55,9 @@ def asker(model: LocalModel, tokens: int = 48) -> Callable[[str], str]:
 
 
 def quality(texts: Sequence[str], ask: Callable[[str], str], *, judge: str) -> Figure:
-    """Mean score from 1 to 10 over the texts that the judge scored; how many it did not stands beside.
+    """Mean score from 1 to 10 over the texts that the judge scored, with the number it did not score.
 
-    `ask` sends a prompt to the judge and gives its answer. NaN where it scored none.
+    `ask` sends a prompt to the judge and returns its answer. NaN if it scored none.
     """
     scores = [read_score(ask(PROMPT.format(text=text))) for text in texts]
     given = [score for score in scores if score is not None]

@@ -1,4 +1,4 @@
-"""What a language model makes of the texts: next-token accuracy after training, labels in context."""
+"""Metrics that use a language model: next-token accuracy after training, label accuracy in context."""
 
 import math
 from collections.abc import Sequence
@@ -35,9 +35,9 @@ def next_token_accuracy(
     rate: float = 5e-4,
     seed: int = 0,
 ) -> Figure:
-    """Share of next tokens of `test` that a model fine-tuned on `train` puts first (Xie et al. 2024).
+    """Share of next tokens of `test` that a model fine-tuned on `train` ranks first (Xie et al. 2024).
 
-    `tokens`: each text is cut after that many. The untrained model's figure stands beside it.
+    Each text is cut after `tokens` tokens. The untrained model's figure is reported beside it.
     """
     network, tokenizer = _load(folder)
     rows = [ids for text in train if len(ids := _ids(tokenizer, text, tokens)) > 1]
@@ -110,9 +110,9 @@ def in_context_accuracy(
     seed: int = 0,
     name: str = "In-context TSTR accuracy",
 ) -> Figure:
-    """Accuracy of a model that sees `shots` examples of each label in its prompt and names the label.
+    """Accuracy of a model that names the label after `shots` examples of each label in its prompt.
 
-    The label with the highest mean log-likelihood wins; `tokens`: every text is cut after that many.
+    The label with the highest mean log-likelihood wins. Every text is cut after `tokens` tokens.
     """
     network, tokenizer = _load(folder)
     network.eval()

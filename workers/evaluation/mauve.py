@@ -31,8 +31,8 @@ def mauve(
 ) -> Figure:
     """MAUVE of two sets of features, (n, d) and (m, d).
 
-    `seed` drives principal components and k-means: both sets are public. `features` names what made them.
-    Raises ValueError where either set has fewer than two rows, or their widths differ.
+    `seed` drives principal components and k-means: both sets are public. `features` names the model that made
+    them. Raises ValueError if either set has fewer than two rows, or their widths differ.
     """
     if min(len(synthetic), len(reference)) < 2 or synthetic.shape[1] != reference.shape[1]:
         raise ValueError("MAUVE compares two sets of at least two rows of the same width")
@@ -100,7 +100,7 @@ def _divergence(p: Floats, q: Floats) -> float:
 
 
 def area(curve: Floats) -> float:
-    """The area under the frontier, the mean of both ways to order it."""
+    """The area under the frontier, averaged over both orders of its axes."""
     x, y = curve.T
     first, second = np.argsort(x), np.argsort(y)
     return float(np.trapezoid(y[first], x[first]) + np.trapezoid(x[second], y[second])) / 2

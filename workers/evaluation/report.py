@@ -1,4 +1,4 @@
-"""A report of an evaluation: JSON for programs, and one HTML file with plots that needs nothing else."""
+"""The report of an evaluation: JSON for programs, and one self-contained HTML file with plots."""
 
 import html
 import io

@@ -18,13 +18,13 @@ from workers.evaluation.transfer import Labelled, transfer
 
 @dataclass(frozen=True)
 class Texts:
-    """One side of a comparison; `labels` where every text has one."""
+    """One side of a comparison; `labels` is set if every text has one."""
 
     texts: Sequence[str]
     labels: Sequence[str] | None = None
 
     def labelled(self, metric: str, field: str) -> Labelled:
-        """With labels. Raises InvalidRequest naming `field` where there are none."""
+        """The texts with their labels. Raises InvalidRequest naming `field` if there are none."""
         if self.labels is None:
             raise invalid(field, f"its texts have no labels, and {metric} needs them", "labelled texts")
         return Labelled(self.texts, self.labels)
@@ -32,14 +32,14 @@ class Texts:
 
 @dataclass(frozen=True)
 class Embedding:
-    """What places texts in a space: its name, for the settings, and texts -> (n, d) float32."""
+    """An embedding model: its name, for the settings, and the map of texts to (n, d) float32."""
 
     name: str
     embed: Callable[[Sequence[str]], NDArray[np.float32]]
 
 
 def embedding_of(folder: Path) -> Embedding:
-    """A local embedding model. Raises ModelError where the folder is none."""
+    """A local embedding model. Raises ModelError if the folder holds none."""
     model = embedders.load(folder, embedders.inspect(folder)["sha256"])
     return Embedding(folder.name, lambda texts: embedders.embed_all(model, texts))
 
@@ -52,10 +52,10 @@ def evaluate(
     model: Path | None = None,
     ask: Callable[[str], str] | None = None,
 ) -> Iterator[Figure]:
-    """The figures of `parameters.wanted()`. Raises InvalidRequest where a metric lacks what it needs.
+    """The figures of `parameters.wanted()`. Raises InvalidRequest if a metric lacks an input.
 
-    `embedding` serves MAUVE and the Fréchet distance, `model`, a folder, what is trained or prompted, and
-    `ask` the judge. Texts beyond `most_texts` are left out, the first ones kept.
+    `embedding` is for MAUVE and the Fréchet distance, `model`, a folder, for metrics that train or prompt,
+    and `ask` for the judge. Only the first `most_texts` texts are used.
     """
     ours, theirs = (_first(each, parameters.most_texts) for each in (synthetic, reference))
     features: dict[str, NDArray[np.float32]] = {}

@@ -34,9 +34,9 @@ def bert_score(
 ) -> Figure:
     """Mean F1 of greedy matching of token embeddings, every token of the same weight.
 
-    `layer`: whose hidden states serve, counted from the embeddings (0); nothing: the last. The tokens
-    around a sequence may be matched and are not counted, as in the authors' code. A pair with an empty
-    text scores 0.
+    `layer` is the layer whose hidden states are used, counted from the embeddings (0); None: the last. The
+    special tokens around a sequence may be matched and are not counted, as in the authors' code. A pair with
+    an empty text scores 0.
     """
     from transformers import AutoModel, AutoTokenizer
 

@@ -29,7 +29,7 @@ class Labelled:
 def transfer(train: Labelled, test: Labelled, *, name: str = "TSTR accuracy") -> Figure:
     """Accuracy on `test` of a classifier trained on `train`: TF-IDF and logistic regression.
 
-    The ceiling is the same figure with real texts on both sides. Raises ValueError where the training
+    The ceiling is the same figure with real texts on both sides. Raises ValueError if the training
     texts have fewer than two labels: nothing can be learned.
     """
     if len(set(train.labels)) < 2:

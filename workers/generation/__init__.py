@@ -1,1 +1,1 @@
-"""Texts written from public prompts, without a private record in sight."""
+"""Text generation from public prompts, with no private record within reach."""

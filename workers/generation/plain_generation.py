@@ -1,9 +1,8 @@
-"""Plain writing: texts that a model continues from a prompt, many rows side by side.
+"""Plain generation: texts that a model continues from a prompt, many rows in parallel.
 
-For prompts of public or released text only. Nothing private is in reach, so draws may be seeded and need no
-meter. Rows that end their text begin the next one in the same place, until all that were asked for have
-begun; each that has begun is written to its end, so that short texts come no more often than the model has
-them.
+For prompts of public or released text only. Nothing private is within reach, so draws may be seeded and need
+no meter. A row that ends its text begins the next one, until all requested texts have begun. Each one begun
+is written to its end, so that short texts are not over-represented.
 """
 
 import os
@@ -20,7 +19,7 @@ from workers.models import LocalModel
 
 @dataclass(frozen=True)
 class Written:
-    """One text, stripped. `complete` is false where the length limit ended it; `row`: of which prompt."""
+    """One text, stripped. `complete` is false if the length limit ended it; `row` is its prompt's index."""
 
     text: str
     complete: bool
@@ -35,7 +34,7 @@ def generator(device: torch.device, seed: int | None) -> torch.Generator:
 
 @dataclass(frozen=True)
 class Pen:
-    """How a model writes. `stop`: text that ends a text besides the model's end tokens; "" : nothing does."""
+    """The settings of a writing model. `stop` is a text that ends generation besides end tokens, or ""."""
 
     model: LocalModel
     max_tokens: int
@@ -105,9 +104,9 @@ class Pen:
             current = torch.where(going.unsqueeze(1), values, first)
 
     def _draw(self, logits: torch.Tensor) -> torch.Tensor:
-        """A token for each row, by its share of the cumulative weights: (rows,).
+        """A token for each row, drawn by its share of the cumulative weights: (rows,).
 
-        A row without finite logits draws any.
+        A row without finite logits draws any token.
         """
         weights = ((logits - logits.amax(dim=1, keepdim=True)) / self.temperature).exp_()
         bounds = weights.cumsum(dim=1)
@@ -134,7 +133,7 @@ class Pen:
         return decoded
 
     def _may_stop(self, token: int) -> bool:
-        """Whether a stop text can end with this token: decoding every text at every step would take long."""
+        """True if a stop text can end with this token. Decoding every text at every step would be slow."""
         if not self.stop:
             return False
         return not self.stop.isascii() or token in _tokens_with(self.model.tokenizer, self.stop[-1])
@@ -142,6 +141,6 @@ class Pen:
 
 @lru_cache(maxsize=8)
 def _tokens_with(tokenizer: Any, character: str) -> frozenset[int]:
-    """Tokens that hold a character."""
+    """The tokens that contain a character."""
     texts = tokenizer.batch_decode([[token] for token in range(len(tokenizer))], skip_special_tokens=True)
     return frozenset(token for token, text in enumerate(texts) if character in text)

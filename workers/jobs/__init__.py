@@ -1,1 +1,1 @@
-"""What runs a job: the Celery application and its tasks, leases, staging, the relay of messages."""
+"""The execution of jobs: the Celery application and its tasks, leases, staging, and the message relay."""

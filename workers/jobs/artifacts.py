@@ -1,7 +1,7 @@
-"""Artifacts on their way out and in: staged beside the output of their attempt, checked when read again.
+"""Artifacts on their way out and in: staged beside their attempt's output, checked when read again.
 
-A file is named by the lease token and the SHA-256 of its bytes: whatever a lost attempt leaves goes with its
-output, and nothing that another attempt published is touched.
+A file is named by the lease token and the SHA-256 of its bytes: the leftovers of a lost attempt are deleted
+with its output, and nothing that another attempt published is touched.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from workers.jobs import staging
 
 
 def write(uri: str, items: Iterable[Text | Count | Artifact]) -> Output:
-    """Stage what a runner yields: texts as JSON Lines to `uri`, artifacts to files beside it."""
+    """Stage a runner's results: texts as JSON Lines at `uri`, artifacts as files beside it."""
     stored: list[Stored] = []
     output = staging.write(uri, _texts(uri, items, stored))
     return replace(output, artifacts=tuple(stored))
@@ -46,9 +46,9 @@ def _store(uri: str, artifact: Artifact) -> Stored:
 
 
 def read(rows: Sequence[Any]) -> dict[str, Artifact]:
-    """Artifacts by name, of rows of `artifacts`. Raises DataError where bytes are not those of the ledger.
+    """The artifacts in rows of `artifacts`, by name. Raises DataError if bytes are not those of the ledger.
 
-    Nothing is made of a file before all of it is known to be what was released.
+    Nothing is parsed before a file is known to be the one released.
     """
     found = {}
     for row in rows:

@@ -1,10 +1,10 @@
-"""What a worker's main process sees that its children can't: one that died, and work that never comes.
+"""Supervision by a worker's main process: children that die, and messages that never arrive.
 
-A process that dies inside the mechanism has failed: whether it does may depend on the data, so the job is
-charged and not run again. A machine that is lost has nobody left who could say so: its lease runs out.
+A process that dies inside the mechanism has failed. Its death may depend on the data, so the job is charged
+and not run again. After the loss of a whole machine nobody is left to report it: its lease runs out.
 
-An idle worker that gets nothing while messages wait has lost its broker without knowing (kombu issues
-2492 and 2629). It restarts itself: whoever started it starts it again.
+An idle worker that receives nothing while messages wait has lost its broker without noticing (kombu issues
+2492 and 2629). It exits, and its supervisor starts it again.
 """
 
 import os
@@ -35,7 +35,7 @@ STOP_SECONDS = 10.0
 
 
 def process_name(parent: int, task_id: str) -> str:
-    """Who runs an attempt: the machine, the worker's main process on it, and the message it works on."""
+    """The name of an attempt's process: its machine, the worker's main process there, and its message."""
     return f"{socket.gethostname()}/{parent}/{task_id}"
 
 
@@ -44,7 +44,7 @@ def process_name(parent: int, task_id: str) -> str:
 
 @signals.task_failure.connect
 def on_failure(sender: Any, task_id: str, exception: BaseException, args: Any, **_: Any) -> None:
-    """In the main process: a child died while it ran a task. Not at a shutdown, which stops children."""
+    """In the main process: a child died during a task. Ignored at a shutdown, which stops children."""
     lost = isinstance(exception, WorkerLostError | TimeLimitExceeded)
     if lost and sender.name == "exchequer.generate" and not state.should_terminate:
         worker = process_name(os.getpid(), task_id)
@@ -52,7 +52,7 @@ def on_failure(sender: Any, task_id: str, exception: BaseException, args: Any, *
 
 
 def end_dead(worker: str, job_id: str, attempt: int, part: int = 0) -> None:
-    """End the job of an attempt whose process died. Where the database stays away, its lease runs out."""
+    """End the job of an attempt whose process died. If the database is unreachable, its lease runs out."""
     configured = settings.load()
     assert configured.database_url is not None  # the child had one
     engine = unpooled(configured.database_url)
@@ -75,7 +75,7 @@ def end_dead(worker: str, job_id: str, attempt: int, part: int = 0) -> None:
 
 @signals.celeryd_after_setup.connect
 def start_watchdog(instance: Any, **_: Any) -> None:
-    """In the main process, before it connects to the broker: that may already be where it hangs."""
+    """Start the watchdog in the main process, before it connects to the broker, which may already hang."""
     configured = settings.load()
     if configured.watchdog_seconds and configured.database_url is not None:
         from workers.jobs.app import QUEUES
@@ -87,14 +87,14 @@ def start_watchdog(instance: Any, **_: Any) -> None:
 
 
 class Watchdog:
-    """Ends this process where it has been idle for `seconds` and messages for it have waited as long."""
+    """Ends this process once it has been idle, and its messages have waited, for `seconds`."""
 
     def __init__(self, database_url: str, tasks: set[str], seconds: float) -> None:
         self._engine = unpooled(database_url)
         self._tasks, self._seconds = tasks, seconds
 
     def run(self) -> None:
-        """Look until the process ends."""
+        """Watch until the process ends."""
         idle_since = time.monotonic()
         while True:
             time.sleep(min(self._seconds / 5, 10.0))
@@ -117,7 +117,7 @@ def _busy() -> bool:
 
 
 def end_process() -> None:
-    """Stop this worker: gently, then by force, for its main loop may hang. Not with a task on it."""
+    """Stop this worker, first gently, then by force, as its main loop may hang. Never during a task."""
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(STOP_SECONDS)
     if not _busy():

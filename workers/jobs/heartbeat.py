@@ -1,4 +1,4 @@
-"""A thread that keeps a worker's lease alive and carries the cancel flag back to it."""
+"""A thread that keeps a worker's lease alive and reports cancellation back to it."""
 
 import threading
 import time
@@ -16,10 +16,10 @@ log = structlog.get_logger()
 
 
 class Heartbeat:
-    """Renews `claim` four times per lease while the block runs; `check` raises when it must stop.
+    """Renews `claim` four times per lease while the block runs; `check` raises when the run must stop.
 
-    A worker that can't renew stops itself before its lease expires: another attempt may start then. And
-    it stops itself when the attempt has taken `limit_seconds`.
+    A worker that can't renew stops itself before its lease expires, since another attempt may start then. It
+    also stops itself when the attempt has taken `limit_seconds`.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Heartbeat:
         self._thread.join(timeout=self._seconds)
 
     def held(self) -> bool:
-        """Whether the lease certainly stands: nobody else can have the part."""
+        """True if the lease certainly still holds: nobody else can have the part."""
         return not self._lost and time.monotonic() - self._renewed <= 0.8 * self._seconds
 
     def check(self) -> None:
-        """Raise LeaseLost, Cancelled or TimeLimit where the run must end."""
+        """Raise LeaseLost, Cancelled or TimeLimit if the run must end."""
         if not self.held():
             raise LeaseLost("the lease could not be renewed in time")
         if self._cancelled:

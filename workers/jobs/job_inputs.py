@@ -1,6 +1,6 @@
-"""Opening what a job names besides its data: models, public corpora, and an output that was published.
+"""Inputs of a job besides its data: models, public corpora, and an earlier job's published output.
 
-Everything is compared with the hash that the ledger holds before anything is made of it.
+Everything is compared with the hash in the ledger before it is used.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from workers.interface import NOTHING_PUBLIC, Public
 
 
 def language_model(row: Any, sha256: str) -> models.LocalModel:
-    """A registered language model. Raises ModelError where its files are not those of `sha256`."""
+    """A registered language model. Raises ModelError if its files do not hash to `sha256`."""
     configured = settings.load()
     folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
     return models.load(folder, sha256, configured.model_dtype, configured.decoding_gib)
@@ -33,7 +33,7 @@ def _embedder(row: Any, sha256: str) -> embedders.Embedder:
 
 
 def public_things(engine: Engine, job: Any, reads_output: bool) -> Public:
-    """What the parameters of a job name. Raises ModelError and DataError where bytes changed."""
+    """The public inputs that a job's parameters name. Raises ModelError or DataError if bytes changed."""
     if not job.resources and not reads_output:
         return NOTHING_PUBLIC
     roots = settings.load().data_root_list
@@ -51,7 +51,7 @@ def public_things(engine: Engine, job: Any, reads_output: bool) -> Public:
 
 
 def _texts(engine: Engine, job: Any) -> tuple[Mapping[str, Any], ...]:
-    """What the source job published, line by line."""
+    """The texts that the source job published, line by line."""
     uri, sha256 = leases.published(engine, job.source_job_id)
     try:
         with fsspec.open(uri, "rb") as file:

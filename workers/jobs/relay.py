@@ -16,8 +16,7 @@ from accountant import settings
 from accountant.catalogue import uploads
 from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
-from accountant.queries import spending
-from accountant.transactions import expiry, leases
+from accountant.transactions import expiry, leases, spending_sums
 from workers.jobs import staging, webhook_sender
 from workers.jobs.app import QUEUES, app
 
@@ -34,9 +33,9 @@ def send(task: str, subject: UUID, attempt: int, part: int) -> None:
 
 
 def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) -> tuple[int, int]:
-    """End expired leases, destroy what they staged, send again what nobody took, end what nobody decided.
+    """End expired leases, destroy what they staged, resend unclaimed messages, expire undecided jobs.
 
-    Returns how many leases ended and how many messages were sent again.
+    Returns the number of leases ended and of messages sent again.
     """
     ended = leases.expire(engine, configured.max_attempts)
     for job_id, _ in ended:
@@ -45,12 +44,12 @@ def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) 
         reached("reaper.expired")
         staging.destroy_leftovers(engine, configured.results, job_id)
     expiry.sweep(engine)
-    spending.roll(engine)
+    spending_sums.roll(engine)
     return len(ended), leases.resend(engine, resend_seconds)
 
 
 def reconcile(engine: Engine, configured: settings.Settings) -> None:
-    """At the start: whatever waits is sent again (the broker may have lost it), what is overdue ends."""
+    """On startup, resend all waiting messages (the broker may have lost them) and end what is overdue."""
     expired, resent = sweep(engine, configured, 0.0)
     destroyed = staging.destroy_leftovers(engine, configured.results)
     log.info("reconciled", expired_leases=expired, messages_sent_again=resent, leftovers_destroyed=destroyed)
@@ -58,7 +57,7 @@ def reconcile(engine: Engine, configured: settings.Settings) -> None:
 
 @dataclass
 class _Every:
-    """Says yes once every so many seconds, first at once."""
+    """True once every so many seconds, starting immediately."""
 
     seconds: float
     next: float = 0.0
@@ -71,7 +70,7 @@ class _Every:
 
 
 def run(stop: threading.Event) -> None:
-    """Relay until `stop` is set; outages of either server are waited out."""
+    """Relay until `stop` is set; outages of database or broker are waited out."""
     configured = settings.load()
     if configured.database_url is None:
         raise SystemExit("DATABASE_URL is not set")

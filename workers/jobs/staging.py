@@ -1,8 +1,8 @@
 """Outputs on their way out: written under a name that holds the lease token, published by the ledger.
 
-Until the ledger's row names it, a staged file is nothing that anybody can ask for; a lost attempt's
-file is destroyed unread. What may be destroyed is read from the database, never remembered: a worker
-whose COMMIT went through while its answer was lost would destroy what it published.
+Until a row of the ledger names it, nobody can request a staged file; a lost attempt's file is destroyed
+unread. The files to destroy are determined from the database, never from memory: a worker whose COMMIT
+succeeded while its answer was lost would otherwise destroy what it published.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from accountant.transactions.settlement import Output
 
 
 def staged_uri(results: str, claim: Claim, kind: str = "") -> str:
-    """Where one attempt's output goes; `kind` ".all" is that of the parts together."""
+    """The address of one attempt's output; with `kind` ".all", that of the parts together."""
     return f"{results}/{claim.job_id}/{claim.token}{kind}.jsonl"
 
 
@@ -39,12 +39,12 @@ def write(uri: str, documents: Iterable[dict[str, Any]]) -> Output:
 
 
 def artifact_uri(uri: str, sha256: str, suffix: str) -> str:
-    """Where an artifact of the attempt that stages its output at `uri` goes: beside it, by its hash."""
+    """The address of an artifact: beside the output at `uri` of its attempt, named by its hash."""
     return f"{uri.removesuffix('.jsonl')}.{sha256}{suffix}"
 
 
 def joined(uri: str, outputs: list[Output]) -> Output:
-    """One output out of those of all parts, in order, written to `uri`; a single one is what it is."""
+    """The outputs of all parts joined in order and written to `uri`; a single one is returned unchanged."""
     if len(outputs) == 1:
         return outputs[0]
     total = hashlib.sha256()
@@ -65,11 +65,11 @@ def joined(uri: str, outputs: list[Output]) -> Output:
 
 
 def destroy_leftovers(engine: Engine, results: str, job_id: UUID | None = None) -> int:
-    """Destroy what attempts staged that have ended, of one job or of all; returns how many files.
+    """Destroy what ended attempts of one job, or of all, have staged. Returns the number of files.
 
-    What an attempt that holds its lease may be writing stays, and so does what is published or waits for
-    the settlement. The files are listed before the rows are read: a file that is there was claimed, so a
-    token that nobody holds by then has ended. Jobs that this database doesn't know are left alone.
+    Files of an attempt that still holds its lease stay, and so do published files and those that wait for
+    settlement. The files are listed before the rows are read: every listed file was claimed, so if nobody
+    holds its token by then, its attempt has ended. Jobs that this database doesn't know are left alone.
     """
     system, root = fsspec.core.url_to_fs(results)
     folder = root if job_id is None else f"{root}/{job_id}"
@@ -94,7 +94,7 @@ def _files(system: Any, folder: str) -> list[str]:
 
 
 def _named(path: str) -> tuple[str, UUID, UUID] | None:
-    """(path, job, token) of a file that `staged_uri` named; None: it is none of ours."""
+    """(path, job, token) of a file named by `staged_uri`; None for any other file."""
     *_, folder, name = path.split("/")
     try:
         return path, UUID(folder), UUID(name.split(".", 1)[0])

@@ -1,7 +1,7 @@
 """The tasks: run a claimed job, probe a model, check a dataset or a model.
 
-What may leave a worker while it reads private data: public progress, and at the end the output. An error
-raised while private data is read is shown to nobody outside, so its text goes nowhere.
+While a worker reads private data, only public progress may leave it, and at the end the output. An error
+raised while private data is read is shown to nobody outside, so its text is discarded.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from accountant.catalogue import datasets
 from accountant.catalogue import models as model_catalogue
 from accountant.core import mechanisms
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import FREE, from_json
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import templates
@@ -63,7 +63,7 @@ RETRY_SECONDS = 1.0
 
 @app.task(name="exchequer.generate", bind=True)
 def generate(self: Any, job_id: str, attempt: int, part: int = 0) -> None:
-    """Run one attempt at one part of a job, if it is still there to be claimed."""
+    """Run one attempt at one part of a job, if it can still be claimed."""
     configured, engine = settings.load(), _engine()
     reached("worker.received")
     worker = process_name(os.getppid(), self.request.id)
@@ -110,7 +110,7 @@ class _Attempt:
     reading: bool = False
 
     def execute(self) -> None:
-        """Load the model, read records or artifacts, run, and settle where no other part runs."""
+        """Load the model, read records or artifacts, run, and settle unless other parts still run."""
         from workers.mechanisms import runner
 
         work, configured = self.work, self.configured
@@ -152,12 +152,12 @@ class _Attempt:
         return replace(data, share=(self.claim.part, work.parts))
 
     def _meter(self, price: Price) -> Meter:
-        """A meter for what was reserved, which is what the price is made of."""
+        """A meter for the reserved price."""
         reserved = FREE if self.work.job.event is None else from_json(self.work.job.event)
         return Meter(reserved, price.ex_post_draws, shared=self.work.parts > 1)
 
     def _settle(self, meter: Meter, output: settlement.Output) -> None:
-        """Leave this part's share, or, where it is the last, publish the whole and settle the job."""
+        """Hand in this part's share; the last part publishes the whole and settles the job."""
         engine, claim, seconds = self.engine, self.claim, self.configured.lease_seconds
         done, total = self.progress.done, self.progress.total
         self._write(lambda: leases.renew(engine, claim, seconds, done, total))
@@ -175,7 +175,7 @@ class _Attempt:
         reached("worker.published")
 
     def end(self, error: Exception) -> None:
-        """Settle an attempt that failed. The cause goes nowhere once reading had begun."""
+        """Settle an attempt that failed. The cause is discarded if reading had begun."""
         outcome, reason = "failed", "it failed before any data was read"
         if isinstance(error, Cancelled):
             outcome, reason = "cancelled", "cancelled while it ran"
@@ -189,10 +189,10 @@ class _Attempt:
             log.warning("lease lost while failing", job=str(self.claim.job_id))
 
     def _write(self, step: Callable[[], T]) -> T:
-        """A step on the database, again and again while it is away and the lease holds.
+        """Run a database step, retrying while the database is away and the lease holds.
 
-        An outage is no failure of the job. Each step may have gone through before its answer was lost;
-        done again it either does the same or finds the lease gone.
+        An outage is not a failure of the job. A step may have succeeded before its answer was lost; repeated,
+        it either has the same effect or finds the lease gone.
         """
         while True:
             try:
@@ -204,7 +204,7 @@ class _Attempt:
 
 
 def layout_of(dataset: Any, version: Any) -> records.Layout:
-    """How to read a version of a dataset, from their rows."""
+    """The layout of a version of a dataset, from their rows."""
     return records.Layout(
         text_template=version.text_template,
         unit_column=version.unit_column,
@@ -224,9 +224,7 @@ def batch_key(job_id: UUID) -> bytes:
 
 @app.task(name="exchequer.probe")
 def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Find how many tokens the longest of a waiting job's templates takes in its model; reads nothing
-    private.
-    """
+    """Count the tokens of a waiting job's longest template in its model. Reads nothing private."""
     engine, configured = _engine(), settings.load()
     work = leases.work(engine, UUID(job_id))
     if work.model is None:
@@ -243,7 +241,7 @@ def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
 
 @app.task(name="exchequer.check_dataset")
 def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Read new data through once, and claim its units; what is wrong is told to its stewards only."""
+    """Read new data through once and claim its units; problems are reported to its stewards only."""
     engine = _engine()
     found = datasets.version_to_check(engine, UUID(version_id))
     if found is None:
@@ -261,7 +259,7 @@ def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
 
 @app.task(name="exchequer.check_model")
 def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Look at a new model's files: what it is, how long its context is, and its hash."""
+    """Inspect a new model's files: its type, its context length, and its hash."""
     engine, configured = _engine(), settings.load()
     row = model_catalogue.model_row(engine, UUID(model_id))
     if row is None:
@@ -280,7 +278,7 @@ def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
 
 @app.task(name="exchequer.check_corpus")
 def check_corpus(corpus_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Read a new public corpus through: how many texts, which labels, its hash, and that none is private."""
+    """Read a new public corpus through: its texts, labels and hash, and that none of it is private."""
     engine = _engine()
     row = registered_corpora.to_check(engine, UUID(corpus_id))
     if row is None:

@@ -1,9 +1,9 @@
-"""Sends what `webhooks.delivery` has to tell: signed, bounded in time and size, and to no address inside.
+"""Delivery of the messages in `webhooks.delivery`: signed, bounded, and never to an internal address.
 
-A thread of the relay, so that a slow receiver holds up no job; two relays share the work. The name of a
-receiver is resolved once, every address that it has is checked, and the connection goes to one of those very
-addresses: a name that answers otherwise the second time gains nothing. Redirects are not followed, proxies
-not used, and of an answer only the status is kept.
+A thread of the relay, so that a slow receiver delays no job; two relays share the work. A receiver's name is
+resolved once, every address it has is checked, and the connection goes to one of those very addresses: a name
+that resolves differently the second time gains nothing. Redirects are not followed, proxies not used, and
+only the status of an answer is kept.
 """
 
 import http.client
@@ -43,7 +43,7 @@ FORGET_SECONDS = 3600.0
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection to an address that was checked; the name serves TLS and the Host header alone."""
+    """A connection to a checked address; the name is used for TLS and the Host header only."""
 
     def __init__(self, target: Target, found: Sequence[str]) -> None:
         super().__init__(target.host, target.port, timeout=CONNECT_SECONDS)
@@ -84,7 +84,7 @@ def _cut(connection: socket.socket) -> None:
 
 
 def addresses(target: Target, allowed: Sequence[Network]) -> list[str]:
-    """The addresses of a receiver. Raises InvalidRequest where one is not to be reached, OSError for none."""
+    """The addresses of a receiver. Raises InvalidRequest if one is forbidden, OSError if there are none."""
     found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     names = list(dict.fromkeys(str(each[4][0]) for each in found))
     for name in names:
@@ -96,7 +96,7 @@ def addresses(target: Target, allowed: Sequence[Network]) -> list[str]:
 
 
 def post(url: str, content: bytes, headers: dict[str, str], allowed: Sequence[Network]) -> Outcome:
-    """One attempt. What went wrong is said in words of ours: nothing that a receiver sends is kept."""
+    """Make one delivery attempt. Problems are put in our own words; nothing a receiver sends is kept."""
     try:
         target = webhook_rules.read_url(url, allowed)
         found = addresses(target, allowed)

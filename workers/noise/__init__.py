@@ -1,1 +1,1 @@
-"""Noise, and the meter through which alone a mechanism gets any."""
+"""Noise, and the meter, which is a mechanism's only source of it."""

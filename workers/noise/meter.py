@@ -1,8 +1,8 @@
-"""The meter: noise exists only here, and asking for it records what it costs.
+"""The meter: the only source of noise, which records the cost of every draw.
 
-A mechanism that forgets to pay has no noise to add. Each release is counted before it is drawn and
-refused where the reservation does not cover it. Counting is exact: the reservation is a multiset of
-basic releases, and disjoint parts of the data (batches, labels) spend side by side.
+A mechanism that does not pay has no noise to add. Each release is counted before it is drawn, and refused if
+the reservation does not cover it. Counting is exact: the reservation is a multiset of basic releases, and
+disjoint parts of the data (batches, labels) spend in parallel.
 """
 
 from array import array
@@ -24,7 +24,7 @@ from workers.noise.token_sampler import draw
 
 @dataclass
 class _ExPost:
-    """Draws whose cost depends on the data: how many, what each cost, and the exact sum."""
+    """Draws whose cost depends on the data: their number, the cost of each, and the exact sum."""
 
     draws: int = 0
     cost: Fraction = Fraction(0)
@@ -34,10 +34,10 @@ class _ExPost:
 class Meter:
     """Records the releases of one job under one reservation.
 
-    `reserved`: the event that was priced. `ex_post_draws`: how many draws with an ex-post cost each part
-    may make, which a reservation with a cap fixes beforehand (price.Price); 0: none at all. `shared`:
-    other workers run other batches of the job. Each of them would make a release from all the data, and
-    one is priced, so there is none: every release names its part.
+    `reserved` is the event that was priced. `ex_post_draws` is the number of draws with an ex-post cost that
+    each part may make, fixed beforehand by a reservation with a cap (price.Price); 0: none. `shared`: other
+    workers run other batches of the job. Each of them would make a release from all the data, but only one is
+    priced, so none is allowed: every release must name its part.
     """
 
     def __init__(self, reserved: Event, ex_post_draws: int = 0, shared: bool = False) -> None:
@@ -77,10 +77,10 @@ class Meter:
         """Draw from softmax(scores * scale) and add the drawn token's ex-post cost to this part's sum.
 
         `scores`: (vocabulary,) int64. `costs`: (vocabulary,) float64, the ex-post epsilon of every token,
-        already rounded up; the sum is exact. What the draws cost depends on the data, so nothing is ever
-        refused, stopped or shortened because of it: only the number of draws is bounded, by what was
-        priced. Raises MeterExceeded beyond that, and where nothing ex-post was reserved; ValueError for
-        costs that are not one finite number >= 0 per token. Both before drawing.
+        already rounded up; the sum is exact. The cost of a draw depends on the data, so nothing is ever
+        refused, stopped or shortened because of it: only the number of draws is bounded, by the price. Raises
+        MeterExceeded beyond that, or if nothing ex-post was reserved, and ValueError for costs that are not
+        one finite number >= 0 per token; both before drawing.
         """
         if costs.shape != scores.shape or costs.dtype != np.float64:
             raise ValueError("costs must be float64, one for every score")
@@ -102,14 +102,14 @@ class Meter:
     ) -> Grid:
         """Add Gaussian noise of sigma = the multiplier in `event` times `sensitivity`; record `event`.
 
-        `values`: int64 in steps of a public grid. `event`: a Gaussian, and `values`, of any shape, are one
-        release; or n times the same Gaussian, or a sampled event of these, and `values` has n rows
-        (its first axis), a release each. `sensitivity`: the furthest that one unit moves a release, in
-        grid steps and L2; a float stands for its exact value, so round an irrational one up. Returns
-        int64 of the same shape, exactly round(values + sigma * Z).
+        `values`: int64 in steps of a public grid. `event` is one of: a Gaussian, and then `values`, of any
+        shape, are one release; or n times the same Gaussian, or a sampled event of these, and then `values`
+        has n rows (its first axis), one release each. `sensitivity` is the L2 distance, in grid steps, by
+        which one unit can move a release; a float stands for its exact value, so round an irrational one up.
+        Returns int64 of the same shape, exactly round(values + sigma * Z).
 
-        Nobody can ask for a sigma of their own: less noise costs more. Raises MeterExceeded before
-        drawing, and ValueError for another event or shape.
+        A mechanism can't choose its own sigma: less noise costs more. Raises MeterExceeded before drawing,
+        and ValueError for another event or shape.
         """
         multiplier = self._pay(event, Gaussian, values, part)
         return gaussian_on_grid(values, multiplier * Fraction(sensitivity))
@@ -127,7 +127,7 @@ class Meter:
     def _pay(
         self, event: Event, kind: type[Gaussian] | type[Laplace], values: Grid, part: Hashable | None
     ) -> Fraction:
-        """Record `event` once it is known to stand for these values; the multiplier of its noise."""
+        """Record `event`, after checking that it describes these values; returns its noise multiplier."""
         inner = releases(event.event if isinstance(event, Sampled) else event)
         if len(inner) != 1:
             raise ValueError("one call makes releases of one kind and one noise multiplier")
@@ -153,12 +153,12 @@ class Meter:
 
     @property
     def has_ex_post(self) -> bool:
-        """Whether the reservation has draws with an ex-post cost."""
+        """True if the reservation has draws with an ex-post cost."""
         return self._ex_post_draws > 0
 
     @property
     def realized(self) -> Event:
-        """What was spent so far: the common releases and, for each kind, the part that made most."""
+        """The event spent so far: the common releases and, of each kind, those of the part that made most."""
         total = Counter(self._common)
         for event in self._covered:
             total[event] += max((branch[event] for branch in self._branches.values()), default=0)
@@ -166,7 +166,7 @@ class Meter:
 
     @property
     def realized_ex_post(self) -> int:
-        """What the draws of `ex_post_token` cost, in units, rounded up: that of the part that cost most.
+        """The cost of the draws of `ex_post_token`, in units, rounded up: that of the most expensive part.
 
         This figure depends on the data. It is for stewards and auditors.
         """
@@ -175,7 +175,7 @@ class Meter:
 
     @property
     def ex_post_curve(self) -> CostCurve | None:
-        """How it grew in the parts; None where no part made such a draw. As private as the figure."""
+        """The growth of that cost; None if no part made such a draw. As private as the figure."""
         return CostCurve.of([part.each for part in self._ex_post.values()])
 
 

@@ -2,17 +2,17 @@
 
 Rounding a *continuous* sample is post-processing, so the result has every guarantee of the continuous
 mechanism: mu-GDP for the Gaussian (a discrete Gaussian is not), pure epsilon and the Laplace's own Rényi
-divergence for the Laplace (a two-sided geometric has a larger one). docs/decisions/0002-noise.md.
+divergence for the Laplace (a two-sided geometric has a larger one). See docs/decisions/0002-noise.md.
 
 As v is an integer, round(v + scale * X) = v + sign * k with k = round(scale * |X|), and k is the number with
 
     tail((k + 1/2) / scale) <= T < tail((k - 1/2) / scale)        (for k = 0 only the left half)
 
-where tail(x) = P(|X| > x) and T is uniform on (0, 1): small T are the far tails, where they are compared
-in relative precision. Floating point decides nearly always; where T falls so near a boundary that rounding
-could decide wrongly, the same T is compared again, in integers and with as many further random bits
-as it takes (as in workers/noise/token_sampler.py). What floating point decides alone is stated at `_SLACK`.
-The random bits come from the operating system. How long a draw takes depends on T and never on v.
+where tail(x) = P(|X| > x) and T is uniform on (0, 1): small T are the far tails, where they are compared in
+relative precision. Floating point nearly always decides. If T falls so near a boundary that rounding could
+decide wrongly, the same T is compared again, in integers and with as many further random bits as necessary
+(as in workers/noise/token_sampler.py). The case in which floating point alone decides is bounded at `_SLACK`.
+The random bits come from the operating system. The duration of a draw depends on T and never on v.
 """
 
 import math
@@ -54,7 +54,7 @@ _SLACK = 2.0**-44
 
 @dataclass(frozen=True)
 class _Law:
-    """The distribution of |X|: two floating-point guesses, and proven bounds of its tail."""
+    """The distribution of |X|: two floating-point approximations, and proven bounds of its tail."""
 
     #: |X| from T, elementwise, within 2^-46 (1 + |X|) for T >= 2^-17.
     quantile: Callable[[Floats], Floats]
@@ -104,7 +104,7 @@ def _add(law: _Law, values: Grid, scale: Fraction | float, entropy: Entropy) -> 
 
 
 def _exactly(law: _Law, scale: Fraction, bits: int, entropy: Entropy) -> int:
-    """The k of the module's first lines, for the T whose first KNOWN bits are `bits`."""
+    """The k of the module docstring for the T whose first KNOWN bits are `bits`."""
     known = KNOWN
     step = _guess(law, scale, bits, known)
     while True:
@@ -123,13 +123,13 @@ def _exactly(law: _Law, scale: Fraction, bits: int, entropy: Entropy) -> int:
 
 
 def _guess(law: _Law, scale: Fraction, bits: int, known: int) -> int:
-    """About the k of the middle of [bits, bits + 1) / 2^known; for no scale off by more than a step."""
+    """The approximate k of the middle of [bits, bits + 1) / 2^known; for no scale off by more than a step."""
     log_t = math.log(2 * bits + 1) - (known + 1) * math.log(2)
     return math.floor(law.from_log(log_t) * float(scale) + 0.5)
 
 
 def _side(law: _Law, x: Fraction, bits: int, known: int) -> int:
-    """1 where certainly T >= tail(x), so |X| <= x; -1 where certainly T < tail(x); 0 where neither is."""
+    """1 if certainly T >= tail(x), so |X| <= x; -1 if certainly T < tail(x); 0 if neither is certain."""
     low, high = law.tail(x, known + 16)
     if Fraction(bits, 2**known) >= high:
         return 1
@@ -172,7 +172,7 @@ def _normal_tail(x: Fraction, precision: int) -> Bounds:
 
 
 def _alternating_sum(x: Fraction, work: int) -> tuple[int, int]:
-    """Bounds of the sum in `_normal_tail`, in units of 2^-work."""
+    """Bounds on the sum in `_normal_tail`, in units of 2^-work."""
     square = x * x
     top, bottom = square.numerator, 2 * square.denominator
     low = (x.numerator << work) // x.denominator

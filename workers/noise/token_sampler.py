@@ -1,48 +1,142 @@
 """Exact sampling of a token: P(i) is proportional to exp(score_i * scale), for integer scores.
 
-Floating point decides nearly always; where a random number falls so near a boundary that rounding
-could decide wrongly, the same number is compared again with as many digits as it takes. The result is
-distributed exactly, given uniform random bits, which come from the operating system.
+Floating point nearly always decides. If a random number falls so near a boundary that rounding could decide
+wrongly (once in 80,000 draws at 128,256 tokens), the boundaries beside it are computed again as integers of
+120 bits and, if that is not enough, with as many digits as necessary. The result has exactly this
+distribution, given uniform random bits, which come from the operating system.
 """
 
 import os
 from collections.abc import Callable
 from decimal import Context, Decimal, Overflow, Underflow
 from fractions import Fraction
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
 
 Entropy = Callable[[int], bytes]
 
+#: Weights are added up in blocks: only the block in which a draw falls is then looked at one by one.
+_BLOCK = 256
+#: Binary places of the integers that stand for weights.
+_PLACES = 120
+#: Bits of a part of them that floating point adds up exactly.
+_LIMB = 24
+#: Weights below e^-84 < 2^-120 are no more than the last place.
+_LEAST_EXPONENT = 84
+
 
 def draw(scores: NDArray[np.int64], scale: Fraction, entropy: Entropy = os.urandom) -> int:
     """An index drawn from softmax(scores * scale), exactly. `scores` is (vocabulary,), int64."""
     if scores.ndim != 1 or scores.dtype != np.int64 or not len(scores):
         raise ValueError("scores must be a non-empty vector of int64")
-    below = scores - scores.max()
-    cumulative = np.cumsum(np.exp(below * float(scale)))
-    bounds = cumulative / cumulative[-1]
     bits = int.from_bytes(entropy(8), "big")
-    point = bits / 2**64
-    chosen = int(np.searchsorted(bounds, point, side="right"))
-    tolerance = _tolerance(len(scores))
-    low = bounds[chosen - 1] if chosen else -1.0
-    high = bounds[chosen] if chosen < len(bounds) - 1 else 2.0
-    if chosen < len(bounds) and low + tolerance < point < high - tolerance:
-        return chosen
-    return _draw_exactly(below, scale, bits, entropy)
+    first, last = _candidates(scores, float(scale), bits / 2**64)
+    if first == last:
+        return first
+    below = scores - scores.max()
+    found = _locate_among(below, scale, bits, first, last)
+    return _draw_exactly(below, scale, bits, entropy) if found is None else found
+
+
+def _candidates(scores: NDArray[np.int64], scale: float, point: float) -> tuple[int, int]:
+    """First and last index that may hold `point`, a fraction of the sum of all weights."""
+    size, blocks = len(scores), -(-len(scores) // _BLOCK)
+    weights = np.empty((blocks, _BLOCK))
+    flat = weights.reshape(-1)
+    flat[size:] = 0
+    flat = flat[:size]
+    np.subtract(scores, scores.max(), out=flat, casting="same_kind")
+    np.exp(np.multiply(flat, scale, out=flat), out=flat)
+    ends = weights.sum(axis=1).cumsum()
+    slack = _tolerance(size) * ends[-1]
+
+    def index(target: float) -> int:
+        block = min(int(np.searchsorted(ends, target, side="right")), blocks - 1)
+        before = ends[block - 1] if block else 0.0
+        inside = int(np.searchsorted(before + weights[block].cumsum(), target, side="right"))
+        return min(block * _BLOCK + min(inside, _BLOCK - 1), size - 1)
+
+    target = point * ends[-1]
+    return index(target - slack), index(target + slack)
 
 
 def _tolerance(size: int) -> float:
-    """More than the error of a bound and of the point.
+    """An upper bound on the error of a boundary and of the point, as a fraction of the sum of all weights.
 
     exp(x) for x = k * scale <= 0: the product is off by |x| * 2^-52 and exp by less than 4 units in the
-    last place, so a weight is off by at most |x| e^x 2^-52 + 2^-50 e^x < 2^-49; n of them by n * 2^-49;
-    adding up n numbers in order errs by at most n * 2^-52 of the sum; the sum is at least 1. A quotient
-    of two such sums is off by at most twice that; the point by 2^-53.
+    last place, so n weights are off by at most n * 2^-52 / e (|x| e^x <= 1/e) and 2^-50 of their sum, which
+    is at least 1. Adding them up errs by at most (block + blocks) * 2^-53 of the sum. A boundary and the
+    sum that the point is multiplied with err alike; the point by 2^-53, its product by as much.
     """
-    return (size + 1) * 2.0**-47
+    return (size + _BLOCK + size / _BLOCK + 32) * 2.0**-52
+
+
+def _locate_among(below: NDArray[np.int64], scale: Fraction, bits: int, first: int, last: int) -> int | None:
+    """The index from `first` to `last` that certainly holds the random number, in integers; else None.
+
+    exp(-step * scale) is the product of two table entries, for the low and the high bits of `step`. Tables
+    are made by multiplication, two units in the last place a step, so a weight is off by less than
+    2^(range + 3) units, where 2^range is more than the largest step.
+    """
+    least = min(int(_LEAST_EXPONENT / scale) + 1, 2**62)
+    steps = np.minimum(-below, least)
+    range_bits = int(steps.max()).bit_length()
+    if range_bits > 32:  # the tables would be too large
+        return None
+    low_bits = range_bits // 2 + 1
+    base = _fixed_exp(-scale)
+    fine = _powers(base, 1 << low_bits)
+    coarse = _powers(fine[-1] * base >> _PLACES, int(steps.max() >> low_bits) + 1)
+    low, high = steps & ((1 << low_bits) - 1), steps >> low_bits
+    limbs = _limbs(fine)
+
+    def weigh(part: slice) -> int:
+        """The sum of these weights: the low parts of each high part are added up first, exactly."""
+        total = 0
+        for place, limb in enumerate(limbs):
+            sums = np.bincount(high[part], weights=limb[low[part]]).astype(np.int64).tolist()
+            total += sum(map(mul, coarse, sums)) << (_LIMB * place)
+        return total
+
+    ends = [weigh(slice(first))]
+    for index in range(first, last + 1):
+        ends.append(ends[-1] + fine[low[index]] * coarse[high[index]])
+    total = ends[-1] + weigh(slice(last + 1, None))
+    slack = len(below) << (range_bits + 4 + _PLACES + 64)
+    # The random number is somewhere in [bits, bits + 1) / 2^64.
+    start, end = bits * total, (bits + 1) * total
+    for index in range(first, last + 1):
+        lower, upper = (each << 64 for each in ends[index - first : index - first + 2])
+        after = index == 0 or lower + slack <= start
+        if after and (index == len(below) - 1 or end <= upper - slack):
+            return index
+    return None
+
+
+def _limbs(powers: list[int]) -> list[NDArray[np.float64]]:
+    """Numbers of at most `_PLACES` bits in limbs of `_LIMB` bits, lowest first: sums of them are exact."""
+    size = _PLACES // 8
+    joined = b"".join(power.to_bytes(size, "little") for power in powers)
+    parts = np.frombuffer(joined, dtype=np.uint8).reshape(len(powers), size).astype(np.float64)
+    return [parts[:, at] + 256 * parts[:, at + 1] + 65536 * parts[:, at + 2] for at in range(0, size, 3)]
+
+
+def _fixed_exp(exponent: Fraction) -> int:
+    """e^exponent, for an exponent <= 0, in units of 2^-120, off by less than one."""
+    context = Context(prec=60)
+    power = context.exp(context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator)))
+    return int(Fraction(power) * 2**_PLACES)
+
+
+def _powers(base: int, count: int) -> list[int]:
+    """The powers 0 to `count` - 1 of a number in units of 2^-120."""
+    powers, power = [], (1 << _PLACES) - 1
+    for _ in range(count):
+        powers.append(power)
+        power = power * base >> _PLACES
+    return powers
 
 
 def _draw_exactly(below: NDArray[np.int64], scale: Fraction, bits: int, entropy: Entropy) -> int:
@@ -82,7 +176,7 @@ def _weights(below: NDArray[np.int64], scale: Fraction, context: Context) -> lis
 
 
 def _locate(weights: list[Fraction], low: Fraction, high: Fraction, slack: Fraction) -> int | None:
-    """The index whose interval certainly holds [low, high), or None where that is not certain."""
+    """The index whose interval certainly holds [low, high), or None if that is not certain."""
     upper = Fraction(0)
     for index, weight in enumerate(weights):
         lower, upper = upper, upper + weight

@@ -18,7 +18,7 @@ from workers.privacy_audits import leave_one_out, reconstruction, report, subjec
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the audit that the arguments name."""
+    """Run the audit that the arguments name, and return the exit code."""
     options = _parser().parse_args(arguments)
     try:
         with tempfile.TemporaryDirectory() as scratch:

@@ -1,13 +1,13 @@
-"""How much did a batch's texts really say about one of its records? (paper 001, Appendix D.5.2)
+"""Leave-one-out audit: a batch's realized privacy loss for one record (paper 001, Appendix D.5.2).
 
 The mechanism runs once and its draws are noted. Then it runs again without one record, and every draw is
-answered with the token that was drawn the first time: what is added up is how likely that token was then
-and now. The largest |ln P(texts) - ln P'(texts)| over a batch's records is a lower bound of what its texts
-cost. It must lie below what was stated: for the median the batch's own ex-post cost, for the others the
+answered with the token drawn the first time, while the log-likelihoods of those tokens then and now are added
+up. The largest |ln P(texts) - ln P'(texts)| over a batch's records is a lower bound on the privacy loss of
+its texts. It must lie below the stated cost: for the median the batch's own ex-post cost, for the others the
 priced epsilon.
 
-Batches are disjoint, so one run leaves a record out of every batch at once. It is the real runner each
-time and sees nothing of the audit: a record that moved another batch, another candidate set or another
+Batches are disjoint, so one run leaves out a record of every batch at once. It is the real runner each time,
+and it sees nothing of the audit: a record that affected another batch, another candidate set or another
 context's logits would show.
 """
 
@@ -39,7 +39,7 @@ def log_probability(scores: Ints, scale: Fraction, chosen: int) -> float:
 
 
 class Noting(Meter):
-    """A meter that also notes each part's draws, how likely they were, and their ex-post costs."""
+    """A meter that also notes each part's draws, their log-likelihoods, and their ex-post costs."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -72,9 +72,9 @@ class Noting(Meter):
 
 
 class Answering(Meter):
-    """A meter that draws nothing: it answers with what was drawn, and notes how likely that is now.
+    """A meter that draws nothing: it answers with the tokens drawn before, and notes their likelihoods now.
 
-    For audits of planted records alone: what it hands out carries no noise.
+    For audits of planted records only: what it returns carries no noise.
     """
 
     drawn: dict[Hashable, list[int]]
@@ -174,7 +174,7 @@ def members(data: Records, count: int | None) -> dict[Part, list[Record]]:
 
 
 def likelihoods(arm: Subject, data: Records, noted: Noting, left_out: set[Record]) -> dict[Hashable, float]:
-    """ln P of what each batch wrote, had these records not been there."""
+    """ln P of each batch's texts, had these records been absent."""
     rest = tuple(record for record in data.records if record not in left_out)
     meter = arm.meter(Answering)
     assert isinstance(meter, Answering)
@@ -186,7 +186,7 @@ def likelihoods(arm: Subject, data: Records, noted: Noting, left_out: set[Record
 
 
 def pure_bound(arm: Subject) -> float | None:
-    """What no outcome at all can pass: 2 * shift for each token; None for the median."""
+    """The bound that no outcome can exceed: 2 * shift for each token; None for the median."""
     if arm.price.dp is None:
         return None
     counted = releases(arm.price.dp).items()

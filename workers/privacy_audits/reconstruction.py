@@ -1,12 +1,12 @@
-"""Do planted keys come out more often than keys that nobody planted? (paper 001, Appendix D.5.1)
+"""Reconstruction audit: whether planted keys are emitted more often than others (paper 001, Appendix D.5.1).
 
 n different five-digit keys, a random half of them planted ("My 5-digit key is 01234."). The mechanism writes
-texts from the same opening words. Without memory of its records an emitted key is no likelier to be a
-planted one than a held-out one: given how many of the n keys were emitted at all, each once, the number of
-planted ones among them is hypergeometric, and the test is exact and two-sided. (Emissions of the same key
-are not independent, so repeated ones count once in the test; the table shows all.)
+texts from the same opening words. Without memory of its records an emitted key is no likelier to be planted
+than held out: given how many of the n keys were emitted, each counted once, the number of planted ones among
+them is hypergeometric, and the test is exact and two-sided. (Emissions of the same key are not independent,
+so repeated ones count once in the test; the table shows all.)
 
-The control draws from one record's logits alone, without clipping, and has to be caught.
+The control draws from one record's logits alone, without clipping, and must be caught.
 """
 
 import math
@@ -34,7 +34,7 @@ _KEY = re.compile(r"\s*(\d{5})(?!\d)")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an arm wrote: texts, those that are planted and held-out keys, and different keys of each."""
+    """The texts of an arm: their number, those with planted and held-out keys, and distinct keys of each."""
 
     texts: int
     numbers: int
@@ -52,8 +52,9 @@ class Outcome:
 
     @property
     def detects(self) -> float | None:
-        """The share of planted keys among emitted ones (one half without memory) that the test finds with
-        probability POWER.
+        """The share of planted keys among those emitted that the test finds with probability POWER.
+
+        Without memory of the records the share is one half.
         """
         return detectable(self.source_keys + self.held_out_keys, self.planted, self.kept)
 
@@ -69,8 +70,9 @@ def two_sided(source: int, emitted: int, planted: int, held_out: int) -> float:
 
 
 def detectable(emitted: int, planted: int, held_out: int) -> float | None:
-    """The least planted share above the null's that the test finds with probability POWER, by the normal
-    approximation; None where no share would be.
+    """The least planted share above the null's that the test finds with probability POWER.
+
+    By the normal approximation; None if no share would be found.
     """
     total = planted + held_out
     if emitted == 0:
@@ -83,7 +85,7 @@ def detectable(emitted: int, planted: int, held_out: int) -> float | None:
 
 
 def count(texts: list[Text], source: list[int], held_out: list[int]) -> Outcome:
-    """Which keys the texts are."""
+    """The keys that the texts contain, counted."""
     found = [match for match in (_KEY.match(each.text) for each in texts) if match]
     keys = [int(match[1]) for match in found]
     planted, kept = set(source), set(held_out)
@@ -100,7 +102,7 @@ def count(texts: list[Text], source: list[int], held_out: list[int]) -> Outcome:
 
 
 def audit(model: LocalModel, arms: list[str], keys: int, texts: int, asked: dict[str, Any]) -> dict[str, Any]:
-    """Run every arm, and the control, on one planting. `texts`: that every batch writes."""
+    """Run every arm, and the control, on one planting. `texts` is the number that every batch writes."""
     source, held_out = subjects.planted(keys)
     records = tuple(map(subjects.record_of, source))
     secret = subjects.fresh_key()

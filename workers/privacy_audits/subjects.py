@@ -1,4 +1,4 @@
-"""What is audited: a mechanism with parameters, a model, and planted records; run as a worker runs it."""
+"""Subjects of an audit: a mechanism with parameters, a model and planted records, run as in a worker."""
 
 import json
 import os
@@ -75,10 +75,10 @@ class Subject:
 def subject(
     name: str, model: LocalModel, given: Mapping[str, Any], asked: Mapping[str, Any], terms: Terms
 ) -> Subject:
-    """An arm by its name: `given` by the audit and `asked` by the caller go before the arm's own.
+    """An arm by its name. `given` by the audit and `asked` by the caller override the arm's own parameters.
 
-    Parameters that its mechanism does not have are left out of `given` and `asked`, as arms differ; where no
-    arm has one the caller refuses it.
+    Parameters that its mechanism does not have are dropped from `given` and `asked`, as arms differ; the
+    caller refuses one that no arm has.
     """
     if name not in ARMS:
         raise invalid("arm", f"unknown arm {name!r}", ", ".join(ARMS))
@@ -125,9 +125,9 @@ def planted(count: int) -> tuple[list[int], list[int]]:
 
 
 def key_parameters(model: LocalModel) -> dict[str, Any]:
-    """Prompts that show a key and begin the sentence of another one, and the length that a key has.
+    """Prompts that show a key and begin another's sentence, and the length of a key in tokens.
 
-    Where the tokenizer joins a blank to the digits the text begins with it.
+    If the tokenizer joins a blank to the digits, the text begins with it.
     """
     encode = lambda text: list(model.tokenizer.encode(text, add_special_tokens=False))  # noqa: E731
     apart = encode(" 12345") == encode(" ") + encode("12345")
@@ -143,7 +143,7 @@ def key_parameters(model: LocalModel) -> dict[str, Any]:
 
 
 class OneEach(Records):
-    """Every record a batch of its own: for the control, which no dataset can be."""
+    """Every record in a batch of its own, as no real dataset has it: for the control."""
 
     def batches(self, count: int, within: Within | None = None) -> dict[Place, list[str]]:  # noqa: ARG002
         return {(record.label, place): [record.text] for place, record in enumerate(self.records)}
@@ -185,10 +185,10 @@ def parse_set(items: list[str]) -> dict[str, Any]:
 
 
 def fresh_key() -> bytes:
-    """The secret that puts records into batches, as every job has its own."""
+    """A secret that assigns records to batches; every job has its own."""
     return os.urandom(32)
 
 
 def ex_post(meter: Meter) -> float | None:
-    """The realized ex-post epsilon: that of the batch that cost most."""
+    """The realized ex-post epsilon: that of the most expensive batch."""
     return meter.realized_ex_post / EPSILON_UNITS if meter.has_ex_post else None

@@ -38,7 +38,7 @@ class Settings:
 
 @dataclass
 class Tally:
-    """What is counted over the texts of one source at one temperature."""
+    """The counts over the texts of one source at one temperature."""
 
     texts: int = 0
     themed: int = 0

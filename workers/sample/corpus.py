@@ -101,7 +101,7 @@ class Writer:
         return [option for option in options if option not in self.said]
 
     def opening(self) -> str:
-        """How the visit came about."""
+        """A sentence on how the visit came about."""
         when = self.draw(self.frame["when"])
         company = self.draw(self.frame[f"company_{self.voice}"])
         template = self.rng.choice(self.frame["opening"])

@@ -1,1 +1,1 @@
-"""What files hold: their types, Parquet, rows; bounded in memory and time."""
+"""File formats: recognising uploads, Parquet and rows, all in bounded memory and time."""

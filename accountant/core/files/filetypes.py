@@ -1,7 +1,7 @@
-"""What an uploaded file is, found in its bytes while they pass: no name is believed and little is held.
+"""The type of an uploaded file, determined from its bytes as they arrive. File names are ignored.
 
-CSV and JSON Lines in UTF-8, as they are or in gzip, and Parquet. A refusal says what the file is and where
-it breaks a limit; it never quotes what the file holds.
+Accepted are CSV and JSON Lines in UTF-8, plain or gzipped, and Parquet. A refusal says what the file is and
+which limit it breaks; it never quotes the file's contents.
 """
 
 import codecs
@@ -45,7 +45,7 @@ _MOST_MAGIC = max(map(len, _OTHERS))
 
 @dataclass(frozen=True)
 class Limits:
-    """What a file may have: bytes unpacked, bytes unpacked for each byte sent, bytes of a line, columns."""
+    """The limits on a file: unpacked bytes, unpacked bytes per byte sent, bytes per line, columns."""
 
     uncompressed_bytes: int
     ratio: int
@@ -55,7 +55,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Found:
-    """What a file is. `columns` of a Parquet file are not known here: its reader tells them."""
+    """The type of a file. `columns` are empty for a Parquet file: parquet_check reads those."""
 
     format: str
     compression: str | None
@@ -64,17 +64,17 @@ class Found:
 
     @property
     def suffix(self) -> str:
-        """The end of a name by which readers recognise the format."""
+        """The file name suffix by which readers recognise the format."""
         return f".{self.format}" + (".gz" if self.compression else "")
 
 
 def refused(problem: str, allowed: str = TAKEN) -> InvalidRequest:
-    """The refusal of a file."""
+    """The error that refuses a file."""
     return invalid("file", problem, allowed)
 
 
 class Scanner:
-    """Takes a file block by block; `finish` says what it is. Either raises InvalidRequest."""
+    """Scans a file block by block; `finish` returns its type. Both raise InvalidRequest."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -82,7 +82,7 @@ class Scanner:
         self._reader: _Text | _Gzip | _Parquet | None = None
 
     def feed(self, block: bytes) -> None:
-        """The next bytes of the file."""
+        """Scan the next bytes of the file."""
         if self._reader is not None:
             self._reader.feed(block)
             return
@@ -91,7 +91,7 @@ class Scanner:
             self._begin()
 
     def finish(self) -> Found:
-        """What the whole file is."""
+        """The type of the whole file."""
         if self._reader is None:
             if not self._start:
                 raise refused("is empty")
@@ -112,7 +112,7 @@ class Scanner:
 
 
 class _Parquet:
-    """Only the two ends: what lies between is read by a process of its own (parquet_check)."""
+    """Checks the two ends only; a separate process reads what lies between (parquet_check)."""
 
     def __init__(self) -> None:
         self._end = b""
@@ -129,7 +129,7 @@ class _Parquet:
 
 
 class _Gzip:
-    """Unpacks member after member, never more than a block at once."""
+    """Unpacks member after member, at most a block at a time."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -170,7 +170,7 @@ class _Gzip:
 
 
 class _Text:
-    """Counts bytes and lengths of lines, checks the encoding, and keeps the head until columns are known."""
+    """Counts bytes and line lengths, checks the encoding, and keeps the head until the columns are known."""
 
     def __init__(self, limits: Limits, inside: bool = False) -> None:
         self.bytes = 0
@@ -236,7 +236,7 @@ class _Text:
             raise refused("has a line that is too long", f"{self._limits.line_bytes:,} bytes in a line")
 
     def _look(self, whole: bool) -> None:
-        """Find the format and its columns in the head; `whole`: the head is all there is."""
+        """Determine the format and its columns from the head. `whole`: the head is the complete file."""
         text = self._head.decode("utf-8-sig", "ignore")
         if not whole:  # the last line may be cut
             text = text[: text.rfind("\n") + 1]
@@ -300,7 +300,7 @@ def _csv_columns(text: str, whole: bool) -> Sequence[str]:
 
 
 def check_columns(names: Sequence[str], most: int) -> None:
-    """Raise InvalidRequest for names that no declaration could use."""
+    """Raise InvalidRequest for column names that no declaration could use."""
     if len(names) > most:
         raise refused(f"has {len(names):,} columns", f"{most:,} columns")
     named = [name for name in names if name]

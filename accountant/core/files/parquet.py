@@ -1,7 +1,7 @@
-"""Ledger exports and outputs as Parquet, in row groups: neither writing nor reading holds more than one.
+"""Outputs as Parquet, in row groups: the writer never holds more than one.
 
-The one place that imports pyarrow, and only when it is used: it is large, and the client, the web at start
-and every other format do without it.
+Only this module imports pyarrow, and only when it is used: the package is large, and neither the client, the
+web server's start nor any other format needs it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 def available() -> Any:
-    """The pyarrow.parquet module. Raises InvalidRequest where it is not installed."""
+    """The pyarrow.parquet module. Raises InvalidRequest if it is not installed."""
     try:
         from pyarrow import parquet
     except ImportError:
@@ -31,7 +31,7 @@ def available() -> Any:
 def write_output(
     lines: Iterable[bytes], table: tuple[Column, ...], metadata: Mapping[str, str]
 ) -> Iterator[bytes]:
-    """The bytes of a Parquet file with the lines of an output, piece by piece. `metadata`: of the file."""
+    """The bytes of a Parquet file with the lines of an output, piece by piece. `metadata` is the file's."""
     parquet = available()
     import pyarrow
 

@@ -1,9 +1,9 @@
-"""Reads an uploaded Parquet file through, as a program of its own, and says what columns it has.
+"""Reads an uploaded Parquet file through in a process of its own, and reports its columns.
 
     python parquet_check.py LIMITS < FILE
 
 A Parquet file is a small program for its reader: its metadata say how much to allocate, and a page of a
-hundred bytes may unpack to gigabytes. So no process that serves anybody reads one. This one has bounded
+hundred bytes may unpack to gigabytes. So no process that serves requests reads one. This process has bounded
 memory and time, writes no file and prints one line of JSON: `columns` and `bytes`, or `problem`. It imports
 nothing of the project, so that it can run isolated, and nothing imports it.
 """
@@ -18,7 +18,7 @@ ROWS_AT_ONCE = 128
 
 
 def bound(limits: dict[str, int]) -> None:
-    """Let the kernel hold this process to its limits."""
+    """Have the kernel hold this process to its limits."""
     for kind, most in (
         (resource.RLIMIT_AS, limits["memory"]),
         (resource.RLIMIT_CPU, limits["seconds"]),
@@ -29,7 +29,7 @@ def bound(limits: dict[str, int]) -> None:
 
 
 def read_through(file: Any, limits: dict[str, int]) -> dict[str, Any]:
-    """Read every page of every column. What the metadata promise is compared with what is there."""
+    """Read every page of every column, and compare the metadata's claims with what is found."""
     from pyarrow import parquet
 
     # A buffer: else a whole column of a row group is read at once.
@@ -57,7 +57,7 @@ def read_through(file: Any, limits: dict[str, int]) -> dict[str, Any]:
 
 
 def plain(column: Any) -> Any:
-    """A column with every value by itself, as a reader of records gets it: words named often are many."""
+    """A column with dictionary encoding undone, as a reader of records gets it: repeated words expand."""
     import pyarrow
 
     if pyarrow.types.is_dictionary(column.type):
@@ -68,7 +68,7 @@ def plain(column: Any) -> Any:
 
 
 def main() -> None:
-    """One line of JSON, whatever the file is."""
+    """Print one line of JSON, whatever the file is."""
     limits = json.loads(sys.argv[1])
     bound(limits)
     answer: dict[str, Any] = {"problem": "can't be read as Parquet"}

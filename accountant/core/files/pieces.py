@@ -1,11 +1,11 @@
-"""A file for writers that want one, whose bytes are sent on while it grows."""
+"""A write-only file whose bytes can be sent on while it grows, for libraries that write to files."""
 
 import io
 from typing import Any
 
 
 class Pieces(io.RawIOBase):
-    """A file that gives away what was written to it; it can't be read or sought."""
+    """A file that hands out what was written to it. It can't be read or sought."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -19,6 +19,6 @@ class Pieces(io.RawIOBase):
         return len(piece)
 
     def take(self) -> bytes:
-        """What was written since the last call."""
+        """The bytes written since the last call."""
         taken, self._pieces = b"".join(self._pieces), []
         return taken

@@ -1,7 +1,7 @@
 """Published outputs as tables: JSON Lines in, CSV or columns out, one line in memory at a time.
 
-A data file is faithful: a text that begins with "=" is written as it is, quoted, and no character is put
-before it. Whoever opens a CSV file in a spreadsheet imports its columns as text.
+Values are written faithfully: a text that begins with "=" is written as it is, quoted, with no character put
+before it. To open such a CSV file in a spreadsheet, import its columns as text.
 """
 
 import json
@@ -17,7 +17,7 @@ _EXACT = 2**53  # whole numbers up to it are doubles too, so a column may hold b
 
 @dataclass(frozen=True)
 class Column:
-    """`kind`: boolean, integer, number, text, or json for values of several kinds, lists and objects."""
+    """A column. `kind`: boolean, integer, number, text, or json for mixed values, lists and objects."""
 
     name: str
     kind: str
@@ -26,7 +26,7 @@ class Column:
 def columns(lines: Iterable[bytes]) -> tuple[Column, ...]:
     """The columns of an output, in the order in which they first occur.
 
-    Raises InvalidRequest where a line is no JSON object: such an output is no table.
+    Raises InvalidRequest if a line is not a JSON object: such an output is not a table.
     """
     kinds: dict[str, str | None] = {}
     for line in lines:
@@ -75,7 +75,7 @@ def _joined(one: str | None, other: str | None) -> str | None:
 
 
 def values(found: Mapping[str, Any], table: Iterable[Column]) -> Iterator[Any]:
-    """The values of one line, in the order of the columns; what it lacks is None."""
+    """The values of one line, in the order of the columns; None for those it lacks."""
     for each in table:
         value = found.get(each.name)
         if value is None or each.kind in ("boolean", "integer"):
@@ -87,7 +87,7 @@ def values(found: Mapping[str, Any], table: Iterable[Column]) -> Iterator[Any]:
 
 
 def csv_lines(lines: Iterable[bytes], table: tuple[Column, ...]) -> Iterator[str]:
-    """The output as CSV (RFC 4180): texts in quotes, numbers bare, nothing where there is no value."""
+    """The output as CSV (RFC 4180): texts in quotes, numbers bare, missing values empty."""
     yield _line(each.name for each in table)
     for line in lines:
         yield _line(values(document(line), table))

@@ -1,1 +1,1 @@
-"""What an entry means: accounts, admission, the hash chain, replay and verification. No database."""
+"""The meaning of ledger entries: accounts, admission, hash chain, replay, verification. No database."""

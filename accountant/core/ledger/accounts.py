@@ -1,4 +1,4 @@
-"""The ex-post and secret accounts beside the `dp` one, and what holds now in each (DESIGN section 2).
+"""A dataset's accounts (`dp`, ex-post, secret) and the decision on a job over all of them (DESIGN section 2).
 
 The three never turn into one another: a job may cost several and must fit each. Amounts are integers:
 10^-9 for ex-post epsilon and divergence in nats, 10^-21 for r.
@@ -12,16 +12,9 @@ from fractions import Fraction
 from typing import Any
 
 from accountant.core.errors import InvalidRequest, invalid
-from accountant.core.ledger.admission import (
-    Account,
-    Admitted,
-    Decision,
-    NeedsApproval,
-    Policy,
-    Refused,
-    decide,
-)
+from accountant.core.ledger.admission import Account, Admitted, Decision, NeedsApproval, Refused, decide
 from accountant.core.ledger.caps import NO_USAGE, Usage, beyond_caps, limits
+from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.fitting import fit
 from accountant.core.privacy.composition import epsilon_alone as alone
@@ -50,7 +43,7 @@ from accountant.core.privacy.units import (
 
 
 class Settlement(StrEnum):
-    """What a finished ex-post job leaves charged: its cap, or what it really cost."""
+    """The amount that a finished ex-post job leaves charged: its cap, or its realized cost."""
 
     PLANNED = "planned"
     REALIZED = "realized"
@@ -58,7 +51,7 @@ class Settlement(StrEnum):
 
 @dataclass(frozen=True)
 class ExPostAccount:
-    """Caps of ex-post jobs, added up. The allowance is 0 unless a steward raises it.
+    """The sum of ex-post jobs' caps. The allowance is 0 unless a steward raises it.
 
     Under `realized`, differences return or overdraw when a job ends, so `spent` may pass `limit`.
     `hidden`: replayed from a public export, which shows no realized cost; `spent` then says nothing.
@@ -85,8 +78,8 @@ NO_EX_POST = ExPostAccount()
 class SecretAccount:
     """The account of a dataset's secrets. Everything but the bound r is fixed at creation.
 
-    `spent` and `reserved` are nats (10^-9) where many jobs compose, r (10^-21) where there is one.
-    `group` is how many neighbouring steps a whole secret is; `jobs` counts those not voided.
+    `spent` and `reserved` are nats (10^-9) for a `many` account, r (10^-21) for a `one` account. `group` is
+    the number of neighbouring steps in a whole secret; `jobs` counts those not voided.
     """
 
     terms: SecretTerms
@@ -111,7 +104,7 @@ class SecretAccount:
         return math.floor(measured_down(allowed) * EPSILON_UNITS)
 
     def cost(self, dp: Event, release: SecretRelease | None) -> int | None:
-        """What a job with these two parts costs here, rounded up; None where it has no price."""
+        """The cost of a job with these two parts on this account, rounded up; None if it has no price."""
         if release is not None and release.group != self.terms.group:
             raise invalid("secret", "its records, rate or neighbour are not the dataset's")
         if self.kind is SecretKind.ONE:
@@ -146,10 +139,9 @@ class SecretAccount:
 def new_secret_account(
     terms: SecretTerms, kind: SecretKind, neighbours: str, order: Fraction | None = None
 ) -> SecretAccount:
-    """A fresh account. `order`: of a `many` account; nothing: the one that fits most small jobs.
+    """A new account. `order` is that of a `many` account; None: the one that admits most small jobs.
 
-    Raises InvalidRequest for an order of at most 1, and where "without" can't be reached under the
-    dataset's neighbours.
+    Raises InvalidRequest for an order of at most 1, or if the dataset's neighbours can't reach "without".
     """
     group_size(neighbours, terms)
     if kind is SecretKind.ONE:
@@ -168,7 +160,7 @@ def new_secret_account(
 
 @dataclass(frozen=True)
 class Demand:
-    """What a job asks of each currency: an event, a cap (10^-9) and a secret release."""
+    """A job's request in each currency: an event, a cap (10^-9) and a secret release."""
 
     dp: Event = FREE
     ex_post: int = 0
@@ -179,7 +171,7 @@ NOTHING = Demand()
 
 
 def demand(price: Price) -> Demand:
-    """The three parts of a price as the accounts take them."""
+    """The price as a demand on the three accounts."""
     cap = 0 if price.ex_post_cap is None else round_price(price.ex_post_cap, EPSILON_UNITS)
     release = None if price.secret is None else SecretRelease.from_json(price.secret["release"])
     return Demand(FREE if price.dp is None else price.dp, cap, release)
@@ -195,9 +187,9 @@ class Accounts:
 
     @property
     def overdrawn(self) -> bool:
-        """Whether more is charged on one of them than it allows, as only a correction can make it.
+        """True if more is charged on one of the accounts than it allows, which only a correction can cause.
 
-        Not where an ex-post account settles what was realized: that may pass its allowance by itself.
+        An ex-post account that settles realized costs is excepted: it may pass its allowance by itself.
         """
         if self.dp is not None and not any(each.holds for each in self.dp.filters):
             return True
@@ -211,14 +203,14 @@ class Accounts:
         )
 
     def fits(self, asked: Demand) -> bool:
-        """Whether the job fits every account, all policy aside."""
+        """True if every account has enough left for the job, regardless of policy."""
         if beyond_dp(self, asked, True) is not None:
             return False
         return not releases(asked.dp) or (self.dp is not None and self.dp.fits(asked.dp))
 
 
 def without_realized(accounts: Accounts) -> Accounts:
-    """The accounts as far as they follow from public figures: realized ex-post costs count for nothing."""
+    """The accounts as far as public figures determine them: realized ex-post costs count as zero."""
     if accounts.ex_post.settlement is not Settlement.REALIZED:
         return accounts
     return replace(accounts, ex_post=replace(accounts.ex_post, spent=0, reserved=0))
@@ -232,11 +224,11 @@ def decide_job(
     approved: bool,
     usage: Usage = NO_USAGE,
 ) -> Decision:
-    """Decide on a job over all currencies and caps. `usage`: what its analyst and project use already.
+    """Decide on a job over all currencies and caps. `usage` is what its analyst and project already use.
 
-    A job with an ex-post or secret part is never automatic. The accounts speak before the caps. What realized
-    ex-post costs left decides once a steward has said yes, and not before: whoever asks, or asks for a quote,
-    as often as they like would find the figure to its last digit.
+    A job with an ex-post or secret part is never admitted automatically. The accounts are checked before the
+    caps. What realized ex-post costs have left counts only once a steward has approved the job: otherwise
+    anyone could recover the realized figure, digit by digit, from repeated requests or quotes.
     """
     refused = beyond_dp(accounts if approved else without_realized(accounts), asked, policy.secret_jobs)
     if refused is not None:
@@ -251,7 +243,7 @@ def decide_job(
 
 
 def beyond_dp(accounts: Accounts, asked: Demand, secret_jobs: bool) -> Refused | None:
-    """Why the ex-post or the secret account refuses, or None."""
+    """The refusal of the ex-post or the secret account, or None."""
     cap = to_decimal(asked.ex_post, EPSILON_UNITS)
     if accounts.overdrawn and (asked.ex_post or asked.secret is not None or releases(asked.dp)):
         why = "the account is overdrawn by a correction: nothing that costs anything is admitted"
@@ -300,10 +292,10 @@ def with_largest(
     policy: Policy | None = None,
     usage: Usage = NO_USAGE,
 ) -> Refused:
-    """The refusal with the largest request of this shape that every account and cap has room for.
+    """The refusal, completed with the largest request of this shape that every account and cap would admit.
 
-    The size is the mechanism's `size_field`, or the cap where that is what does not fit; all else stays
-    as asked. Unchanged where that field does not move the price of such a request.
+    The size is the mechanism's `size_field`, or the cap if that is what does not fit; everything else stays
+    as asked. Unchanged if that field does not affect the price of such a request.
     """
     size = mechanism.size_field
     if refused.cap == "ex-post" and "ex_post_cap" in mechanism.fields:
@@ -329,7 +321,7 @@ def with_largest(
 def entry_part(accounts: Accounts, asked: Demand) -> dict[str, Any]:
     """The optional keys `ex_post` and `secret` of a RESERVE, or of a COMMIT that realized `asked`.
 
-    Raises InvalidRequest where the secret account has no price for the job.
+    Raises InvalidRequest if the secret account has no price for the job.
     """
     part: dict[str, Any] = {}
     if asked.ex_post:
@@ -362,8 +354,8 @@ def ex_post_json(limit: object, settlement: Settlement) -> dict[str, Any]:
 def allow_ex_post(account: ExPostAccount, value: Mapping[str, Any]) -> ExPostAccount:
     """The account after an ALLOW with this `ex_post` part.
 
-    Raises InvalidRequest where planned caps would pass it, and where figures that depend on the data
-    would be shown as caps.
+    Raises InvalidRequest if planned caps would pass it, or if figures that depend on the data would be shown
+    as caps.
     """
     limit = round_allowance(value["limit"], EPSILON_UNITS, "ex_post")
     after = replace(account, limit=limit, settlement=Settlement(value["settlement"]))
@@ -392,8 +384,8 @@ def secret_json(account: SecretAccount) -> dict[str, Any]:
 def allow_secret(account: SecretAccount | None, value: Mapping[str, Any], jobs: int) -> SecretAccount:
     """The account after an ALLOW with this `secret` part; `jobs` were reserved before and not voided.
 
-    Raises InvalidRequest where it comes after the first job (which would stand outside the
-    statement), changes more than r, or states an r that is passed already.
+    Raises InvalidRequest if it comes after the first job (which would stand outside the statement), changes
+    more than r, or states an r that is already passed.
     """
     order = None if value["order"] is None else Fraction(value["order"])
     terms = SecretTerms.from_json(value["terms"])

@@ -1,7 +1,7 @@
-"""The decision on a job, as a value: admitted, needs approval, or refused with the reason.
+"""The decision on a job, as a value: admitted, needs approval, or refused with a reason.
 
-Pure: the ledger calls it inside the transaction that holds the account's row, and again whoever wants
-to show beforehand what it would say.
+Pure. The ledger calls it inside the transaction that locks the account's row; quotes and previews call it to
+show the decision in advance.
 """
 
 from collections.abc import Mapping
@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import Event, releases
 from accountant.core.privacy.filters import ZERO, Amount, Costs, Filter, Kind, price_on
-from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, round_allowance, to_decimal, up
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, to_decimal, up
 
 UNIT_NAMES: Mapping[Kind, str] = {
     Kind.RENYI: "Rényi divergence",
@@ -36,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True)
 class FilterAccount:
-    """One filter with its balances. `closed` counts live steps that it could not price."""
+    """One filter with its balances. `closed` counts the live steps that it could not price."""
 
     filter: Filter
     limit: Amount
@@ -54,17 +53,17 @@ class FilterAccount:
 
     @property
     def holds(self) -> bool:
-        """Whether the filter's statement stands for everything so far."""
+        """True if the filter's guarantee covers everything charged so far."""
         return self.closed == 0 and self.used.fits(self.limit)
 
     def share_with(self, cost: Amount) -> float:
-        """What of the limit is used with `cost` on top, by whichever part is fuller; a limit of 0 is full."""
+        """The used share of the limit with `cost` added, of the fuller part; a limit of 0 counts as full."""
         used, limit = self.used + cost, self.limit
         main = used.main / limit.main if limit.main else float(max(used.main, 1))
         return max(main, used.delta / (limit.delta or 1))
 
     def part_that_binds(self, cost: Amount) -> "Part":
-        """The part of the limit that takes fewer of such a cost: δ of the basic filter, or what it counts."""
+        """The part of the limit that repeating `cost` exhausts first: δ of the basic filter, or its ε."""
         short = cost.delta and self.left.delta // cost.delta < self.left.main // max(cost.main, 1)
         if short:
             amounts, units, unit, cap = (
@@ -80,7 +79,7 @@ class FilterAccount:
         return Part(f"{self.filter.kind}{cap}", unit, left, asked, limit)
 
     def admits(self, cost: Amount | None) -> bool:
-        """Whether the filter would still hold with `cost` on top."""
+        """True if the filter would still hold with `cost` added."""
         return self.closed == 0 and cost is not None and (self.used + cost).fits(self.limit)
 
 
@@ -93,68 +92,21 @@ class Account:
     filters: tuple[FilterAccount, ...]
 
     def costs(self, event: Event) -> Costs:
-        """What `event` costs on each filter of this account."""
+        """The cost of `event` on each filter of this account."""
         return price_on(tuple(each.filter for each in self.filters), event)
 
     def admitting(self, costs: Costs) -> tuple[Kind, ...]:
-        """The filters that would hold with these costs on top."""
+        """The filters that would still hold with these costs added."""
         return tuple(e.filter.kind for e in self.filters if e.admits(costs[e.filter.kind]))
 
     def fits(self, event: Event) -> bool:
-        """Whether a job with this event would be admitted, all policy aside."""
+        """True if a job with this event would be admitted, regardless of policy."""
         return not releases(event) or bool(self.admitting(self.costs(event)))
-
-
-class Policy(BaseModel):
-    """What a steward decided about a dataset's jobs. An empty list allows everybody, or everything."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    auto_approve_epsilon: str = Field("0", description="jobs whose epsilon alone is at most this run at once")
-    solo: bool = Field(False, description="a steward may approve a job of their own; shown on the page")
-    mechanisms: tuple[str, ...] = Field((), description="mechanisms that may be asked for")
-    analysts: tuple[str, ...] = Field((), description="people who may ask")
-    models: tuple[str, ...] = Field((), description="models that may be used")
-    share_artifacts: bool = Field(
-        False, description="whoever may ask sees and uses the artifacts of everybody's jobs"
-    )
-    secret_jobs: bool = Field(False, description="admit jobs that protect declared secrets, not records")
-    approval_days: int | None = Field(
-        None, ge=1, le=3650, description="a request that nobody decided on for so many days expires"
-    )
-    analyst_epsilon: str | None = Field(
-        None,
-        description="cap on the sum of the stand-alone epsilon of one person's jobs; a planning limit: it "
-        "limits people, the filters limit the dataset; ex-post caps are not counted",
-    )
-    project_epsilon: str | None = Field(
-        None, description="the same for the jobs of one project; every job must then name one"
-    )
-    two_people: bool = Field(
-        False, description="raising the allowance needs two stewards, and so does switching this off"
-    )
-    charge_each_attempt: bool = Field(
-        False, description="a job whose machine is lost after it began to read is charged and ends"
-    )
-    time_limit_seconds: int | None = Field(
-        None, ge=1, le=31_536_000, description="an attempt at a job ends itself after this"
-    )
-
-    def check(self, prefix: str = "") -> None:
-        """Raise InvalidRequest naming an amount that is none."""
-        exact(self.auto_approve_epsilon, f"{prefix}auto_approve_epsilon")
-        for name in ("analyst_epsilon", "project_epsilon"):
-            if getattr(self, name) is not None:
-                round_allowance(getattr(self, name), EPSILON_UNITS, prefix + name)
-
-    def approves(self, epsilon_alone: float) -> bool:
-        """Whether a job of this epsilon needs nobody's approval."""
-        return Fraction(epsilon_alone) <= exact(self.auto_approve_epsilon, "auto_approve_epsilon")
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """The job may be reserved now; `filters` are those that hold with it."""
+    """The job may be reserved now. `filters` are those that still hold with it."""
 
     costs: Costs
     filters: tuple[Kind, ...]
@@ -162,7 +114,7 @@ class Admitted:
 
 @dataclass(frozen=True)
 class NeedsApproval:
-    """It fits, and a steward must say yes first."""
+    """The job fits, but a steward must approve it first."""
 
     costs: Costs
     why: str
@@ -170,9 +122,9 @@ class NeedsApproval:
 
 @dataclass(frozen=True)
 class Refused:
-    """It doesn't fit. `cap` names what binds; `left` and `asked` are decimals in the cap's unit.
+    """The job doesn't fit. `cap` names the binding limit; `left` and `asked` are decimals in its unit.
 
-    `largest` is the largest value of the mechanism's size field that would fit, where there is one.
+    `largest` is the largest value of the mechanism's size field that would fit, if there is one.
     """
 
     cap: str
@@ -202,9 +154,9 @@ Decision = Admitted | NeedsApproval | Refused
 def decide(
     account: Account | None, event: Event, epsilon_alone: float, policy: Policy, approved: bool
 ) -> Decision:
-    """Decide on a job whose whole cost is `event`. `approved`: a steward has said yes.
+    """Decide on a job whose whole cost is `event`. `approved` is true once a steward has approved it.
 
-    A job without any release is free: admitted even where nothing is left.
+    A job without any release is free, and admitted even if nothing is left.
     """
     free = not releases(event)
     if account is None:
@@ -223,7 +175,7 @@ def decide(
 
 
 def _refusal(account: Account, costs: Costs, epsilon_alone: float) -> Refused:
-    """Names the filter that comes nearest to admitting: the one that binds."""
+    """The refusal, naming the binding filter: the one that comes nearest to admitting the job."""
 
     def shortfall(each: FilterAccount) -> Fraction:
         cost = costs[each.filter.kind]

@@ -1,6 +1,6 @@
-"""What a steward allows on a dataset, as stated, and the ALLOW entry that it becomes.
+"""A steward's allowance for a dataset as stated, and the body of the ALLOW entry made from it.
 
-Pure: every wrong figure is an InvalidRequest that names its field, before anything is locked for long.
+Pure. Every wrong figure is an InvalidRequest that names its field, raised before any row is locked for long.
 """
 
 from collections.abc import Mapping
@@ -28,9 +28,9 @@ from accountant.core.privacy.units import exact
 
 @dataclass(frozen=True)
 class SecretDeclaration:
-    """What a steward states about a dataset's secrets: terms, kind of account, order of a `many` one.
+    """A steward's statement about a dataset's secrets: terms, kind of account, and order of a `many` one.
 
-    Nothing for `kind` or `order` keeps those of the account that stands.
+    If `kind` or `order` is None, the current account keeps its own.
     """
 
     terms: SecretTerms
@@ -39,7 +39,7 @@ class SecretDeclaration:
 
     @classmethod
     def from_json(cls, value: object) -> "SecretDeclaration":
-        """Raises InvalidRequest naming what is wrong; fields as in SecretTerms, with kind and order."""
+        """The declaration in JSON: the fields of SecretTerms, with kind and order. Raises InvalidRequest."""
         if not isinstance(value, Mapping):
             raise invalid("secret", "not an object", "prior, bound, records_per_secret, …")
         terms = {name: given for name, given in value.items() if name not in ("kind", "order")}
@@ -52,11 +52,12 @@ class SecretDeclaration:
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a steward allows, in decimals, and why.
+    """An allowance in decimals, with its reason.
 
-    `epsilon` and `delta` None leave the (epsilon, delta) account as it is, where one of the others is
-    given. `shares` (of delta, by filter) and `order` (of the Rényi filter) go with the first allowance
-    only. `ex_post` is the sum of ex-post caps allowed; `ex_post_settlement` None keeps what stands.
+    `epsilon` and `delta` may be None if another allowance is given: the (epsilon, delta) account then stays
+    as it is. `shares` (of delta, by filter) and `order` (of the Rényi filter) are accepted with the first
+    allowance only. `ex_post` is the permitted sum of ex-post caps; `ex_post_settlement` None keeps the
+    current one.
     """
 
     epsilon: object
@@ -72,10 +73,10 @@ class Allowance:
 def allowance_body(
     allowance: Allowance, books: Books, neighbours: str, unit_column: str | None = None
 ) -> dict[str, Any]:
-    """The body of the ALLOW that `allowance` asks for on a dataset with these books.
+    """The body of the ALLOW that grants `allowance` on a dataset with these books.
 
-    `unit_column`: the column of the privacy unit; None: a record is one.
-    Raises InvalidRequest naming a wrong field, and Conflict where a job that ran stands in the way.
+    `unit_column` is the column of the privacy unit, or None if a record is one. Raises InvalidRequest naming
+    a wrong field, and Conflict if a job that has run prevents it.
     """
     if not allowance.reason.strip():
         raise invalid("reason", "empty", "why the allowance is set or changed")
@@ -102,7 +103,7 @@ def allowance_body(
 
 
 def raises(books: Books, body: Mapping[str, Any]) -> bool:
-    """Whether the ALLOW with this body loosens anything: a first allowance does, and so does `realized`."""
+    """True if the ALLOW with this body loosens anything. A first allowance does, and so does `realized`."""
     if "epsilon" in body:
         epsilon, delta = granted(body["epsilon"], body["delta"])
         if books.account is None or epsilon > books.account.epsilon or delta > books.account.delta:
@@ -119,10 +120,11 @@ def raises(books: Books, body: Mapping[str, Any]) -> bool:
 
 
 def check_removal(terms: SecretTerms, unit_column: str | None) -> None:
-    """Raise InvalidRequest where removing a record is no single neighbouring step.
+    """Raise InvalidRequest if removing a record is more than one neighbouring step.
 
-    A record that goes leaves a unit by column behind, changed: by its other records, or by one that the bound
-    on a unit's records kept out before. That is the step of a redacted record, and twice as far.
+    If the privacy unit is a column, a removed record leaves its unit behind, changed: the unit keeps its
+    other records, or gains one that the limit on records per unit had kept out. That is the step of a
+    redacted record, and twice as far.
     """
     if unit_column is not None and terms.without is Without.REMOVED:
         problem = f"removal of a record leaves its {unit_column} behind, changed"
@@ -153,7 +155,7 @@ def _ex_post(allowance: Allowance, books: Books) -> dict[str, Any] | None:
 
 
 def _secret(declared: SecretDeclaration, books: Books, neighbours: str) -> SecretAccount:
-    """The account wanted, after the checks that the entry itself would fail."""
+    """The declared account, after the checks that the entry itself would fail."""
     standing = books.secret
     kind = declared.kind or (None if standing is None else standing.kind)
     if kind is None:

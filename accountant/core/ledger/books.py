@@ -1,4 +1,4 @@
-"""What entries do to an account: the one meaning of ALLOW, RESERVE, COMMIT and VOID (REVERSAL: reversals).
+"""The effect of entries on a dataset's accounts: ALLOW, RESERVE, COMMIT and VOID (REVERSAL: reversals.py).
 
 Pure. The ledger applies an entry here before it writes it, and `exchequer verify` replays an export
 through the same steps, so a balance can only be what the entries say.
@@ -57,7 +57,7 @@ def _costs_on(filters: tuple[Filter, ...], event: Event) -> tuple[Costs, dict[st
 
 @contextmanager
 def failing() -> Iterator[None]:
-    """Whatever is wrong with an entry is a VerificationFailed."""
+    """Turn any error about an entry into VerificationFailed."""
     try:
         yield
     except VerificationFailed:
@@ -68,7 +68,7 @@ def failing() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Books:
-    """A dataset's accounts after some prefix of the ledger. Reservations are given to `apply`, not held."""
+    """A dataset's accounts after some prefix of the ledger. `apply` is given reservations and keeps none."""
 
     account: Account | None = None
     ex_post: ExPostAccount = NO_EX_POST
@@ -84,9 +84,9 @@ class Books:
     def apply(
         self, kind: EntryKind, job: str | None, body: Mapping[str, Any], held: Reservation | None = None
     ) -> "Books":
-        """The books after one more entry; `held` is the live reservation that a COMMIT or VOID resolves.
+        """The books after one more entry. `held` is the live reservation that a COMMIT or VOID resolves.
 
-        Raises VerificationFailed where the entry can't stand. A REVERSAL is `reversals.apply`'s.
+        Raises VerificationFailed if the entry is not valid here. For a REVERSAL use `reversals.apply`.
         """
         with failing():
             return self._applied(kind, job, body, held).covered()
@@ -208,7 +208,7 @@ class Books:
 
 
 def _after_allow(history: History, before: Accounts, after: Accounts) -> History:
-    """Largest allowances so far, and whether this one was a raise after a release."""
+    """The history after an ALLOW: the largest allowances, and whether one was raised after a release."""
     dp = after.dp
     epsilon, delta = (0, 0) if dp is None else (dp.epsilon, dp.delta)
     bound = 0.0 if after.secret is None else after.secret.terms.bound
@@ -230,10 +230,10 @@ def _after_allow(history: History, before: Accounts, after: Accounts) -> History
 def settled_secret(
     account: SecretAccount, held: Demand, reserved: int, realized: Demand, body: Mapping[str, Any]
 ) -> int:
-    """What a COMMIT leaves charged on the secret account.
+    """The amount that a COMMIT leaves charged on the secret account.
 
-    Divergences of rounds add up, so a `many` account returns what was not taken. A blow-up does not:
-    the one exact job pays its reservation, and so does a job whose COMMIT states no secret part.
+    Divergences of rounds add up, so a `many` account returns what was not used. A blow-up bound does not add
+    up: the one exact job pays its whole reservation, and so does a job whose COMMIT has no secret part.
     """
     if account.kind is SecretKind.ONE or "secret" not in body:
         return reserved
@@ -250,7 +250,7 @@ def settled_secret(
 
 
 def closing_jobs(books: Books) -> dict[Kind, str]:
-    """For each filter that is closed because it could not price a job: the first such job."""
+    """The first job that each closed filter could not price, by filter."""
     first: dict[Kind, str] = {}
     for kind, job in books.history.closers:
         first.setdefault(kind, job)
@@ -259,9 +259,9 @@ def closing_jobs(books: Books) -> dict[Kind, str]:
 
 @dataclass(frozen=True)
 class FilterState:
-    """A filter as a page shows it: open, closed by a job that it can't price, or passed.
+    """A filter's state as a page shows it: open, closed by a job that it can't price, or passed.
 
-    A passed one is beyond its limit because another filter admitted the job; a refund may bring it back.
+    A passed filter is beyond its limit because another filter admitted the job; a refund may bring it back.
     """
 
     filter: Filter
@@ -270,7 +270,7 @@ class FilterState:
 
 
 def filter_states(books: Books) -> tuple[FilterState, ...]:
-    """The state of every filter; nothing where there is no `dp` account."""
+    """The state of every filter; empty if there is no `dp` account."""
     closers = closing_jobs(books)
     states = []
     for each in () if books.account is None else books.account.filters:
@@ -282,7 +282,7 @@ def filter_states(books: Books) -> tuple[FilterState, ...]:
 
 
 def closing_jobs_of(entries: Iterable[tuple[EntryKind, str | None, Mapping[str, Any]]]) -> dict[Kind, str]:
-    """The same from (kind, job, body) of a ledger's entries in order, without replaying balances."""
+    """As `closing_jobs`, from (kind, job, body) of entries in order, without replaying balances."""
     closers: list[tuple[Kind, str]] = []
     for entry, job, body in entries:
         if entry is EntryKind.RESERVE and job is not None:
@@ -295,7 +295,7 @@ def closing_jobs_of(entries: Iterable[tuple[EntryKind, str | None, Mapping[str, 
 
 
 def _check_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Costs:
-    """The recorded costs, after recomputing them from the event."""
+    """The recorded costs, once they equal the costs recomputed from the event."""
     costs, stated = _costs_on(tuple(each.filter for each in account.filters), event)
     if body["costs"] != stated:
         raise VerificationFailed("its costs are not those of its event")
@@ -327,7 +327,7 @@ _RENYI = (Kind.RENYI, Kind.RENYI_TWICE)
 
 
 def _read_filter(value: Mapping[str, Any]) -> Filter:
-    """A filter of an ALLOW. What it allows follows from these, so each must be what its kind may have."""
+    """A filter of an ALLOW. Its limits follow from its fields, so each must be valid for its kind."""
     kind, share = Kind(value["kind"]), Fraction(value["share"])
     order = None if value["order"] is None else Fraction(value["order"])
     step = int(value.get("step_delta", 0))

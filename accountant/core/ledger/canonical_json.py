@@ -1,8 +1,8 @@
 """Canonical JSON (RFC 8785): the bytes that are hashed and signed.
 
-Amounts are decimal strings of integers: canonical JSON numbers are doubles and would lose digits. The
-`rfc8785` package writes the numbers; the rest is written here because a verifier encodes every entry of
-a ledger, and a test compares the two.
+Amounts are integers written as strings: numbers in canonical JSON are doubles and would lose digits. The
+`rfc8785` package writes the numbers. The rest is written here for speed, because a verifier encodes every
+entry of a ledger; a test compares the two.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _LARGEST = 2**53 - 1
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """RFC 8785 bytes. Raises ValueError for what JSON can't say, such as NaN or half a character."""
+    """The RFC 8785 bytes of a document. Raises ValueError for what JSON can't express, such as NaN."""
     return _text(document).encode()
 
 

@@ -1,14 +1,15 @@
-"""How many jobs of one shape still fit a dataset, and what stops the next one.
+"""The number of jobs of one shape that still fit a dataset, and the limit that stops the next one.
 
-Every account adds exact integers, so the number follows by division: no job is tried.
+Every account adds exact integers, so the number is a division; no job is tried.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, beyond_dp
-from accountant.core.ledger.admission import FilterAccount, Policy
+from accountant.core.ledger.admission import FilterAccount
 from accountant.core.ledger.caps import ANALYST, Usage, counted, limits
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Amount
 from accountant.core.privacy.secrets import SecretKind
@@ -17,7 +18,7 @@ from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 
 @dataclass(frozen=True)
 class Room:
-    """What one limit leaves: `cap` names it as refusals do; `left` and `asked` are decimals in its unit."""
+    """The amount left by one limit. `cap` names it as refusals do; `left` and `asked` are in its unit."""
 
     cap: str
     jobs: int
@@ -28,9 +29,9 @@ class Room:
 def binding(
     accounts: Accounts, asked: Demand, policy: Policy, usage: Usage, epsilon_alone: float
 ) -> Room | None:
-    """The limit that refuses first when jobs of this shape go on; None where the job is free.
+    """The limit that is the first to refuse as jobs of this shape continue; None if the job is free.
 
-    Of the filters the one that lasts longest speaks for all, as one that holds is enough.
+    Of the filters, the one that lasts longest counts, since one that holds is enough.
     """
     if asked == NOTHING:
         return None
@@ -65,7 +66,7 @@ def _of_filters(accounts: Accounts, asked: Demand) -> Room:
 
 
 def _fitting(each: FilterAccount, cost: Amount) -> int:
-    """How often `cost` fits what is left in both of its parts."""
+    """The number of times that `cost` fits what is left, in both of its parts."""
     parts = [
         max(left, 0) // part
         for left, part in ((each.left.main, cost.main), (each.left.delta, cost.delta))

@@ -1,4 +1,4 @@
-"""Caps on people and projects: how much one of them may ask of a dataset.
+"""Caps on people and projects: how much of a dataset one of them may use.
 
 A cap counts the stand-alone epsilon of somebody's jobs on the dataset, live and charged, by basic
 composition. It is a planning limit: caps share a dataset out among people, while the privacy of the
@@ -7,7 +7,8 @@ dataset rests on its filters alone. Ex-post caps and secret parts are not counte
 
 from dataclasses import dataclass
 
-from accountant.core.ledger.admission import Policy, Refused
+from accountant.core.ledger.admission import Refused
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.units import EPSILON_UNITS, measured_up, round_allowance, round_price, to_decimal
 
 ANALYST = "analyst"
@@ -16,7 +17,7 @@ PROJECT = "project"
 
 @dataclass(frozen=True)
 class Usage:
-    """What an analyst and a project (0 where the job names none) use of a dataset already, in 10^-9 ε."""
+    """The ε that an analyst and a project (0 if the job names none) already use of a dataset, in 10^-9."""
 
     analyst: int = 0
     project: int = 0
@@ -26,7 +27,7 @@ NO_USAGE = Usage()
 
 
 def counted(epsilon_alone: float | None) -> int:
-    """What a job counts, in 10^-9 ε, rounded up; nothing for a job without an (epsilon, delta) part."""
+    """The ε that a job counts against a cap, in 10^-9, rounded up; 0 without an (epsilon, delta) part."""
     return 0 if not epsilon_alone else round_price(measured_up(epsilon_alone), EPSILON_UNITS)
 
 
@@ -41,7 +42,7 @@ def limits(policy: Policy) -> dict[str, int]:
 
 
 def beyond_caps(usage: Usage, policy: Policy, epsilon_alone: float | None) -> Refused | None:
-    """Why a cap refuses a job of this stand-alone epsilon, or None. What costs nothing fits always."""
+    """The refusal of a cap for a job of this stand-alone epsilon, or None. A free job always fits."""
     asked = counted(epsilon_alone)
     for name, limit in limits(policy).items():
         used = usage.analyst if name == ANALYST else usage.project

@@ -1,9 +1,9 @@
-"""Signed checkpoints: what a ledger was at one moment, so that its owner can't rewrite what was exported.
+"""Signed checkpoints of a ledger, so that its owner can't rewrite a history that was once exported.
 
-A checkpoint states dataset, number and hash of the last entry and the balances, and is signed with
-Ed25519. An auditor who keeps one holds the owner to every entry up to it: a later export must contain the
-same history as its beginning. Keys are rotated by an introduction: the old key signs the new one, and so
-one known key vouches for all that came after it. A checkpoint file is whole by itself:
+A checkpoint states dataset, number and hash of the last entry, and the balances. It is signed with Ed25519.
+An auditor who keeps one holds the owner to every entry up to it: a later export must begin with the same
+history. Keys are rotated by introduction: the old key signs the new one, so one known key vouches for all
+later ones. A checkpoint file is self-contained:
 
     {"checkpoint": {...}, "signature": hex, "keys": [{"key": {...}, "signature": hex or null}, ...]}
 
@@ -44,7 +44,7 @@ def public_key(seed: bytes) -> bytes:
 
 
 def introduction(public: bytes, at: datetime, old_seed: bytes | None) -> dict[str, Any]:
-    """A signing key with the old key's signature under it; None: the first key, which nobody introduces."""
+    """A signing key with the old key's signature on it; `old_seed` is None for the first key."""
     old = None if old_seed is None else key_id(public_key(old_seed))
     document = {
         "format": KEY_FORMAT,
@@ -68,7 +68,7 @@ class Key:
 
 
 def read_keys(value: object) -> tuple[Key, ...]:
-    """Keys from the oldest, each introduced by the one before. Raises VerificationFailed."""
+    """The keys from the oldest, each introduced by the one before. Raises VerificationFailed."""
     if not isinstance(value, list) or not value:
         raise VerificationFailed("it names no keys")
     keys: list[Key] = []
@@ -93,7 +93,7 @@ def read_keys(value: object) -> tuple[Key, ...]:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a signed checkpoint states, and the keys that it brought along."""
+    """The contents of a signed checkpoint, and the keys that came with it."""
 
     dataset: str
     seq: int
@@ -113,7 +113,7 @@ def sign(
     seed: bytes,
     keys: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """A checkpoint file. `keys` are introductions, from the oldest to the one of `seed`."""
+    """A signed checkpoint file. `keys` are introductions, from the oldest to the one of `seed`."""
     document = {
         "format": FORMAT,
         "version": 1,
@@ -128,10 +128,11 @@ def sign(
 
 
 def read_checkpoint(value: object, pinned: bytes | None = None) -> Checkpoint:
-    """A checkpoint whose signature holds. Raises VerificationFailed.
+    """The checkpoint in a file, after its signature was verified. Raises VerificationFailed.
 
-    `pinned` is a public key that the reader knows from elsewhere: the signing key must be it or follow
-    from it by introductions. Without one, the checkpoint is only as good as the way it came by.
+    `pinned` is a public key that the reader knows from another source: the signing key must be that key or
+    follow from it by introductions. Without one, the checkpoint is only as trustworthy as the channel it came
+    through.
     """
     document = _fields(value, "checkpoint", FIELDS, FORMAT)
     assert isinstance(value, dict)

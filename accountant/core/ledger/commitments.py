@@ -1,13 +1,13 @@
 """Private fields of an entry, hashed as salted commitments (DESIGN, trap 13).
 
-An entry's hash covers, in place of each private value, {"sha256": H} with H the SHA-256 of the canonical
-{"salt": ..., "value": ...}. A full export carries salt and value, the opening; a public one carries H
-alone. Both have the same hash, so one chain serves both. A salt is 128 random bits of its own for each
-value: H tells nothing of a value with few possibilities (hiding: SHA-256 as a random function), and no
-second opening can be found (binding: its collision resistance).
+In place of each private value, an entry's hash covers {"sha256": H}, where H is the SHA-256 of the canonical
+{"salt": ..., "value": ...}. A full export carries the opening (salt and value); a public one carries H alone.
+Both have the same hash, so one chain serves both. Each value has its own salt of 128 random bits: H reveals
+nothing even of a value with few possibilities (hiding: SHA-256 as a random function), and no second opening
+can be found (binding: collision resistance).
 
-What is private: who acted, why, who approved, the free texts among a job's parameters (none moves its
-price), and what a COMMIT really cost in ex-post epsilon, which depends on the data.
+Private are: the actor, the reason, the approver, the free texts among a job's parameters (none affects its
+price), and the realized ex-post epsilon of a COMMIT, which depends on the data.
 """
 
 import hashlib
@@ -51,9 +51,9 @@ def _places(document: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
 
 
 def sealed(document: Mapping[str, Any], secret: bytes) -> dict[str, Any]:
-    """The document with an opening at every private place. `secret`: 32 random bytes for this entry alone.
+    """The document with an opening in every private place. `secret`: 32 random bytes for this entry only.
 
-    Salts are derived from it, so the same entry is the same document however often it is made.
+    Salts are derived from it, so sealing the same entry again gives the same document.
     """
 
     def opening(place: tuple[str, ...], value: Any) -> Any:
@@ -64,9 +64,9 @@ def sealed(document: Mapping[str, Any], secret: bytes) -> dict[str, Any]:
 
 
 def hidden(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What is hashed and published: a commitment at every private place. Raises VerificationFailed.
+    """The document as hashed and published: commitments in private places. Raises VerificationFailed.
 
-    Entries that a REVERSAL quotes are hidden in the same way, so their hashes stay those of the chain.
+    Entries quoted by a REVERSAL are hidden in the same way, so their hashes remain those of the chain.
     """
     mapped = _mapped(document, lambda _, value: value if is_hidden(value) else {"sha256": commitment(value)})
     quoted = {name: hidden(value) for name, value in _quoted(document) if value.get("version") != 1}
@@ -74,28 +74,28 @@ def hidden(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def opened(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with plain values at private places; what is hidden stays a commitment.
+    """The document with plain values in private places; a value that is hidden stays a commitment.
 
-    What a REVERSAL quotes stays as it is stored: its hash is checked.
+    Documents quoted by a REVERSAL are left as stored, because their hash is checked.
     """
     return _mapped(document, lambda _, value: value if is_hidden(value) else value["value"])
 
 
 def hidden_count(document: Mapping[str, Any]) -> int:
-    """How many private values are not shown."""
+    """The number of private values that are not shown."""
     own = sum(is_hidden(holder[name]) for _, holder, name in _found(document))
     return own + sum(hidden_count(value) for _, value in _quoted(document) if value.get("version") != 1)
 
 
 def commitment(opening: Any) -> str:
-    """The SHA-256, in hex, of an opening. Raises VerificationFailed where it is none."""
+    """The SHA-256, in hex, of an opening. Raises VerificationFailed if it is not one."""
     if not isinstance(opening, dict) or set(opening) != {"salt", "value"} or not _hex(opening["salt"], 32):
         raise VerificationFailed("a private value is neither opened nor committed to")
     return hashlib.sha256(canonical(opening)).hexdigest()
 
 
 def is_hidden(value: object) -> bool:
-    """Whether this is a commitment without its opening."""
+    """True if the value is a commitment without its opening."""
     return isinstance(value, dict) and len(value) == 1 and _hex(value.get("sha256"), 64)
 
 
@@ -112,7 +112,7 @@ def _quoted(document: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _found(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any], str]]:
-    """(place, the object that holds it, its key) of every private value; null is no value."""
+    """(place, object that holds it, its key) for every private value; null is not a value."""
     for place in _places(document):
         holder: Any = document
         for name in place[:-1]:

@@ -1,7 +1,7 @@
-"""Data cards: what goes with a published output, so that whoever receives it knows what it is.
+"""Data cards: the facts published with an output, so that its recipients know what it is.
 
-A card states public facts alone: what an analyst may see, whoever asks for it. It holds no time after the
-job was queued, no realized ex-post figure and no name of a person.
+A card states public facts only: those an analyst may see, whoever asks. It has no time later than the job's
+queuing, no realized ex-post figure and no name of a person.
 """
 
 import re
@@ -24,9 +24,9 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What is true of a job's release by itself.
+    """The privacy guarantee of one job's release, taken by itself.
 
-    `epsilon` is None where the release has no (epsilon, delta) part, and 0 where it spends nothing.
+    `epsilon` is None if the release has no (epsilon, delta) part, and 0 if it spends nothing.
     """
 
     epsilon: float | None
@@ -74,14 +74,14 @@ def sentence(held: Guarantee) -> str:
 
 
 def inherited(own: Mapping[str, Any], source: str | None) -> str:
-    """The guarantee of a job that reads what another released. `own`: the source of its RESERVE."""
+    """The guarantee of a job that reads another job's release. `own` is the source in its RESERVE."""
     what = "the published output" if "output" in own else "the artifacts"
     told = f"Made from {what} of job {own['job']} and from public things alone: post-processing, which adds "
     return told + "no privacy loss." + ("" if source is None else f" Of that job: {source}")
 
 
 def markdown(card: Mapping[str, Any]) -> str:
-    """The card for people; every fact of it stands in the JSON too."""
+    """The card as Markdown, for people. Every fact in it is also in the JSON."""
     dataset, model, output = card["dataset"], card["model"], card["output"]
     ledger = card["ledger"]
     lines = [
@@ -147,7 +147,7 @@ def _value(value: Any) -> str:
 
 
 def _code(value: str) -> str:
-    """A text as code: on one line, between more backticks than are in it (CommonMark 0.31, section 6.1)."""
+    """A text as inline code: on one line, between more backticks than it contains (CommonMark 0.31, 6.1)."""
     text = "⏎ ".join(value.splitlines())
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
@@ -179,7 +179,7 @@ def _public(lineage: Mapping[str, Any]) -> dict[str, str]:
 
 
 def citation(job: str, dataset: str, mechanism: str, charge: Mapping[str, Any], sha256: str) -> str:
-    """How a paper names the output: what is needed to find it in the ledger."""
+    """A citation of the output for a paper: all that is needed to find it in the ledger."""
     return (
         f"Output of job {job}, made from dataset “{dataset}” by {mechanism}, accounted for by differential "
         f"privacy; Exchequer ledger entry {charge['seq']} ({charge['hash'][:16]}…), SHA-256 {sha256}."

@@ -1,4 +1,4 @@
-"""The bodies of entries: what ALLOW, RESERVE and COMMIT say, written in one place."""
+"""The bodies of ALLOW, RESERVE and COMMIT entries, written in one place."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -33,8 +33,8 @@ def allow_body(
 ) -> dict[str, Any]:
     """The body of an ALLOW that sets the allowance to (`epsilon`, `delta`).
 
-    The first allowance fixes orders and shares; later ones keep them. `epsilon` None leaves the `dp`
-    account as it is. `ex_post` is what currencies.ex_post_json gives, `secret` the account wanted.
+    The first allowance fixes orders and shares; later ones keep them. `epsilon` None leaves the `dp` account
+    as it is. `ex_post` comes from accounts.ex_post_json; `secret` is the new secret account.
     """
     others: dict[str, Any] = {} if ex_post is None else {"ex_post": dict(ex_post)}
     if secret is not None:
@@ -71,10 +71,10 @@ def reserve_body(
     others: Mapping[str, Any] | None = None,
     source: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The body of a RESERVE. `approval` says who approved it and why; None: the policy did.
+    """The body of a RESERVE. `approval` states the approver and the reason; None if the policy approved it.
 
-    `others` is what currencies.entry_part gives for the job: its ex-post and secret parts. `source` is
-    what it reads (core.lineage): a version of the data, or an earlier job's artifacts.
+    `others` are the job's ex-post and secret parts, from accounts.entry_part. `source` is what the job reads
+    (lineage.py): a version of the data, or an earlier job's artifacts.
     """
     return {
         **({} if others is None else others),
@@ -100,10 +100,10 @@ def commit_body(
     artifacts: Sequence[Mapping[str, str]] = (),
     read: bool = True,
 ) -> dict[str, Any]:
-    """The body of a COMMIT: what was really spent. `output` is the SHA-256 of what was published.
+    """The body of a COMMIT: the privacy really spent. `output` is the SHA-256 of the published output.
 
-    `others`: the ex-post and secret parts as realized (accounts.entry_part). `artifacts`: name, kind and
-    SHA-256 of each that is published with it. `read`: whether private data was read under the reservation,
+    `others` are the ex-post and secret parts as realized (accounts.entry_part). `artifacts` has name, kind
+    and SHA-256 of each published artifact. `read` is true if private data was read under the reservation,
     which decides whether a correction may lower the charge.
     """
     return {
@@ -123,8 +123,8 @@ def settled_part(
 ) -> dict[str, Any]:
     """The ex-post and secret parts of the COMMIT of a reservation that realized this event.
 
-    A planned cap stands as it was reserved, whatever it really cost: the real figure depends on the data
-    and never enters the entry. `ex_post`, in units, counts where the dataset settles what was realized.
+    A planned cap stays as reserved, whatever the realized cost: that depends on the data and never enters the
+    entry. `ex_post`, in units, counts only if the dataset settles realized costs.
     """
     part: dict[str, Any] = {}
     asked = held.others
@@ -159,5 +159,5 @@ def amount_json(amount: Amount) -> dict[str, str]:
 
 
 def costs_json(costs: Costs) -> dict[str, Any]:
-    """Costs as they stand in an entry: integers in text, null where a filter can't price the event."""
+    """Costs as an entry holds them: integers as text, null if a filter can't price the event."""
     return {str(kind): None if cost is None else amount_json(cost) for kind, cost in costs.items()}

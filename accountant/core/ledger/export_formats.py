@@ -1,9 +1,9 @@
 """Exports as files: JSON Lines, CSV and Parquet, written and verified row by row.
 
-JSON Lines: a header that states the totals, then each entry with its hash. CSV: a header of columns, the
-entries, and the totals as a last row. Parquet: the same columns, the totals in the file's metadata
-(core/parquet.py). The totals carry the checkpoint that was signed when the export was made. All three give
-the same Verified, and entries are checked by one Verifier.
+JSON Lines: a header with the totals, then each entry with its hash. CSV: a header of columns, the entries,
+and the totals as the last row. Parquet: the same columns, with the totals in the file's metadata
+(parquet_exports.py). The totals include the checkpoint that was signed when the export was made. All three
+formats give the same Verified, and one Verifier checks their entries.
 """
 
 import csv
@@ -60,7 +60,7 @@ def header(
     public: bool = False,
     checkpoint: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What an export states of itself; its entries must add up to it."""
+    """The totals that an export claims; its entries must add up to them."""
     return {
         "format": FORMAT,
         "version": 1,
@@ -77,7 +77,7 @@ def header(
 
 
 def shown(text: str, public: bool) -> tuple[dict[str, Any], str]:
-    """A stored entry as an export shows it: its document and canonical text."""
+    """A stored entry as an export shows it: its document and its canonical text."""
     document = read_document(text)
     if not public:
         return document, text
@@ -93,12 +93,12 @@ def json_header(claimed: Mapping[str, Any]) -> str:
 
 
 def json_row(recorded_hash: str, canonical_text: str) -> str:
-    """One line: the canonical text itself, with the hash as one more field."""
+    """One line of a JSON Lines export: the canonical text with the hash as an additional field."""
     return f'{canonical_text[:-1]},"hash":"{recorded_hash}"}}\n'
 
 
 def columns(document: Mapping[str, Any], recorded_hash: str, canonical_text: str) -> tuple[str, ...]:
-    """The values of one entry in the order of COLUMNS, as texts; what is null or hidden is empty."""
+    """The values of one entry as texts, in the order of COLUMNS; null and hidden values are empty."""
     return (*_plain_columns(document), recorded_hash, canonical_text)
 
 
@@ -130,11 +130,11 @@ def _csv(row: Iterable[str]) -> str:
 def verify_lines(
     lines: Iterable[str], checkpoints: Iterable[Checkpoint] = (), pinned: bytes | None = None
 ) -> Verified:
-    """Verify an export, JSON Lines or CSV, told apart by the first line.
+    """Verify a JSON Lines or CSV export; the first line tells which it is.
 
-    `checkpoints` are of the same ledger, at or before its end; `pinned` is the public key that the
-    export's own checkpoint must be signed by or follow from. Raises VerificationFailed with what is wrong,
-    naming the entry where one is at fault.
+    `checkpoints` are of the same ledger, at or before its end. `pinned` is the public key that the export's
+    own checkpoint must be signed by or follow from. Raises VerificationFailed with the problem and, if one
+    entry is at fault, its number.
     """
     rows = iter(lines)
     first = next(rows, "")
@@ -160,7 +160,7 @@ def _verify_json_lines(
 
 
 def _verify_csv(rows: Iterator[str], checkpoints: Iterable[Checkpoint], pinned: bytes | None) -> Verified:
-    """The last row states the totals."""
+    """Verify a CSV export, whose last row states the totals."""
     csv.field_size_limit(1 << 24)
     verifier = Verifier(None, checkpoints)
     claimed: dict[str, Any] | None = None
@@ -187,7 +187,7 @@ def _csv_rows(lines: Iterator[str]) -> Iterator[list[str]]:
 
 
 def add_columns(verifier: Verifier, row: list[str]) -> None:
-    """Check an entry that stands in columns: the canonical text counts, the others must say the same."""
+    """Check an entry in columns: its canonical text is authoritative, and the others must agree with it."""
     seq = verifier.count + 1
     document = read_object(row[-1], seq)
     verifier.add(document, row[-2])
@@ -197,7 +197,7 @@ def add_columns(verifier: Verifier, row: list[str]) -> None:
 
 
 def checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes | None) -> Verified:
-    """What an export claims of itself must be what its entries add up to."""
+    """The verified ledger, once the export's claims equal what its entries add up to."""
     public = claimed.get("public") is True
     expected = header(found.dataset, found.entries, found.head, found.books, found.live, public=public)
     stated = claimed.get("balances")

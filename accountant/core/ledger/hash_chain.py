@@ -1,8 +1,8 @@
 """The hash chain: one per dataset, gapless, over a versioned canonical encoding (RFC 8785).
 
-An entry's hash covers every field and the hash before it. In entries of version 2 private values are
-covered by salted commitments (core/commitments.py), so that a public export verifies too; in those of
-version 1 they stand as they are.
+An entry's hash covers every field and the previous hash. In entries of version 2, salted commitments
+(commitments.py) cover private values, so that a public export can be verified too; in entries of version 1
+they are plain.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ GENESIS = "0" * 64
 
 
 class EntryKind(StrEnum):
-    """What an entry does to the books (DESIGN section 4)."""
+    """The kinds of entries, by their effect on the books (DESIGN section 4)."""
 
     ALLOW = "ALLOW"
     RESERVE = "RESERVE"
@@ -40,7 +40,7 @@ FIELDS = ("version", "dataset", "seq", "kind", "at", "actor", "job", "body", "pr
 class Entry:
     """One line of a dataset's ledger. `at` is UTC; `job` names the reservation it belongs to.
 
-    Values are plain here; `salt` is what the commitments of its private ones are salted from.
+    Values are plain here; the salts of the private ones are derived from `salt`.
     """
 
     dataset: str
@@ -55,7 +55,7 @@ class Entry:
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False, compare=False)
 
     def document(self) -> dict[str, Any]:
-        """The object that is stored and exported in full; `digest` hashes it."""
+        """The object that is stored, and exported in full; `digest` hashes it."""
         plain = {
             "version": self.version,
             "dataset": self.dataset,
@@ -75,22 +75,22 @@ class Entry:
 
 
 def digest(document: Mapping[str, Any]) -> str:
-    """SHA-256, in hex, of the canonical encoding of what a document shows to everybody."""
+    """SHA-256, in hex, of the canonical encoding of a document's published form."""
     return hashlib.sha256(canonical(published(document))).hexdigest()
 
 
 def published(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document as it is hashed. Of version 1 that is all of it, names and figures included."""
+    """The document as it is hashed. In version 1 that is the whole document, names and figures included."""
     return document if document.get("version") == 1 else commitments.hidden(document)
 
 
 def opened(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document with plain values, for people and for the books; what is hidden stays so."""
+    """The document with plain values, for people and for the books; hidden values stay hidden."""
     return document if document.get("version") == 1 else commitments.opened(document)
 
 
 def format_time(moment: datetime) -> str:
-    """UTC with microseconds, always the same length."""
+    """The moment in UTC with microseconds; the text always has the same length."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -100,7 +100,7 @@ def read_time(text: str) -> datetime:
 
 
 def read_entry(document: Mapping[str, Any], seq: int) -> Entry:
-    """An entry from an exported object, expected at place `seq`; a hidden actor is "".
+    """The entry in an exported object, expected at position `seq`; a hidden actor is "".
 
     Raises VerificationFailed.
     """

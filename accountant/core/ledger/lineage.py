@@ -1,7 +1,8 @@
-"""What a job reads and what it leaves: a version of the data, or artifacts that an earlier job released.
+"""The sources of jobs: a version of the data, or the output or artifacts that an earlier job released.
 
-After release everything is free: a job that reads only artifacts costs nothing. Its RESERVE names the job
-and the hashes, the COMMIT of that job named them when it released them, and here the two are compared.
+After release everything is free: a job that reads only artifacts costs nothing. Its RESERVE names the earlier
+job and the artifacts' hashes; that job's COMMIT named the same hashes when it released them. The two are
+compared here.
 """
 
 import hashlib
@@ -15,12 +16,12 @@ from accountant.core.privacy.events import releases
 
 
 def of_version(number: int) -> dict[str, Any]:
-    """The source of a job that reads records: the number of the version of the dataset."""
+    """The source of a job that reads records: the version number of the dataset."""
     return {"version": number}
 
 
 def of_artifacts(job: str, hashes: Mapping[str, str]) -> dict[str, Any]:
-    """The source of a job that reads artifacts: the job that released them, and SHA-256 by name."""
+    """The source of a job that reads artifacts: the job that released them, and their SHA-256 by name."""
     return {"job": job, "artifacts": dict(hashes)}
 
 
@@ -38,7 +39,7 @@ def _is_free(body: Mapping[str, Any]) -> bool:
 
 
 class Lineage:
-    """Checks entries in order: jobs read what was released before, and nothing else is free.
+    """Checks, entry by entry, that jobs read only what was released before, and that nothing else is free.
 
     Holds the hashes of released artifacts, not the entries.
     """
@@ -49,7 +50,7 @@ class Lineage:
         self._outputs: set[bytes] = set()  # 16 bytes for each: a ledger may have a million jobs
 
     def add(self, entry: Entry) -> None:
-        """Raises VerificationFailed where the entry can't stand after those before it."""
+        """Check one more entry. Raises VerificationFailed if it contradicts an earlier one."""
         job = entry.job or ""
         if entry.kind is EntryKind.RESERVE:
             self._reserve(job, entry.body)
@@ -73,7 +74,7 @@ class Lineage:
             raise VerificationFailed("it reads artifacts that no job before it released")
 
     def _reads_output(self, source: Mapping[str, Any], body: Mapping[str, Any]) -> None:
-        """An output was published whole, so what is made of it is free, also of an ex-post one."""
+        """Check a job that reads an output. The output was published whole, so reading it is free."""
         if not _is_free(body):
             raise VerificationFailed("it reads a published output only, and is charged")
         if _output(source["job"], source["output"]) not in self._outputs:

@@ -1,4 +1,4 @@
-"""Ledger exports as Parquet, in row groups: neither writing nor reading holds more than one."""
+"""Ledger exports as Parquet, in row groups: neither the writer nor the reader holds more than one."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ _TOTALS = b"exchequer"
 
 
 def write(claimed: Mapping[str, Any], rows: Iterable[tuple[str, ...]]) -> Iterator[bytes]:
-    """The bytes of a Parquet file with these rows (as files.columns gives them), piece by piece."""
+    """The bytes of a Parquet file with these rows (from export_formats.columns), piece by piece."""
     parquet = available()
     import pyarrow
 
@@ -40,7 +40,7 @@ def write(claimed: Mapping[str, Any], rows: Iterable[tuple[str, ...]]) -> Iterat
 
 
 def verify(path: str, checkpoints: Iterable[Checkpoint] = (), pinned: bytes | None = None) -> Verified:
-    """Verify a Parquet export, as files.verify_lines does the others."""
+    """Verify a Parquet export, as export_formats.verify_lines does the other formats."""
     parquet = available()
     import pyarrow
 

@@ -1,7 +1,7 @@
-"""Replaying a ledger from its beginning: the books and what the jobs hold, one step an entry.
+"""Replay of a ledger from its beginning: the books and the live reservations, one step per entry.
 
-Pure but for its own state. What an entry means stands in `books`; here stands only which reservation it
-speaks of, so a ledger of a million entries is replayed in one pass and little memory.
+`books` gives entries their meaning; this module only finds the reservation that an entry refers to. A ledger
+of a million entries is replayed in one pass and in little memory.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ from accountant.core.privacy.filters import Kind
 class Replay:
     """The books and the live reservations while entries are replayed in order.
 
-    One step an entry, however many there were before; a job takes some hundred bytes at most, and its
-    reservation is shared with all jobs of its shape.
+    One entry is one step of constant cost. A job takes a few hundred bytes at most, and shares its
+    reservation with all jobs of its shape.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Replay:
 
     @property
     def books(self) -> Books:
-        """The books now, with the first job, not voided, that closed each filter."""
+        """The current books, with the first job, not voided, that closed each filter."""
         firsts = tuple((kind, _job_name(next(iter(jobs)))) for kind, jobs in self._closers.items() if jobs)
         return replace(self._books, history=replace(self._books.history, closers=firsts))
 
@@ -41,7 +41,7 @@ class Replay:
         return {_job_name(key): held for key, held in self._jobs.items() if held is not None}
 
     def apply(self, kind: EntryKind, job: str | None, body: Mapping[str, Any]) -> None:
-        """One more entry. Raises VerificationFailed where it can't stand; nothing has changed then."""
+        """Apply one more entry. Raises VerificationFailed, with nothing changed, if it is not valid here."""
         if kind is EntryKind.ALLOW:
             self._books = self._books.apply(kind, None, body)
             return
@@ -82,7 +82,7 @@ class Replay:
 
 
 def _job_key(job: str) -> bytes | str:
-    """A UUID as its 16 bytes; anything else, and a UUID spelled otherwise, as it is."""
+    """The 16 bytes of a UUID; any other text, or a UUID in another spelling, unchanged."""
     try:
         key = bytes.fromhex(job.replace("-", ""))
     except ValueError:

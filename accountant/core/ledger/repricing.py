@@ -1,7 +1,7 @@
-"""An entry's figures beside the same figures computed anew, for people who check one entry by eye.
+"""An entry's figures beside the same figures recomputed, for people who check one entry by eye.
 
-`exchequer verify` refuses a ledger at the first figure that is not the one its entry's own facts give;
-this names every figure of one entry, equal or not, by the same functions (books, corrections, verifier).
+`exchequer verify` stops at the first figure that does not follow from the entry's own facts. This module
+lists every figure of one entry, equal or not, by the same functions (books, reversals, verifier).
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of an entry as it is charged, and as it comes out now. Decimals; JSON for an event."""
+    """One figure of an entry, as charged and as recomputed. Decimals, or JSON for an event."""
 
     name: str
     charged: Any
@@ -38,7 +38,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Repriced:
-    """What came out. `problem`: why nothing could be computed; then there are no figures."""
+    """The recomputed figures. `problem` says why nothing could be computed; there are no figures then."""
 
     figures: tuple[Figure, ...] = ()
     problem: str | None = None
@@ -49,10 +49,10 @@ class Repriced:
 
 
 def reprice(kind: EntryKind, body: Body, accounts: Accounts, reserve: Body | None) -> Repriced:
-    """Compute anew what an entry charges, from what the entry itself states.
+    """Recompute the charges of an entry from the facts in the entry itself.
 
-    `accounts`: those of its dataset, for the filters' orders and shares, which never change. `reserve`: the
-    body of the RESERVE that a COMMIT settles. A VOID charges nothing and has no figures.
+    `accounts` are those of its dataset, for the filters' orders and shares, which never change. `reserve` is
+    the body of the RESERVE that a COMMIT settles. A VOID charges nothing and has no figures.
     """
     try:
         match kind:
@@ -72,7 +72,7 @@ def reprice(kind: EntryKind, body: Body, accounts: Accounts, reserve: Body | Non
 
 
 def _allowed(body: Body, accounts: Accounts) -> list[Figure]:
-    """What each filter allows under the allowance that was granted."""
+    """The limit of each filter under the allowance granted."""
     if "epsilon" not in body or accounts.dp is None:
         return []
     epsilon, delta = granted(body["epsilon"], body["delta"])
@@ -82,7 +82,7 @@ def _allowed(body: Body, accounts: Accounts) -> list[Figure]:
 
 
 def _reserved(body: Body, accounts: Accounts) -> list[Figure]:
-    """The event that its parameters give, and what that costs."""
+    """The event that the parameters give, and its cost."""
     event, asked = recomputed(body)
     costs = {} if accounts.dp is None or not body["costs"] else costs_json(accounts.dp.costs(asked.dp))
     figures = [Figure("event", body["event"], event), *_costs(body["costs"], costs)]
@@ -92,7 +92,7 @@ def _reserved(body: Body, accounts: Accounts) -> list[Figure]:
 
 
 def _committed(body: Body, accounts: Accounts, reserve: Body) -> list[Figure]:
-    """What the realized event costs, and whether it is a part of what was reserved."""
+    """The cost of the realized event, and whether that event is part of the reserved one."""
     held, event = read_reservation(reserve), read_event(body["event"])
     computed = {} if accounts.dp is None or not held.costs else accounts.dp.costs(event)
     beyond = releases(event) - releases(held.event)
@@ -110,7 +110,7 @@ def _committed(body: Body, accounts: Accounts, reserve: Body) -> list[Figure]:
 
 
 def _reversed(body: Body, accounts: Accounts) -> list[Figure]:
-    """What the corrected event costs, beside what the correction charges."""
+    """The cost of the corrected event, beside the correction's charge."""
     event = None if body["event"] is None else from_json(body["event"])
     before = charge_of(body["reserve"], body["corrects"])
     after = corrected(accounts, body["reserve"], before, event, int(body["cap"]))
@@ -123,7 +123,7 @@ def _reversed(body: Body, accounts: Accounts) -> list[Figure]:
 
 
 def _costs(stated: Mapping[str, Any], computed: Mapping[str, Any]) -> list[Figure]:
-    """Filter by filter; a cost of None closes its filter."""
+    """The costs filter by filter; None closes the filter."""
     kinds = [str(kind) for kind in Kind if str(kind) in stated or str(kind) in computed]
     return [Figure(f"cost {kind}", _cost(stated, kind), _cost(computed, kind)) for kind in kinds]
 
@@ -152,14 +152,14 @@ def _divergence(body: Body) -> str:
 
 
 def _ex_post(charged: str, computed: str) -> list[Figure]:
-    """The ex-post cap, in units; nothing where there is none on either side."""
+    """The ex-post cap, in units; empty if neither side has one."""
     if (charged, computed) == ("0", "0"):
         return []
     return [Figure("ex-post cap", *(to_decimal(int(each), EPSILON_UNITS) for each in (charged, computed)))]
 
 
 def _secret(charged: str, computed: str, accounts: Accounts) -> list[Figure]:
-    """The same on the secret account, which counts nats or, for one exact job, r."""
+    """The cost on the secret account, in nats or, for one exact job, as r; empty if neither side has one."""
     if (charged, computed) == ("0", "0"):
         return []
     one = accounts.secret is not None and accounts.secret.kind is SecretKind.ONE

@@ -1,4 +1,4 @@
-"""A reservation read from its entry, and how costs move an account."""
+"""Reservations read from their entries, and the movement of costs on an account."""
 
 import json
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from accountant.core.privacy.filters import Amount, Costs, Kind
 
 @dataclass(frozen=True)
 class Reservation:
-    """A live reservation: what it covers and what is set aside on each filter and account."""
+    """A live reservation: what it covers, and the amount set aside on each filter and account."""
 
     event: Event
     costs: Costs
@@ -36,7 +36,7 @@ SHAPES = 4096
 
 
 def read_reservation(body: Mapping[str, Any]) -> Reservation:
-    """What the body of a RESERVE set aside."""
+    """The reservation that the body of a RESERVE makes."""
     return _reservation(as_text({k: body[k] for k in ("event", "costs", "ex_post", "secret") if k in body}))
 
 
@@ -49,7 +49,7 @@ def _reservation(text: str) -> Reservation:
 
 
 def read_event(value: object) -> Event:
-    """The event in an entry; equal ones are one object."""
+    """The event in an entry. Equal events are one object."""
     return _event(as_text(value))
 
 
@@ -59,15 +59,15 @@ def _event(text: str) -> Event:
 
 
 def as_text(value: object) -> str:
-    """Equal texts mean equal values: the key under which a shape is kept."""
+    """A text that is equal for equal values: the key under which a shape is cached."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def settled(reserved: Costs, realized: Costs) -> Costs:
-    """What a COMMIT moves to spent. A filter that could not price the reservation stays closed.
+    """The costs that a COMMIT moves to spent. A filter that could not price the reservation stays closed.
 
-    An (epsilon, delta) price covers the whole job and none of its prefixes: where one was reserved
-    (delta above 0), nothing of it returns.
+    An (epsilon, delta) price covers the whole job and none of its prefixes: if one was reserved (delta above
+    0), nothing of it is returned.
     """
     return {kind: cost if cost is None or cost.delta else realized[kind] for kind, cost in reserved.items()}
 

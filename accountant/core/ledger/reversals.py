@@ -1,12 +1,12 @@
 """REVERSAL: a charge corrected by two people after its job was settled.
 
-    quoted RESERVE + quoted charge (COMMIT, VOID or an earlier REVERSAL) ── charge_of ──▶ what stands
-    what stands + the event that is true ── corrected ──▶ the body ── reverse ──▶ the books
+    quoted RESERVE + quoted charge (COMMIT, VOID or an earlier REVERSAL) ── charge_of ──▶ current charge
+    current charge + the true event ── corrected ──▶ the body ── reverse ──▶ the books
 
-A REVERSAL may raise a charge. It lowers one only where no private read was recorded, as what was read
-can't be unread. Its body quotes both entries whole, so that whoever replays the ledger needs nothing but
-their hashes to check it. A raise that passes the allowance is the truth and is recorded: the account is
-then overdrawn, and admits nothing that costs anything.
+A REVERSAL may raise a charge. It lowers one only if no private read was recorded, since data that was read
+can't be unread. Its body quotes both entries whole, so that anyone who replays the ledger needs only their
+hashes to check it. A raise beyond the allowance is recorded all the same, because it is true: the account is
+then overdrawn and admits nothing that costs anything.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Charge:
-    """What a settled job is charged. `counts`: it is not void. `read`: a private read was recorded."""
+    """The charge of a settled job. `counts`: the job is not void. `read`: a private read was recorded."""
 
     costs: Costs
     ex_post: int = 0
@@ -41,7 +41,7 @@ class Charge:
 
 
 def charge_of(reserve: Document, current: Document) -> Charge:
-    """The charge that stands after `current`, the entry that settled or last corrected the job."""
+    """The current charge after `current`, the entry that settled or last corrected the job."""
     held, body = read_reservation(reserve["body"]), opened(current)["body"]
     match EntryKind(current["kind"]):
         case EntryKind.VOID:
@@ -74,8 +74,8 @@ def _stated(body: Document) -> Charge:
 def corrected(accounts: Accounts, reserve: Document, before: Charge, event: Event | None, cap: int) -> Charge:
     """The charge of a job that really released `event` (None: nothing) with an ex-post cap of `cap` (10^-9).
 
-    Where data was read, no part of the charge falls: filters, cap and secret each take the larger of
-    both. Raises InvalidRequest where nothing would change, or where an account has no price for it.
+    If data was read, no part of the charge falls: filters, cap and secret each take the larger value. Raises
+    InvalidRequest if nothing would change, or if an account has no price for it.
     """
     after = _wanted(accounts, reserve, event, cap)
     if before.read:
@@ -93,7 +93,7 @@ def corrected(accounts: Accounts, reserve: Document, before: Charge, event: Even
 
 
 def _wanted(accounts: Accounts, reserve: Document, event: Event | None, cap: int) -> Charge:
-    """What `event` with `cap` and the job's own secret release cost; None: nothing was released."""
+    """The cost of `event` with `cap` and the job's own secret release; None: nothing was released."""
     if event is None:
         return Charge({}, counts=False)
     if accounts.dp is None and releases(event):
@@ -110,7 +110,7 @@ def _wanted(accounts: Accounts, reserve: Document, event: Event | None, cap: int
 
 
 def _larger(one: Costs, other: Costs) -> Costs:
-    """Filter by filter the larger cost; None, which closes a filter, is larger than every amount."""
+    """The larger cost, filter by filter; None, which closes a filter, is larger than every amount."""
     found: dict[Any, Amount | None] = {}
     for kind in {**one, **other}:
         first, second = one.get(kind, ZERO), other.get(kind, ZERO)
@@ -137,7 +137,7 @@ def _raises(before: Charge, after: Charge) -> bool:
 
 @dataclass(frozen=True)
 class TwoPeople:
-    """Who proposed something and why, and who confirmed it and why. Names; never the same."""
+    """The proposer and the confirmer of a correction, by name, with their reasons; never the same person."""
 
     proposer: str
     reason: str
@@ -185,7 +185,7 @@ def apply(
 ) -> Books:
     """The books after one more entry of any kind; `held` as for `Books.apply`.
 
-    Raises VerificationFailed where the entry can't stand.
+    Raises VerificationFailed if the entry is not valid here.
     """
     if kind is not EntryKind.REVERSAL:
         return books.apply(kind, job, body, held)
@@ -195,10 +195,10 @@ def apply(
 
 
 def reverse(books: Books, job: str | None, body: Document) -> Books:
-    """The books after a REVERSAL. Raises VerificationFailed where its body can't stand.
+    """The books after a REVERSAL. Raises VerificationFailed if its body is not valid here.
 
-    That the quoted entries are in the chain, and that the second is the newest of its job, is checked by
-    whoever holds the chain (`quoted`).
+    Whoever holds the chain also checks that the quoted entries are in it, and that the second is the newest
+    of its job (`quoted`).
     """
     try:
         reserve, current = body["reserve"], body["corrects"]
@@ -221,7 +221,7 @@ def reverse(books: Books, job: str | None, body: Document) -> Books:
 
 
 def _partly(books: Books, body: Document, before: Charge, event: Event | None) -> Books:
-    """The books after a REVERSAL whose ex-post figures are hidden: all else is checked."""
+    """The books after a REVERSAL whose ex-post figures are hidden; everything else is checked."""
     reserve, stated = body["reserve"], _stated(body)
     wanted = _wanted(books.accounts, reserve, event, 0)
     costs, secret = wanted.costs, wanted.secret
@@ -235,7 +235,7 @@ def _partly(books: Books, body: Document, before: Charge, event: Event | None) -
 
 
 def quoted(body: Document) -> tuple[tuple[int, str], tuple[int, str]]:
-    """(number, hash) of the RESERVE and of the entry corrected, as the body quotes them."""
+    """(number, hash) of the RESERVE and of the corrected entry, as the body quotes them."""
     reserve, current = body["reserve"], body["corrects"]
     return (int(reserve["seq"]), digest(reserve)), (int(current["seq"]), digest(current))
 
@@ -263,12 +263,12 @@ def _moved(books: Books, reserve: Document, before: Charge, after: Charge) -> Bo
 
 
 def _on_secret(reserve: Document, charge: Charge) -> int:
-    """Whether the job is one of those that the secret account counts."""
+    """1 if the secret account counts the job, else 0."""
     return int(charge.counts and ("secret" in reserve["body"] or charge.secret > 0))
 
 
 def _charged(account: Account, costs: Costs, sign: int) -> Account:
-    """The costs put onto (1) or taken off (-1) what is spent; None closes its filter, or opens it again."""
+    """The account with the costs added to (1) or taken off (-1) spent; None closes or reopens a filter."""
     whole: dict[Any, Amount | None] = {each.filter.kind: ZERO for each in account.filters}
     whole |= costs
     closed = tuple(

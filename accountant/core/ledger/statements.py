@@ -1,4 +1,4 @@
-"""The sentences that an account's page makes about its three currencies, and what they except."""
+"""The sentences that an account's page states about its three currencies, with their exceptions."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from accountant.core.privacy.units import (
 
 @dataclass(frozen=True)
 class History:
-    """What statements must mention beyond balances. The largest allowance is taken part by part."""
+    """Facts beyond balances that statements must mention. The largest allowance is taken part by part."""
 
     largest_epsilon: int = 0
     largest_delta: int = 0
@@ -47,7 +47,7 @@ class Statement:
 
 
 def statements(accounts: Accounts, history: History, neighbours: str, unit: str) -> tuple[Statement, ...]:
-    """What holds now, one sentence per currency, with its exceptions."""
+    """The guarantees that hold now: one sentence per currency, with its exceptions."""
     return (
         _dp_statement(accounts, history, neighbours, unit),
         _ex_post_statement(accounts, history),
@@ -81,7 +81,7 @@ def _dp_statement(accounts: Accounts, history: History, neighbours: str, unit: s
 
 
 def _exceptions(history: History) -> list[str]:
-    """What no statement covers: what raises told, and that jobs failed."""
+    """The exceptions that no statement covers: the information in raises, and that jobs failed."""
     found = []
     if history.raises_after_release:
         raises = _count(history.raises_after_release, "raise")

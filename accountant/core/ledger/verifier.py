@@ -1,7 +1,7 @@
-"""Verification of a ledger entry by entry: needs no server and no database.
+"""Verification of a ledger entry by entry, without a server or a database.
 
-Checks the hash chain, that every reservation is resolved at most once and in order, that each recorded
-cost is that of its event and each event that of its parameters, and the balances at the end.
+Checks the hash chain; that every reservation is resolved at most once and in order; that each recorded cost
+follows from its event and each event from its parameters; and the balances at the end.
 """
 
 import json
@@ -28,7 +28,7 @@ from accountant.core.privacy.price import Terms
 
 @dataclass(frozen=True)
 class Verified:
-    """A ledger that holds: how many entries, the last hash, and the books that they make."""
+    """The result for a valid ledger: the number of entries, the last hash, and the books that they make."""
 
     dataset: str
     entries: int
@@ -42,9 +42,9 @@ class Verified:
 
 
 def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:
-    """Balances as the header of an export states them; `live` reservations are not settled yet.
+    """Balances as the header of an export states them; `live` is the number of unsettled reservations.
 
-    A `public` one, and every checkpoint, leaves out what realized ex-post costs add up to.
+    A `public` summary, and that of a checkpoint, omits the sum of realized ex-post costs.
     """
     account = books.account
     others: dict[str, Any] = {}
@@ -75,9 +75,9 @@ def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:
 
 
 class Verifier:
-    """Feed entries in order, then ask for the result. Holds the books, not the entries.
+    """Checks entries fed in order and gives the result at the end. Holds the books, not the entries.
 
-    `checkpoints`, from the same ledger, must each be what its beginning adds up to.
+    Each of `checkpoints`, from the same ledger, must equal the balances at its entry.
     """
 
     def __init__(self, dataset: str | None = None, checkpoints: Iterable[Checkpoint] = ()) -> None:
@@ -128,7 +128,7 @@ class Verifier:
         return entry
 
     def _check_neighbours(self, entry: Entry) -> None:
-        """A dataset's neighbouring relation never changes, and every price and statement rests on it."""
+        """Check that the neighbouring relation never changes: every price and statement depends on it."""
         stated = None
         if entry.kind is EntryKind.RESERVE:
             stated = entry.body["terms"]["neighbours"]
@@ -139,7 +139,7 @@ class Verifier:
         self._neighbours = self._neighbours or stated
 
     def _check_quotations(self, entry: Entry) -> None:
-        """A REVERSAL quotes two entries of this chain, the second the newest of its job, and two people."""
+        """Check that a REVERSAL quotes two entries of this chain, the second its job's newest."""
         try:
             reserved, corrected = quoted(entry.body)
         except (KeyError, TypeError, ValueError) as error:
@@ -162,7 +162,7 @@ class Verifier:
             self._met += 1
 
     def result(self, *, partial: bool = False) -> Verified:
-        """What has been verified so far; unless `partial`, no checkpoint may lie beyond it."""
+        """The result so far. Unless `partial`, no checkpoint may lie beyond it."""
         if not partial and self._met < len(self._checkpoints):
             beyond = self._checkpoints[self._met].seq
             raise VerificationFailed(
@@ -176,7 +176,7 @@ class Verifier:
 
 
 def known_balances(stated: Mapping[str, Any], found: Verified, *, public: bool) -> dict[str, Any]:
-    """The balances that the entries add up to; where an entry hides an ex-post cost, that one as stated."""
+    """The balances that the entries add up to; where an entry hides an ex-post cost, the stated figure."""
     own = summary(found.books, found.live, public=public)
     if not found.books.ex_post.hidden:
         return own
@@ -188,7 +188,7 @@ def known_balances(stated: Mapping[str, Any], found: Verified, *, public: bool) 
 
 
 def agree(checkpoint: Checkpoint, found: Verified) -> None:
-    """Raise VerificationFailed unless the checkpoint is of this ledger as verified so far."""
+    """Raise VerificationFailed unless the checkpoint matches this ledger as verified so far."""
     if found.dataset and checkpoint.dataset != found.dataset:
         raise VerificationFailed(
             f"the checkpoint is of dataset {checkpoint.dataset!r}, not {found.dataset!r}"
@@ -204,7 +204,7 @@ def agree(checkpoint: Checkpoint, found: Verified) -> None:
 
 
 def _check_price(body: Mapping[str, Any]) -> None:
-    """The event must be what the mechanism charges for these parameters under these terms."""
+    """Check that the event is what the mechanism charges for these parameters under these terms."""
     try:
         event, asked = recomputed(body)
         stated = asked == read_demand(asked.dp, body) and event == body["event"]
@@ -215,9 +215,9 @@ def _check_price(body: Mapping[str, Any]) -> None:
 
 
 def recomputed(body: Mapping[str, Any]) -> tuple[dict[str, Any], Demand]:
-    """The event, as JSON, and all that the job of a RESERVE asks, priced anew from its parameters and terms.
+    """The event, as JSON, and the whole demand of a RESERVE's job, recomputed from its parameters and terms.
 
-    Raises InvalidRequest, KeyError, TypeError or ValueError where that can't be done.
+    Raises InvalidRequest, KeyError, TypeError or ValueError if it can't be computed.
     """
     mechanism = mechanisms.get(body["mechanism"])
     shown = {name: value for name, value in body["parameters"].items() if not is_hidden(value)}
@@ -226,7 +226,7 @@ def recomputed(body: Mapping[str, Any]) -> tuple[dict[str, Any], Demand]:
 
 @lru_cache(maxsize=SHAPES)
 def _recomputed(mechanism: Mechanism[Any], shape: str) -> tuple[dict[str, Any], Demand]:
-    """The event, as JSON, and all that a job of these parameters and terms asks."""
+    """The event, as JSON, and the whole demand of a job of these parameters and terms."""
     parameters, stated = json.loads(shape)
     terms = Terms.from_json(stated)
     asked = demand(mechanism.price(mechanism.parse(parameters, terms), terms))
@@ -234,12 +234,12 @@ def _recomputed(mechanism: Mechanism[Any], shape: str) -> tuple[dict[str, Any], 
 
 
 def read_document(text: str) -> dict[str, Any]:
-    """An entry's document as it is stored, private values as openings. Raises VerificationFailed."""
+    """An entry's document as stored, with private values as openings. Raises VerificationFailed."""
     return read_object(text, None)
 
 
 def read_object(line: str, seq: int | None) -> dict[str, Any]:
-    """A JSON object from one line, or what is wrong with it."""
+    """A JSON object from one line. Raises VerificationFailed."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):

@@ -130,9 +130,11 @@ QUOTED_ORDERS = (
 )
 
 
-def quote(mechanism: Mechanism[Any], parameters: Parameters, terms: Terms) -> dict[str, Any]:
-    """The price as the contract of DESIGN section 9 prints it."""
-    price = mechanism.price(parameters, terms)
+def quote(
+    mechanism: Mechanism[Any], parameters: Parameters, terms: Terms, price: Price | None = None
+) -> dict[str, Any]:
+    """The price as the contract of DESIGN section 9 prints it; `price` where it is known already."""
+    price = mechanism.price(parameters, terms) if price is None else price
     dp = None
     if price.dp is not None:
         epsilon, accountant = epsilon_alone(price.dp, terms.delta)

@@ -1,1 +1,1 @@
-"""What one privacy event costs: units, divergences, composition, calibration, filters."""
+"""The cost of one privacy event: units, divergences, composition, calibration, filters."""

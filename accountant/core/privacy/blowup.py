@@ -44,7 +44,7 @@ LONGEST_SUM = 2**20
 
 
 class Without(StrEnum):
-    """What "without the secret" means: its records are gone, or are there with the secret blanked."""
+    """The meaning of "without the secret": its records are absent, or present with the secret blanked."""
 
     REMOVED = "removed"
     REDACTED = "redacted"
@@ -52,7 +52,7 @@ class Without(StrEnum):
 
 @dataclass(frozen=True)
 class GroupSampling:
-    """Which of the records that carry one secret take part: at most `records`, each with `rate`."""
+    """Sampling of the records that carry one secret: at most `records`, each with probability `rate`."""
 
     records: int
     rate: float
@@ -60,11 +60,11 @@ class GroupSampling:
 
     @property
     def shift(self) -> float:
-        """Most by which one taking part moves the joint release, before noise is scaled."""
+        """The most by which one sampled record moves the joint release, before noise is scaled."""
         return math.sqrt(2) if self.without is Without.REMOVED else 2.0
 
     def log_weights(self) -> Floats:
-        """ln Pr[X = k] for k = 0 to `records`."""
+        """ln Pr[X = k] for k = 0 to `records`: shape (records + 1,)."""
         counts = np.arange(self.records + 1)
         choose = gammaln(self.records + 1) - gammaln(counts + 1) - gammaln(self.records - counts + 1)
         logs = choose + xlogy(counts, self.rate) + xlog1py(self.records - counts, -self.rate)
@@ -88,9 +88,9 @@ def blow_up(group: GroupSampling, sigma: float, rounds: int, prior: float) -> fl
 
 
 def least_sigma(group: GroupSampling, rounds: int, prior: float, bound: float, floor: float) -> float:
-    """The least sigma of at least `floor` for which B(`prior`) <= `bound`: never below it, within 0.3 %.
+    """The least sigma >= `floor` for which B(`prior`) <= `bound`: never below it, within 0.3 %.
 
-    Noise for all records at once, as if none were left out, is enough and starts the search.
+    The search starts at a sufficient value: the noise for all records at once, with none left out.
     """
 
     def excess(log_sigma: float) -> float:
@@ -116,7 +116,7 @@ def least_sigma(group: GroupSampling, rounds: int, prior: float, bound: float, f
 
 
 def _redacted(group: GroupSampling, sigma: float, rounds: int, prior: float) -> float:
-    """sup of the power over all ways to spend the level `prior` on the values of Y."""
+    """The supremum of the power over all ways to divide the level `prior` among the values of Y."""
     squares, weights, lost = _sum_of_squares(group, rounds)
     means = group.shift / sigma * np.sqrt(squares)
     moving = means > 0
@@ -146,9 +146,9 @@ def _redacted(group: GroupSampling, sigma: float, rounds: int, prior: float) -> 
 
 
 def _sum_of_squares(group: GroupSampling, rounds: int) -> tuple[Floats, Floats, float]:
-    """(values of Y, their probabilities, mass left out) for Y the sum of X^2 over `rounds` draws.
+    """(values of Y, their probabilities, omitted mass) for Y the sum of X^2 over `rounds` draws.
 
-    Squares are rounded up to a unit where the exact sums would not fit into memory.
+    Squares are rounded up to a unit if the exact sums would not fit into memory.
     """
     counts, weights, lost = _support(group, TAIL / rounds)
     unit = max(1, math.ceil(rounds * int(counts[-1]) ** 2 / LONGEST_SUM))
@@ -172,7 +172,7 @@ def _self_convolved(masses: Floats, times: int) -> Floats:
 def _support(group: GroupSampling, tail: float) -> tuple[Counts, Floats, float]:
     """(values of X, their probabilities, mass above them): all but `tail` at either end.
 
-    What lies below the first value kept is charged as if it were that value: more records, more loss.
+    Mass below the first value kept is charged at that value: more records mean more loss.
     """
     weights = np.exp(group.log_weights())
     above = np.cumsum(weights[::-1])[::-1]
@@ -230,10 +230,10 @@ def _composed(once: Losses, spacing: float, rounds: int) -> Losses:
 
 
 def _added(a: Losses, b: Losses, spacing: float) -> Losses:
-    """The sum of two independent losses within the window from LEAST_LOSS to MOST_LOSS.
+    """The distribution of the sum of two independent losses, within LEAST_LOSS to MOST_LOSS.
 
-    A loss above the window becomes infinite, one below it the least: more loss, never less. P gives
-    losses below -c at most e^-c, so hardly any mass is moved up.
+    A loss above the window becomes infinite and one below it becomes the least: more loss, never less. P
+    gives losses below -c at most e^-c, so hardly any mass moves up.
     """
     length = len(a.masses) + len(b.masses) - 1
     size = 1 << (length - 1).bit_length()
@@ -289,9 +289,9 @@ def _mixture_loss(z: Floats, logs: Floats, means: Floats) -> Floats:
 
 
 def _inverse(losses: Floats, z: Floats, loss: Floats, logs: Floats, means: Floats) -> Floats:
-    """Where the loss takes the values `losses`: interpolation, then Newton steps kept in the bracket.
+    """The places where the loss takes the values `losses`: interpolation, then bracketed Newton steps.
 
-    A small error here moves mass between neighbouring cells along with its true P and Q, so it costs
+    A small error here moves mass between neighbouring cells together with its true P and Q, so it costs
     accuracy of second order only.
     """
     found = np.interp(losses, loss, z)
@@ -305,7 +305,7 @@ def _inverse(losses: Floats, z: Floats, loss: Floats, logs: Floats, means: Float
 
 
 def _gaussian_cells(edges: Floats) -> Floats:
-    """Standard normal mass between neighbouring edges, from whichever tail loses no digits."""
+    """Standard normal mass between neighbouring edges, computed from the tail that loses no digits."""
     low, high = edges[..., :-1], edges[..., 1:]
     right = low + high > 0
     return np.asarray(np.where(right, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low)))

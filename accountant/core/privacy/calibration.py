@@ -1,4 +1,4 @@
-"""Noise from epsilon: the least multiplier whose exact price does not pass it.
+"""Calibration of noise: the least multiplier whose exact price does not exceed a given epsilon.
 
 Never the classical sqrt(2 ln(1.25/delta))/epsilon, which is wrong for epsilon > 1 and wasteful below
 (DESIGN, trap 3; Balle and Wang 2018). A multiplier is sigma, or the Laplace scale, over the sensitivity
@@ -23,7 +23,7 @@ _SLACK = 1 + 1e-11
 
 
 def gaussian_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
-    """Least sigma / sensitivity of each of `releases` Gaussians that cost (`epsilon`, `delta`) together.
+    """The least sigma / sensitivity at which `releases` Gaussians together cost (`epsilon`, `delta`).
 
     sqrt(releases) / mu with mu the root of the exact profile (paper 004, Equations 3 and 4).
     """
@@ -32,10 +32,10 @@ def gaussian_multiplier(epsilon: float, delta: float, releases: int = 1) -> floa
 
 
 def sampled_multiplier(epsilon: float, delta: float, releases: int, probability: float) -> float:
-    """The same for `releases` Gaussians on one sample of rate `probability`, by coin or of fixed size.
+    """As `gaussian_multiplier`, on one sample of rate `probability`, Poisson or of fixed size.
 
-    Amplification is exact and can be undone: epsilon before sampling is ln(1 + (e^epsilon - 1)/q) at
-    delta / q (Balle, Barthe and Gaboardi 2018, Theorems 8 and 9).
+    Amplification is exact and invertible: epsilon before sampling is ln(1 + (e^epsilon - 1)/q) at delta / q
+    (Balle, Barthe and Gaboardi 2018, Theorems 8 and 9).
     """
     check_delta(delta)
     if delta >= probability:
@@ -45,5 +45,5 @@ def sampled_multiplier(epsilon: float, delta: float, releases: int, probability:
 
 
 def laplace_multiplier(epsilon: float, releases: int = 1) -> float:
-    """Least scale / sensitivity of each of `releases` Laplace releases of pure `epsilon` together."""
+    """The least scale / sensitivity at which `releases` Laplace releases together cost pure `epsilon`."""
     return float_up(releases / Fraction(epsilon))

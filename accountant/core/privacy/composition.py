@@ -1,9 +1,9 @@
-"""From events to (epsilon, delta): the figure of one job alone.
+"""The (epsilon, delta) of a single job, from its events.
 
-Inside one job the parameters are fixed before it starts, so ordinary composition theorems apply and
-the tightest accountant serves: exact profiles where the event has one, which a privacy loss distribution
-on a grid approaches from above at ten times the work, and Rényi divergence elsewhere. Across jobs only
-the filters of `filters.py` decide.
+The parameters of one job are fixed before it starts, so ordinary composition theorems apply and the tightest
+accountant is used: exact profiles if the event has one (a privacy loss distribution on a grid approaches the
+same figure from above, at ten times the work), and Rényi divergence otherwise. Across jobs only the filters
+of `filters.py` decide.
 """
 
 import math
@@ -35,7 +35,7 @@ _LEAST_INTEGRATED_DELTA = 1e-24
 
 
 def conversion(order: float, delta: float) -> float:
-    """What (order, rho)-RDP adds to rho to give epsilon at `delta`.
+    """The epsilon to add to rho to convert (order, rho)-RDP to epsilon at `delta`.
 
     Canonne, Kamath and Steinke 2020, Proposition 12. `order` > 1, 0 < `delta` < 1.
     """
@@ -43,7 +43,7 @@ def conversion(order: float, delta: float) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """delta of mu-GDP at `epsilon`: Balle and Wang 2018, Theorem 8; Dong et al. 2022, Corollary 1."""
+    """The delta of mu-GDP at `epsilon`: Balle and Wang 2018, Theorem 8; Dong et al. 2022, Corollary 1."""
     if mu == 0:
         return 0.0
     upper = log_ndtr(-epsilon / mu + mu / 2)
@@ -73,7 +73,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def renyi_epsilon(event: Event, delta: float) -> float | None:
-    """epsilon at `delta` by Rényi divergence at the best real order."""
+    """The epsilon at `delta` from the Rényi divergence at the best real order; None if it has no bound."""
     if divergences.renyi(event, Fraction(2)) is None:
         return None
 
@@ -91,9 +91,9 @@ def renyi_epsilon(event: Event, delta: float) -> float | None:
 
 
 def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
-    """The tightest epsilon of one job at `delta`, and the accountant that gives it.
+    """The tightest epsilon of a single job at `delta`, and the name of the accountant that gives it.
 
-    Raises InvalidRequest for a `delta` outside (0, 1), or where no accountant knows the event.
+    Raises InvalidRequest for a `delta` outside (0, 1), or if no accountant can price the event.
     """
     check_delta(delta)
     counts = releases(event)
@@ -124,7 +124,7 @@ def check_delta(delta: float) -> None:
 
 
 def _exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | None:
-    """Gaussians, alone or with one sampled event or one Laplace release: exact, by integration."""
+    """The exact epsilon, by integration, of Gaussians alone or with one sampled event or Laplace release."""
     others = {leaf: count for leaf, count in counts.items() if not isinstance(leaf, Gaussian)}
     mu_squared = divergences.gaussian_mu_squared(from_releases(counts - Counter(others)))
     assert mu_squared is not None  # only Gaussians are left
@@ -178,7 +178,7 @@ def _with_gaussian(
 
 
 def _pure_and_exact(counts: Counter[Event], delta: float) -> float | None:
-    """Pure releases by their sum at delta 0, all others exactly at `delta`; None where that is no split."""
+    """Pure releases by their sum at delta 0, all others exactly at `delta`; None without such a split."""
     pure, others = Fraction(0), Counter[Event]()
     for leaf, count in counts.items():
         cost = divergences.pure_epsilon(leaf)

@@ -1,8 +1,8 @@
-"""What one event costs in each way of counting: Rényi divergence, mu^2, pure epsilon.
+"""The cost of one event in each measure: Rényi divergence, mu^2, pure epsilon.
 
-Every function returns an exact rational that is not below the true value, or None where the event
-has no such price. Sums over compositions are exact; only logarithms and quantiles are floats, moved
-outward by budget.FLOAT_SLACK.
+Every function returns an exact rational that is not below the true value, or None if the event has no such
+price. Sums over compositions are exact; only logarithms and quantiles are floats, moved outward by
+units.FLOAT_SLACK.
 """
 
 import math
@@ -34,7 +34,7 @@ Cost = Fraction | None
 
 
 def _walk(event: Event, leaf: Callable[[Event], Cost]) -> Cost:
-    """Add `leaf` over compositions, exactly; take the largest over alternatives."""
+    """The sum of `leaf` over compositions, exactly, and its largest value over alternatives."""
     match event:
         case SelfComposed(inner, count):
             cost = _walk(inner, leaf)
@@ -50,7 +50,7 @@ def _walk(event: Event, leaf: Callable[[Event], Cost]) -> Cost:
 
 
 def renyi(event: Event, order: Fraction) -> Cost:
-    """Rényi divergence of `order` > 1 between neighbours, in nats; None where there is no bound."""
+    """The Rényi divergence of `order` > 1 between neighbours, in nats; None if it has no bound."""
     return _walk(event, partial(_renyi_leaf, order))
 
 
@@ -74,7 +74,7 @@ def _renyi_leaf(order: Fraction, event: Event) -> Cost:
 
 
 def _renyi_sampled(order: Fraction, event: Sampled) -> Fraction:
-    """The smaller of the amplified and the plain divergence: fixed coins leave plain Gaussians."""
+    """The smaller of the amplified and the plain divergence: for fixed coins the event is plain Gaussians."""
     mu_squared = whole_mu_squared(event)
     plain = order * mu_squared / 2
     mu = math.sqrt(float_up(mu_squared))
@@ -107,7 +107,7 @@ def _renyi_laplace(order: float, multiplier: float) -> float:
 
 
 def _renyi_pure(order: float, epsilon: float) -> float:
-    """The most that pure epsilon allows: randomised response attains it (Balle et al. 2020)."""
+    """The largest divergence under pure epsilon, attained by randomised response (Balle et al. 2020)."""
     log_p = -math.log1p(math.exp(-epsilon))
     log_q = -epsilon + log_p
     first = order * log_p + (1 - order) * log_q
@@ -122,7 +122,7 @@ def _log_add(a: float, b: float) -> float:
 
 
 def gaussian_mu_squared(event: Event) -> Cost:
-    """mu^2 such that the event is mu-GDP; None where it isn't for any mu (DESIGN section 2)."""
+    """The mu^2 for which the event is mu-GDP; None if there is no such mu (DESIGN section 2)."""
     return _walk(event, _mu_squared_leaf)
 
 
@@ -145,7 +145,7 @@ def _mu_squared_leaf(event: Event) -> Cost:
 
 
 def _squared_up(mu: float) -> Fraction:
-    """mu^2 as a rational, so that no square of a small float vanishes."""
+    """mu^2 as a rational, so that the square of a small float does not underflow."""
     return Fraction(mu) ** 2 * (1 + FLOAT_SLACK)
 
 
@@ -159,7 +159,7 @@ def _mu_of_pure(epsilon: float) -> float:
 
 
 def pure_epsilon(event: Event) -> Cost:
-    """The pure-DP epsilon by adding up; None where some release is not pure."""
+    """The sum of the releases' pure-DP epsilons; None if some release is not pure."""
     return _walk(event, _pure_leaf)
 
 

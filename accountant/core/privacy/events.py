@@ -1,4 +1,4 @@
-"""Privacy events: what a mechanism did, in the one form in which it is stored, priced and verified.
+"""Privacy events: a mechanism's releases, in the one form in which they are stored, priced and verified.
 
 Normal form: parameters are relative to the sensitivity *under the dataset's neighbouring relation*,
 so an event never needs to know the relation and is always composed as dp-accounting's
@@ -72,7 +72,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class ZCDp:
-    """Anything known only to be `rho`-zCDP, such as a discrete Gaussian."""
+    """Any release known only to be `rho`-zCDP, such as a discrete Gaussian."""
 
     rho: float
 
@@ -82,7 +82,7 @@ class ZCDp:
 
 @dataclass(frozen=True)
 class EpsilonDelta:
-    """Anything known only to be (`epsilon`, `delta`)-DP."""
+    """Any release known only to be (`epsilon`, `delta`)-DP."""
 
     epsilon: float
     delta: float
@@ -97,7 +97,7 @@ class EpsilonDelta:
 
 @dataclass(frozen=True)
 class SelfComposed:
-    """`event`, `count` times in a row, each allowed to depend on the results of the ones before."""
+    """`event` repeated `count` times, each allowed to depend on the results before it."""
 
     event: "Event"
     count: int
@@ -111,7 +111,7 @@ class SelfComposed:
 
 @dataclass(frozen=True)
 class Composed:
-    """All of `events`, one after the other. No events at all cost nothing."""
+    """All of `events`, one after the other. An empty composition costs nothing."""
 
     events: tuple["Event", ...]
 
@@ -121,10 +121,10 @@ class Composed:
 
 @dataclass(frozen=True)
 class WorstOf:
-    """Exactly one of `events` happens between any two neighbours; nobody knows which.
+    """Exactly one of `events` happens between any two neighbours; which one is unknown.
 
-    A replaced record either stays in its batch (one batch moves twice as far) or changes it (two
-    batches move): each filter charges its own worst case.
+    A replaced record either stays in its batch (one batch moves twice as far) or changes it (two batches
+    move). Each filter charges its own worst case.
     """
 
     events: tuple["Event", ...]
@@ -135,7 +135,7 @@ class WorstOf:
 
 @dataclass(frozen=True)
 class PoissonSampled:
-    """`event` on a sample in which every unit takes part by a coin of its own, `probability` for heads.
+    """`event` on a Poisson sample: every unit takes part independently with `probability`.
 
     One draw serves the whole of `event`, which must consist of Gaussians: sampling a composition is not
     composing samples (DESIGN, trap 5). Neighbours differ by one unit, present in one and absent from
@@ -153,7 +153,7 @@ class PoissonSampled:
 
 @dataclass(frozen=True)
 class PoissonReplaced:
-    """The same sampling where one unit is replaced by another, which tosses a coin of its own.
+    """Poisson sampling in which one unit is replaced by another, which is sampled independently.
 
     The multipliers in `event` are relative to the distance between the results with the one and with
     the other unit; each lies no further than that from the result without either. The loss is
@@ -195,7 +195,7 @@ class SampledWithoutReplacement:
 
     @property
     def probability(self) -> float:
-        """The chance that a given unit takes part: sample_size / population."""
+        """The probability that a given unit takes part: sample_size / population."""
         return self.sample_size / self.population
 
 
@@ -206,7 +206,7 @@ def _check_probability(value: object) -> None:
 
 
 def _check_sampled(event: object) -> None:
-    """Sampled events are priced for compositions of Gaussians and nothing else."""
+    """Check that a sampled event consists of Gaussians only: no other composition has a price."""
     match event:
         case Gaussian():
             return
@@ -230,8 +230,10 @@ FREE = Composed(())
 
 
 def releases(event: Event) -> Counter[Event]:
-    """How often each basic release occurs. Compositions are opened; a WorstOf and a sampled
-    event count as one release."""
+    """The number of times each basic release occurs.
+
+    Compositions are opened; a WorstOf and a sampled event count as one release.
+    """
     if isinstance(event, SelfComposed):
         inner = releases(event.event)
         return Counter({leaf: count * event.count for leaf, count in inner.items()})
@@ -244,7 +246,7 @@ def releases(event: Event) -> Counter[Event]:
 
 
 def from_releases(counts: Counter[Event]) -> Event:
-    """The event of these releases, in the order in which they were first counted."""
+    """The event composed of these releases, in the order in which they were first counted."""
     parts = [SelfComposed(leaf, n) if n > 1 else leaf for leaf, n in counts.items() if n]
     return parts[0] if len(parts) == 1 else Composed(tuple(parts))
 

@@ -1,6 +1,6 @@
-"""How the ex-post cost of a job grew, per token and per batch (paper 001, Figures 3 to 6).
+"""The growth of a job's ex-post cost, per token and per batch (paper 001, Figures 3 to 6).
 
-Every figure here depends on the data: stewards and auditors may see it, and nothing of an analyst's may.
+Every figure here depends on the data: stewards and auditors may see it, and an analyst may see none of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ POINTS = 100
 class CostCurve:
     """Sums of ex-post ε over the first tokens of each batch; every batch writes the same public number.
 
-    `tokens`: after how many, public. `sums`: of all batches' sums there. `most`: the largest of them.
-    `batches`: what each batch cost in all, in no order that means anything.
+    `tokens`: the public token counts at which sums are taken. `sums`: the total over all batches there.
+    `most`: the largest batch's sum there. `batches`: each batch's total, in no meaningful order.
     """
 
     tokens: tuple[int, ...]
@@ -27,7 +27,7 @@ class CostCurve:
 
     @classmethod
     def of(cls, costs: Sequence[Sequence[float]]) -> "CostCurve | None":
-        """From the cost of every token of every batch; None where there is no token."""
+        """The curve from the cost of every token of every batch; None if there are no tokens."""
         length = min(map(len, costs), default=0)
         if not length:
             return None
@@ -44,7 +44,7 @@ class CostCurve:
         return cls(tokens, tuple(sums), tuple(most), tuple(sorted(batches)))
 
     def joined(self, other: "CostCurve") -> "CostCurve":
-        """This part's batches and those of another part of the same job."""
+        """The curve of this part's batches together with those of another part of the same job."""
         sums = (one + two for one, two in zip(self.sums, other.sums, strict=True))
         most = map(max, self.most, other.most)
         return CostCurve(
@@ -59,7 +59,7 @@ class CostCurve:
         return cls(*(tuple(value[name]) for name in ("tokens", "sums", "most", "batches")))
 
     def plots(self) -> list[dict[str, Any]]:
-        """What a page draws: {name, series: {name: {x, y}}} each."""
+        """The plots that a page draws, each as {name, series: {name: {x, y}}}."""
         count = len(self.batches)
         mean = [each / count for each in self.sums]
         before = zip((0, *self.tokens), (0.0, *mean), strict=False)

@@ -29,7 +29,7 @@ from accountant.core.privacy.units import (
 
 
 class Kind(StrEnum):
-    """The four filters. The names are stored; they never change their meaning."""
+    """The four kinds of filters. Their names are stored and never change their meaning."""
 
     RENYI = "renyi"
     GAUSSIAN = "gaussian"
@@ -60,7 +60,7 @@ SOURCES: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Amount:
-    """What a step costs on one filter, or what the filter allows.
+    """The cost of a step on one filter, or the filter's limit.
 
     `main` is in 10^-9 (Rényi divergence, mu^2 or epsilon, as the filter counts), `delta` in 10^-21
     and used by the basic filter alone.
@@ -76,7 +76,7 @@ class Amount:
         return Amount(self.main - other.main, self.delta - other.delta)
 
     def fits(self, limit: "Amount") -> bool:
-        """Whether both parts are within `limit`."""
+        """True if both parts are within `limit`."""
         return self.main <= limit.main and self.delta <= limit.delta
 
 
@@ -88,10 +88,10 @@ Costs = dict[Kind, Amount | None]
 
 @dataclass(frozen=True)
 class Filter:
-    """One filter of one dataset: kind, share of delta, and Rényi order where it has one.
+    """One filter of one dataset: its kind, its share of delta and, if it has one, its Rényi order.
 
-    Fixed when the first allowance is given; a raised allowance keeps them. `step_delta`, of the basic
-    filter, is what a job that is not pure pays of delta, in 10^-21; 0: such a job closes the filter.
+    Fixed when the first allowance is given; a raised allowance keeps them. `step_delta` (basic filter only)
+    is the delta that a job which is not pure pays, in 10^-21; if 0, such a job closes the filter.
     """
 
     kind: Kind
@@ -100,7 +100,7 @@ class Filter:
     step_delta: int = 0
 
     def limit(self, epsilon: int, delta: int) -> Amount:
-        """What the filter allows in total under (`epsilon`, `delta`), in units."""
+        """The filter's total limit under (`epsilon`, `delta`), in units."""
         eps, own_delta = epsilon / EPSILON_UNITS, float(self.share * delta / DELTA_UNITS)
         if self.kind is Kind.BASIC:
             return Amount(epsilon, math.floor(self.share * delta))
@@ -113,7 +113,7 @@ class Filter:
         return Amount(math.floor(allowed * EPSILON_UNITS))
 
     def cost(self, event: Event) -> Amount | None:
-        """What `event` costs here, rounded up; None if this filter can't price it, which closes it."""
+        """The cost of `event` here, rounded up; None if this filter can't price it, which closes it."""
         match self.kind:
             case Kind.RENYI | Kind.RENYI_TWICE:
                 assert self.order is not None
@@ -135,12 +135,12 @@ _BASIC_SLACK = Fraction(1, 10**8)
 
 
 def basic_cost(event: Event, step_delta: int) -> Amount | None:
-    """(epsilon, delta) of a whole job, in units.
+    """The (epsilon, delta) of a whole job, in units.
 
-    A pure job: the sum of its epsilons, delta 0. Otherwise releases stated as (epsilon, delta) add up
-    as they are, and the others are priced together: as pure if they are, or else at `step_delta`.
-    An (epsilon, delta) price covers the whole job and none of its prefixes: an early stop returns
-    nothing of it (reservations.settled).
+    For a pure job: the sum of its epsilons, delta 0. Otherwise releases stated as (epsilon, delta) are added
+    up, and the others are priced together: as pure if they are, or else at `step_delta`. An (epsilon, delta)
+    price covers the whole job and none of its prefixes, so an early stop returns nothing of it
+    (reservations.settled).
     """
     pure = divergences.pure_epsilon(event)
     if pure is not None:
@@ -167,7 +167,7 @@ def basic_cost(event: Event, step_delta: int) -> Amount | None:
 
 
 def _epsilon_at(event: Event, delta: float) -> Fraction | None:
-    """An epsilon at `delta`: by mu or by Rényi divergence, whichever is less; None where neither applies."""
+    """The epsilon at `delta`, from mu or Rényi divergence, whichever is less; None if neither applies."""
     found = []
     mu_squared = divergences.gaussian_mu_squared(event)
     if mu_squared is not None:
@@ -190,9 +190,9 @@ def portfolio(
 ) -> tuple[Filter, ...]:
     """The filters of a new account with (`epsilon`, `delta`) in units.
 
-    `shares` and `order` (of the first filter; the third has twice that) are the steward's; nothing:
-    the defaults. Raises InvalidRequest where a share is missing, negative, the shares exceed 1
-    together, or the order is not above 1.
+    `shares` and `order` (of the first filter; the third has twice that) are the steward's, by default the
+    standard ones. Raises InvalidRequest if a share is missing or negative, the shares together exceed 1, or
+    the order is not above 1.
     """
     shares = DEFAULT_SHARES if shares is None else shares
     if set(shares) != set(Kind):
@@ -230,7 +230,7 @@ def best_order(epsilon: int, delta: int, share: Fraction) -> Fraction:
 
 
 def price_on(filters: tuple[Filter, ...], event: Event) -> Costs:
-    """What `event` costs on each filter."""
+    """The cost of `event` on each filter."""
     return dict(_prices(filters, event))
 
 

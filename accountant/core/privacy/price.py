@@ -1,4 +1,4 @@
-"""Terms of a dataset and the price of one job: what a ledger entry keeps, whatever the mechanism."""
+"""The terms of a dataset and the price of one job: what a ledger entry keeps, whatever the mechanism."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from accountant.core.privacy.secrets import SecretTerms
 
 
 class Neighbours(StrEnum):
-    """When two datasets are neighbours: one privacy unit added or removed, or one replaced."""
+    """The relation that makes two datasets neighbours: one privacy unit added or removed, or one replaced."""
 
     ADD_REMOVE = "add-remove"
     REPLACE_ONE = "replace-one"
@@ -65,11 +65,11 @@ class Terms:
 
 @dataclass(frozen=True)
 class Price:
-    """What one job costs, in the three currencies, with an account of it that a person can read.
+    """The cost of one job in the three currencies, with an explanation for people.
 
-    `dp` is None where the job has no (epsilon, delta) price at all, which is not the same as
-    `events.FREE`: the event of a job that reads nothing private. `ex_post_draws` goes with a cap: how
-    many draws with an ex-post cost each disjoint part of the data makes, fixed before the job starts.
+    `dp` is None if the job has no (epsilon, delta) price at all. That differs from `events.FREE`, the event
+    of a job that reads nothing private. `ex_post_draws` goes with a cap: the number of draws with an ex-post
+    cost that each disjoint part of the data makes, fixed before the job starts.
     """
 
     dp: Event | None

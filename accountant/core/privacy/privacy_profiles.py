@@ -45,7 +45,7 @@ def gaussian(mu: float, epsilon: Array) -> Array:
 
 
 def _unsampled(q: float, epsilon: Array) -> Array:
-    """ln(1 + (e^epsilon - 1) / q) where that exists: the epsilon at which the whole event is asked."""
+    """ln(1 + (e^epsilon - 1) / q) where defined: the epsilon at which the whole event's profile is taken."""
     near = np.minimum(epsilon, 30.0)
     inner = np.log1p(np.maximum(np.expm1(near) / q, -1 + 1e-300))
     far = epsilon - math.log(q) + np.log1p(-(1 - q) * np.exp(-np.maximum(epsilon, 30.0)))
@@ -53,7 +53,7 @@ def _unsampled(q: float, epsilon: Array) -> Array:
 
 
 def poisson_removed(q: float, mu: float) -> Profile:
-    """(1 - q) N(0) + q N(mu) against N(0): the unit is there against it isn't."""
+    """The profile of (1 - q) N(0) + q N(mu) against N(0): the unit present against absent."""
 
     def profile(epsilon: Array) -> Array:
         with np.errstate(divide="ignore"):
@@ -66,7 +66,7 @@ def poisson_removed(q: float, mu: float) -> Profile:
 
 
 def poisson_added(q: float, mu: float) -> Profile:
-    """N(0) against (1 - q) N(0) + q N(mu)."""
+    """The profile of N(0) against (1 - q) N(0) + q N(mu): the unit absent against present."""
 
     def profile(epsilon: Array) -> Array:
         capped = np.minimum(epsilon, 700.0)
@@ -95,7 +95,7 @@ def replaced(q: float, mu: float) -> Profile:
 
 
 def laplace(pure: float) -> Profile:
-    """One Laplace release of pure epsilon `pure`."""
+    """The profile of one Laplace release of pure epsilon `pure`."""
 
     def profile(epsilon: Array) -> Array:
         inside = -np.expm1((np.minimum(epsilon, pure) - pure) / 2)
@@ -116,9 +116,9 @@ def _panels(edges: Array) -> tuple[Array, Array]:
 
 
 def delta_with_gaussian(profile: Profile, kinks: tuple[float, ...], mu: float, epsilon: float) -> float:
-    """delta at `epsilon` of a `mu`-GDP release composed with one whose profile is `profile`.
+    """The delta at `epsilon` of a `mu`-GDP release composed with one whose profile is `profile`.
 
-    `kinks`: where the profile turns sharply. mu = 0: the profile itself.
+    `kinks` are the points where the profile turns sharply. With mu = 0 this is the profile itself.
     """
     if mu == 0:
         return float(profile(np.array([epsilon]))[0])

@@ -1,4 +1,4 @@
-"""What jobs cost on a dataset with secrets (DESIGN section 2, paper 003).
+"""The cost of jobs on a dataset with secrets (DESIGN section 2, paper 003).
 
 A secret is a piece of text that up to M records carry. Its statement: an attacker who guesses it with
 probability at most p beforehand is right with probability at most r afterwards. The account is of one
@@ -45,7 +45,7 @@ MOST_ROUNDS = 1000
 
 
 class SecretKind(StrEnum):
-    """How a secret account composes. The names are stored."""
+    """The way in which a secret account composes. The names are stored."""
 
     ONE = "one"
     MANY = "many"
@@ -58,7 +58,7 @@ def _probability(value: object, field: str, low: float, high: float) -> None:
 
 @dataclass(frozen=True)
 class SecretTerms:
-    """What a steward declares about a dataset's secrets: public, and the same for every job.
+    """A steward's declaration of a dataset's secrets: public, and the same for every job.
 
     `records` is the public cap M on the records that carry one secret, `rate` the public sampling
     rate of such records, `prior` p and `bound` r as above.
@@ -109,7 +109,7 @@ class SecretTerms:
 
 @dataclass(frozen=True)
 class SecretRelease:
-    """What a `secret` job releases: `rounds` fresh rounds of counts and centres with noise `sigma`.
+    """The release of a `secret` job: `rounds` fresh rounds of counts and centres with noise `sigma`.
 
     `sigma` is relative to one record's move of one count, and of one centre by 2R / n_k. Its meaning
     never changes; a new meaning is a new type.
@@ -185,7 +185,7 @@ def divergence_limit(prior: Fraction, bound: Fraction, order: Fraction) -> float
 
 
 def bound_after(prior: Fraction, order: Fraction, spent: float) -> float:
-    """The r that stands after `spent` nats at `order`: (p e^D)^((alpha-1)/alpha), at most 1."""
+    """The bound r that still holds after `spent` nats at `order`: (p e^D)^((alpha-1)/alpha), at most 1."""
     alpha = float(order)
     return math.exp(min(0.0, (math.log(float(prior)) + spent) * (alpha - 1) / alpha))
 
@@ -194,7 +194,7 @@ def bound_after(prior: Fraction, order: Fraction, spent: float) -> float:
 
 
 def group_size(neighbours: str, terms: SecretTerms) -> int:
-    """How many neighbouring steps lead from a dataset with a secret to the one without it.
+    """The number of neighbouring steps from a dataset with a secret to the one without it.
 
     Raises InvalidRequest for removal under replace-one, which no number of replacements reaches.
     """
@@ -206,13 +206,13 @@ def group_size(neighbours: str, terms: SecretTerms) -> int:
 
 
 def group_divergence(event: Event, order: Fraction, size: int) -> Fraction | None:
-    """D_order of `event` between datasets `size` neighbouring steps apart; None where unbounded.
+    """D_order of `event` between datasets `size` neighbouring steps apart; None if unbounded.
 
-    Release by release, so that what an early stop returns is what it did not take. Each release takes
-    the least of: mu-GDP, (size mu)-GDP for the group (Dong et al. 2022, Theorem 2.14); rho-zCDP,
-    size^2 rho (Bun and Steinke 2016, Proposition 27); pure epsilon, size * epsilon; Laplace noise
-    `size` times finer. Sampling is dropped: the same coins fall for both datasets, and divergence is
-    quasi-convex, so the whole group taking part is the worst.
+    Computed release by release, so that an early stop returns exactly what was not used. Each release takes
+    the least of: mu-GDP, (size mu)-GDP for the group (Dong et al. 2022, Theorem 2.14); rho-zCDP, size^2 rho
+    (Bun and Steinke 2016, Proposition 27); pure epsilon, size * epsilon; Laplace noise `size` times finer.
+    Sampling is ignored: the same coins are tossed for both datasets, and divergence is quasi-convex, so the
+    worst case is that the whole group takes part.
     """
     match event:
         case SelfComposed(inner, count):
@@ -247,7 +247,7 @@ def _group_leaf(event: Event, order: Fraction, size: int) -> Fraction | None:
 
 
 def _zcdp(event: Event) -> Fraction | None:
-    """rho such that the release is rho-zCDP (of an alternative: the largest)."""
+    """The rho for which the release is rho-zCDP (of alternatives: the largest); None if there is none."""
     match event:
         case ZCDp(rho):
             return Fraction(rho)
@@ -273,7 +273,7 @@ _ORDERS = tuple(1 + Fraction(2) ** step for step in range(-3, 11))
 
 
 def group_blow_up(event: Event, prior: float, size: int) -> float:
-    """B(`prior`) of a whole `dp` job for a group of `size`: the least of the bounds that apply.
+    """B(`prior`) of a whole `dp` job for a group of `size`: the least of the applicable bounds.
 
     Gaussian: Phi(Phi^-1(p) + size mu). Pure: the least of e^E p and 1 - e^-E (1 - p), E the group's.
     Rényi: (p e^D)^((alpha - 1) / alpha) over a fixed set of orders. Stated (epsilon, delta): e^E p and

@@ -1,4 +1,4 @@
-"""Exact amounts. Balances are integers, so the order of addition can't matter.
+"""Exact amounts. Balances are integers, so the order of addition doesn't matter.
 
 Units: 10^-9 for epsilon, Rényi divergence and mu^2 (`EPSILON_UNITS` in one); 10^-21 for delta
 (`DELTA_UNITS` in one). Prices round up and allowances round down, always against the spender.
@@ -21,9 +21,9 @@ Number = int | float | str | Decimal | Fraction
 
 
 def exact(value: Number, field: str = "amount") -> Fraction:
-    """The exact rational that `value` denotes: a float is read as its shortest decimal.
+    """The exact rational that `value` denotes. A float is read as its shortest decimal.
 
-    Raises InvalidRequest for NaN, infinities, negatives and whatever is no number.
+    Raises InvalidRequest for NaN, infinities, negatives and anything that is not a number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
         raise invalid(field, f"{value!r} is not a number", "a number of at least 0")
@@ -43,14 +43,14 @@ def exact(value: Number, field: str = "amount") -> Fraction:
 
 
 def round_price(value: Fraction, units: int) -> int:
-    """Units charged for `value`: rounded up, so a positive price is never 0."""
+    """The units charged for `value`, rounded up, so that a positive price is never 0."""
     if value < 0:
         raise ValueError("a price can't be negative")
     return math.ceil(value * units)
 
 
 def round_allowance(value: Number, units: int, field: str = "allowance") -> int:
-    """Units granted for `value`: rounded down. A positive amount that would vanish is an error."""
+    """The units granted for `value`, rounded down. A positive amount that would become 0 is an error."""
     number = exact(value, field)
     granted = math.floor(number * units)
     if number > 0 and granted == 0:
@@ -59,14 +59,14 @@ def round_allowance(value: Number, units: int, field: str = "allowance") -> int:
 
 
 def measured_up(value: float) -> Fraction:
-    """A float that came out of inexact arithmetic, as a rational that is certainly not below it."""
+    """A float from inexact arithmetic as a rational that is certainly not below the true value."""
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"a measured cost must be finite and not negative, not {value!r}")
     return Fraction(value) * (1 + FLOAT_SLACK)
 
 
 def measured_down(value: float) -> Fraction:
-    """The same for a limit: a rational that is certainly not above it (and not below 0)."""
+    """As `measured_up` for a limit: a rational certainly not above the true value, and not below 0."""
     if not math.isfinite(value):
         raise ValueError(f"a limit must be finite, not {value!r}")
     return max(Fraction(value) * (1 - FLOAT_SLACK), Fraction(0))
@@ -90,15 +90,15 @@ def to_decimal(amount: int, units: int) -> str:
 
 
 def up(value: Number, digits: int) -> float:
-    """The nearest number of so many significant digits not below `value`: of prices and what is spent.
+    """`value` rounded up to so many significant digits: for prices and amounts spent.
 
-    The last digits of a float (1e-12 of it) are not looked at: 0.1 + 0.2 is 0.3.
+    The last digits of a float (1e-12 of it) are ignored: 0.1 + 0.2 is 0.3.
     """
     return _shortened(value, digits, ROUND_CEILING)
 
 
 def down(value: Number, digits: int) -> float:
-    """The same, not above `value`: of what is left."""
+    """`value` rounded down to so many significant digits: for amounts left."""
     return _shortened(value, digits, ROUND_FLOOR)
 
 
@@ -116,7 +116,7 @@ def _at(number: Decimal, digits: int, rounding: str) -> Decimal:
 
 
 def percent_up(share: float) -> str:
-    """A share of what is used as per cent with one decimal, rounded up: "0.1%" is all that is little."""
+    """A used share as a percentage with one decimal, rounded up: any use shows as at least "0.1%"."""
     value = 100 * Decimal(str(share))
     value = _at(value, 12, ROUND_HALF_EVEN) if value else value
     return f"{value.quantize(Decimal('0.1'), rounding=ROUND_CEILING):,}%"

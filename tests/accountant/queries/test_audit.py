@@ -24,7 +24,6 @@ from accountant.core.ledger.reservations import read_event
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_json
 from accountant.core.privacy.price import Terms
 from accountant.queries import entries, integrity, jobs
-from accountant.queries.listings import WantedJobs
 from accountant.transactions import allowances, approval, leases, proposals, settlement, signing
 from tests.support import Bench, person
 
@@ -217,7 +216,7 @@ def test_a_correction_is_published_without_its_people_and_figures(audited, tmp_p
     second = person(audited.engine, "steward", f"confirmer-{uuid.uuid4().hex[:6]}")
     raised = to_json(SelfComposed(Exponential(1.0), 60))
     for job in jobs.jobs(
-        audited.engine, audited.steward, WantedJobs(dataset=audited.dataset, state="succeeded")
+        audited.engine, audited.steward, jobs.Wanted(dataset=audited.dataset, state="succeeded")
     ):
         # The median with what it really cost; the other job has no such cost.
         cap = "0.987654321" if job["parameters"]["aggregation"] == "median" else None

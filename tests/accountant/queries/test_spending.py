@@ -5,11 +5,11 @@ import uuid
 
 import pytest
 
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import from_json
 from accountant.queries import datasets, integrity, jobs, spending
-from accountant.transactions import allowances, leases, proposals, submission
+from accountant.transactions import allowances, leases, proposals, spending_sums, submission
 from accountant.transactions import settlement as ledger
 from tests.support import Bench, person
 
@@ -68,25 +68,25 @@ def test_all_sums_together_are_the_balances(busy):
 @pytest.mark.parametrize("steps", [1, 3, 100])
 def test_kept_sums_answer_as_the_entries_do(busy, monkeypatch, steps):
     before = spending.figures(busy.engine, busy.dataset, busy.auditor)
-    monkeypatch.setattr(spending, "WORTH_KEEPING", 1)
-    monkeypatch.setattr(spending, "AT_ONCE", steps)
-    monkeypatch.setattr(spending, "TRANSACTIONS", 1)
-    spending.roll(busy.engine)  # a part of a day: the rest is read from the entries
+    monkeypatch.setattr(spending_sums, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(spending_sums, "AT_ONCE", steps)
+    monkeypatch.setattr(spending_sums, "TRANSACTIONS", 1)
+    spending_sums.roll(busy.engine)  # a part of a day: the rest is read from the entries
     for _ in range(2):
         now = spending.figures(busy.engine, busy.dataset, busy.auditor)
         assert now["spending"] == before["spending"]
         assert now["measures"] == before["measures"]
         assert now["burn_down"][-1] | {"at": ""} == before["burn_down"][-1] | {"at": ""}
         assert integrity.check(busy.engine, busy.dataset) == []
-        while spending.roll(busy.engine):
+        while spending_sums.roll(busy.engine):
             pass
 
 
 def test_a_wrong_sum_is_found(busy, monkeypatch):
     from sqlalchemy import text
 
-    monkeypatch.setattr(spending, "WORTH_KEEPING", 1)
-    spending.roll(busy.engine)
+    monkeypatch.setattr(spending_sums, "WORTH_KEEPING", 1)
+    spending_sums.roll(busy.engine)
     with busy.engine.begin() as connection:
         connection.execute(text("UPDATE spending SET renyi = renyi + 1"))
     assert any("spending on renyi" in each for each in integrity.check(busy.engine, busy.dataset))
@@ -141,10 +141,10 @@ def test_every_point_of_the_burn_down_was_true_at_some_moment(engine, monkeypatc
     ended(bench, bench.submit(5))
     bench.allow("14")
     exact = spending.figures(engine, bench.dataset, bench.auditor)["burn_down"]
-    monkeypatch.setattr(spending, "WORTH_KEEPING", 1)
-    monkeypatch.setattr(spending, "AT_ONCE", steps)
-    monkeypatch.setattr(spending, "TRANSACTIONS", 1)
-    spending.roll(engine)
+    monkeypatch.setattr(spending_sums, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(spending_sums, "AT_ONCE", steps)
+    monkeypatch.setattr(spending_sums, "TRANSACTIONS", 1)
+    spending_sums.roll(engine)
     kept = spending.figures(engine, bench.dataset, bench.auditor)["burn_down"]
     assert kept[-1] | {"at": ""} == exact[-1] | {"at": ""}
     true = [{**each, "at": ""} for each in exact]

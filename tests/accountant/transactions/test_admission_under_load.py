@@ -309,7 +309,7 @@ def test_terms_that_changed_after_the_price_was_found_are_those_of_the_job(open_
 
 def test_a_policy_set_before_a_request_is_the_one_that_decides_it(open_bench):
     """The request joins a batch whose leader waits for the row already."""
-    from accountant.core.ledger.admission import Policy
+    from accountant.core.ledger.policy import Policy
 
     with gathering(open_bench) as gathered:
         early = gathered.send(10)

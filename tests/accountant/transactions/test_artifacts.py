@@ -10,10 +10,10 @@ from sqlalchemy.exc import IntegrityError
 
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, NotFound, NotPermitted, VerificationFailed
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import canonical
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import from_json
 from accountant.queries import datasets, integrity, jobs
 from accountant.queries import entries as entry_queries

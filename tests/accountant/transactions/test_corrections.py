@@ -8,13 +8,14 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermitted, VerificationFailed
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import digest
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import SelfComposed, from_json, to_json
 from accountant.identities import activity_log
 from accountant.queries import datasets, entries, integrity, jobs
+from accountant.queries import proposals as proposal_queries
 from accountant.transactions import allowances, expiry, leases, proposals, settlement
 from accountant.transactions.settlement import Output
 from tests.support import Bench, commit_unread, person
@@ -206,7 +207,7 @@ def test_an_overdue_proposal_is_not_confirmed(desk):
         proposals.confirm(desk.engine, found, desk.second, "late")
     assert expiry.sweep(desk.engine) == 1
     assert expiry.sweep(desk.engine) == 0
-    assert proposals.show(desk.engine, found, desk.auditor)["state"] == "expired"
+    assert proposal_queries.show(desk.engine, found, desk.auditor)["state"] == "expired"
 
 
 def test_a_raise_needs_two_people_where_the_policy_says_so_and_a_cut_never_does(desk):
@@ -244,7 +245,7 @@ def test_a_proposal_of_somebody_who_is_no_steward_any_more_is_not_confirmed(desk
     with pytest.raises(Conflict, match="no steward any more"):
         proposals.confirm(desk.engine, found, desk.second, "seen")
     assert dataset(desk)["account"]["epsilon"] == "10"
-    assert proposals.show(desk.engine, found, desk.auditor)["state"] == "open"
+    assert proposal_queries.show(desk.engine, found, desk.auditor)["state"] == "open"
     proposals.withdraw(desk.engine, found, desk.second, "its proposer has left")
 
 
@@ -268,7 +269,7 @@ def test_one_steward_cannot_switch_two_people_off_and_raise_alone(desk):
     assert proposals.confirm(desk.engine, found, desk.second, "the board wants it") is None
     assert proposals.confirm(desk.engine, found, desk.second, "the board wants it") is None
     assert _policy(desk) == alone
-    shown = proposals.show(desk.engine, found, desk.auditor)
+    shown = proposal_queries.show(desk.engine, found, desk.auditor)
     assert (shown["state"], shown["entry"]) == ("confirmed", None)
     (done, *_) = activity_log.listing(desk.engine, desk.auditor, action="policy set")
     assert (done["actor"], done["detail"]["proposed_by"]) == (desk.second.name, desk.steward.name)
@@ -284,7 +285,7 @@ def test_a_policy_that_was_changed_after_another_was_proposed_is_not_undone(desk
     with pytest.raises(Conflict, match="propose it anew"):
         proposals.confirm(desk.engine, found, desk.second, "seen")
     assert _policy(desk) == narrower
-    assert proposals.show(desk.engine, found, desk.auditor)["state"] == "open"
+    assert proposal_queries.show(desk.engine, found, desk.auditor)["state"] == "open"
     proposals.withdraw(desk.engine, found, desk.second, "stale")
 
 

@@ -198,7 +198,7 @@ def test_a_late_worker_publishes_nothing(open_bench):
         leases.begin_reading(open_bench.engine, late)
     leases.begin_reading(open_bench.engine, fresh)
     settlement.publish(open_bench.engine, fresh, event_of(open_bench, job_id), Output("good", "0"), "worker")
-    assert job_queries.output_uri(open_bench.engine, job_id, open_bench.analyst) == "good"
+    assert job_queries.output(open_bench.engine, job_id, open_bench.analyst).uri == "good"
 
 
 def test_a_job_that_never_said_that_it_reads_publishes_nothing(open_bench):

@@ -36,7 +36,7 @@ def test_a_count_is_reserved_without_a_look_at_a_model_and_its_ledger_verifies(o
 
 
 def test_a_count_that_needs_approval_is_approved_and_one_in_a_list_of_models_is_not_refused(bench):
-    from accountant.core.ledger.admission import Policy
+    from accountant.core.ledger.policy import Policy
 
     proposals.set_policy(bench.engine, bench.dataset, Policy(models=("some-model",)), bench.steward)
     job_id = ask(bench)

@@ -10,10 +10,11 @@ import pytest
 from sqlalchemy import text
 
 from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotFound, NotPermitted
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.policy import Policy
 from accountant.queries import datasets, integrity, jobs
 from accountant.queries import entries as entry_queries
+from accountant.queries import offers as offer_queries
 from accountant.transactions import allowances, approval, expiry, offers, proposals, settlement, submission
 from tests.support import Bench, person
 
@@ -98,12 +99,12 @@ def test_only_whom_it_is_offered_to_answers(desk):
             with pytest.raises(NotFound):
                 act(desk.engine, found, somebody)
     with pytest.raises(NotFound):
-        offers.show(desk.engine, found, other)
+        offer_queries.show(desk.engine, found, other)
     with pytest.raises(NotPermitted):
         offers.withdraw(desk.engine, found, desk.analyst, "why")
-    assert [each["id"] for each in offers.listing(desk.engine, desk.analyst)] == [str(found)]
-    assert offers.listing(desk.engine, other) == []
-    changes = offers.show(desk.engine, found, desk.analyst)["changes"]
+    assert [each["id"] for each in offer_queries.listing(desk.engine, desk.analyst)] == [str(found)]
+    assert offer_queries.listing(desk.engine, other) == []
+    changes = offer_queries.show(desk.engine, found, desk.analyst)["changes"]
     assert {"field": "tokens_per_batch", "asked": 10, "offered": 4} in changes
     assert {each["field"] for each in changes} == {"max_text_tokens", "tokens_per_batch"}  # it fell with it
     offers.decline(desk.engine, found, desk.analyst)
@@ -181,7 +182,7 @@ def test_an_offer_expires(desk):
     with pytest.raises(Conflict, match="expired"):
         offers.accept(desk.engine, found, desk.analyst)
     assert expiry.sweep(desk.engine) >= 1
-    assert offers.show(desk.engine, found, desk.analyst)["state"] == "expired"
+    assert offer_queries.show(desk.engine, found, desk.analyst)["state"] == "expired"
     with pytest.raises(Conflict, match="expired"):
         offers.withdraw(desk.engine, found, desk.steward, "late")
 
@@ -215,7 +216,7 @@ def test_of_two_who_decide_at_once_one_is_told(desk, turn):
     answers = race(offering(desk.steward), others[turn % 3])
     assert Counter(answers)["done"] == 1, answers
     assert "Conflict" in answers or turn % 3 == 2
-    open_offers = offers.listing(engine, desk.analyst)
+    open_offers = offer_queries.listing(engine, desk.analyst)
     state = job(desk, asked)["state"]
     assert (state == "refused") == (len(open_offers) == 1)
     assert state in ("refused", "queued", "cancelled")
@@ -238,7 +239,7 @@ def test_consent_races_with_another_answer(desk, turn):
                 raise Conflict("somebody was faster")
 
     answers = race(lambda: offers.accept(engine, found, desk.analyst), other)
-    state = offers.show(engine, found, desk.analyst)["state"]
+    state = offer_queries.show(engine, found, desk.analyst)["state"]
     made = [each for each in jobs.jobs(engine, desk.analyst) if each["state"] == "queued"]
     assert len(made) == (state == "accepted") == (answers[0] == "done")
     assert integrity.check(engine, desk.dataset) == []

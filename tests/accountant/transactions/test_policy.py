@@ -8,8 +8,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from accountant.core.errors import Conflict, InvalidRequest
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.caps import counted
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import from_json
 from accountant.queries import entries, integrity, quotes
 from accountant.queries import jobs as job_queries

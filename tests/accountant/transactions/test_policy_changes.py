@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import text
 
 from accountant.core.errors import Conflict, NotPermitted
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.caps import counted
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import from_json
 from accountant.queries import entries, inbox, integrity, jobs

@@ -19,6 +19,7 @@ from accountant.core.privacy.price import Price
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries, integrity, jobs, quotes
+from accountant.queries import proposals as proposal_queries
 from accountant.transactions import allowances, approval, leases, proposals, settlement, submission
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.locked_account import LockedAccount
@@ -244,7 +245,7 @@ def test_no_removal_of_records_is_stated_where_the_unit_is_a_column(engine):
     removed = SecretDeclaration(PIN, SecretKind.MANY, 16)
     redacted = replace(removed, terms=replace(PIN, without=Without.REDACTED))
     bench = Bench(engine, unit_column="patient_id", max_records_per_unit=1)
-    for declare in (allowances.allow, proposals.allow_or_propose, proposals.preview):
+    for declare in (allowances.allow, proposals.allow_or_propose, proposal_queries.preview):
         with pytest.raises(InvalidRequest, match="patient_id"):
             declare(engine, bench.dataset, Allowance("10", DELTA, "test", secret=removed), bench.steward)
     allow(bench, Allowance("10", DELTA, "test", secret=redacted))

@@ -273,12 +273,12 @@ def test_bodies_have_a_limit(everybody):
 
 
 def test_what_nobody_foresaw_says_nothing(app, everybody, monkeypatch):
-    from accountant.queries import jobs
+    from accountant.queries import datasets
 
     def fail(*_):
         raise RuntimeError("the secret address /srv/private")
 
-    monkeypatch.setattr(jobs, "datasets", fail)
+    monkeypatch.setattr(datasets, "datasets", fail)
     answer = everybody.api("everybody").get("/datasets")
     assert answer.status_code == 500
     assert "private" not in answer.text

@@ -10,7 +10,6 @@ import pytest
 from werkzeug.serving import make_server
 
 from accountant.queries import jobs
-from accountant.queries.listings import WantedJobs
 from tests.web.browsers import PASSWORD
 from web.api.openapi import examples, routes
 from web.views.api_docs import operations_by_tag
@@ -38,7 +37,7 @@ def worker(site, publish):
 
     def work() -> None:
         while not over.wait(0.1):
-            for job in jobs.jobs(site.engine, site.bench.steward, WantedJobs(state="queued")):
+            for job in jobs.jobs(site.engine, site.bench.steward, jobs.Wanted(state="queued")):
                 publish(job["id"], b'{"text": "hello", "label": null, "complete": true}\n')
 
     thread = threading.Thread(target=work)

@@ -31,7 +31,7 @@ def is_problem(answer, status: int) -> None:
 
 
 def test_each_error_is_a_problem(site, monkeypatch):
-    from accountant.queries import jobs
+    from accountant.queries import models
 
     api = site.api("analyst")
     is_problem(Api(site.app, None).get("/me"), 401)
@@ -43,7 +43,7 @@ def test_each_error_is_a_problem(site, monkeypatch):
     is_problem(api.raw("/jobs", b'{"a": "' + b"x" * 2**20 + b'"}'), 413)
     for body in (b"{", b"\xff", b"[]", b"null", b""):
         is_problem(api.raw("/jobs", body), 422)
-    monkeypatch.setattr(jobs, "models", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(models, "models", lambda *_, **__: 1 / 0)
     is_problem(api.get("/models"), 500)
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from accountant.transactions import proposals
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from tests.web.cli.stand_ins import Run, StandIn
 from tests.web.cli.test_commands import REFUSAL, REQUEST, job
 from web.cli import app

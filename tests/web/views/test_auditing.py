@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, event, text
 
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance, allowance_body
 from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import FREE
 from accountant.queries import datasets
 from accountant.queries import jobs as job_queries

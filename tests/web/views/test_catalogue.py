@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from accountant.catalogue import datasets
-from accountant.queries import listings
-from accountant.queries.listings import Wanted
+from accountant.queries import datasets as dataset_queries
 from tests.support import Bench
 from tests.web.views.test_asking import fields, press
 
@@ -83,19 +82,19 @@ def test_pages_of_the_catalogue(site, others, monkeypatch):
 
 
 def test_the_catalogue_is_one_query(site, others):
-    """Closed filters too: who closed one is on the dataset's page."""
+    """Closed filters too, with who closed each."""
     statements: list[str] = []
     note = lambda *args: statements.append(args[2])  # noqa: E731
     event.listen(Engine, "before_cursor_execute", note)
-    found = listings.catalogue(site.engine, site.bench.analyst, Wanted())
+    found = dataset_queries.datasets(site.engine, site.bench.analyst)
     event.remove(Engine, "before_cursor_execute", note)
     assert len(statements) == 1
     assert len(found) > 3
 
 
 def test_nothing_of_the_data_is_in_the_catalogue(site, others):
-    for each in listings.catalogue(site.engine, site.bench.analyst, Wanted()):
-        assert not {"uri", "error", "versions", "text_template"} & set(each)
+    for each in dataset_queries.datasets(site.engine, site.bench.analyst):
+        assert not {"uri", "error", "versions", "text_template"} & set(each.document())
     assert "/nowhere" not in site.pages("analyst").get("/").text
 
 

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import event, text
 
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.policy import Policy
 from accountant.queries import integrity
 from accountant.transactions import allowances, approval, proposals
 

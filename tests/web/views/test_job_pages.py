@@ -17,7 +17,7 @@ from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import digest
 from accountant.core.states import ENDED, JOB_STATES, STATES
-from accountant.queries import jobs, listings
+from accountant.queries import jobs
 from accountant.transactions import allowances, leases, proposals
 from accountant.transactions import settlement as ledger
 from accountant.transactions.settlement import Output
@@ -113,7 +113,7 @@ def test_a_list_is_one_query_and_shows_ones_own_jobs_alone(site):
     statements: list[str] = []
     note = lambda *args: statements.append(args[2])  # noqa: E731
     event.listen(Engine, "before_cursor_execute", note)
-    found = listings.jobs(site.engine, actor, listings.WantedJobs(dataset=site.bench.dataset), limit=50)
+    found = jobs.jobs(site.engine, actor, jobs.Wanted(dataset=site.bench.dataset), limit=50)
     event.remove(Engine, "before_cursor_execute", note)
     assert len(statements) == 1
     assert mine in {each["id"] for each in found}

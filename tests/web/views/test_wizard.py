@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from accountant.core.ledger.admission import Policy
+from accountant.core.ledger.policy import Policy
 from accountant.transactions import proposals
 from web.meaning import at_most, meaning
 

@@ -126,7 +126,7 @@ def test_a_job_over_artifacts_runs_without_opening_the_data(desk):
     assert [each["kind"] for each in free["entries"]] == ["RESERVE", "COMMIT"]
     assert all(cost["main"] == "0" for each in free["entries"] for cost in each["costs"].values())
     job_id = uuid.UUID(free["id"])
-    lines = Path(jobs.output_uri(desk.engine, job_id, desk.analyst)).read_text().splitlines()
+    lines = Path(jobs.output(desk.engine, job_id, desk.analyst).uri).read_text().splitlines()
     assert [json.loads(line)["label"] for line in lines] == ["up", "down"]
     assert [row.name for row in desk.rows(job_id)] == ["largest"]
     with desk.engine.connect() as connection:

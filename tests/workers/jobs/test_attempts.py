@@ -109,7 +109,7 @@ def files(configured: Settings, job_id: UUID) -> list[Path]:
 
 
 def published(bench: Bench, job_id: UUID) -> bytes:
-    data = Path(jobs.output_uri(bench.engine, job_id, bench.analyst)).read_bytes()
+    data = Path(jobs.output(bench.engine, job_id, bench.analyst).uri).read_bytes()
     assert hashlib.sha256(data).hexdigest() == job(bench, job_id)["output_sha256"]
     return data
 

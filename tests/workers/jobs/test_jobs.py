@@ -95,7 +95,7 @@ def test_a_job_runs_is_charged_its_price_and_publishes_its_texts(desk, dataset):
     assert job["state"] == "succeeded", job
     assert [entry["kind"] for entry in job["entries"]] == ["RESERVE", "COMMIT"]
     assert job["entries"][0]["costs"] == job["entries"][1]["costs"]
-    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    uri = jobs.output(desk.engine, uuid.UUID(job["id"]), desk.analyst).uri
     data = Path(uri).read_bytes()
     assert hashlib.sha256(data).hexdigest() == job["output_sha256"]
     texts = [json.loads(line) for line in data.splitlines()]
@@ -111,7 +111,7 @@ def test_a_count_runs_without_a_model_and_says_one_number_per_label(desk, datase
     job = desk.ended(submission.submit(desk.engine, request, desk.analyst))
     assert job["state"] == "succeeded", job
     assert job["entries"][0]["costs"] == job["entries"][1]["costs"]
-    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    uri = jobs.output(desk.engine, uuid.UUID(job["id"]), desk.analyst).uri
     counts = [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
     from workers.sample import LABELS as every_label
 
@@ -220,7 +220,7 @@ def test_data_that_is_not_as_declared_is_refused_to_the_steward_only(desk, chang
     facts = desk.facts(name)
     assert facts["state"] == "invalid"
     assert message in facts["versions"][0]["error"]
-    assert message not in json.dumps(dataset_queries.dataset(desk.engine, name, desk.analyst))
+    assert message not in json.dumps(dataset_queries.dataset(desk.engine, name, desk.analyst).document())
 
 
 def test_a_failure_while_private_data_is_read_says_nothing(desk, dataset, tmp_path):

@@ -62,7 +62,7 @@ def reads(desk: Desk, job_id) -> None:
 
 
 def texts(desk: Desk, job: dict) -> list[dict]:
-    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    uri = jobs.output(desk.engine, uuid.UUID(job["id"]), desk.analyst).uri
     return [json.loads(line) for line in Path(uri).read_text().splitlines()]
 
 

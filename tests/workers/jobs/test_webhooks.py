@@ -29,8 +29,8 @@ from sqlalchemy import text
 
 from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, InvalidRequest, NotFound
-from accountant.core.ledger.admission import Policy
 from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.policy import Policy
 from accountant.core.webhook_rules import EVENTS, JOB_EVENTS, networks
 from accountant.settings import Settings
 from accountant.transactions import approval, proposals, settlement, signing

@@ -41,7 +41,7 @@ def ask(desk, dataset: str, example: str, **changes) -> uuid.UUID:
 
 
 def texts_of(desk, job: dict) -> list[dict]:
-    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    uri = jobs.output(desk.engine, uuid.UUID(job["id"]), desk.analyst).uri
     return [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
 
 

@@ -64,7 +64,7 @@ def test_it_is_free_and_leaves_figures_and_a_report(desk, named, texts):  # noqa
     job = desk.ended(job_id)
     assert job["state"] == "succeeded", job["failure"]
     assert desk.facts(dataset)["account"]["filters"] == before["filters"]
-    lines = Path(jobs.output_uri(desk.engine, job_id, desk.analyst)).read_text().splitlines()
+    lines = Path(jobs.output(desk.engine, job_id, desk.analyst).uri).read_text().splitlines()
     figures = [json.loads(line) for line in lines]
     assert [each["name"] for each in figures][:2] == ["MAUVE", "Length distance"]
     assert all(each["settings"] for each in figures)

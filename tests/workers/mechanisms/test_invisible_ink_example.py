@@ -46,7 +46,7 @@ def test_an_example_runs_is_charged_and_publishes_texts_of_the_private_kind(desk
     reserved, committed = (entry["costs"] for entry in job["entries"])
     assert [entry["kind"] for entry in job["entries"]] == ["RESERVE", "COMMIT"]
     assert committed.keys() == reserved.keys()
-    uri = jobs.output_uri(desk.engine, uuid.UUID(job["id"]), desk.analyst)
+    uri = jobs.output(desk.engine, uuid.UUID(job["id"]), desk.analyst).uri
     data = Path(uri).read_bytes()
     assert hashlib.sha256(data).hexdigest() == job["output_sha256"]
     texts = [json.loads(line) for line in data.splitlines()]

@@ -70,7 +70,7 @@ def ended(desk: Desk, dataset: str, example: str) -> tuple[dict, list[dict]]:
     job = desk.ended(job_id, SECONDS)
     assert job["state"] == "succeeded", job
     assert job["progress"]["done"] == job["progress"]["total"]
-    uri = jobs.output_uri(desk.engine, job_id, desk.analyst)
+    uri = jobs.output(desk.engine, job_id, desk.analyst).uri
     return job, [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
 
 

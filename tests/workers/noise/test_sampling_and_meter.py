@@ -73,6 +73,47 @@ def test_near_a_boundary_the_exact_path_is_taken(monkeypatch):
     assert taken
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(-(2**23), 2**23), min_size=1, max_size=600),
+    st.binary(min_size=64, max_size=64),
+    st.floats(0.05, 50),
+    st.integers(0, 40),
+)
+def test_integers_decide_as_the_exact_path(scores, entropy, temperature, spread):
+    scale = Fraction(9, 2**16 * 64) / Fraction(temperature)
+    vector = np.array(scores, dtype=np.int64)
+    below = vector - vector.max()
+    bits = int.from_bytes(entropy[:8], "big")
+    exact = token_sampler._draw_exactly(below, scale, bits, words(entropy[8:]))
+    first, last = token_sampler._candidates(vector, float(scale), bits / 2**64)
+    assert first <= exact <= last
+    first, last = max(0, first - spread), min(len(scores) - 1, last + spread)
+    # None where a boundary lies within the last of 64 bits: then more of them are drawn.
+    assert token_sampler._locate_among(below, scale, bits, first, last) in (exact, None)
+
+
+def test_beside_a_boundary_integers_decide_and_on_it_more_digits():
+    """Two equal weights: the boundary is 2^63 of 2^64, and floating point tells neither side of it."""
+    below, scale = np.zeros(2, dtype=np.int64), Fraction(1)
+    assert token_sampler._candidates(below, 1.0, 0.5) == (0, 1)
+    assert token_sampler._locate_among(below, scale, 2**63 - 2, 0, 1) == 0
+    assert token_sampler._locate_among(below, scale, 2**63 + 1, 0, 1) == 1
+    assert token_sampler._locate_among(below, scale, 2**63, 0, 1) is None
+    assert token_sampler.draw(below, scale, words(b"\x80" + bytes(14) + b"\x01")) == 1
+
+
+def test_a_large_vocabulary_is_within_its_tolerance():
+    """Blocks and padding: every index is found from the middle of its own interval."""
+    rng = np.random.default_rng(5)
+    scores = rng.integers(-(2**22), 0, 5_000)
+    weights = np.exp((scores - scores.max()) * float(SCALE))
+    ends = np.cumsum(weights) / weights.sum()
+    for index in (0, 1, 255, 256, 257, 2_559, 2_560, 4_998, 4_999):
+        middle = ends[index] - weights[index] / weights.sum() / 2
+        assert token_sampler._candidates(scores, float(SCALE), float(middle)) == (index, index)
+
+
 TOKEN = Exponential(0.09375)
 
 

@@ -22,11 +22,12 @@ from accountant.core.ledger.accounts import (
     new_secret_account,
     with_largest,
 )
-from accountant.core.ledger.admission import Admitted, NeedsApproval, Policy, Refused
+from accountant.core.ledger.admission import Admitted, NeedsApproval, Refused
 from accountant.core.ledger.books import Books, closing_jobs, closing_jobs_of, filter_states
 from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
 from accountant.core.ledger.export_formats import header, verify_lines
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind
+from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.replay import Replay
 from accountant.core.ledger.reservations import read_reservation
 from accountant.core.ledger.statements import statements

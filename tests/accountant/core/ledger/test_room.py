@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accountant.core.ledger.accounts import Accounts, Demand, ExPostAccount, decide_job
-from accountant.core.ledger.admission import Account, FilterAccount, Policy, Refused
+from accountant.core.ledger.admission import Account, FilterAccount, Refused
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.capacity import binding
 from accountant.core.ledger.caps import Usage, counted
+from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import move
 from accountant.core.privacy.events import FREE, Composed, EpsilonDelta, Gaussian, Laplace, SelfComposed
 from accountant.core.privacy.filters import Amount, Kind, portfolio

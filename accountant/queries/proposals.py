@@ -1,0 +1,145 @@
+"""Proposals for stewards and auditors, and the changes that an allowance would make. Reads only."""
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Engine, Row, Select, select
+
+from accountant import tables
+from accountant.core.errors import Conflict, NotFound, VerificationFailed
+from accountant.core.ledger.allowances import Allowance, allowance_body, raises
+from accountant.core.ledger.books import Books
+from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.policy import Policy
+from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.database import reading
+from accountant.identities.actor import Actor
+from accountant.queries.rows import dataset_row
+from accountant.schema.datasets import FilterChange, Preview
+from accountant.schema.decisions import Proposal
+from accountant.tables import paging
+from accountant.tables.accounts_row import read_books
+
+proposals = tables.proposals
+
+
+def listing(
+    engine: Engine,
+    viewer: Actor,
+    *,
+    state: str | None = "open",
+    limit: int = 50,
+    after: paging.After = None,
+) -> list[Proposal]:
+    """Proposals, newest first, for stewards and auditors; `state` None: whatever became of them."""
+    viewer.require("steward", "auditor")
+    query = paging.window(_query(), [proposals.c.created_at, proposals.c.id], limit, after)
+    if state is not None:
+        query = query.where(proposals.c.state == state)
+    with reading(engine) as connection:
+        return [_view(row) for row in connection.execute(query)]
+
+
+def show(engine: Engine, proposal_id: UUID, viewer: Actor) -> Proposal:
+    """One proposal. Raises NotFound."""
+    viewer.require("steward", "auditor")
+    with reading(engine) as connection:
+        row = connection.execute(_query().where(proposals.c.id == proposal_id)).one_or_none()
+    if row is None:
+        raise NotFound("proposal", str(proposal_id))
+    return _view(row)
+
+
+def _query() -> Select[Any]:
+    users = tables.users
+    decider = users.alias()
+    return (
+        select(
+            proposals,
+            tables.datasets.c.name.label("dataset"),
+            users.c.name.label("proposer"),
+            decider.c.name.label("decider"),
+        )
+        .join(tables.datasets, tables.datasets.c.id == proposals.c.dataset_id)
+        .join(users, users.c.id == proposals.c.proposed_by)
+        .outerjoin(decider, decider.c.id == proposals.c.decided_by)
+    )
+
+
+def _view(row: Row[Any]) -> Proposal:
+    asked = dict(row.asked)
+    if row.kind == "allowance":
+        body = asked["body"]
+        asked = {name: body[name] for name in ("epsilon", "delta", "ex_post", "secret") if name in body}
+    elif row.kind == "correction":
+        asked["cap"] = to_decimal(int(asked["cap"]), EPSILON_UNITS)
+    same = ("kind", "dataset", "reason", "state", "decision_reason", "created_at", "expires_at", "decided_at")
+    return Proposal(
+        id=str(row.id),
+        job=None if row.job_id is None else str(row.job_id),
+        asked=asked,
+        proposed_by=row.proposer,
+        decided_by=row.decider,
+        entry=row.entry_seq,
+        **{name: getattr(row, name) for name in same},
+    )
+
+
+# --- allowances ---------------------------------------------------------------------------------
+
+
+def preview(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> Preview:
+    """The changes that an allowance would make: each limit before and after; whether two people are needed.
+
+    `filters` and `others` have what is used beside the limits; amounts are decimals. Raises InvalidRequest,
+    NotFound, and Conflict where it would be less than is spent and reserved. Nothing is written.
+    """
+    actor.require("steward")
+    with reading(engine) as connection:
+        row = dataset_row(connection, dataset)
+    books = read_books(row)
+    body = allowance_body(allowance, books, row.neighbours, row.unit_column)
+    try:
+        after = books.apply(EntryKind.ALLOW, None, body, None)
+    except VerificationFailed:
+        raise Conflict("more than that is already spent or reserved") from None
+    is_raise = raises(books, body)
+    return Preview(
+        neighbours=row.neighbours,
+        unit=row.unit_column or "record",
+        is_raise=is_raise,
+        two_people=is_raise and Policy.model_validate(row.policy).two_people,
+        after_release=is_raise and books.history.jobs > 0,
+        filters=_filter_changes(books, after),
+        others=_other_changes(books, after),
+    )
+
+
+def _filter_changes(before: Books, after: Books) -> list[FilterChange]:
+    old = {} if before.account is None else {each.filter.kind: each for each in before.account.filters}
+    return [
+        FilterChange(
+            kind=str(each.filter.kind),
+            share=float(each.filter.share),
+            used=to_decimal(each.used.main, EPSILON_UNITS),
+            before=to_decimal(old[each.filter.kind].limit.main, EPSILON_UNITS) if old else None,
+            after=to_decimal(each.limit.main, EPSILON_UNITS),
+            holds=each.holds,
+        )
+        for each in (() if after.account is None else after.account.filters)
+    ]
+
+
+def _other_changes(before: Books, after: Books) -> list[dict[str, Any]]:
+    """The limits of the other two currencies, where they differ."""
+    changes: list[dict[str, Any]] = []
+    if (before.ex_post.limit, before.ex_post.settlement) != (after.ex_post.limit, after.ex_post.settlement):
+        stated = [
+            f"{to_decimal(each.ex_post.limit, EPSILON_UNITS)}, {each.ex_post.settlement}"
+            for each in (before, after)
+        ]
+        changes.append({"name": "ex-post caps", "before": stated[0], "after": stated[1]})
+    bounds = [None if each.secret is None else f"{each.secret.terms.bound:g}" for each in (before, after)]
+    if bounds[0] != bounds[1]:
+        changes.append({"name": "bound on secrets", "before": bounds[0], "after": bounds[1]})
+    return changes

@@ -1,0 +1,114 @@
+"""The fields of a job: the request, its price and state, its entries, what it published."""
+
+from pydantic import Field
+
+from accountant.schema.base import Answer, Id, Json, Sha256, State, Time
+
+
+class Refusal(Answer):
+    """Why a request does not fit: `asked` and `left` are decimals in the unit of the cap that binds."""
+
+    cap: str = Field(description="what binds: a filter, ex-post, secret, a cap of the policy, ...")
+    left: str
+    asked: str
+    why: str
+    size_field: str | None
+    largest: int | float | None = Field(description="the largest value of `size_field` that would fit")
+    by: str | None = Field(None, description="of a job: `account`, or the steward who said no")
+
+
+class Progress(Answer):
+    """How far a job is, in public quantities."""
+
+    done: int
+    total: int
+    unit: str
+
+
+class JobInList(Answer):
+    """A job."""
+
+    id: Id
+    dataset: str
+    mechanism: str
+    model: str | None
+    analyst: str
+    purpose: str
+    project: str | None
+    parameters: Json
+    terms: Json = Field(description="what the price rests on: neighbours, delta, labels, ...")
+    event: Json | None
+    epsilon_alone: float | None
+    ex_post_cap: float | None
+    delta: float
+    breakdown: list[str]
+    state: State
+    refusal: Refusal | None
+    decision_reason: str | None
+    attempt: int
+    cancel_requested: bool
+    progress: Progress
+    failure: str | None
+    output_sha256: Sha256 | None
+    source_job: Id | None
+    created_at: Time
+    approval_expires: Time | None
+    decided_at: Time | None
+    queued_at: Time | None
+    started_at: Time | None
+    finished_at: Time | None
+
+
+class EntryOfJob(Answer):
+    """An entry of the ledger that belongs to a job."""
+
+    seq: int
+    kind: str
+    costs: Json | None
+    outcome: str | None
+
+
+class Job(JobInList):
+    """A job with its entries in the ledger."""
+
+    decided_by: str | None
+    entries: list[EntryOfJob]
+
+
+class Card(Answer):
+    """The data card of a published output."""
+
+    format: str
+    version: int
+    job: Id
+    dataset: Json
+    mechanism: Json
+    guarantee: str = Field(description="one true sentence")
+    reserved: Json = Field(description="what was set aside: epsilon alone at delta")
+    charged: Json
+    ex_post_cap: str | None
+    statement: Json = Field(description="what holds of everything that the dataset ever published")
+    parameters: Json
+    model: Json | None
+    lineage: Json
+    output: Json
+    artifacts: list[Json]
+    ledger: Json = Field(description="the entries, each with its hash")
+    cite: str
+    limits: list[str]
+
+
+class Artifact(Answer):
+    """Something that a job released besides its texts; a job that reads only artifacts costs nothing."""
+
+    job: Id
+    name: str
+    kind: str
+    media_type: str
+    sha256: Sha256
+    size: int = Field(description="bytes")
+    dataset: str
+    mechanism: str
+    model: str | None
+    entry: int
+    created_at: Time | None = Field(description="null to an analyst where data was read for it")

@@ -1,0 +1,102 @@
+"""The fields of a price: what a request costs and what admission would say of it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from accountant.schema.base import Answer, Decimal, Json
+from accountant.schema.jobs import Refusal
+
+
+class DpPrice(Answer):
+    """(epsilon, delta) of the job alone, and its curve."""
+
+    epsilon: float
+    delta: float
+    accountant: str
+    rdp: dict[str, float]
+    event: Json
+
+
+class ExPostPrice(Answer):
+    """The cap of an ex-post cost."""
+
+    cap: float
+
+
+class FilterStep(Answer):
+    """The used share of one filter before and after the job."""
+
+    kind: str
+    before: float
+    after: float | None
+    closed: bool
+    limit: Decimal
+    cost: Decimal | None
+    left: Decimal
+    left_after: Decimal | None
+
+
+class OtherStep(Answer):
+    """The same of another account: ex-post, secrets, a cap of the policy."""
+
+    name: str
+    unit: str
+    limit: Decimal | None
+    left: Decimal | None
+    cost: Decimal | None
+    left_after: Decimal | None
+    before: float | None
+    after: float | None
+
+
+class Room(Answer):
+    """The limit that stops the next job of a shape: `left` and `asked` are decimals in its unit."""
+
+    cap: str
+    jobs: int
+    left: str
+    asked: str
+
+
+class OnDataset(Answer):
+    """The decision of admission, were the job asked for now."""
+
+    name: str
+    decision: Literal["Admitted", "NeedsApproval", "Refused"]
+    refusal: Refusal | Annotated[Json, Field(max_length=0)] = Field(description="empty unless Refused")
+    filters: list[FilterStep]
+    currencies: list[OtherStep]
+    jobs_of_this_shape: int | None = Field(description="how many more would fit; null: free, or not told")
+    binding: Room | None = Field(description="what stops the next one; null: nothing, or it is not told")
+
+
+class Fit(Answer):
+    """The field that was fitted."""
+
+    field: str
+    value: int | float
+
+
+class Quote(Answer):
+    """The price of a request, and what a dataset's accounts say to it."""
+
+    mechanism: str
+    parameters: Json
+    neighbours: str
+    dp: DpPrice | None
+    ex_post: ExPostPrice | None
+    secret: Json | None
+    breakdown: list[str]
+    fit: Fit | None = None
+    dataset: OnDataset
+
+
+class Effect(Answer):
+    """The effect on its dataset of admitting a request now."""
+
+    filters: list[FilterStep]
+    currencies: list[OtherStep]
+    jobs_of_this_shape: int | None = Field(description="how many more would fit; null: free, or not told")
+    binding: Room | None
+    refusal: Refusal | None = Field(description="why it would be refused now")
