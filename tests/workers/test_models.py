@@ -135,3 +135,11 @@ def test_licence_and_source_are_public_facts(folder):
     (folder / "origin.json").write_text(json.dumps({"licence": "Apache-2.0", "source": "a-wheel 1.0"}))
     facts = models.inspect(folder)
     assert (facts["licence"], facts["source"]) == ("Apache-2.0", "a-wheel 1.0")
+
+
+def test_small_models_stay_in_float32_on_a_processor(monkeypatch):
+    """Saved in bfloat16, the sample gains nothing by it there; a large model does where there is AMX."""
+    assert not models._faster_in_bfloat16(SAMPLE, "cpu")
+    assert models._faster_in_bfloat16(SAMPLE, "cuda")
+    monkeypatch.setattr(models, "LARGE", 1)
+    assert models._faster_in_bfloat16(SAMPLE, "cpu") == ("amx_bf16" in Path("/proc/cpuinfo").read_text())
