@@ -23,8 +23,8 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
 help:
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile | expand -t 12
 
-demo: $(VENV)/.runtime          ## watch a private dataset get synthetic text under a budget
-	@$(BIN)/exchequer demo
+demo: $(VENV)/.runtime          ## watch a private dataset get synthetic text under a budget (MODEL=smollm2: readable)
+	@$(BIN)/exchequer demo $(if $(MODEL),--model $(MODEL))
 
 up: $(VENV)/.runtime            ## start the local stack
 	$(BIN)/exchequer up

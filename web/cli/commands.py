@@ -58,11 +58,16 @@ class Commands(typer.core.TyperGroup):
             raise typer.Exit(failures.report_usage(error.format_message())) from None  # type: ignore[attr-defined]
 
 
-def demo() -> None:
+def demo(
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="smollm2", help="A pretrained model. [the small one that is bundled]"),
+    ] = None,
+) -> None:
     """Walk the whole path on the bundled sample: price, approve, run, charge, export, verify."""
-    from web.cli.demo import run
+    from web.cli.demo import SAMPLE, run
 
-    run()
+    run(model or SAMPLE)
 
 
 LOCAL, WORK, LOOK = "The local stack and people", "Datasets and jobs", "Prices and the ledger"

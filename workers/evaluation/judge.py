@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from workers.evaluation.figures import Figure
-from workers.models import LocalModel
+from workers.models import LocalModel, request_tokens
 
 PROMPT = (
     "Rate how natural, coherent and well written the following text is, from 1 (unreadable) to 10 "
@@ -39,10 +39,7 @@ def asker(model: LocalModel, tokens: int = 48) -> Callable[[str], str]:
     @torch.inference_mode()
     def ask(prompt: str) -> str:
         words = model.tokenizer
-        if words.chat_template:
-            turns = [{"role": "user", "content": prompt}]
-            prompt = words.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        ids = words.encode(prompt)[-(model.context_tokens - tokens) :]
+        ids = request_tokens(words, prompt)[-(model.context_tokens - tokens) :]
         inputs = torch.tensor([ids], device=model.device)
         written = model.network.generate(
             inputs,

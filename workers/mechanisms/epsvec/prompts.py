@@ -13,6 +13,8 @@ from typing import Any
 
 from accountant.core.mechanisms.epsvec import Epsvec
 from accountant.core.template import fill
+from workers.models import request_tokens, text_start
+from workers.text_tokens import text_tokens
 
 REQUEST = "\n\nWrite the text of this last entry. Answer with that text alone."
 
@@ -67,19 +69,15 @@ class Prompt:
         entries = "".join(f"{opening} {self._cut(shot, scaffold.text_tokens)}{end}" for shot in shots)
         text = fill(before, values) + entries + opening
         chat = scaffold.prompting == "chat" and getattr(tokenizer, "chat_template", None) is not None
-        if chat:
-            request = [{"role": "user", "content": text + REQUEST}]
-            text = tokenizer.apply_chat_template(request, tokenize=False, add_generation_prompt=True)
-        start = [] if chat or tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
         # Tokenizers join a blank to the word that follows, so a record brings its own.
         self.lead = "" if chat else " "
-        self.ids: list[int] = start + self._encode(text if chat else text.rstrip(" "))
-
-    def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
+        if chat:
+            self.ids = request_tokens(tokenizer, text + REQUEST)
+        else:
+            self.ids = text_start(tokenizer) + text_tokens(tokenizer, text.rstrip(" "))
 
     def _cut(self, text: str, tokens: int) -> str:
-        ids = self._encode(text)
+        ids = text_tokens(self.tokenizer, text)
         if len(ids) <= tokens:
             return text
         shorter: str = self.tokenizer.decode(ids[:tokens], skip_special_tokens=True)
@@ -89,4 +87,4 @@ class Prompt:
         """Tokens of a text in the place after the prompt, at most `tokens` of them."""
         # Characters far beyond any use of the tokens are cut first: time must not follow a record's length.
         shown = text[: 32 * tokens].strip()
-        return self._encode(self.lead + shown)[:tokens] if shown else []
+        return text_tokens(self.tokenizer, self.lead + shown)[:tokens] if shown else []

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from workers.generation.plain_generation import Pen, Written
-from workers.models import LocalModel
+from workers.models import LocalModel, request_tokens
+from workers.text_tokens import text_tokens
 
 Rate = Callable[[Sequence[Written]], list[int]]
 
@@ -94,11 +95,5 @@ def _question(model: LocalModel, text: str, most: int | None = None) -> list[int
     tokenizer = model.tokenizer
     if most is not None:
         room = max(0, most - len(_question(model, "")))
-        text = tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)[:room])
-    content = QUESTION + text + ASK
-    if getattr(tokenizer, "chat_template", None) is None:
-        start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-        return start + list(tokenizer.encode(content, add_special_tokens=False))
-    request = [{"role": "user", "content": content}]
-    whole = tokenizer.apply_chat_template(request, tokenize=False, add_generation_prompt=True)
-    return list(tokenizer.encode(whole, add_special_tokens=False))
+        text = tokenizer.decode(text_tokens(tokenizer, text)[:room])
+    return request_tokens(tokenizer, QUESTION + text + ASK)

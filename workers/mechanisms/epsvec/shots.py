@@ -25,6 +25,7 @@ from workers.embedding.neighbours import Floats, Integers, unit, votes
 from workers.engine import HEAD, Shape, hidden_states, sizes
 from workers.models import LocalModel
 from workers.noise.meter import Meter
+from workers.text_tokens import text_tokens
 
 Label = str | None
 Check = Callable[[], None]
@@ -62,8 +63,7 @@ class OwnEmbedder:
 
         for text in texts:
             shown = text[: 32 * width].strip()
-            ids = self.model.tokenizer.encode(shown, add_special_tokens=False) if shown else []
-            group.append(list(ids[:width]))
+            group.append(text_tokens(self.model.tokenizer, shown)[:width])
             if len(group) == ROWS:
                 yield states()
                 group = []
