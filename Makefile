@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL = help
-.PHONY: help demo faults mutations test lint up down bench lock clean
+.PHONY: help demo docs faults mutations test lint up down bench lock clean
 
 # Which build of torch: README, "Installing it". An address in TORCH_INDEX is handed on by the environment.
 export TORCH_INDEX
@@ -23,8 +23,8 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
 help:
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile | expand -t 12
 
-demo: $(VENV)/.runtime          ## watch a private dataset get synthetic text under a budget
-	@$(BIN)/exchequer demo
+demo: $(VENV)/.runtime          ## watch a private dataset get synthetic text under a budget (MODEL=smollm2: readable)
+	@$(BIN)/exchequer demo $(if $(MODEL),--model $(MODEL))
 
 up: $(VENV)/.runtime            ## start the local stack
 	$(BIN)/exchequer up
@@ -39,6 +39,9 @@ lint: $(VENV)/.dev              ## format, lints, types and import rules: one li
 	@for check in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo"; do \
 		said=$$($(BIN)/$$check 2>&1) && echo "$$check: ok" || { echo "$$said"; echo "$$check: failed"; failed=1; }; \
 	done; test -z "$$failed"
+
+docs: $(VENV)/.runtime          ## make the pages of mechanisms anew from their metadata
+	$(BIN)/python -m accountant.core.mechanisms.pages docs/mechanisms
 
 faults: $(VENV)/.dev            ## inject FAULTS faults into the real service; SEED=n replays a run
 	$(BIN)/python -m tests.faults --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))

@@ -44,6 +44,7 @@ MECHANISM = Mechanism(
     context_tokens=lambda *_: 0,
     size_field="rounds",
     uses_model=False,
+    runner="tests.blurs",
 )
 
 

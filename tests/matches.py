@@ -31,6 +31,7 @@ MECHANISM = Mechanism(
     context_tokens=lambda *_: 0,
     size_field="noise_multiplier",
     uses_model=False,
+    runner="tests.matches",
     sources=lambda _: {"vocabulary": TERM_LIST, "tally": "noisy-counts"},
 )
 

@@ -27,6 +27,7 @@ MECHANISM = Mechanism(
     context_tokens=lambda *_: 0,
     size_field="path",
     uses_model=False,
+    runner="tests.peeks",
     public=True,
 )
 

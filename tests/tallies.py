@@ -4,7 +4,6 @@ Smaller than any mechanism of the papers and of their shape: `from_job`, vectors
 beside it. tests/tally_worker.py is the Celery application of a worker that knows it.
 """
 
-import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 
@@ -59,6 +58,7 @@ MECHANISM = Mechanism(
     uses_model=False,
     progress_unit="counts",
     releases=("noisy-counts", "noisy-vector", "label"),
+    runner="tests.tallies",
 )
 
 
@@ -94,23 +94,12 @@ class Runner:
         yield Artifact.of_json("largest", "label", max(counts, key=counts.get))
 
 
-def register(module: ModuleType = sys.modules[__name__]) -> None:
-    """Make a module's mechanism known to this process, as if its two files were there."""
-    import workers.mechanisms
-
-    name = module.NAME
-    mechanisms.MECHANISMS[name] = module.MECHANISM
-    mechanisms.RUNNABLE |= {name}
-    workers.mechanisms.RUNNERS = (*workers.mechanisms.RUNNERS, name)
-    sys.modules[f"workers.mechanisms.{name}"] = module
+def register(module: ModuleType | None = None) -> None:
+    """Make a module's mechanism, or this one's, known to this process, as if its two files were there."""
+    mechanism = MECHANISM if module is None else module.MECHANISM
+    mechanisms.MECHANISMS[mechanism.id] = mechanism
 
 
-def forget(module: ModuleType = sys.modules[__name__]) -> None:
+def forget(module: ModuleType | None = None) -> None:
     """The inverse of `register`."""
-    import workers.mechanisms
-
-    name = module.NAME
-    mechanisms.MECHANISMS.pop(name, None)
-    mechanisms.RUNNABLE -= {name}
-    workers.mechanisms.RUNNERS = tuple(each for each in workers.mechanisms.RUNNERS if each != name)
-    sys.modules.pop(f"workers.mechanisms.{name}", None)
+    mechanisms.MECHANISMS.pop(NAME if module is None else module.NAME, None)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from accountant.core.errors import ExchequerError
 from accountant.core.template import pieces
+from workers.text_tokens import text_tokens
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -24,7 +25,16 @@ if TYPE_CHECKING:
     from workers.engine import Structure
 
 HUB_NAME = re.compile(r"^[\w.-]{1,96}/[\w.-]{1,96}$")
-READ_FILES = ("*.json", "*.safetensors", "tokenizer.model", "*.txt")
+#: All that changes what a model writes: weights and their index, configuration, generation settings, and the
+#: tokenizer's words, merges, added tokens and chat templates.
+READ_FILES = (
+    *("*.json", "*.safetensors", "*.jinja", "additional_chat_templates/*.jinja"),
+    *("*.model", "*.txt", "*.tiktoken", "*.spm", "*.bpe"),
+)
+
+
+#: Weights from which on AMX makes up for rounding to bfloat16 and back.
+LARGE = 50_000_000
 
 
 class ModelError(ExchequerError):
@@ -95,7 +105,15 @@ def inspect(folder: Path) -> dict[str, Any]:
         "hidden_size": width,
         "dtype": _saved_type(config),
         "end_tokens": end_tokens(folder),
+        **origin(folder),
     }
+
+
+def origin(folder: Path) -> dict[str, str]:
+    """Licence and source of a model, where a file of its folder, origin.json, states them."""
+    path = folder / "origin.json"
+    stated = _json(path) if path.exists() else {}
+    return {name: str(stated[name])[:200] for name in ("licence", "source") if stated.get(name)}
 
 
 def check_not_quantised(config: dict[str, Any]) -> None:
@@ -196,7 +214,8 @@ class Prompt:
 
     The pieces are tokenised separately so that a record can be cut at a public number of tokens. Blanks
     before a record go with it: tokenizers join a blank to the word that follows. {user} and {assistant} stand
-    for what the model's chat template writes before and after a user's message.
+    for what the model's chat template writes before and after a user's message. Records are text: the names
+    of special tokens in them are letters, so that none can end its turn.
     """
 
     def __init__(self, tokenizer: Any, template: str, label: str | None) -> None:
@@ -204,7 +223,7 @@ class Prompt:
         values = {"label": label or ""}
         chat = template.startswith("{user}")
         if chat:
-            values["user"], values["assistant"] = _turn(tokenizer)
+            values["user"], values["assistant"] = turn(tokenizer)
         texts, self.slots = [""], list[str]()
         for text, slot in pieces(template):
             texts[-1] += text + values.get(slot or "", "")
@@ -214,8 +233,8 @@ class Prompt:
         self.tokenizer = tokenizer
         self.leads = [text[len(text.rstrip(" ")) :] for text in texts[:-1]]
         self.fixed = [self._encode(text.rstrip(" ")) for text in texts[:-1]] + [self._encode(texts[-1])]
-        if not chat and tokenizer.bos_token_id is not None:  # a chat template writes its own
-            self.fixed[0].insert(0, tokenizer.bos_token_id)
+        if not chat:
+            self.fixed[0] = text_start(tokenizer) + self.fixed[0]
 
     @property
     def before(self) -> list[int]:
@@ -235,12 +254,15 @@ class Prompt:
         for slot, lead, after in zip(self.slots, self.leads, self.fixed[1:], strict=True):
             text = record if slot == "record" else partner
             # Characters far beyond any use of the tokens go first: time must not follow a record's length.
-            made += self._encode(lead + text[: 32 * record_tokens])[:record_tokens] + after
+            made += text_tokens(self.tokenizer, lead + text[: 32 * record_tokens])[:record_tokens] + after
         return made
 
 
-def _turn(tokenizer: Any) -> tuple[str, str]:
-    """The chat template's text before a user's message, and after it up to the model's answer."""
+def turn(tokenizer: Any) -> tuple[str, str]:
+    """The chat template's text before a user's message, and after it up to the model's answer.
+
+    transformers renders it in a sandbox of jinja. Raises ModelError if there is none that will do.
+    """
     if not tokenizer.chat_template:
         raise ModelError("it has no chat template, so nothing stands for {user} and {assistant}")
     mark = "0-message-0"
@@ -250,6 +272,22 @@ def _turn(tokenizer: Any) -> tuple[str, str]:
     if not found or mark in after:
         raise ModelError("its chat template does not show a message once")
     return before, after
+
+
+def request_tokens(tokenizer: Any, content: str) -> list[int]:
+    """A request: a user's turn where the model has a chat template, else the plain text to go on from.
+
+    `content` is text, whatever it quotes: no special token of its own.
+    """
+    if getattr(tokenizer, "chat_template", None) is None:
+        return text_start(tokenizer) + text_tokens(tokenizer, content)
+    before, after = (tokenizer.encode(part, add_special_tokens=False) for part in turn(tokenizer))
+    return [*before, *text_tokens(tokenizer, content), *after]
+
+
+def text_start(tokenizer: Any) -> list[int]:
+    """What a text begins with where no chat template writes its own."""
+    return [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
 
 
 def set_threads() -> None:
@@ -263,13 +301,21 @@ def set_threads() -> None:
     torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
 
 
+def _faster_in_bfloat16(folder: Path, device: str) -> bool:
+    if device == "cuda":
+        return True
+    processor = Path("/proc/cpuinfo")
+    amx = processor.exists() and "amx_bf16" in processor.read_text()
+    return amx and sum(map(_parameters, folder.glob("*.safetensors"))) >= LARGE
+
+
 @lru_cache(maxsize=1)
 def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | None = None) -> LocalModel:
     """The model, ready to run, on CUDA if available. Raises ModelError if its bytes changed.
 
-    `dtype` is float32, bfloat16 or auto: on CUDA the type in which its weights were saved, if that is
-    bfloat16, and float32 elsewhere. `memory_gib` is the memory for contexts; by default most of a device's, 4
-    GiB of a host's.
+    `dtype` is float32, bfloat16 or auto: bfloat16 if its weights were saved so and the device gains by it
+    (CUDA; LARGE models on a processor with AMX), else float32. `memory_gib` is the memory for contexts; by
+    default most of a device's, 4 GiB of a host's.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -283,8 +329,8 @@ def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | Non
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = _json(folder / "config.json")
     check_not_quantised(config)
-    saved = _saved_type(config)
-    coarse = dtype == "bfloat16" or (dtype == "auto" and device.type == "cuda" and saved == "bfloat16")
+    auto = dtype == "auto" and _saved_type(config) == "bfloat16"
+    coarse = dtype == "bfloat16" or (auto and _faster_in_bfloat16(folder, device.type))
     network = AutoModelForCausalLM.from_pretrained(
         folder,
         trust_remote_code=False,

@@ -27,6 +27,14 @@ def check_template(
             raise invalid(field, f"unknown slot {{{name}}}", allowed)
 
 
+def check_turns(template: str, field: str = "template") -> None:
+    """Raise InvalidRequest unless what a chat model is asked, if anything, begins the template and ends."""
+    turns = [name for name in slots(template) if name in ("user", "assistant")]
+    if turns not in ([], ["user", "assistant"]) or (turns and not template.startswith("{user}")):
+        why = "{user} and {assistant} go together: what a chat model is asked lies between them"
+        raise invalid(field, why, "{user} at the very beginning and {assistant} after it, or neither")
+
+
 def templates(parameters: Mapping[str, object]) -> list[str]:
     """Every prompt among a job's parameters: `template`, and fields that end in `_template`."""
     named = [value for name, value in parameters.items() if name == "template" or name.endswith("_template")]

@@ -22,10 +22,10 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
 ]
 SHORT_DEMO = """
-from web import demo
+from web.cli import demo
 from web.cli import main
-whole = demo.parameters
-demo.parameters = lambda: whole() | {"batches_per_label": 1, "tokens_per_batch": 12, "max_text_tokens": 12}
+whole, short = demo.parameters, {"batches_per_label": 1, "tokens_per_batch": 12, "max_text_tokens": 12}
+demo.parameters = lambda model: whole(model) | short
 main()
 """
 

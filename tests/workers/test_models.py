@@ -108,3 +108,38 @@ def test_a_loaded_model_has_the_inspected_facts_and_its_type():
     assert (len(model.structure.blocks), model.structure.hidden) == (facts["layers"], facts["hidden_size"])
     assert sorted(model.end_tokens) == facts["end_tokens"]
     models.load.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("config.json", "generation_config.json", "model.safetensors", "model.safetensors.index.json"),
+        *("tokenizer.json", "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"),
+        *("vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model", "qwen.tiktoken"),
+        *("chat_template.jinja", "chat_template.json", "additional_chat_templates/tools.jinja"),
+    ],
+)
+def test_whatever_changes_what_a_model_writes_changes_its_hash(folder, name):
+    """Present or absent, and every byte of it."""
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    seen = {models.digest(folder)}
+    before = path.read_bytes() if path.exists() else b""
+    for content in (before + b" ", before + b"\n"):
+        path.write_bytes(content)
+        seen.add(models.digest(folder))
+    assert len(seen) == 3
+
+
+def test_licence_and_source_are_public_facts(folder):
+    (folder / "origin.json").write_text(json.dumps({"licence": "Apache-2.0", "source": "a-wheel 1.0"}))
+    facts = models.inspect(folder)
+    assert (facts["licence"], facts["source"]) == ("Apache-2.0", "a-wheel 1.0")
+
+
+def test_small_models_stay_in_float32_on_a_processor(monkeypatch):
+    """Saved in bfloat16, the sample gains nothing by it there; a large model does where there is AMX."""
+    assert not models._faster_in_bfloat16(SAMPLE, "cpu")
+    assert models._faster_in_bfloat16(SAMPLE, "cuda")
+    monkeypatch.setattr(models, "LARGE", 1)
+    assert models._faster_in_bfloat16(SAMPLE, "cpu") == ("amx_bf16" in Path("/proc/cpuinfo").read_text())

@@ -24,14 +24,17 @@ STEWARD_ROLES = ("steward", "administrator")
 
 
 def settings() -> Settings:
-    """The settings of the local stack; the bundled sample may always be read, as nobody is in it."""
+    """The settings of the local stack; the bundled sample may always be read, as nobody is in it, and what
+    `model get` brought.
+    """
     configured = load()
-    folder = str(configured.home / "sample")
-    roots = {name: getattr(configured, name) for name in ("data_roots", "model_roots")}
+    sample, brought = str(configured.home / "sample"), str(configured.home.absolute() / "models")
     added = {
-        name: "|".join(each for each in (value, folder) if each)
-        for name, value in roots.items()
-        if folder not in value.split("|")
+        name: "|".join(dict.fromkeys(each for each in (*value.split("|"), *folders) if each))
+        for name, value, folders in (
+            ("data_roots", configured.data_roots, [sample]),
+            ("model_roots", configured.model_roots, [sample, brought]),
+        )
     }
     return configured.model_copy(update=added)
 

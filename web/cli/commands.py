@@ -10,6 +10,7 @@ from accountant.core.errors import ExchequerError
 from web.cli import (
     artifacts,
     completion,
+    conform,
     corpora,
     data,
     evaluation,
@@ -29,6 +30,7 @@ from web.cli import (
     stack,
     webhooks,
 )
+from web.cli.answers import Group
 from web.cli.output import Mode
 from web.cli.price import price
 from web.cli.profile import Selected
@@ -56,16 +58,21 @@ class Commands(typer.core.TyperGroup):
             raise typer.Exit(failures.report_usage(error.format_message())) from None  # type: ignore[attr-defined]
 
 
-def demo() -> None:
+def demo(
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="smollm2", help="A pretrained model. [the small one that is bundled]"),
+    ] = None,
+) -> None:
     """Walk the whole path on the bundled sample: price, approve, run, charge, export, verify."""
-    from web.cli.demo import run
+    from web.cli.demo import SAMPLE, run
 
-    run()
+    run(model or SAMPLE)
 
 
 LOCAL, WORK, LOOK = "The local stack and people", "Datasets and jobs", "Prices and the ledger"
 
-app = typer.Typer(
+app = Group(
     cls=Commands,
     name="exchequer",
     help="Privacy budgets of sensitive text datasets, and the jobs that spend them.",
@@ -123,6 +130,7 @@ for function, name, panel in (
     (proposals.withdraw, "withdraw", WORK),
     (models.list_mechanisms, "mechanisms", LOOK),
     (price, "price", LOOK),
+    (conform.conform, "conform", LOOK),
     (verify, "verify", LOOK),
     (oversight.spending, "spending", LOOK),
     (oversight.report, "report", LOOK),

@@ -32,7 +32,7 @@ from workers.embedding.neighbours import Floats, unit
 from workers.models import READ_FILES, ModelError
 
 #: Subfolders hold the settings and weights of a sentence-transformers model's parts.
-FILES = (*READ_FILES, "*.model", "*/*.json", "*/*.safetensors", "*/*.txt")
+FILES = (*READ_FILES, *(f"*/{pattern}" for pattern in READ_FILES))
 
 #: Texts in one forward pass, and in one pass over static vectors.
 ROWS = 32
@@ -83,6 +83,7 @@ def inspect(folder: Path) -> dict[str, Any]:
         "architecture": layout.form if layout.form != "transformer" else f"transformer, {layout.pooling}",
         "dimensions": layout.dimensions,
         "context_tokens": layout.context_tokens,
+        **models.origin(folder),
     }
 
 
@@ -234,6 +235,7 @@ class StaticVectors:
         self.tokenizer = Tokenizer.from_file(str(layout.folder / "tokenizer.json"))
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
+        self.tokenizer.encode_special_tokens = True  # their names in a text are text
         state = json.loads(self.tokenizer.to_str())
         named = state["model"].get("unk_token")  # a Unigram model names its number instead
         unknown = self.tokenizer.token_to_id(named) if named else state["model"].get("unk_id")
@@ -292,7 +294,8 @@ class Transformer:
         if not cut.strip():
             return []
         cut = self.layout.prompt + (cut.lower() if self.layout.lower_case else cut)
-        return list(self.tokenizer(cut, truncation=True, max_length=width)["input_ids"])
+        cut_to = {"truncation": True, "max_length": width}
+        return list(self.tokenizer(cut, **cut_to, split_special_tokens=True)["input_ids"])
 
     def _rows(self, encoded: list[list[int]], width: int) -> Floats:
         import torch

@@ -74,7 +74,7 @@ def next_token_accuracy(
 
 
 def _ids(tokenizer: Any, text: str, tokens: int) -> list[int]:
-    return list(tokenizer.encode(text[: 32 * tokens]))[:tokens]
+    return list(tokenizer.encode(text[: 32 * tokens], split_special_tokens=True))[:tokens]
 
 
 def _padded(rows: Sequence[list[int]], device: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,7 +17,8 @@ import torch
 from workers.data.public_text import PublicPrompt, PublicText, vouch
 from workers.engine import Batch, Decoder, Shape, sizes
 from workers.generation.writer import Manner, Written
-from workers.models import LocalModel
+from workers.models import LocalModel, request_tokens, text_start
+from workers.text_tokens import text_tokens
 
 Steering = Mapping[int, torch.Tensor]
 
@@ -33,13 +34,9 @@ def prompt_tokens(tokenizer: Any, prompt: PublicPrompt) -> list[int]:
     if not isinstance(prompt, PublicPrompt):
         raise TypeError("a writer is asked with a PublicPrompt only")
     if prompt.chat and getattr(tokenizer, "chat_template", None) is not None:
-        turns = [{"role": "user", "content": str(prompt.text)}]
-        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        return list(tokenizer.encode(text, add_special_tokens=False))  # a chat template writes its own
-    start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+        return request_tokens(tokenizer, str(prompt.text))
     # Tokenizers join a blank to the word that follows, so what is written brings its own.
-    text = prompt.text.rstrip(" ")
-    return start + (list(tokenizer.encode(text, add_special_tokens=False)) if text else [])
+    return text_start(tokenizer) + text_tokens(tokenizer, prompt.text.rstrip(" "))
 
 
 @dataclass(frozen=True)
@@ -56,14 +53,14 @@ class LocalWriter:
 
     def shortened(self, text: PublicText, tokens: int) -> PublicText:
         """As `Writer.shortened`, counted by the model's tokenizer."""
-        ids = self.model.tokenizer.encode(text, add_special_tokens=False)
+        ids = text_tokens(self.model.tokenizer, text)
         if len(ids) <= tokens:
             return text
         return text.through(lambda _: self.model.tokenizer.decode(ids[:tokens], skip_special_tokens=True))
 
     def length(self, text: PublicText) -> int:
         """As `Writer.length`, exactly."""
-        return len(self.model.tokenizer.encode(text, add_special_tokens=False))
+        return len(text_tokens(self.model.tokenizer, text))
 
     def room(self, manner: Manner) -> int:
         """As `Writer.room`."""

@@ -18,7 +18,7 @@ from accountant.core.mechanisms.base import Mechanism, Parameters
 from accountant.core.mechanisms.batches import batches_per_label, describe, token_draw, tokens_of_one_batch
 from accountant.core.privacy.events import Event
 from accountant.core.privacy.price import Price, Terms
-from accountant.core.template import check_template
+from accountant.core.template import check_template, check_turns
 
 DEFAULT_TEMPLATE = "A text ({label}): {record}\nAnother text ({label}):"
 DEFAULT_PUBLIC_TEMPLATE = "A text ({label}):"
@@ -44,10 +44,15 @@ class InvisibleInk(Parameters):
     texts_per_batch: int = Field(1, ge=1, le=1_000_000, description="texts that every batch writes")
     record_tokens: int = Field(256, ge=1, le=1_000_000, description="a record is cut after this many")
     template: str = Field(
-        DEFAULT_TEMPLATE, max_length=8_000, description="the private prompt, with slots {label} and {record}"
+        DEFAULT_TEMPLATE,
+        max_length=8_000,
+        description="the private prompt, with slots {label} and {record}, and {user} … {assistant} around "
+        "what a chat model is asked",
     )
     public_template: str = Field(
-        DEFAULT_PUBLIC_TEMPLATE, max_length=8_000, description="the public prompt, with the slot {label}"
+        DEFAULT_PUBLIC_TEMPLATE,
+        max_length=8_000,
+        description="the public prompt, with the slot {label}, and {user} … {assistant} likewise",
     )
     stop: str | None = Field(None, min_length=1, max_length=100, description="a text ends before this")
 
@@ -79,8 +84,11 @@ def price(parameters: InvisibleInk, terms: Terms) -> Price:
 
 def resolve(parameters: InvisibleInk, terms: Terms) -> InvisibleInk:
     """Fill in the number of batches; refuse templates that can't be filled."""
-    check_template(parameters.template, required=("record",), optional=("label",))
-    check_template(parameters.public_template, required=(), optional=("label",), field="public_template")
+    optional = ("label", "user", "assistant")
+    check_template(parameters.template, required=("record",), optional=optional)
+    check_template(parameters.public_template, required=(), optional=optional, field="public_template")
+    check_turns(parameters.template)
+    check_turns(parameters.public_template, "public_template")
     if not parameters.public_template.strip():
         raise invalid("public_template", "empty: nothing to continue", "a text, with or without {label}")
     batches = batches_per_label(parameters.batches_per_label, parameters.batch_size, terms)
@@ -117,4 +125,10 @@ MECHANISM = Mechanism(
     size_field="texts_per_batch",
     missing=missing,
     batches=batches,
+    runner="workers.mechanisms.invisible_ink",
+    groups={
+        "Size and privacy": "texts_per_batch batch_size batches_per_label clip temperature",
+        "Texts": "max_tokens record_tokens top_k stop template public_template",
+    },
+    order=2,
 )

@@ -49,8 +49,7 @@ from accountant.core.privacy.calibration import LEAST_EPSILON, MOST_EPSILON, lap
 from accountant.core.privacy.events import Composed, Event, Laplace
 from accountant.core.privacy.price import Neighbours, Price, Terms
 from accountant.core.privacy.units import up
-from accountant.core.template import check_template
-from accountant.core.template import slots as slots_of
+from accountant.core.template import check_template, check_turns
 
 DEFAULT_TEMPLATE = "A text ({label}): {record}\nAnother text ({label}):"
 DEFAULT_TEMPLATE_OF_TWO = "A text ({label}): {record}\nA text ({label}): {partner}\nAnother text ({label}):"
@@ -308,10 +307,7 @@ def _check_template(parameters: PrivatePrediction) -> None:
     partner = ("partner",) if parameters.examples_per_context == 2 else ()
     optional = ("label", "user", "assistant")
     check_template(template, required=("record", *partner), optional=optional)
-    turns = [name for name in slots_of(template) if name in ("user", "assistant")]
-    if turns not in ([], ["user", "assistant"]) or (turns and not template.startswith("{user}")):
-        why = "{user} and {assistant} go together: what a chat model is asked lies between them"
-        raise invalid("template", why, "{user} at the very beginning and {assistant} after it, or neither")
+    check_turns(template)
 
 
 def _check_public(parameters: PrivatePrediction, terms: Terms) -> None:
@@ -366,7 +362,7 @@ def context_tokens(parameters: PrivatePrediction, template_tokens: int) -> int:
 
 
 def missing(parameters: PrivatePrediction) -> FieldProblem | None:
-    """What a run needs: a public number of batches, stated or from the declared size, and public texts."""
+    """Name what a run lacks: a public number of batches (stated, or by the declared size) or public texts."""
     if parameters.batches_per_label is None:
         problem = "not given, and the dataset declares no public size to derive it from"
         return FieldProblem("batches_per_label", problem, "a whole number from 1")
@@ -434,4 +430,13 @@ MECHANISM = Mechanism(
     resources=resources,
     unfit_public=unfit_public,
     releases=("clusters",),
+    runner="workers.mechanisms.private_prediction",
+    groups={
+        "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label clip temperature",
+        "Texts": "max_text_tokens record_tokens stop template",
+        "Aggregation and clusters": "aggregation public_contexts batching clusters public_centres "
+        "cluster_epsilon public_corpus embedding",
+    },
+    order=0,
+    artifacts={"clusters": "centres, noisy counts and batches of the clusters"},
 )

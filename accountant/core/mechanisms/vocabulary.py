@@ -59,5 +59,12 @@ MECHANISM = Mechanism(
     progress_unit="passes",
     resources=lambda _: {"corpus": "corpus"},
     public=True,
+    runner="workers.mechanisms.vocabulary",
+    groups={
+        "Size and privacy": "corpus words least_documents most_documents most_terms most_texts",
+    },
+    order=10,
+    example={"corpus": "public-reviews"},
+    artifacts={"terms": "terms with the number of texts that have each"},
     releases=(TERM_LIST,),
 )

@@ -48,12 +48,25 @@ def endpoint(desk, served):
     return register
 
 
+def small(desk, folder, **changes) -> str:
+    """A dataset of a few records that are nobody's else."""
+    path = folder / f"{uuid.uuid4().hex}.csv"
+    rows = (f'hotel positive,"The room was clean {uuid.uuid4().hex}"\n' for _ in range(12))
+    path.write_text("label,text\n" + "".join(rows))
+    return desk.dataset(uri=str(path), labels=["hotel positive"], **changes)
+
+
 @pytest.fixture(scope="module")
-def source(desk) -> tuple[str, dict[str, str]]:
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("reviews")
+
+
+@pytest.fixture(scope="module")
+def source(desk, folder) -> tuple[str, dict[str, str]]:
     """(dataset, what an evaluation of its job names besides a judge)."""
-    dataset = desk.dataset()
+    dataset = small(desk, folder)
     allowances.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
-    job_id = desk.submit(dataset, tokens_per_batch=4, max_text_tokens=2, batch_size=500)
+    job_id = desk.submit(dataset, tokens_per_batch=6, max_text_tokens=2, record_tokens=24)
     assert desk.ended(job_id)["state"] == "succeeded"
     corpus = f"corpus-{uuid.uuid4().hex[:6]}"
     spec = corpora.CorpusSpec(name=corpus, uri=str(SAMPLE / "public_sample.csv"), statement="made up")
@@ -161,10 +174,10 @@ def test_a_job_that_reads_records_may_name_no_endpoint(desk, source, endpoint):
         private(desk, source, judge=endpoint("good"))
 
 
-def test_a_worker_gives_no_endpoint_to_a_job_that_reads_records(desk, endpoint, served):
+def test_a_worker_gives_no_endpoint_to_a_job_that_reads_records(desk, endpoint, served, folder):
     """Whatever a row says: nothing is opened, nothing sent, nothing charged."""
     name = endpoint("good")
-    dataset = desk.dataset(policy={})
+    dataset = small(desk, folder, policy={})
     allowances.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
     job_id = private(desk, (dataset,), judge=desk.model, record_tokens=16, candidates=2, partners=2)
     seen = wait_for(lambda: desk.job(job_id), lambda job: job["state"] != "submitted")

@@ -23,6 +23,7 @@ from workers.data.public_text import (
 )
 from workers.generation.local_writer import prompt_tokens
 from workers.interface import Released
+from workers.text_tokens import text_tokens
 
 REQUEST = constant("\n\nWrite the text of this last entry. Answer with that text alone.")
 BLANK, LINE, PARAGRAPH = constant(" "), constant("\n"), constant("\n\n")
@@ -64,7 +65,7 @@ class Scaffold:
 
     @property
     def marker(self) -> str:
-        """What ends a text that is written."""
+        """The text that ends a text."""
         return self.stop or "\n"
 
     def prompt(self, tokenizer: Any, label: PublicText, shots: Sequence[PublicText] = ()) -> "Prompt":
@@ -91,11 +92,8 @@ class Prompt:
         self.lead = "" if chat else " "
         self.ids = prompt_tokens(tokenizer, self.asked)
 
-    def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
-
     def _cut(self, text: str, tokens: int) -> str:
-        ids = self._encode(text)
+        ids = text_tokens(self.tokenizer, text)
         if len(ids) <= tokens:
             return text
         shorter: str = self.tokenizer.decode(ids[:tokens], skip_special_tokens=True)
@@ -105,4 +103,4 @@ class Prompt:
         """Tokens of a text in the place after the prompt, at most `tokens` of them."""
         # Characters far beyond any use of the tokens are cut first: time must not follow a record's length.
         shown = text[: 32 * tokens].strip()
-        return self._encode(self.lead + shown)[:tokens] if shown else []
+        return text_tokens(self.tokenizer, self.lead + shown)[:tokens] if shown else []

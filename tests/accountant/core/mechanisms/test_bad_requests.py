@@ -56,6 +56,8 @@ REFUSED = [
     ("private-prediction", {"template": "{user}{record}{assistant}{user}"}, ADD, "template"),
     ("invisible-ink", {"top_k": 0}, ADD, "top_k"),
     ("invisible-ink", {"public_template": "{record}"}, ADD, "public_template"),
+    ("invisible-ink", {"public_template": "Hello {user}{assistant}"}, ADD, "public_template"),
+    ("invisible-ink", {"template": "{user}{record}"}, ADD, "template"),
     ("epsvec", VECTORS | {"sampling_rate": 1.5}, ADD, "sampling_rate"),
     ("epsvec", VECTORS | {"samples_per_label": 10_001}, ADD, "samples_per_label"),
     ("epsvec", VECTORS, Terms(), "sampling_rate"),

