@@ -16,7 +16,7 @@ from accountant.transactions import allowances, approval, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.workers.conftest import SAMPLE, wait_for
 from tests.workers.generation.conftest import served  # noqa: F401
-from tests.workers.jobs.test_jobs import Desk, desk  # noqa: F401
+from tests.workers.jobs.test_jobs import Desk
 
 pytestmark = pytest.mark.slow
 KEY = "sk-kept-in-the-settings"
@@ -29,6 +29,12 @@ def variables() -> dict[str, str]:
         "EXCHEQUER_ENDPOINT_KEYS": json.dumps({"good": KEY}),
         "EXCHEQUER_ENDPOINT_SECONDS": "30",
     }
+
+
+@pytest.fixture(scope="module")
+def desk(service, engine, folder) -> Desk:
+    """With workers that may reach this machine, and a key."""
+    return Desk(engine, folder)
 
 
 @pytest.fixture(scope="module")
