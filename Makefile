@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL = help
-.PHONY: help demo faults mutations test lint up down bench lock clean
+.PHONY: help demo docs faults mutations test lint up down bench lock clean
 
 # Which build of torch: README, "Installing it". An address in TORCH_INDEX is handed on by the environment.
 export TORCH_INDEX
@@ -33,12 +33,15 @@ down: $(VENV)/.runtime          ## stop it; everything is kept
 	$(BIN)/exchequer down
 
 test: $(VENV)/.dev              ## the whole suite; ARGS='-m "not slow"' for the quick one
-	$(BIN)/python -m pytest -n $(or $(WORKERS),3) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(or $(WORKERS),auto) $(ARGS)
 
 lint: $(VENV)/.dev              ## format, lints, types and import rules: one line each, more where one fails
 	@for check in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo"; do \
 		said=$$($(BIN)/$$check 2>&1) && echo "$$check: ok" || { echo "$$said"; echo "$$check: failed"; failed=1; }; \
 	done; test -z "$$failed"
+
+docs: $(VENV)/.runtime          ## make the pages of mechanisms anew from their metadata
+	$(BIN)/python -m accountant.core.mechanisms.pages docs/mechanisms
 
 faults: $(VENV)/.dev            ## inject FAULTS faults into the real service; SEED=n replays a run
 	$(BIN)/python -m tests.faults --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))

@@ -35,7 +35,7 @@ import psycopg
 from sqlalchemy import Engine, text
 
 from accountant.catalogue import datasets as dataset_catalogue
-from accountant.catalogue import models
+from accountant.catalogue import models, registration
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.hash_chain import Entry, EntryKind, canonical, digest, opened
 from accountant.database import connect, migrate
@@ -96,7 +96,7 @@ def new_ground(
     steward, analyst = person(engine, "steward"), person(engine, "analyst")
     model = models.add_model(engine, "model", "/nowhere", "public text", steward)
     facts = {"sha256": "0" * 64, "context_tokens": 100_000, "end_tokens": [0], "layers": 1}
-    models.model_checked(engine, model, facts, None)
+    registration.checked(engine, "model", model, facts, None)
     names = [f"data-{number}" for number in range(datasets)]
     policy = {"auto_approve_epsilon": "1000000"}
     for name in names:

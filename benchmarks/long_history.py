@@ -34,7 +34,7 @@ from accountant.settings import Settings
 from accountant.transactions import allowances, approval, offers, proposals, spending_sums, submission
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.locked_account import LockedAccount
-from accountant.webhooks import delivery
+from accountant.webhooks import registration
 from benchmarks.admission import Ground, found_right
 from web.api.jobs import ORDER as JOBS
 from web.api.ledgers import ACTIVITY, ENTRIES
@@ -308,10 +308,12 @@ def write_lists(ground: Ground, size: Size) -> None:
         people.make_token(engine, ground.analyst, f"token {number}", ["read"], 30)
         exports.checkpoint(engine, dataset_id(ground, name), seed)
         proposals.set_policy(engine, name, Policy(two_people=True), second)
-        proposals.allow_or_propose(engine, name, Allowance("9", "0.000001", "benchmark"), second)
+        allowances.allow(engine, name, Allowance("9", "0.000001", "benchmark"), second)
     write_waiting(ground, many)
-    hook_id, _ = delivery.add(engine, "https://receiver.example/", ["job.failed"], ground.analyst, b"1" * 32)
-    delivery.disable(engine, hook_id, ground.analyst)
+    hook_id, _ = registration.add(
+        engine, "https://receiver.example/", ["job.failed"], ground.analyst, b"1" * 32
+    )
+    registration.disable(engine, hook_id, ground.analyst)
     with create_engine(ground.owner_url).begin() as connection:
         for statement in SMALL:
             connection.execute(

@@ -1,41 +1,86 @@
 """Shared fixtures: a real PostgreSQL and Valkey for the whole run, a fresh database per module."""
 
+import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
 
 import pytest
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, make_url, text
 
 from accountant.database import connect, migrate
+from tests import scheduling
 from tests.support import Bench
+
+#: Nobody pulls the plug during a test: commits go to the kernel, as ever, and need not be on disk. What a
+#: killed process had committed is still there.
+NOT_SYNCED = {"fsync": "off", "full_page_writes": "off"}
+TEMPLATE = "migrated"
+
+
+def pytest_collection_modifyitems(items):
+    scheduling.longest_first(items)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Half a minute of imports less where only quick tests are asked for."""
+    quick = config.option.markexpr == "not slow" and collection_path.suffix == ".py"
+    return True if quick and scheduling.is_all_slow(collection_path) else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return scheduling.OneProcessAModule(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """As many as there are processors, and one more where slow tests wait for services and timers."""
+    return (os.cpu_count() or 2) + (config.option.markexpr != "not slow")
 
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory):
     """The two embedded servers, stopped at the end."""
     from web.local import Servers
+    from web.stack import postgres
 
     home = tmp_path_factory.mktemp("servers")
-    with Servers(home) as running:
+    with ExitStack() as stack:
+        with patch.dict(postgres.SETTINGS, NOT_SYNCED):  # other servers start as they do for people
+            running = stack.enter_context(Servers(home))
+        with as_superuser(running) as admin:
+            create(admin, TEMPLATE, make_url(running.owner_url).username)
+        url = make_url(running.owner_url).set(database=TEMPLATE).render_as_string(hide_password=False)
+        migrate(url, as_application(running, url))
         yield running
 
 
 @contextmanager
+def as_superuser(servers) -> Iterator[Connection]:
+    engine = create_engine(
+        make_url(servers.owner_url).set(username="postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool
+    )
+    with engine.connect() as connection:
+        yield connection
+
+
+def create(admin: Connection, name: str, owner: str | None, template: str = "template1") -> None:
+    admin.execute(text(f"CREATE DATABASE {name} OWNER {owner} TEMPLATE {template}"))
+
+
+@contextmanager
 def fresh_database(servers) -> Iterator[str]:
-    """A fresh, migrated database, as the owner of its tables."""
+    """A fresh, migrated database, as the owner of its tables: a copy of one that was migrated once."""
     name = f"test_{uuid.uuid4().hex[:12]}"
-    # As the cluster's superuser: dropping a database ends sessions that other roles left open.
     owner = make_url(servers.owner_url)
-    admin = create_engine(owner.set(username="postgres"), isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name} OWNER {owner.username}"))
-    url = owner.set(database=name).render_as_string(hide_password=False)
-    migrate(url, as_application(servers, url))
-    yield url
-    with admin.connect() as connection:
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    admin.dispose()
+    # As the cluster's superuser: dropping a database ends sessions that other roles left open.
+    with as_superuser(servers) as admin:
+        create(admin, name, owner.username, TEMPLATE)
+    yield owner.set(database=name).render_as_string(hide_password=False)
+    with as_superuser(servers) as admin:
+        admin.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 def as_application(servers, owner_url: str) -> str:

@@ -22,6 +22,7 @@ PRICES, PREDICTION = (
     "accountant/core/mechanisms/epsvec.py",
     "accountant/core/mechanisms/private_prediction.py",
 )
+COINS = "workers/noise/coins.py"
 VECTORS, SHOTS = "workers/mechanisms/epsvec/vectors.py", "workers/mechanisms/epsvec/shots.py"
 RUNNER, INK = "workers/mechanisms/private_prediction.py", "workers/mechanisms/invisible_ink.py"
 
@@ -194,7 +195,7 @@ MUTATIONS = (
     Mutation(
         "everybody takes part for the price of a sample",
         VECTORS,
-        "if coin(rate) for record in unit]",
+        "if coins.heads(rate) for record in unit]",
         "for record in unit]",
         "tests/workers/mechanisms/test_epsvec_influence.py",
     ),
@@ -207,7 +208,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a coin of 53 bits",
-        VECTORS,
+        COINS,
         "return secrets.randbits(denominator.bit_length() - 1) < numerator if denominator > 1 else True",
         "return secrets.randbits(53) < int(rate * 2**53)",
         "tests/workers/mechanisms/test_epsvec_influence.py",

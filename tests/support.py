@@ -3,12 +3,13 @@
 import csv
 import os
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
 
-from accountant.catalogue import corpora, datasets, models
+from accountant.catalogue import corpora, datasets, models, registration
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.privacy.events import Event
 from accountant.identities import credentials
@@ -28,14 +29,18 @@ def person(engine: Engine, role: str, name: str | None = None) -> Actor:
     return credentials.actor_of(user)
 
 
-def other_people(source: Path, target: Path) -> Path:
-    """A copy of a CSV file whose texts are nobody's else: each ends with a word of this copy alone."""
-    word = uuid.uuid4().hex
+def other_people(source: Path, target: Path, labels: Collection[str] | None = None) -> Path:
+    """A copy of a CSV file whose texts are nobody's else: each ends with a word of this copy alone.
+
+    `labels`: the rows of these labels alone.
+    """
+    word = uuid.uuid4().hex[:8]
     with source.open(newline="") as old, target.open("w", newline="") as new:
         rows = csv.DictReader(old)
         writer = csv.DictWriter(new, rows.fieldnames or ())
         writer.writeheader()
-        writer.writerows({**row, "text": f"{row['text']} {word}"} for row in rows)
+        kept = (row for row in rows if labels is None or row["label"] in labels)
+        writer.writerows({**row, "text": f"{row['text']} {word}"} for row in kept)
     return target
 
 
@@ -58,13 +63,13 @@ class Bench:
         self.model, self.dataset = f"model-{tag}", f"data-{tag}"
         model_id = models.add_model(engine, self.model, "/nowhere", "public text", self.steward)
         facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000, "end_tokens": [2], "layers": 12}
-        models.model_checked(engine, model_id, facts, None)
+        registration.checked(engine, "model", model_id, facts, None)
         raw = {"name": self.dataset, "uri": "/nowhere.csv", "public_size": 1000, **spec}
         version = datasets.add_dataset(engine, datasets.read_dataset(raw), self.steward)
         found_right(engine, version)
 
-    def allow(self, epsilon: object = "10", delta: object = "0.0000029053", reason: str = "test") -> int:
-        return allowances.allow(self.engine, self.dataset, Allowance(epsilon, delta, reason), self.steward)
+    def allow(self, epsilon: object = "10", delta: object = "0.0000029053", reason: str = "test") -> None:
+        allowances.allow(self.engine, self.dataset, Allowance(epsilon, delta, reason), self.steward)
 
     def request(self, tokens: int = 10, **parameters: object) -> job_requests.JobRequest:
         values = {"tokens_per_batch": tokens, **parameters}
@@ -88,10 +93,15 @@ def commit_unread(engine: Engine, claim: Claim, realized: Event) -> None:
     """A charge of a job that nobody recorded to have read: ledgers hold some from before this was refused."""
     with engine.begin() as connection:
         locked, job = fenced(connection, claim)
-        output = settlement.Output("x", "0")
+        output = settlement.Output("x", "0" * 64)
         settlement._commit(locked, job, realized, "succeeded", "worker", output=output)
         settlement._end_parts(connection, job.id)
-        ended = {"state": "succeeded", "output_uri": "x", "output_sha256": "0", "finished_at": locked.now}
+        ended = {
+            "state": "succeeded",
+            "output_uri": "x",
+            "output_sha256": "0" * 64,
+            "finished_at": locked.now,
+        }
         set_job(connection, job, **ended)
 
 
@@ -101,7 +111,7 @@ def public_things(engine: Engine, steward: Actor, texts: int, labels: list[str])
     spec = {"name": corpus, "uri": "/nowhere.csv", "statement": "made up"}
     corpus_id = corpora.add(engine, corpora.CorpusSpec.model_validate(spec), steward)
     facts = {"sha256": uuid.uuid4().hex * 2, "texts": texts, "labels": labels}
-    corpora.checked(engine, corpus_id, facts, None)
+    registration.checked(engine, "corpus", corpus_id, facts, None)
     model_id = models.add_model(engine, embedding, "/nowhere", "public text", steward, kind="embedding")
-    models.model_checked(engine, model_id, {"sha256": uuid.uuid4().hex * 2, "dimensions": 8}, None)
+    registration.checked(engine, "model", model_id, {"sha256": uuid.uuid4().hex * 2, "dimensions": 8}, None)
     return {"public_corpus": corpus, "embedding": embedding}

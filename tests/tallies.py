@@ -4,7 +4,6 @@ Smaller than any mechanism of the papers and of their shape: `from_job`, vectors
 beside it. tests/tally_worker.py is the Celery application of a worker that knows it.
 """
 
-import sys
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -57,6 +56,7 @@ MECHANISM = Mechanism(
     size_field="epsilon",
     uses_model=False,
     progress_unit="counts",
+    runner="tests.tallies",
 )
 
 
@@ -94,19 +94,9 @@ class Runner:
 
 def register() -> None:
     """Make the mechanism known to this process, as if its two files were there."""
-    import workers.mechanisms
-
     mechanisms.MECHANISMS[NAME] = MECHANISM
-    mechanisms.RUNNABLE |= {NAME}
-    workers.mechanisms.RUNNERS = (*workers.mechanisms.RUNNERS, NAME)
-    sys.modules[f"workers.mechanisms.{NAME}"] = sys.modules[__name__]
 
 
 def forget() -> None:
     """The inverse of `register`."""
-    import workers.mechanisms
-
     mechanisms.MECHANISMS.pop(NAME, None)
-    mechanisms.RUNNABLE -= {NAME}
-    workers.mechanisms.RUNNERS = tuple(each for each in workers.mechanisms.RUNNERS if each != NAME)
-    sys.modules.pop(f"workers.mechanisms.{NAME}", None)

@@ -167,7 +167,8 @@ def _change_first() -> BaseResponse | None:
     return None
 
 
-def _unauthorized() -> BaseResponse:
+def unauthorized() -> BaseResponse:
+    """The way to the sign-in, and back from there to what was asked for."""
     if request.headers.get("HX-Request"):  # a part of a page can't show a sign-in: the page goes there
         return Response(status=401, headers={"HX-Redirect": url_for("sign_in.form")})
     wanted = request.full_path.rstrip("?") if request.method == "GET" else None
@@ -185,7 +186,6 @@ def init_app(app: Flask) -> None:
     """Sessions for the pages."""
     manager = LoginManager(app)
     manager.user_loader(_load)
-    manager.unauthorized_handler(_unauthorized)
     app.before_request(_change_first)
     nobodys_hash()  # now, or the first unknown name would take twice the time
 

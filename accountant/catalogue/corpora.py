@@ -6,22 +6,19 @@ a job that read it, so that the declaration can be held against the very bytes.
 """
 
 import re
-from collections.abc import Mapping
 from typing import Any, Literal
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Engine, Row, Select, insert, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Engine, Select, select
 
 from accountant import tables
-from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound
+from accountant.catalogue import registration
+from accountant.core.errors import FieldProblem, InvalidRequest, NotFound
 from accountant.core.names import NAME
 from accountant.core.template import slots
-from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.tables import paging
-from accountant.transactions import idempotency
 from accountant.transactions.idempotency import Once
 
 
@@ -56,45 +53,7 @@ def add(engine: Engine, spec: CorpusSpec, actor: Actor, once: Once | None = None
         problems.append(FieldProblem("statement", "empty", "a sentence: whose texts these are"))
     if problems:
         raise InvalidRequest(problems)
-    corpus_id = uuid4()
-    values = spec.model_dump(mode="json")
-    try:
-        with engine.begin() as connection:
-            earlier = idempotency.claim(connection, once, corpus_id)
-            if earlier != corpus_id:
-                return earlier
-            connection.execute(
-                insert(tables.corpora).values(id=corpus_id, state="checking", created_by=actor.id, **values)
-            )
-            connection.execute(insert(tables.outbox).values(task="check_corpus", subject=corpus_id))
-            activity_log.record(connection, actor, "corpus registered", "corpus", spec.name)
-    except IntegrityError:
-        raise Conflict(f"there is a corpus {spec.name!r} already") from None
-    return corpus_id
-
-
-def to_check(engine: Engine, corpus_id: UUID) -> Row[Any] | None:
-    """A corpus that waits for its check."""
-    table = tables.corpora
-    with engine.connect() as connection:
-        return connection.execute(
-            select(table).where(table.c.id == corpus_id, table.c.state == "checking")
-        ).one_or_none()
-
-
-def checked(engine: Engine, corpus_id: UUID, facts: Mapping[str, Any] | None, error: str | None) -> None:
-    """A worker has read it through: ready with its hash and count, or an error for its stewards alone."""
-    table = tables.corpora
-    with engine.begin() as connection:
-        connection.execute(
-            update(table)
-            .where(table.c.id == corpus_id, table.c.state == "checking")
-            .values(
-                state="ready" if error is None else "invalid",
-                facts=None if facts is None else dict(facts),
-                error=error,
-            )
-        )
+    return registration.register(engine, "corpus", spec.model_dump(mode="json"), actor, once)
 
 
 def listing(

@@ -1,4 +1,4 @@
-"""People, tokens, datasets and models: what the ledger refers to. Writes these tables and no balance."""
+"""Datasets and their versions, as stewards declare them. Writes these tables and no balance."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from accountant import tables
-from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound, invalid
+from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, invalid
 from accountant.core.ledger.allowances import check_removal
 from accountant.core.ledger.hash_chain import GENESIS
 from accountant.core.ledger.policy import Policy
@@ -19,13 +19,9 @@ from accountant.core.privacy.secrets import SecretTerms
 from accountant.core.template import slots
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
+from accountant.tables.lookup import one
 from accountant.transactions import idempotency
 from accountant.transactions.idempotency import Once
-
-# --- people -------------------------------------------------------------------------------------
-
-
-# --- datasets -----------------------------------------------------------------------------------
 
 
 class DatasetSpec(BaseModel):
@@ -158,7 +154,7 @@ def correct_dataset(
 
 
 def _stated_secrets(connection: Connection, name: str) -> SecretTerms | None:
-    """What is stated about a dataset's secrets; its account is held, as whoever allows something holds it."""
+    """The statement about a dataset's secrets; its account is held, as whoever allows something holds it."""
     accounts, datasets = tables.accounts, tables.datasets
     query = select(accounts.c.secret).join(datasets, datasets.c.id == accounts.c.dataset_id)
     found = connection.execute(
@@ -208,11 +204,8 @@ def _known(changes: Mapping[str, Any], fields: frozenset[str], problem: str) -> 
 
 def _locked_dataset(connection: Connection, name: str) -> tuple[Row[Any], list[Row[Any]]]:
     """A dataset's row, held, and its versions in order. Raises NotFound."""
-    dataset = connection.execute(
-        select(tables.datasets).where(tables.datasets.c.name == name).with_for_update()
-    ).one_or_none()
-    if dataset is None:
-        raise NotFound("dataset", name)
+    found = select(tables.datasets).where(tables.datasets.c.name == name)
+    dataset = one(connection, found.with_for_update(), "dataset", name)
     query = select(tables.dataset_versions).where(tables.dataset_versions.c.dataset_id == dataset.id)
     return dataset, list(connection.execute(query.order_by(tables.dataset_versions.c.number)))
 
@@ -244,6 +237,3 @@ def dataset_refused(engine: Engine, version_id: UUID, error: str) -> None:
             .where(versions.c.id == version_id, versions.c.state == "checking")
             .values(state="invalid", error=error)
         )
-
-
-# --- models -------------------------------------------------------------------------------------

@@ -29,12 +29,13 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import tables
 from accountant.core import files
-from accountant.core.errors import Conflict, NoRoom, NotFound, TooLarge
+from accountant.core.errors import Conflict, NoRoom, TooLarge
 from accountant.core.files.filetypes import Found, Limits, Scanner, check_columns, refused
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.settings import Settings
 from accountant.tables import paging
+from accountant.tables.lookup import one
 
 uploads, versions, corpora = tables.uploads, tables.dataset_versions, tables.corpora
 
@@ -222,9 +223,7 @@ def show(engine: Engine, store: Store, sha256: str, viewer: Actor) -> Kept:
     """One upload. Raises NotFound."""
     viewer.require("steward")
     with engine.connect() as connection:
-        row = connection.execute(_query().where(uploads.c.sha256 == sha256)).one_or_none()
-    if row is None:
-        raise NotFound("upload", sha256[:64])
+        row = one(connection, _query().where(uploads.c.sha256 == sha256), "upload", sha256[:64])
     return _view(store, row)
 
 
@@ -279,9 +278,7 @@ def discard(engine: Engine, sha256: str, actor: Actor) -> None:
         _lock(connection)
         query = select(uploads.c.address, _claimed().label("claimed"))
         kept = query.where(uploads.c.sha256 == sha256, uploads.c.removed_at.is_(None))
-        row = connection.execute(kept).one_or_none()
-        if row is None:
-            raise NotFound("upload", sha256[:64])
+        row = one(connection, kept, "upload", sha256[:64])
         if row.claimed:
             raise Conflict("a dataset or corpus was registered with this file")
         activity_log.record(connection, actor, "file destroyed", "upload", sha256)

@@ -16,6 +16,7 @@ from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFo
 from accountant.identities import activity_log, credentials, sessions, sign_ins
 from accountant.identities.actor import Actor
 from accountant.tables import api_tokens, external_accounts, paging, users
+from accountant.tables.lookup import one
 
 MOST_TOKEN_DAYS = 365
 #: How long a one-time password is worth something.
@@ -52,10 +53,8 @@ def show(engine: Engine, viewer: Actor, name: str) -> dict[str, Any]:
     """One account, for administrators. Raises NotFound."""
     viewer.require(_ADMINISTRATOR)
     with engine.connect() as connection:
-        rows = connection.execute(_people().where(users.c.name == name)).all()
-        if not rows:
-            raise NotFound("account", name)
-        return _shown(connection, rows)[0]
+        row = one(connection, _people().where(users.c.name == name), "account", name)
+        return _shown(connection, [row])[0]
 
 
 def _people() -> Any:
@@ -178,10 +177,7 @@ def _held(connection: Connection, name: str) -> Row[Any]:
     """The row of an account, locked. All administrators are locked first, in one order, to avoid deadlock."""
     administrators = select(users.c.id).where(users.c.active, any_(users.c.roles) == _ADMINISTRATOR)
     connection.execute(administrators.order_by(users.c.id).with_for_update()).all()
-    row = connection.execute(select(users).where(users.c.name == name).with_for_update()).one_or_none()
-    if row is None:
-        raise NotFound("account", name)
-    return row
+    return one(connection, select(users).where(users.c.name == name).with_for_update(), "account", name)
 
 
 def _keep_one(connection: Connection, row: Row[Any]) -> None:

@@ -15,8 +15,6 @@ from accountant.database import reading
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import signing
 
-FORMATS = ("jsonl", "csv", "parquet")
-
 
 def export(
     engine: Engine, dataset_id: UUID, form: str, *, public: bool, seed: bytes | None

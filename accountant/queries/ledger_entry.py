@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, func, select
+from sqlalchemy import Connection, Engine, Row, select
 
 from accountant import tables
 from accountant.core.errors import ExchequerError, NotFound, VerificationFailed
@@ -177,9 +177,3 @@ def replay(connection: Connection, dataset_id: UUID, books: Books, after: int, u
         except VerificationFailed as error:
             raise VerificationFailed(str(error), row.seq) from None
     return books
-
-
-def newest_standing(connection: Connection, dataset_id: UUID) -> int:
-    """The number of the newest entry after which balances were kept; 0: none."""
-    query = select(func.max(tables.standings.c.seq)).where(tables.standings.c.dataset_id == dataset_id)
-    return connection.execute(query).scalar_one() or 0

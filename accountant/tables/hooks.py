@@ -18,8 +18,9 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from accountant.tables.columns import key, metadata, moment
 
-# Addresses that people want to be told at. Triggers (migration 0013) write a row of `hook_deliveries` for
-# each in the transaction of the change itself, whoever makes it; where no hook is active they write nothing.
+# Addresses that people want to be told at. Triggers (migrations/baseline/webhooks.sql) write a row of
+# `hook_deliveries` for each in the transaction of the change itself, whoever makes it; where no hook is
+# active they write nothing.
 hooks = Table(
     "hooks",
     metadata,

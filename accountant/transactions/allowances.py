@@ -1,46 +1,51 @@
-"""ALLOW entries: a dataset's allowance is set or changed."""
+"""A dataset's allowance: it is set, or proposed where a raise needs two people."""
 
-from collections.abc import Mapping
 from typing import Any
+from uuid import UUID, uuid4
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, Row, select
 
-from accountant.core.errors import (
-    Conflict,
-    NotPermitted,
-    VerificationFailed,
-)
+from accountant import tables
+from accountant.core.errors import Conflict, VerificationFailed
 from accountant.core.ledger.allowances import Allowance, allowance_body, raises
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.identities.actor import Actor
+from accountant.tables.lookup import one
+from accountant.transactions.idempotency import Once, claim
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.rows import (
-    dataset_row,
-    policy_of,
-)
+from accountant.transactions.proposals import newest_allowance, propose
+from accountant.transactions.rows import policy_of
 
 
-def allow(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> int:
-    """Set a dataset's allowance; returns the entry's number.
+def allow(
+    engine: Engine, dataset: str, allowance: Allowance, actor: Actor, once: Once | None = None
+) -> UUID | None:
+    """Set an allowance, or propose it where it is a raise that needs two people: then the proposal's id.
 
-    Raises InvalidRequest for impossible figures, NotPermitted for anybody but a steward and for a raise
-    that needs two people, and Conflict where less would be allowed than is spent and reserved.
+    Raises InvalidRequest for impossible figures, NotPermitted for anybody but a steward, and Conflict where
+    less would be allowed than is spent and reserved.
     """
     actor.require("steward")
+    made = uuid4()
     with engine.begin() as connection:
-        locked = LockedAccount(connection, dataset_row(connection, dataset).id)
-        found = dataset_row(
-            connection, dataset
-        )  # again: its policy may have changed while the row was awaited
+        locked = LockedAccount(connection, _dataset(connection, dataset).id)
+        found = _dataset(connection, dataset)  # again: its policy may have changed while the row was awaited
+        earlier = claim(connection, once, made)
+        if earlier != made:  # what it made then: a proposal, or an entry
+            return connection.execute(
+                select(tables.proposals.c.id).where(tables.proposals.c.id == earlier)
+            ).scalar()
         body = allowance_body(allowance, locked.books, found.neighbours, found.unit_column)
         if policy_of(found).two_people and raises(locked.books, body):
-            raise NotPermitted("raising the allowance needs two people: one proposes it, another confirms")
-        return append_allowance(locked, body, actor)
+            basis, asked = newest_allowance(connection, found.id), {"body": body}
+            reason = allowance.reason
+            return propose(connection, made, "allowance", found.id, asked, reason, actor, basis=basis)
+        try:
+            locked.append(EntryKind.ALLOW, actor.name, None, body)
+        except VerificationFailed:
+            raise Conflict("more than that is already spent or reserved; nothing was changed") from None
+        return None
 
 
-def append_allowance(locked: LockedAccount, body: Mapping[str, Any], actor: Actor) -> int:
-    """The entry of an allowance that one person may set, while its account is held; `proposals` asks too."""
-    try:
-        return locked.append(EntryKind.ALLOW, actor.name, None, body).seq
-    except VerificationFailed:
-        raise Conflict("more than that is already spent or reserved; nothing was changed") from None
+def _dataset(connection: Connection, name: str) -> Row[Any]:
+    return one(connection, select(tables.datasets).where(tables.datasets.c.name == name), "dataset", name)

@@ -13,9 +13,10 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, func, inser
 
 from accountant import tables
 from accountant.core import mechanisms
-from accountant.core.errors import InvalidRequest, NotFound, invalid
+from accountant.core.errors import InvalidRequest, invalid
 from accountant.core.ledger import lineage
 from accountant.tables import paging
+from accountant.tables.lookup import one
 from accountant.transactions.job_requests import Priced
 
 OVERSEERS = frozenset({"steward", "auditor"})
@@ -157,7 +158,7 @@ def of_job(connection: Connection, job_id: UUID) -> Sequence[Row[Any]]:
 
 
 def lineage_of(connection: Connection, source: Row[Any], mechanism: str) -> dict[str, Any]:
-    """What a RESERVE says of a job that reads what the job `source` released."""
+    """The lineage that a RESERVE states for a job that reads the releases of the job `source`."""
     if mechanisms.get(mechanism).reads_output:
         return lineage.of_output(str(source.id), source.output_sha256)
     rows = of_job(connection, source.id)
@@ -212,10 +213,8 @@ def find(engine: Engine, sha256: str, viewer: Viewer) -> Row[Any]:
     """One artifact by its hash, with its `uri`. Raises NotFound, for those that are not shared too."""
     query = _query(viewer).where(tables.artifacts.c.sha256 == sha256)
     with engine.connect() as connection:
-        row = connection.execute(query.order_by(tables.artifacts.c.created_at).limit(1)).one_or_none()
-    if row is None:
-        raise NotFound("artifact", sha256[:64])
-    return row
+        oldest = query.order_by(tables.artifacts.c.created_at).limit(1)
+        return one(connection, oldest, "artifact", sha256[:64])
 
 
 def _query(viewer: Viewer) -> Any:

@@ -4,23 +4,13 @@ A sweep finds them, and so does whoever tries to approve one. Every statement he
 are still open and past their time by the database's clock, so it may run twice, or in two places at once.
 """
 
-from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Table, func, select, update
 
 from accountant import tables
-from accountant.core.ledger.policy import Policy
 
 jobs, proposals, offers = tables.jobs, tables.proposals, tables.offers
-
-
-def approval_expires(policy: Policy) -> Any:
-    """When a request that awaits approval from now on expires; None: never."""
-    if policy.approval_days is None:
-        return None
-    return func.clock_timestamp() + timedelta(days=policy.approval_days)
 
 
 def expire_approvals(connection: Connection, job_id: UUID | None = None) -> int:

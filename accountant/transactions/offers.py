@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Engine, Row, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, func, insert, select
 
 from accountant import tables
 from accountant.core.errors import Conflict, NotFound, NotPermitted, invalid
@@ -27,12 +27,14 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import releases
 from accountant.core.template import templates
 from accountant.identities.actor import Actor
+from accountant.tables.lookup import one
 from accountant.transactions import cap_usage, job_requests
 from accountant.transactions.approval import close_refused, judged
 from accountant.transactions.decision import Untold, tell_largest
 from accountant.transactions.expiry import expire_approvals
 from accountant.transactions.job_requests import Candidate, JobRequest, Priced
 from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.rows import decide
 from accountant.transactions.submission import admit_approved
 
 offers, jobs = tables.offers, tables.jobs
@@ -58,7 +60,7 @@ def offer(engine: Engine, job_id: UUID, changes: Mapping[str, Any], actor: Actor
 
 
 class _NoRoom(Exception):
-    """What is offered would be refused."""
+    """The offered job would be refused."""
 
     def __init__(self, untold: Untold) -> None:
         super().__init__(untold.refused.why)
@@ -180,7 +182,7 @@ def accept(engine: Engine, offer_id: UUID, actor: Actor) -> UUID:
             asked.dataset, asked.mechanism, asked.model, found.parameters, asked.purpose, asked.project
         )
         job_id, untold = admit_approved(locked, request, actor, approval, found.offered_by)
-        _answer(connection, found, "accepted", actor, None, accepted_job_id=job_id)
+        decide(connection, offers, found, "accepted", actor, None, accepted_job_id=job_id)
     if untold is not None:
         tell_largest(engine, job_id, untold)
     return job_id
@@ -193,7 +195,7 @@ def decline(engine: Engine, offer_id: UUID, actor: Actor, reason: str = "") -> N
         if _asked(connection, found).analyst_id != actor.id:
             raise NotFound("offer", str(offer_id))
         _require_open(connection, found)
-        _answer(connection, found, "declined", actor, reason)
+        decide(connection, offers, found, "declined", actor, reason)
 
 
 def withdraw(engine: Engine, offer_id: UUID, actor: Actor, reason: str) -> None:
@@ -204,7 +206,7 @@ def withdraw(engine: Engine, offer_id: UUID, actor: Actor, reason: str) -> None:
     with engine.begin() as connection:
         _, found = _locked(connection, offer_id)
         _require_open(connection, found)
-        _answer(connection, found, "withdrawn", actor, reason)
+        decide(connection, offers, found, "withdrawn", actor, reason)
 
 
 def _require_open(connection: Connection, found: Row[Any]) -> None:
@@ -234,31 +236,14 @@ def _require_price(connection: Connection, locked: LockedAccount, asked: Row[Any
         raise Conflict(f"it costs more now than was offered ({', '.join(larger)}): ask again")
 
 
-def _answer(
-    connection: Connection, found: Row[Any], state: str, actor: Actor, reason: str | None, **columns: Any
-) -> None:
-    answered = update(offers).where(offers.c.id == found.id)
-    connection.execute(
-        answered.values(
-            state=state,
-            decided_by=actor.id,
-            decided_at=func.clock_timestamp(),
-            decision_reason=reason,
-            **columns,
-        )
-    )
-
-
 # --- rows ---------------------------------------------------------------------------------------
 
 
 def _locked(connection: Connection, offer_id: UUID) -> tuple[LockedAccount, Row[Any]]:
     """The account's row, then the offer's."""
     query = select(jobs.c.dataset_id).join(offers, offers.c.job_id == jobs.c.id)
-    dataset_id = connection.execute(query.where(offers.c.id == offer_id)).scalar_one_or_none()
-    if dataset_id is None:
-        raise NotFound("offer", str(offer_id))
-    locked = LockedAccount(connection, dataset_id)
+    job = one(connection, query.where(offers.c.id == offer_id), "offer", offer_id)
+    locked = LockedAccount(connection, job.dataset_id)
     held = select(offers).where(offers.c.id == offer_id).with_for_update()
     return locked, connection.execute(held).one()
 

@@ -17,8 +17,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from accountant import tables
-from accountant.core.errors import Conflict, NotFound, NotPermitted, VerificationFailed, invalid
-from accountant.core.ledger.allowances import Allowance, allowance_body, raises
+from accountant.core.errors import Conflict, NotPermitted, VerificationFailed, invalid
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
@@ -27,12 +26,12 @@ from accountant.core.privacy.events import Event, from_json, to_json
 from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
+from accountant.tables.lookup import one
 from accountant.transactions import cap_usage
-from accountant.transactions.allowances import append_allowance
 from accountant.transactions.expiry import expire_proposals
 from accountant.transactions.idempotency import Once, claim
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.rows import policy_of
+from accountant.transactions.rows import decide, policy_of
 
 proposals, entries = tables.proposals, tables.entries
 
@@ -40,29 +39,6 @@ OPEN_DAYS = 14
 _SETTLES = ("COMMIT", "VOID", "REVERSAL")
 
 # --- proposing ----------------------------------------------------------------------------------
-
-
-def allow_or_propose(
-    engine: Engine, dataset: str, allowance: Allowance, actor: Actor, once: Once | None = None
-) -> UUID | None:
-    """Set an allowance, or propose it where it is a raise that needs two people: then the proposal's id."""
-    actor.require("steward")
-    made = uuid4()
-    with engine.begin() as connection:
-        locked = LockedAccount(connection, _dataset(connection, dataset).id)
-        found = _dataset(connection, dataset)  # again: its policy may have changed while the row was awaited
-        earlier = claim(connection, once, made)
-        if earlier != made:  # what it made then: a proposal, or an entry
-            return connection.execute(select(proposals.c.id).where(proposals.c.id == earlier)).scalar()
-        body = allowance_body(allowance, locked.books, found.neighbours, found.unit_column)
-        if policy_of(found).two_people and raises(locked.books, body):
-            basis = _newest(connection, entries.c.dataset_id == found.id, ("ALLOW",))
-            asked = {"body": body}
-            return _propose(
-                connection, made, "allowance", found.id, asked, allowance.reason, actor, basis=basis
-            )
-        append_allowance(locked, body, actor)
-        return None
 
 
 def correct(
@@ -97,7 +73,7 @@ def correct(
         corrected(locked.accounts, reserve, charge_of(reserve, current), true, cap)  # or why not
         asked = {"event": None if true is None else to_json(true), "cap": str(cap)}
         basis = current["seq"]
-        return _propose(
+        return propose(
             connection, made, "correction", job.dataset_id, asked, reason, actor, basis=basis, job_id=job_id
         )
 
@@ -115,7 +91,7 @@ def _cap(reserve: Document, event: Event | None, ex_post: object) -> int:
     return 0 if event is None or held is None else int(held["cap"])
 
 
-def _propose(
+def propose(
     connection: Connection,
     proposal_id: UUID,
     kind: str,
@@ -127,6 +103,10 @@ def _propose(
     basis: int | None = None,
     job_id: UUID | None = None,
 ) -> UUID:
+    """Record what another steward is to confirm; returns the proposal's id.
+
+    `basis`: the number of the entry that it would replace; 0: there is none yet. None: it replaces none.
+    """
     connection.execute(
         insert(proposals).values(
             id=proposal_id,
@@ -183,7 +163,7 @@ def set_policy(
         earlier: UUID | None = connection.execute(same.limit(1)).scalar()
         if earlier is not None:
             return earlier  # sent twice, it is one proposal
-        return _propose(connection, uuid4(), "policy", dataset.id, asked, _ONE_PERSON, actor)
+        return propose(connection, uuid4(), "policy", dataset.id, asked, _ONE_PERSON, actor)
 
 
 def _replace_policy(
@@ -221,7 +201,7 @@ def confirm(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> int
             seq = _write(locked, found, people, actor)
         except VerificationFailed as error:
             raise Conflict(f"it can't stand any more: {error}") from None
-        _decide(connection, found, "confirmed", actor, reason, seq)
+        decide(connection, proposals, found, "confirmed", actor, reason, entry_seq=seq)
         return seq
 
 
@@ -230,7 +210,7 @@ def withdraw(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> No
     with engine.begin() as connection:
         _, found = _locked(connection, proposal_id, actor, reason)
         _require_open(found)
-        _decide(connection, found, "withdrawn", actor, reason, None)
+        decide(connection, proposals, found, "withdrawn", actor, reason)
 
 
 def _write(locked: LockedAccount, found: Row[Any], people: TwoPeople, actor: Actor) -> int | None:
@@ -243,7 +223,7 @@ def _write(locked: LockedAccount, found: Row[Any], people: TwoPeople, actor: Act
         _replace_policy(connection, dataset, policy, actor, proposal=str(found.id), **both)
         return None
     if found.kind == "allowance":
-        _require_basis(found, _newest(connection, entries.c.dataset_id == found.dataset_id, ("ALLOW",)))
+        _require_basis(found, newest_allowance(connection, found.dataset_id))
         body = {**found.asked["body"], **people.to_json()}
         return locked.append(EntryKind.ALLOW, people.confirmer, None, body).seq
     reserve, current = _quoted(connection, found.job_id)
@@ -267,22 +247,6 @@ def _require_basis(found: Row[Any], stands: int) -> None:
         raise Conflict(f"it was made when {what} stood, and entry {stands} stands now: propose it anew")
 
 
-def _decide(
-    connection: Connection, found: Row[Any], state: str, actor: Actor, reason: str, seq: int | None
-) -> None:
-    connection.execute(
-        update(proposals)
-        .where(proposals.c.id == found.id)
-        .values(
-            state=state,
-            decided_by=actor.id,
-            decided_at=func.clock_timestamp(),
-            decision_reason=reason,
-            entry_seq=seq,
-        )
-    )
-
-
 # --- rows ---------------------------------------------------------------------------------------
 
 
@@ -294,10 +258,7 @@ def _locked(
     if not reason.strip():
         raise invalid("reason", "empty", "a sentence that says why")
     query = select(proposals).where(proposals.c.id == proposal_id)
-    found = connection.execute(query).one_or_none()
-    if found is None:
-        raise NotFound("proposal", str(proposal_id))
-    locked = LockedAccount(connection, found.dataset_id)
+    locked = LockedAccount(connection, one(connection, query, "proposal", proposal_id).dataset_id)
     return locked, connection.execute(query.with_for_update()).one()
 
 
@@ -310,32 +271,21 @@ def _quoted(connection: Connection, job_id: UUID) -> tuple[Document, Document]:
     return read_document(rows[0].document), read_document(rows[-1].document)
 
 
-def _newest(connection: Connection, where: Any, kinds: tuple[str, ...]) -> int:
-    query = select(func.max(entries.c.seq)).where(where, entries.c.kind.in_(kinds))
+def newest_allowance(connection: Connection, dataset_id: UUID) -> int:
+    """The number of the dataset's newest ALLOW; 0: there is none."""
+    query = select(func.max(entries.c.seq)).where(
+        entries.c.dataset_id == dataset_id, entries.c.kind == "ALLOW"
+    )
     return connection.execute(query).scalar_one() or 0
-
-
-def _dataset(connection: Connection, name: str) -> Row[Any]:
-    row = connection.execute(select(tables.datasets).where(tables.datasets.c.name == name)).one_or_none()
-    if row is None:
-        raise NotFound("dataset", name)
-    return row
 
 
 def _held_dataset(connection: Connection, **by: Any) -> Row[Any]:
     """A dataset's row, held: nobody else changes its policy. An account's row is held before, or never."""
-    query = select(tables.datasets).filter_by(**by).with_for_update()
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        raise NotFound("dataset", str(*by.values()))
-    return row
+    return one(connection, select(tables.datasets).filter_by(**by).with_for_update(), "dataset", *by.values())
 
 
 def _job(connection: Connection, job_id: UUID) -> Row[Any]:
-    row = connection.execute(select(tables.jobs).where(tables.jobs.c.id == job_id)).one_or_none()
-    if row is None:
-        raise NotFound("job", str(job_id))
-    return row
+    return one(connection, select(tables.jobs).where(tables.jobs.c.id == job_id), "job", job_id)
 
 
 def _proposer(connection: Connection, found: Row[Any]) -> str:

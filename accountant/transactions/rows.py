@@ -4,15 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, Table, func, select, update
 
 from accountant import tables
-from accountant.core.errors import (
-    LeaseLost,
-    NotFound,
-    invalid,
-)
+from accountant.core.errors import LeaseLost
 from accountant.core.ledger.policy import Policy
+from accountant.identities.actor import Actor
+from accountant.tables.lookup import one
 from accountant.transactions.locked_account import LockedAccount
 
 
@@ -39,28 +37,25 @@ def set_job(connection: Connection, job: Row[Any], **values: Any) -> None:
     connection.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(**values))
 
 
-def send(connection: Connection, task: str, subject: UUID, attempt: int = 0) -> None:
-    connection.execute(insert(tables.outbox).values(task=task, subject=subject, attempt=attempt))
-
-
-def job_row(connection: Connection, job_id: UUID) -> Row[Any]:
-    job = connection.execute(
-        select(tables.jobs).where(tables.jobs.c.id == job_id).with_for_update()
-    ).one_or_none()
-    if job is None:
-        raise NotFound("job", str(job_id))
-    return job
-
-
 def locked_job(connection: Connection, job_id: UUID) -> tuple[LockedAccount, Row[Any]]:
     """The account's row, then the job's: every writer takes them in this order."""
-    dataset_id = connection.execute(
-        select(tables.jobs.c.dataset_id).where(tables.jobs.c.id == job_id)
-    ).scalar_one_or_none()
-    if dataset_id is None:
-        raise NotFound("job", str(job_id))
-    locked = LockedAccount(connection, dataset_id)
-    return locked, job_row(connection, job_id)
+    query = select(tables.jobs).where(tables.jobs.c.id == job_id)
+    locked = LockedAccount(connection, one(connection, query, "job", job_id).dataset_id)
+    return locked, connection.execute(query.with_for_update()).one()
+
+
+def decide(
+    connection: Connection,
+    table: Table,
+    row: Row[Any],
+    state: str,
+    actor: Actor,
+    reason: str | None,
+    **columns: Any,
+) -> None:
+    """Close an open proposal or offer: what became of it, who decided, when and why."""
+    columns |= {"state": state, "decided_by": actor.id, "decided_at": now(), "decision_reason": reason}
+    connection.execute(update(table).where(table.c.id == row.id).values(**columns))
 
 
 def fenced(connection: Connection, claim: Claim) -> tuple[LockedAccount, Row[Any]]:
@@ -72,13 +67,6 @@ def fenced(connection: Connection, claim: Claim) -> tuple[LockedAccount, Row[Any
     if connection.execute(held.with_for_update()).one_or_none() is None:
         raise LeaseLost("another attempt owns this job, or it has ended")
     return locked, job
-
-
-def dataset_row(connection: Connection, name: str) -> Row[Any]:
-    row = connection.execute(select(tables.datasets).where(tables.datasets.c.name == name)).one_or_none()
-    if row is None:
-        raise invalid("dataset", f"there is no dataset {name!r}", "a name from the catalogue")
-    return row
 
 
 def model_of(connection: Connection, job: Row[Any]) -> Row[Any] | None:

@@ -1,4 +1,4 @@
-"""The only writer of the ledger: allowances, reservations, and what was really spent.
+"""How a job ends: it is cancelled, publishes its output, or fails, and its reservation is settled.
 
 Each function is one transaction. It locks the account's row first and the job's row second, always in
 that order; calls the pure decision; appends the entry; moves balances and chain head on the locked row;
@@ -34,12 +34,6 @@ from accountant.transactions.rows import (
     now,
     set_job,
 )
-
-# --- allowances ---------------------------------------------------------------------------------
-
-
-# --- deciding -----------------------------------------------------------------------------------
-
 
 # --- ending -------------------------------------------------------------------------------------
 
@@ -126,7 +120,7 @@ def publish(
 def _combined(
     connection: Connection, claim: Claim, realized: Event, ex_post: int | None, curve: CostCurve | None
 ) -> tuple[Event, int | None, CostCurve | None]:
-    """What all parts of a job spent together: their data is disjoint, so the most of each release."""
+    """The spending of all parts of a job together: their data is disjoint, so the most of each release."""
     parts = tables.parts
     query = select(parts).where(parts.c.job_id == claim.job_id, parts.c.number != claim.part)
     others = connection.execute(query).all()
@@ -227,6 +221,3 @@ def _commit(
     )
     locked.append(EntryKind.COMMIT, by, job.id, body)
     cap_usage.settle(locked.connection, job, charged=True)
-
-
-# --- rows ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Webhooks: whom to tell of what, what was told, and what comes next.
+"""Messages to webhooks: what is sent, tried again, given up and forgotten.
 
     a state changes ── trigger, same transaction ──▶ hook_deliveries (where a hook asks for it)
     take: due rows, SKIP LOCKED, each given a claim until it is given up for lost ──▶ sent outside
@@ -8,110 +8,37 @@ A delivery whose sender dies is taken again when its claim runs out, under the s
 somebody may be told is decided anew at every attempt, from the roles that they have then.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select, true, update
 
 from accountant import tables
 from accountant.core import webhook_rules
-from accountant.core.errors import Conflict, NotFound, invalid
-from accountant.core.webhook_rules import Network
-from accountant.identities import activity_log
+from accountant.core.errors import Conflict
 from accountant.identities.actor import Actor
 from accountant.tables import paging
+from accountant.tables.lookup import one
 from accountant.transactions.artifacts import OVERSEERS
+from accountant.webhooks.registration import change, moment, open_secret, own, require_active, show, stop
 
 hooks, deliveries, users = tables.hooks, tables.hook_deliveries, tables.users
 
-MOST_HOOKS = 20
 CLAIM_SECONDS = 60.0
 #: So many messages of one hook may be under way at once: one slow receiver holds up no other.
 AT_ONCE = 2
 
-_NONCE_BYTES = 12
-
-# --- what a person does -------------------------------------------------------------------------
-
-
-def add(
-    engine: Engine, url: str, events: Sequence[str], actor: Actor, key: bytes, allowed: Sequence[Network] = ()
-) -> tuple[UUID, str]:
-    """Register a webhook; returns its id and its secret, which is shown this once.
-
-    `key`: 32 bytes under which the secret is kept. Raises InvalidRequest for an address or an event that
-    can't be, or too many hooks, and for events that the person's roles let them never see.
-    """
-    webhook_rules.read_url(url, allowed)
-    wanted = webhook_rules.read_events(events)
-    if not actor.roles & OVERSEERS:
-        hidden = [each for each in wanted if each in webhook_rules.OVERSEERS_EVENTS]
-        if hidden:
-            raise invalid(
-                "events", f"{hidden[0]} is for stewards and auditors", ", ".join(webhook_rules.JOB_EVENTS)
-            )
-    hook_id, secret = uuid4(), webhook_rules.new_secret()
-    with engine.begin() as connection:
-        # The person's row is held: two requests at once can't both be the last that is allowed.
-        connection.execute(select(users.c.id).where(users.c.id == actor.id).with_for_update())
-        mine = select(func.count()).where(hooks.c.owner_id == actor.id, hooks.c.removed_at.is_(None))
-        if connection.execute(mine).scalar_one() >= MOST_HOOKS:
-            raise invalid("url", f"you have {MOST_HOOKS} webhooks already", f"{MOST_HOOKS} for each person")
-        connection.execute(
-            insert(hooks).values(
-                id=hook_id, owner_id=actor.id, url=url, events=wanted, secret=_seal(key, hook_id, secret)
-            )
-        )
-        # Not the address: it may hold a secret of its receiver's.
-        activity_log.record(connection, actor, "webhook registered", "webhook", str(hook_id), events=wanted)
-    return hook_id, webhook_rules.show_secret(secret)
-
-
-def renew_secret(engine: Engine, hook_id: UUID, actor: Actor, key: bytes) -> str:
-    """A new secret in place of the old one, at once; shown this once. Raises NotFound."""
-    secret = webhook_rules.new_secret()
-    with engine.begin() as connection:
-        _mine(connection, hook_id, actor)
-        _set(connection, hook_id, secret=_seal(key, hook_id, secret))
-        activity_log.record(connection, actor, "webhook secret renewed", "webhook", str(hook_id))
-    return webhook_rules.show_secret(secret)
-
-
-def enable(engine: Engine, hook_id: UUID, actor: Actor) -> None:
-    """Let a disabled webhook be told again, from now on."""
-    with engine.begin() as connection:
-        _mine(connection, hook_id, actor)
-        _set(connection, hook_id, active=True, disabled_at=None, disabled_reason=None)
-        activity_log.record(connection, actor, "webhook enabled", "webhook", str(hook_id))
-
-
-def disable(engine: Engine, hook_id: UUID, actor: Actor) -> None:
-    """Tell a webhook nothing until it is enabled."""
-    with engine.begin() as connection:
-        if _mine(connection, hook_id, actor).active:
-            _disable(connection, hook_id, "by its owner")
-            activity_log.record(connection, actor, "webhook disabled", "webhook", str(hook_id))
-
-
-def remove(engine: Engine, hook_id: UUID, actor: Actor) -> None:
-    """Forget a webhook and its secret."""
-    with engine.begin() as connection:
-        _mine(connection, hook_id, actor)
-        _give_up_pending(connection, hook_id, "the webhook was removed")
-        _set(connection, hook_id, active=False, removed_at=func.clock_timestamp(), secret=b"")
-        activity_log.record(connection, actor, "webhook removed", "webhook", str(hook_id))
+# --- what its owner asks for ---------------------------------------------------------------------
 
 
 def test(engine: Engine, hook_id: UUID, actor: Actor) -> UUID:
     """Send a message that says nothing; returns the delivery's id. Raises Conflict for a disabled one."""
     delivery_id = uuid4()
     with engine.begin() as connection:
-        _require_active(_mine(connection, hook_id, actor))
+        require_active(own(connection, hook_id, actor))
         # `analyst_id` its owner: anybody may be told what is about nothing.
         about = {"event": webhook_rules.TEST, "analyst_id": actor.id, "facts": {}}
         connection.execute(insert(deliveries).values(id=delivery_id, hook_id=hook_id, **about))
@@ -121,11 +48,10 @@ def test(engine: Engine, hook_id: UUID, actor: Actor) -> UUID:
 def redeliver(engine: Engine, hook_id: UUID, delivery_id: UUID, actor: Actor) -> None:
     """Send a message again, under the same id. Raises NotFound, and Conflict where it is on its way."""
     with engine.begin() as connection:
-        _require_active(_mine(connection, hook_id, actor))
+        require_active(own(connection, hook_id, actor))
         wanted = (deliveries.c.id == delivery_id, deliveries.c.hook_id == hook_id)
-        row = connection.execute(select(deliveries.c.state).where(*wanted).with_for_update()).one_or_none()
-        if row is None:
-            raise NotFound("delivery", str(delivery_id))
+        query = select(deliveries.c.state).where(*wanted).with_for_update()
+        row = one(connection, query, "delivery", delivery_id)
         if row.state == "pending":
             raise Conflict("the message is on its way")
         now = func.clock_timestamp()
@@ -133,70 +59,7 @@ def redeliver(engine: Engine, hook_id: UUID, delivery_id: UUID, actor: Actor) ->
         connection.execute(update(deliveries).where(*wanted).values(again))
 
 
-def _mine(connection: Connection, hook_id: UUID, actor: Actor) -> Row[Any]:
-    """A webhook of the asker's, its row held. Another's is not there."""
-    query = select(hooks).where(
-        hooks.c.id == hook_id, hooks.c.owner_id == actor.id, hooks.c.removed_at.is_(None)
-    )
-    row = connection.execute(query.with_for_update()).one_or_none()
-    if row is None:
-        raise NotFound("webhook", str(hook_id))
-    return row
-
-
-def _require_active(hook: Row[Any]) -> None:
-    if not hook.active:
-        raise Conflict("the webhook is disabled: enable it first")
-
-
-def _set(connection: Connection, hook_id: UUID, **values: Any) -> None:
-    connection.execute(update(hooks).where(hooks.c.id == hook_id).values(**values))
-
-
-def _disable(connection: Connection, hook_id: UUID, reason: str) -> None:
-    _set(connection, hook_id, active=False, disabled_at=func.clock_timestamp(), disabled_reason=reason)
-    _give_up_pending(connection, hook_id, "the webhook was disabled")
-
-
-def _give_up_pending(connection: Connection, hook_id: UUID, problem: str) -> None:
-    pending = (deliveries.c.hook_id == hook_id, deliveries.c.state == "pending")
-    connection.execute(update(deliveries).where(*pending).values(state="failed", claim=None, problem=problem))
-
-
-# --- secrets ------------------------------------------------------------------------------------
-
-
-def _seal(key: bytes, hook_id: UUID, secret: bytes) -> bytes:
-    """A secret as the table holds it: AES-256-GCM, bound to its row."""
-    nonce = webhook_rules.new_secret()[:_NONCE_BYTES]
-    return nonce + AESGCM(key).encrypt(nonce, secret, hook_id.bytes)
-
-
-def _open(key: bytes, hook_id: UUID, sealed: bytes) -> bytes | None:
-    """The secret; None where it was kept under another key, or for another webhook."""
-    try:
-        return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], hook_id.bytes)
-    except (InvalidTag, ValueError):
-        return None
-
-
 # --- reading ------------------------------------------------------------------------------------
-
-
-def listing(engine: Engine, viewer: Actor) -> list[dict[str, Any]]:
-    """The asker's own webhooks, oldest first."""
-    mine = (hooks.c.owner_id == viewer.id, hooks.c.removed_at.is_(None))
-    with engine.connect() as connection:
-        rows = connection.execute(select(hooks).where(*mine).order_by(hooks.c.created_at, hooks.c.id))
-        return [_view(row) for row in rows]
-
-
-def show(engine: Engine, hook_id: UUID, viewer: Actor) -> dict[str, Any]:
-    """One of them. Raises NotFound."""
-    found = next((each for each in listing(engine, viewer) if each["id"] == str(hook_id)), None)
-    if found is None:
-        raise NotFound("webhook", str(hook_id))
-    return found
 
 
 def log(
@@ -207,7 +70,7 @@ def log(
     after: paging.After = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """What was sent to one of the asker's webhooks, newest first.
+    """Messages to one of the asker's webhooks, newest first.
 
     `after` (occurred_at, id) continues a listing.
     """
@@ -216,21 +79,6 @@ def log(
     query = paging.window(query, [deliveries.c.occurred_at, deliveries.c.id], limit, after)
     with engine.connect() as connection:
         return [_delivery_view(row) for row in connection.execute(query)]
-
-
-def _moment(value: datetime | None) -> str | None:
-    return None if value is None else value.isoformat()
-
-
-def _view(row: Row[Any]) -> dict[str, Any]:
-    return {
-        "id": str(row.id),
-        "url": row.url,
-        "events": list(row.events),
-        "active": row.active,
-        "disabled_reason": row.disabled_reason,
-        **{name: _moment(getattr(row, name)) for name in ("disabled_at", "last_success_at", "created_at")},
-    }
 
 
 def _delivery_view(row: Row[Any]) -> dict[str, Any]:
@@ -243,8 +91,8 @@ def _delivery_view(row: Row[Any]) -> dict[str, Any]:
         "attempts": row.attempts,
         "status": row.status,
         "problem": row.problem,
-        "next_attempt_at": _moment(row.due_at) if waits else None,
-        **{name: _moment(getattr(row, name)) for name in ("occurred_at", "attempted_at")},
+        "next_attempt_at": moment(row.due_at) if waits else None,
+        **{name: moment(getattr(row, name)) for name in ("occurred_at", "attempted_at")},
     }
 
 
@@ -270,7 +118,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an attempt: the status of the answer, or why there was none."""
+    """The outcome of an attempt: the status of the answer, or why there was none."""
 
     status: int | None
     problem: str | None = None
@@ -339,7 +187,7 @@ def _claim(connection: Connection, key: bytes, delivery_id: UUID) -> Delivery | 
         due_at=now + timedelta(seconds=CLAIM_SECONDS),
     )
     content = webhook_rules.body(row.event, row.occurred_at, row.facts)
-    return Delivery(row.id, row.hook_id, claim, row.url, _open(key, row.hook_id, row.secret), content)
+    return Delivery(row.id, row.hook_id, claim, row.url, open_secret(key, row.hook_id, row.secret), content)
 
 
 def _forbidden(row: Row[Any]) -> str | None:
@@ -373,13 +221,13 @@ def settle(engine: Engine, delivery: Delivery, outcome: Outcome, retries: Retrie
         told = {"status": outcome.status, "problem": outcome.problem, "claim": None}
         if outcome.delivered:
             _settle(connection, row.id, state="delivered", **told)
-            _set(connection, hook.id, last_success_at=now)
+            change(connection, hook.id, last_success_at=now)
             return "delivered"
         if outcome.status == 410 or row.over:
             _settle(connection, row.id, state="failed", **told)
             silent = hook.last_success_at is None or hook.last_success_at < row.began_at
             if hook.active and (outcome.status == 410 or silent):
-                _disable(connection, hook.id, _why(outcome, retries))
+                stop(connection, hook.id, _why(outcome, retries))
             return "failed"
         wait = timedelta(seconds=webhook_rules.delay(row.attempts, retries.first_seconds))
         _settle(connection, row.id, due_at=now + wait, **told)

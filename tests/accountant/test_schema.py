@@ -1,8 +1,9 @@
-"""The migrations make the schema that accountant.tables states, and carry an older ledger over."""
+"""The migrations make the schema that accountant.tables states, and the first of them never changes."""
 
-import json
-import uuid
-from datetime import UTC, datetime
+import os
+import subprocess
+import sys
+from hashlib import sha256
 
 import pytest
 from alembic import command
@@ -10,17 +11,7 @@ from alembic.config import Config
 from sqlalchemy import create_engine, text
 
 from accountant import tables
-from accountant.core import mechanisms
-from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
-from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical
-from accountant.core.ledger.replay import Replay
-from accountant.core.privacy.price import Terms
 from accountant.database import MIGRATIONS
-from accountant.identities import credentials
-from accountant.queries import datasets, integrity
-from accountant.queries import entries as entry_queries
-from accountant.schema.base import documents
-from tests.support import Bench
 
 
 @pytest.fixture
@@ -58,120 +49,34 @@ def test_checks_and_defaults_are_those_of_the_tables(owner):
         connection.rollback()
 
 
-def old_ledger(dataset: str):
-    """(kind, job, document, hash) of entries as version 0001 wrote them: no step of delta."""
-    mechanism, terms = mechanisms.get("private-prediction"), Terms(delta=1e-6, public_size=1000)
-    parameters = mechanism.parse({"tokens_per_batch": 10}, terms)
-    event = mechanism.price(parameters, terms).dp
-    replay, head = Replay(), GENESIS
-
-    def allowed(epsilon: str) -> dict:
-        body = allow_body(replay.books.account, epsilon, "1e-6", "why")
-        for each in body["filters"]:
-            each.pop("step_delta", None)
-        return body
-
-    def reserved() -> dict:
-        raw = parameters.model_dump(mode="json")
-        return reserve_body(replay.books.account, mechanism.id, raw, terms, event, model=None, approval=None)
-
-    failed, cancelled = str(uuid.uuid4()), str(uuid.uuid4())
-    steps = [
-        (EntryKind.ALLOW, None, lambda: allowed("3")),
-        (EntryKind.ALLOW, None, lambda: allowed("5")),
-        (EntryKind.RESERVE, failed, reserved),
-        (EntryKind.COMMIT, failed, lambda: commit_body(replay.books.account, event, "failed", 1, None)),
-        (EntryKind.RESERVE, cancelled, reserved),
-        (EntryKind.VOID, cancelled, lambda: {"outcome": "cancelled", "reason": "x"}),
-        (EntryKind.ALLOW, None, lambda: allowed("7.5")),
-        (EntryKind.ALLOW, None, lambda: allowed("6")),
-    ]
-    for seq, (kind, job, body) in enumerate(steps, start=1):
-        stated = body()
-        replay.apply(kind, job, stated)
-        entry = Entry(dataset, seq, kind, datetime(2026, 1, 1, tzinfo=UTC), "someone", job, stated, head)
-        yield kind, job, canonical(entry.document()).decode(), head, entry.hash(), replay.books
-        head = entry.hash()
+def test_the_baseline_is_frozen():
+    """Two databases at one revision have one schema: a change of it is a new revision, not an edit."""
+    files = sorted((MIGRATIONS / "baseline").glob("*.sql"))
+    stands = sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    assert stands == "5d5fabc6398183df7c2337e924283079c1956a99004124f88d0fa4f3ca022808"
 
 
-def write_old(connection, dataset: str) -> None:
-    """Put that ledger and its balances under a dataset, in the schema of 0001."""
-    find = text("SELECT id FROM datasets WHERE name = :name")
-    dataset_id = connection.execute(find, {"name": dataset}).scalar_one()
-    add = text(
-        "INSERT INTO entries VALUES "
-        "(:dataset, :seq, :kind, now(), 'someone', :job, :document, :previous, :hash)"
-    )
-    connection.execute(text("ALTER TABLE entries DROP CONSTRAINT fk_entries_job_id"))  # no jobs here
-    entries = list(old_ledger(dataset))
-    for seq, (kind, job, document, previous, own, _) in enumerate(entries, start=1):
-        row = {"dataset": dataset_id, "seq": seq, "kind": str(kind), "job": job, "document": document}
-        connection.execute(add, {**row, "previous": previous, "hash": own})
-    account = entries[-1][-1].account
-    values = {"epsilon": account.epsilon, "delta": account.delta, "chain_seq": seq, "chain_head": own}
-    for each in account.filters:
-        kind = each.filter.kind
-        values |= {f"{kind}_share": str(each.filter.share), f"{kind}_limit": each.limit.main}
-        values |= {f"{kind}_order": each.filter.order and str(each.filter.order)}
-        values |= {f"{kind}_spent": each.spent.main}
-    values["basic_delta_limit"] = account.filters[-1].limit.delta
-    sets = ", ".join(f"{name} = :{name}" for name in values)
-    connection.execute(
-        text(f"UPDATE accounts SET {sets} WHERE dataset_id = :id"), {**values, "id": dataset_id}
-    )
-    connection.execute(
-        text(
-            "ALTER TABLE entries ADD CONSTRAINT fk_entries_job_id "
-            "FOREIGN KEY (job_id) REFERENCES jobs (id) NOT VALID"
-        )
-    )
-
-
-def test_an_older_ledger_is_carried_over(alembic, owner, engine):
-    bench = Bench(engine)
-    engine.dispose()
-    command.downgrade(alembic, "0001")
+def test_a_database_from_before_the_first_release_is_told_what_to_do(owner_url, owner):
+    change = text("UPDATE alembic_version SET version_num = :revision")
     with owner.begin() as connection:
-        write_old(connection, bench.dataset)
-    command.upgrade(alembic, "head")
-    wrong = integrity.check(engine, bench.dataset)
-    assert [each for each in wrong if "sums of spending" not in each] == []  # no jobs: nobody spent it
-    facts = datasets.dataset(engine, bench.dataset, bench.steward)
-    texts = {each["currency"]: each["text"] for each in facts["statements"]}
-    for fact in ("(7.5, 0.000001)", "1 raise", "1 job failed"):
-        assert fact in texts["dp"]
-    written = documents(entry_queries.entries(engine, bench.dataset, bench.auditor))
-    assert "step_delta" not in json.dumps(written)
-
-
-def test_tokens_from_before_scopes_go_on_with_all_of_them(alembic, owner, engine):
-    person, token = Bench(engine).steward, f"exq_{uuid.uuid4().hex}"
-    engine.dispose()
-    command.downgrade(alembic, "0011")
-    add = text(
-        "INSERT INTO api_tokens (id, user_id, name, token_sha256, expires_at) "
-        "VALUES (gen_random_uuid(), :user, :name, sha256(:token), now() + interval '1 day')"
-    )
+        connection.execute(change, {"revision": "0019"})
+    told = run_alembic("upgrade", "head", DATABASE_URL=owner_url)
     with owner.begin() as connection:
-        for name, kept in (("session", token), ("nightly", f"{token}-nightly")):
-            connection.execute(add, {"user": person.id, "name": name, "token": kept.encode()})
-    command.upgrade(alembic, "head")
-    found = credentials.user_of_token(engine, token)
-    assert found.name == person.name
-    assert tuple(found.scopes) == credentials.SCOPES
-    assert found.by_sign_in  # it ends with the sessions
-    assert not credentials.user_of_token(engine, f"{token}-nightly").by_sign_in
+        connection.execute(change, {"revision": "0020"})
+    assert told.returncode != 0
+    assert "Traceback" not in told.stderr + told.stdout
+    assert "at revision 0019, from before the first release" in told.stderr + told.stdout
+    assert "make an empty database" in told.stderr + told.stdout
 
 
-def test_a_downgrade_widens_no_token(alembic, owner, engine):
-    person = Bench(engine).steward
-    narrow = credentials.add_token(engine, person.id, "narrow", None, scopes=["read"])
-    wide = credentials.add_token(engine, person.id, "wide", None)
-    engine.dispose()
-    command.downgrade(alembic, "0011")
-    command.upgrade(alembic, "head")
-    assert credentials.user_of_token(engine, narrow) is None
-    assert credentials.user_of_token(engine, wide) is not None
+def run_alembic(*words: str, **variables: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "alembic", "-c", str(MIGRATIONS / "alembic.ini"), *words],
+        cwd=MIGRATIONS.parent,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_a_connection_that_the_server_closed_while_idle_is_replaced(engine, owner, monkeypatch):

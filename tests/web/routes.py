@@ -16,8 +16,8 @@ from accountant.catalogue import corpora
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.policy import Policy
 from accountant.identities import credentials, people
-from accountant.transactions import offers, proposals
-from accountant.webhooks import delivery as hooks
+from accountant.transactions import allowances, offers, proposals
+from accountant.webhooks import delivery, registration
 from tests.web.browsers import Site
 
 PEOPLE: Final = frozenset({"analyst", "stranger", "steward", "auditor", "administrator"})
@@ -63,8 +63,8 @@ class World:
     def hook(self) -> str:
         """The one webhook of `analyst`: there is a most for each person."""
         actor, engine = self.site.actor("analyst"), self.site.engine
-        for each in hooks.listing(engine, actor):
-            hooks.remove(engine, UUID(each["id"]), actor)
+        for each in registration.listing(engine, actor):
+            registration.remove(engine, UUID(each["id"]), actor)
         url = f"https://receiver.example/{self.fresh('hook')}"
         answer = self.site.api("analyst").post("/webhooks", {"url": url, "events": ["job.failed"]})
         return str(answer.json["id"])
@@ -73,10 +73,10 @@ class World:
         """A webhook of `analyst` and a message to it that has failed, as they stand in addresses."""
         hook_id = UUID(self.hook())
         actor, engine = self.site.actor("analyst"), self.site.engine
-        delivery = hooks.test(engine, hook_id, actor)
-        hooks.disable(engine, hook_id, actor)
-        hooks.enable(engine, hook_id, actor)
-        return f"{hook_id}/deliveries/{delivery}"
+        message = delivery.test(engine, hook_id, actor)
+        registration.disable(engine, hook_id, actor)
+        registration.enable(engine, hook_id, actor)
+        return f"{hook_id}/deliveries/{message}"
 
     def upload(self) -> str:
         """The hash of a file that nothing names."""
@@ -89,7 +89,7 @@ class World:
         proposals.set_policy(bench.engine, bench.dataset, Policy(two_people=True), bench.steward)
         self.raised += 1
         raised = Allowance(str(10 + self.raised), "0.0000029053", "a test")
-        found = proposals.allow_or_propose(bench.engine, bench.dataset, raised, colleague)
+        found = allowances.allow(bench.engine, bench.dataset, raised, colleague)
         assert found is not None
         return str(found)
 
@@ -354,19 +354,15 @@ PAGES: Final[dict[str, Route]] = {
     "people.add": Route(ADMINISTRATOR, send("/people", _user_form)),
     "people.show": Route(ADMINISTRATOR, get(PERSON)),
     "people.set_roles": Route(ADMINISTRATOR, send(f"{PERSON}/roles", {"roles": "auditor"})),
-    "people.deactivate": Route(ADMINISTRATOR, send(f"{PERSON}/deactivate")),
-    "people.activate": Route(ADMINISTRATOR, send(f"{PERSON}/activate")),
+    "people.act": Route(ADMINISTRATOR, send(f"{PERSON}/activate")),
     "people.reset_password": Route(ADMINISTRATOR, send(f"{PERSON}/password")),
-    "people.unlock": Route(ADMINISTRATOR, send(f"{PERSON}/unlock")),
-    "people.sign_out": Route(ADMINISTRATOR, send(f"{PERSON}/sign-out")),
-    "people.revoke_tokens": Route(ADMINISTRATOR, send(f"{PERSON}/revoke-tokens")),
     "people.revoke_token": Route(ADMINISTRATOR, send(f"{PERSON}/tokens/{{token}}/revoke")),
     "people.log": Route(frozenset({"auditor", "administrator"}), get("/sign-ins")),
     "datasets.catalogue": Route(PEOPLE, get("/")),
     "wizard.start": Route(STEWARD, get("/add-dataset")),
     "wizard.step": Route(STEWARD, send("/add-dataset", _dataset_form)),
     "wizard.panel": Route(STEWARD, send("/add-dataset/meaning", {"epsilon": "1", "delta": "0.1"})),
-    "spending.show": Route(PEOPLE, get(f"{DATASET}/spending")),
+    "datasets.spent": Route(PEOPLE, get(f"{DATASET}/spending")),
     "datasets.show": Route(PEOPLE, get(DATASET)),
     "policies.show": Route(STEWARD, get(f"{DATASET}/policy")),
     "policies.allow": Route(STEWARD, send(f"{DATASET}/allowance", ALLOWANCE)),

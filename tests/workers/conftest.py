@@ -6,12 +6,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from sqlalchemy import Engine
 
+from accountant.database import connect
+from tests.conftest import as_application, fresh_database
 from web.local import redis_url
 
 T = TypeVar("T")
@@ -101,23 +105,47 @@ def variables() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def service(servers, database_url, variables, tmp_path_factory) -> Iterator[Service]:
+    """Relay and workers of a module's own, for what kills them or gives them other settings."""
+    with serving(servers.broker_url, database_url, variables, tmp_path_factory) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def warm_service(servers, tmp_path_factory) -> Iterator[Service]:
+    """Relay and workers that run on from module to module: their libraries and models are loaded once."""
+    with fresh_database(servers) as owner_url:
+        url = as_application(servers, owner_url)
+        with serving(servers.broker_url, url, {}, tmp_path_factory, vhost=1) as made:
+            yield made
+
+
+@pytest.fixture(scope="session")
+def warm_engine(warm_service) -> Iterator[Engine]:
+    engine = connect(warm_service.environment["DATABASE_URL"], pool_size=30)
+    yield engine
+    engine.dispose()
+
+
+@contextmanager
+def serving(broker_url: str, database_url: str, variables, folders, vhost: int = 0) -> Iterator[Service]:
     """Relay and workers on a database and a broker of their own."""
-    home = tmp_path_factory.mktemp("home")
+    import redis
+
+    home = folders.mktemp("home")
+    broker_url = broker_url.replace("virtual_host=0", f"virtual_host={vhost}")
     environment = {
         **os.environ,
         "DATABASE_URL": database_url,
-        "BROKER_URL": servers.broker_url,
+        "BROKER_URL": broker_url,
         "EXCHEQUER_HOME": str(home),
-        "EXCHEQUER_DATA_ROOTS": f"{ROOT}|{tmp_path_factory.getbasetemp()}",
-        "EXCHEQUER_MODEL_ROOTS": f"{ROOT}|{tmp_path_factory.getbasetemp()}",
+        "EXCHEQUER_DATA_ROOTS": f"{ROOT}|{folders.getbasetemp()}",
+        "EXCHEQUER_MODEL_ROOTS": f"{ROOT}|{folders.getbasetemp()}",
         "EXCHEQUER_LEASE_SECONDS": "8",  # a worker that gets no processor for so long lost its job
         "EXCHEQUER_RESEND_SECONDS": "10",
         "PYTHONPATH": str(ROOT),
         **variables,
     }
-    import redis
-
-    redis.Redis.from_url(redis_url(servers.broker_url)).flushall()
+    redis.Redis.from_url(redis_url(broker_url)).flushdb()
     made = Service(environment)
     for name in STARTED:
         made.start(name)

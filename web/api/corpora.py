@@ -1,9 +1,6 @@
 """Public corpora: what cluster centres, public contexts and evaluation read."""
 
-from typing import Literal
-
 from flask import Response, jsonify
-from pydantic import Field
 
 from accountant.catalogue import corpora
 from accountant.schema.models import Corpus
@@ -11,25 +8,15 @@ from web.api.blueprint import api
 from web.api.idempotency import read_once
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
-from web.api.parsing import MAX_PAGE, Body, made, read
+from web.api.parsing import MAX_PAGE, made, read
 from web.auth import current_actor
 from web.context import engine
 
 ORDER = Order("corpora", BY_NAME, MAX_PAGE)
 
 
-class NewCorpus(Body):
+class NewCorpus(corpora.CorpusSpec):
     """A corpus to register."""
-
-    name: str = Field(max_length=200)
-    uri: str = Field(min_length=1, max_length=2000)
-    text_template: str = Field("{text}", max_length=4000)
-    label_column: str | None = Field(None, max_length=200)
-    declaration: Literal["public", "consented"] = "public"
-    statement: str = Field(max_length=4000)
-
-    def spec(self) -> corpora.CorpusSpec:
-        return corpora.CorpusSpec(**self.model_dump())
 
 
 @api.get("/corpora")
@@ -57,5 +44,5 @@ def add_corpus() -> tuple[Response, int]:
     actor = current_actor()
     actor.require("steward")
     body = read(NewCorpus)
-    corpora.add(engine(), body.spec(), actor, read_once(body))
+    corpora.add(engine(), body, actor, read_once(body))
     return made(corpora.show(engine(), body.name, actor), "corpus", name=body.name)

@@ -11,28 +11,28 @@ from pydantic import Field
 from accountant.catalogue import datasets as dataset_catalogue
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, invalid
-from accountant.core.ledger import allowances
-from accountant.core.ledger.allowances import SecretDeclaration
+from accountant.core.ledger.allowances import Allowance, SecretDeclaration
 from accountant.core.ledger.policy import Policy
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries as entry_queries
 from accountant.queries import jobs, quotes, spending
 from accountant.queries import proposals as proposal_queries
-from accountant.schema.datasets import Dataset, DatasetInCatalogue, Spending
+from accountant.schema.datasets import Dataset, DatasetInCatalogue, Meaning, Preview, Spending
 from accountant.schema.decisions import Proposed
 from accountant.schema.ledgers import Entry, ExPostCost
 from accountant.schema.quotes import Quote
-from accountant.transactions import proposals
+from accountant.transactions import allowances, proposals
 from web.api.blueprint import api
 from web.api.checkpoints import seed
 from web.api.etags import matcher
 from web.api.idempotency import read_once
-from web.api.openapi import TEXT, Operation, describe, listing
+from web.api.openapi import TEXT, Operation, Schema, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
 from web.api.parsing import MAX_PAGE, Body, made, read, read_choice, read_object, read_seq
 from web.auth import current_actor
 from web.context import engine
 from web.errors import with_prefix
+from web.meaning import NEIGHBOURS, meaning
 
 FORMATS = {
     "jsonl": "application/x-ndjson",
@@ -43,6 +43,7 @@ FORMAT = {"type": "string", "enum": list(FORMATS), "default": "jsonl"}
 YES_NO = {"type": "string", "enum": ["true", "false"], "default": "false"}
 MECHANISM = {"type": "string", "enum": list(mechanisms.MECHANISMS)}
 PUBLIC = {"type": "string", "enum": ["true", "false"], "default": "false"}
+RELATION: Schema = {"type": "string", "enum": list(NEIGHBOURS), "default": NEIGHBOURS[0]}
 SEQ = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 
 ORDER = Order("datasets", BY_NAME, MAX_PAGE)
@@ -65,7 +66,7 @@ class NewAllowance(Body):
     ex_post_settlement: str | None = Field(None, max_length=20)
     secret: dict[str, Any] | None = None
 
-    def allowance(self) -> allowances.Allowance:
+    def allowance(self) -> Allowance:
         """The allowance that the ledger takes. Raises InvalidRequest for figures of too many digits."""
         for field in ("epsilon", "delta", "order", "ex_post"):
             if len(str(getattr(self, field))) > 100:
@@ -73,7 +74,7 @@ class NewAllowance(Body):
         given = {name: getattr(self, name) for name in type(self).model_fields}
         if self.secret is not None:
             given["secret"] = SecretDeclaration.from_json(self.secret)
-        return allowances.Allowance(**given)
+        return Allowance(**given)
 
 
 class Correction(Body):
@@ -179,10 +180,39 @@ def allow(name: str) -> tuple[Response, int]:
     actor.require("steward")
     dataset_queries.dataset(engine(), name, actor)  # a name in the address that names nothing is 404, not 422
     body = read(NewAllowance)
-    proposal = proposals.allow_or_propose(engine(), name, body.allowance(), actor, read_once(body))
+    proposal = allowances.allow(engine(), name, body.allowance(), actor, read_once(body))
     if proposal is not None:
         return jsonify(proposal=proposal_queries.show(engine(), proposal, actor)), 202
     return jsonify(dataset_queries.dataset(engine(), name, actor)), 200
+
+
+@api.get("/meaning")
+@describe(
+    Operation(
+        query={
+            "epsilon": {**TEXT, "examples": ["1"]},
+            "delta": {**TEXT, "examples": ["0.000001"]},
+            "neighbours": RELATION,
+            "unit": TEXT,
+        },
+        answer=Meaning,
+    )
+)
+def means() -> Response:
+    """The bound on a guesser for an (epsilon, delta) in decimals."""
+    given = {name: request.args.get(name, "") for name in ("epsilon", "delta", "neighbours", "unit")}
+    unit = given["unit"][:200] or "record"
+    return jsonify(meaning(given["epsilon"], given["delta"], given["neighbours"] or NEIGHBOURS[0], unit))
+
+
+@api.post("/datasets/<name>/allowance/preview")
+@describe(Operation(body=NewAllowance, answer=Preview, roles=("steward",)))
+def preview_allowance(name: str) -> Response:
+    """Preview an allowance, for stewards: every limit before and after; nothing is written."""
+    actor = current_actor()
+    actor.require("steward")
+    dataset_queries.dataset(engine(), name, actor)
+    return jsonify(proposal_queries.preview(engine(), name, read(NewAllowance).allowance(), actor))
 
 
 @api.post("/datasets/<name>/data")

@@ -27,7 +27,6 @@ from web.context import engine
 STATE = {"type": "string", "enum": list(JOB_STATES)}
 OUTPUT = {"type": "string", "enum": list(outputs.FORMATS), "default": "jsonl"}
 CARD = {"type": "string", "enum": ["json", "md"], "default": "json"}
-KEY = {"type": "string", "minLength": 1, "maxLength": 200}
 ORDER = Order("jobs", BY_TIME)
 
 

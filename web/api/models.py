@@ -7,7 +7,7 @@ from pydantic import Field
 
 from accountant.catalogue import models as model_catalogue
 from accountant.core import names
-from accountant.core.mechanisms import MECHANISMS, RUNNABLE
+from accountant.core.mechanisms import MECHANISMS
 from accountant.queries import models as model_queries
 from accountant.schema.models import Mechanism, Model
 from web.api.blueprint import api
@@ -77,7 +77,7 @@ def mechanisms() -> Response:
                 "source": each.source,
                 "size_field": each.size_field,
                 "uses_model": each.uses_model,
-                "runnable": each.id in RUNNABLE,
+                "runnable": each.runner is not None,
                 "parameters": each.schema,
             }
             for each in MECHANISMS.values()

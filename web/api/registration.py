@@ -1,45 +1,17 @@
 """The whole API: every module's routes, who may ask, and what each answer carries."""
 
+import importlib
+import pkgutil
+
 from flask import Flask, Response, current_app, request
 
-from web.api import (
-    artifacts,
-    checkpoints,
-    corpora,
-    datasets,
-    etags,
-    jobs,
-    ledgers,
-    limits,
-    meaning,
-    models,
-    offers,
-    openapi,
-    people,
-    proposals,
-    uploads,
-    webhooks,
-)
+from web import api as nouns
+from web.api import etags, limits
 from web.api.blueprint import PUBLIC, api
 from web.auth import authenticate_token, current_actor
 
-#: Each hangs its routes on `api` when it is imported.
-NOUNS = (
-    artifacts,
-    checkpoints,
-    corpora,
-    datasets,
-    jobs,
-    ledgers,
-    meaning,
-    models,
-    offers,
-    openapi,
-    people,
-    proposals,
-    uploads,
-    webhooks,
-)
+for found in pkgutil.iter_modules(nouns.__path__):
+    importlib.import_module(f"{nouns.__name__}.{found.name}")  # each hangs its routes on `api`
 
 
 @api.before_request

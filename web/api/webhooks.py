@@ -10,7 +10,8 @@ from accountant.core import webhook_rules
 from accountant.core.webhook_rules import Network
 from accountant.schema.webhooks import Delivery, Event, Removed, Secret, Sent, Webhook
 from accountant.schema.webhooks import NewWebhook as NewWebhookAnswer
-from accountant.webhooks import delivery as hooks
+from accountant.webhooks import delivery as messages
+from accountant.webhooks import registration
 from web.api.blueprint import api
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import Order, page, read_window
@@ -65,7 +66,7 @@ def webhook_events() -> Response:
 @describe(Operation(answer=listing("webhooks", Webhook)))
 def list_webhooks() -> Response:
     """Your webhooks."""
-    return jsonify(webhooks=hooks.listing(engine(), current_actor()))
+    return jsonify(webhooks=registration.listing(engine(), current_actor()))
 
 
 @api.post("/webhooks")
@@ -74,8 +75,8 @@ def add_webhook() -> tuple[Response, int]:
     """Register a webhook. The answer has its secret, which is shown this once."""
     actor = current_actor()
     body = read(NewWebhook)
-    hook_id, secret = hooks.add(engine(), body.url, body.events, actor, key(), allowed())
-    return jsonify(**hooks.show(engine(), hook_id, actor), secret=secret), 201
+    hook_id, secret = registration.add(engine(), body.url, body.events, actor, key(), allowed())
+    return jsonify(**registration.show(engine(), hook_id, actor), secret=secret), 201
 
 
 @api.get("/webhooks/<id>")
@@ -90,7 +91,7 @@ def show_webhook(id: str) -> Response:
 def remove_webhook(id: str) -> Response:
     """Forget a webhook and its secret; what was not sent yet is not sent."""
     hook_id = read_id(id, "webhook")
-    hooks.remove(engine(), hook_id, current_actor())
+    registration.remove(engine(), hook_id, current_actor())
     return jsonify(id=str(hook_id), removed=True)
 
 
@@ -99,7 +100,7 @@ def remove_webhook(id: str) -> Response:
 def enable_webhook(id: str) -> Response:
     """Tell a disabled webhook again, from now on."""
     hook_id = read_id(id, "webhook")
-    hooks.enable(engine(), hook_id, current_actor())
+    registration.enable(engine(), hook_id, current_actor())
     return _shown(hook_id)
 
 
@@ -108,7 +109,7 @@ def enable_webhook(id: str) -> Response:
 def disable_webhook(id: str) -> Response:
     """Tell a webhook nothing until it is enabled."""
     hook_id = read_id(id, "webhook")
-    hooks.disable(engine(), hook_id, current_actor())
+    registration.disable(engine(), hook_id, current_actor())
     return _shown(hook_id)
 
 
@@ -117,7 +118,7 @@ def disable_webhook(id: str) -> Response:
 def renew_webhook_secret(id: str) -> tuple[Response, int]:
     """A new secret in place of the old one, at once; it is shown this once."""
     hook_id = read_id(id, "webhook")
-    secret = hooks.renew_secret(engine(), hook_id, current_actor(), key())
+    secret = registration.renew_secret(engine(), hook_id, current_actor(), key())
     return jsonify(id=str(hook_id), secret=secret), 201
 
 
@@ -125,7 +126,7 @@ def renew_webhook_secret(id: str) -> tuple[Response, int]:
 @describe(Operation(status=201, refusals=(409,), answer=Sent))
 def test_webhook(id: str) -> tuple[Response, int]:
     """Send a message that says nothing."""
-    delivery = hooks.test(engine(), read_id(id, "webhook"), current_actor())
+    delivery = messages.test(engine(), read_id(id, "webhook"), current_actor())
     return jsonify(delivery=str(delivery)), 201
 
 
@@ -134,7 +135,7 @@ def test_webhook(id: str) -> tuple[Response, int]:
 def webhook_deliveries(id: str) -> Response:
     """Messages that were sent, newest first."""
     window = read_window(DELIVERIES)
-    found = hooks.log(engine(), read_id(id, "webhook"), current_actor(), **window.reads)
+    found = messages.log(engine(), read_id(id, "webhook"), current_actor(), **window.reads)
     return page("deliveries", found, window)
 
 
@@ -143,9 +144,9 @@ def webhook_deliveries(id: str) -> Response:
 def redeliver_webhook(id: str, delivery: str) -> Response:
     """Send a message again, under the same id."""
     delivery_id = read_id(delivery, "delivery")
-    hooks.redeliver(engine(), read_id(id, "webhook"), delivery_id, current_actor())
+    messages.redeliver(engine(), read_id(id, "webhook"), delivery_id, current_actor())
     return jsonify(delivery=str(delivery_id))
 
 
 def _shown(hook_id: UUID) -> Response:
-    return jsonify(hooks.show(engine(), hook_id, current_actor()))
+    return jsonify(registration.show(engine(), hook_id, current_actor()))

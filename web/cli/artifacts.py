@@ -6,8 +6,9 @@ import typer
 
 from accountant.core.errors import invalid
 from web.cli import completion
+from web.cli.answers import Answer
 from web.cli.options import DatasetOption, Json, Output
-from web.cli.output import note, out, print_json, save, say, table
+from web.cli.output import note, print_json, save, table
 from web.cli.profile import connect
 from web.client.api import Api
 from web.client.files import Hashing
@@ -21,20 +22,18 @@ def list_artifacts(
     ] = None,
     dataset: DatasetOption = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """List artifacts that you may see, of one job or all. A job that reads only these costs nothing."""
     with connect() as client:
         found = client.artifacts(job=job_id, dataset=dataset, limit=limit)
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no artifact that you may see")
-    else:
-        columns = ["name", "kind", "size", "dataset", "mechanism"]
-        rows = [[each["sha256"][:SHOWN], *(each[name] for name in columns)] for each in found]
-        out.print(table(["sha256", *columns], rows, right="size", whole="sha256"))
-        say("save one: exchequer artifact SHA256 -o FILE; the first digits are enough")
+    yield found
+    if not found:
+        yield "no artifact that you may see"
+        return
+    columns = ["name", "kind", "size", "dataset", "mechanism"]
+    rows = [[each["sha256"][:SHOWN], *(each[name] for name in columns)] for each in found]
+    yield table(["sha256", *columns], rows, right="size", whole="sha256")
+    yield "save one: exchequer artifact SHA256 -o FILE; the first digits are enough"
 
 
 def artifact(

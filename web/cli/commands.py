@@ -10,6 +10,7 @@ from accountant.core.errors import ExchequerError
 from web.cli import (
     artifacts,
     completion,
+    conform,
     corpora,
     data,
     evaluation,
@@ -29,6 +30,7 @@ from web.cli import (
     stack,
     webhooks,
 )
+from web.cli.answers import Group
 from web.cli.output import Mode
 from web.cli.price import price
 from web.cli.profile import Selected
@@ -70,7 +72,7 @@ def demo(
 
 LOCAL, WORK, LOOK = "The local stack and people", "Datasets and jobs", "Prices and the ledger"
 
-app = typer.Typer(
+app = Group(
     cls=Commands,
     name="exchequer",
     help="Privacy budgets of sensitive text datasets, and the jobs that spend them.",
@@ -128,6 +130,7 @@ for function, name, panel in (
     (proposals.withdraw, "withdraw", WORK),
     (models.list_mechanisms, "mechanisms", LOOK),
     (price, "price", LOOK),
+    (conform.conform, "conform", LOOK),
     (verify, "verify", LOOK),
     (oversight.spending, "spending", LOOK),
     (oversight.report, "report", LOOK),

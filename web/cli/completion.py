@@ -33,11 +33,6 @@ def datasets(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     return _asked(ctx, incomplete, lambda api: ((d["name"], d["description"]) for d in api.datasets()))
 
 
-def models(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Names of models."""
-    return _asked(ctx, incomplete, lambda api: ((m["name"], m["kind"]) for m in api.models()))
-
-
 def corpora(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Names of corpora."""
     return _asked(ctx, incomplete, lambda api: ((c["name"], c["state"]) for c in api.corpora()))

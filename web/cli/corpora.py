@@ -4,13 +4,14 @@ from typing import Annotated, Any
 
 import typer
 
+from web.cli.answers import Answer, Group
 from web.cli.data import local_address, until_checked
-from web.cli.options import Json, Wait
-from web.cli.output import Failed, out, print_json, say, table
+from web.cli.options import Wait
+from web.cli.output import Failed, table
 from web.cli.profile import connect
 from web.client.api import Api
 
-corpora = typer.Typer(help="Public corpora.", no_args_is_help=True)
+corpora = Group(help="Public corpora.", no_args_is_help=True)
 
 
 @corpora.command("add")
@@ -22,8 +23,7 @@ def add_corpus(
     label_column: Annotated[str | None, typer.Option()] = None,
     declaration: Annotated[str, typer.Option(metavar="public|consented")] = "public",
     wait: Wait = True,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Register a corpus. A worker reads it through before any job can use it."""
     body = {
         "name": name,
@@ -39,13 +39,11 @@ def add_corpus(
             found = until_checked("reading the corpus", lambda: find_corpus(client, name))
         else:
             found = find_corpus(client, name)
-    if as_json:
-        print_json(found)
+    yield found
     if found["state"] == "invalid":
         why = found.get("error") or "its steward can see why"
         raise Failed(f"the corpus {name!r} was refused: {why}. Correct it and add it by another name.")
-    if not as_json:
-        say(f"corpus {name}: {found['state']}{_texts(found)}")
+    yield f"corpus {name}: {found['state']}{_texts(found)}"
 
 
 def find_corpus(client: Api, name: str) -> dict[str, Any]:
@@ -61,24 +59,16 @@ def _texts(corpus: dict[str, Any]) -> str:
 
 
 @corpora.command("list")
-def list_corpora(as_json: Json = False) -> None:
+def list_corpora() -> Answer:
     """List corpora with what a worker found in their files."""
     with connect() as client:
         found = client.corpora()
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no corpus yet. Register one: exchequer corpus add NAME --uri FILE --statement TEXT")
-    else:
-        columns = ["name", "state", "declaration", "texts", "statement"]
-        rows = [
-            (
-                each["name"],
-                each["state"],
-                each["declaration"],
-                f"{each['facts']['texts']:,}" if each["facts"] else None,
-                each["statement"],
-            )
-            for each in found
-        ]
-        out.print(table(columns, rows, right="texts"))
+    yield found
+    columns = ["name", "state", "declaration", "texts", "statement"]
+    texts = [f"{each['facts']['texts']:,}" if each["facts"] else None for each in found]
+    rows = [
+        (*(each[name] for name in columns[:3]), count, each["statement"])
+        for each, count in zip(found, texts, strict=True)
+    ]
+    nothing = "no corpus yet. Register one: exchequer corpus add NAME --uri FILE --statement TEXT"
+    yield table(columns, rows, right="texts") if rows else nothing

@@ -1,16 +1,18 @@
 """`dataset`: the catalogue, and what a steward registers."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from accountant.core.privacy.units import percent_up
-from web.cli.options import DatasetName, Json, Wait
-from web.cli.output import Failed, err, facts, out, print_json, say, table
+from web.cli.answers import Answer, Group
+from web.cli.options import DatasetName, Wait
+from web.cli.output import Failed, err, facts, table
 from web.cli.price import split
 from web.cli.profile import connect
 from web.client.api import Api
@@ -18,7 +20,7 @@ from web.client.api import Api
 CHECK_SECONDS = 600.0
 LOOK_SECONDS = 0.3
 
-datasets = typer.Typer(help="Datasets.", no_args_is_help=True)
+datasets = Group(help="Datasets.", no_args_is_help=True)
 
 
 @datasets.command("add")
@@ -37,8 +39,7 @@ def add_dataset(
     description: Annotated[str, typer.Option()] = "",
     auto_approve: Annotated[str, typer.Option(help="ε up to which a job needs no approval.")] = "0",
     wait: Wait = True,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Register a dataset. A worker reads it through before any job can run."""
     declaration = {
         "name": name,
@@ -55,7 +56,8 @@ def add_dataset(
     }
     with connect() as client:
         client.add_dataset(declaration)
-        _show_checked(client, name, wait, as_json)
+        found = wait_for_dataset(client, name) if wait else client.dataset(name)
+    yield from _checked(found)
 
 
 @datasets.command("correct")
@@ -67,8 +69,7 @@ def correct_dataset(
     labels: Annotated[str | None, typer.Option(help="Other labels, separated by commas.")] = None,
     unit_column: Annotated[str | None, typer.Option(help="Another column of the privacy unit.")] = None,
     wait: Wait = True,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Declare a dataset whose data was refused again; what is not given stays as it was."""
     given = {
         "uri": None if uri is None else local_address(uri),
@@ -79,7 +80,8 @@ def correct_dataset(
     }
     with connect() as client:
         client.correct_dataset(name, **{field: value for field, value in given.items() if value is not None})
-        _show_checked(client, name, wait, as_json)
+        found = wait_for_dataset(client, name) if wait else client.dataset(name)
+    yield from _checked(found)
 
 
 @datasets.command("add-version")
@@ -89,8 +91,7 @@ def add_version(
     text_template: Annotated[str | None, typer.Option(help="Another text template.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Another label column.")] = None,
     wait: Wait = True,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Add data of the same people to a dataset: a new version, on the same account."""
     given = {"text_template": text_template, "label_column": label_column}
     layout = {field: value for field, value in given.items() if value is not None}
@@ -98,14 +99,12 @@ def add_version(
         number = client.add_version(name, local_address(uri), **layout)["versions"][-1]["number"]
         look = partial(_version, client, name, number)
         version = until_checked("checking the data", look) if wait else look()
-    if as_json:
-        print_json(version)
+    yield version
     if version["state"] == "invalid":
         raise Failed(
             f"version {number} of {name!r} was refused: {version['error']}. The others stay as they are."
         )
-    if not as_json:
-        say(f"dataset {name}, version {number}: {version['state']}")
+    yield f"dataset {name}, version {number}: {version['state']}"
 
 
 def _version(client: Api, name: str, number: int) -> dict[str, Any]:
@@ -119,14 +118,11 @@ def local_address(uri: str) -> str:
     return uri if "://" in uri or not path.exists() else str(path.resolve())
 
 
-def _show_checked(client: Api, name: str, wait: bool, as_json: bool) -> None:
-    found = wait_for_dataset(client, name) if wait else client.dataset(name)
-    if as_json:
-        print_json(found)
-    if found["state"] == "invalid":
-        raise data_refused(found)
-    if not as_json:
-        say(f"dataset {name}: {found['state']}")
+def _checked(dataset: dict[str, Any]) -> Answer:
+    yield dataset
+    if dataset["state"] == "invalid":
+        raise data_refused(dataset)
+    yield f"dataset {dataset['name']}: {dataset['state']}"
 
 
 def data_refused(dataset: dict[str, Any]) -> Failed:
@@ -158,28 +154,15 @@ def until_checked(what: str, read: Callable[[], dict[str, Any]]) -> dict[str, An
 
 
 @datasets.command("list")
-def list_datasets(as_json: Json = False) -> None:
+def list_datasets() -> Answer:
     """List the catalogue."""
     with connect() as client:
         found = client.datasets()
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no dataset yet. Register one: exchequer dataset add NAME --uri FILE")
-    else:
-        columns = ["name", "state", "neighbours", "unit", "allowance", "used"]
-        rows = [
-            (
-                each["name"],
-                each["state"],
-                each["neighbours"],
-                each["unit"],
-                allowance_text(each),
-                used_text(each),
-            )
-            for each in found
-        ]
-        out.print(table(columns, rows, right="used"))
+    yield found
+    columns = ["name", "state", "neighbours", "unit"]
+    rows = [(*(each[name] for name in columns), allowance_text(each), used_text(each)) for each in found]
+    nothing = "no dataset yet. Register one: exchequer dataset add NAME --uri FILE"
+    yield table([*columns, "allowance", "used"], rows, right="used") if rows else nothing
 
 
 def allowance_text(dataset: dict[str, Any]) -> str:
@@ -193,25 +176,13 @@ def used_text(dataset: dict[str, Any]) -> str | None:
 
 
 @datasets.command("show")
-def show_dataset(name: DatasetName, as_json: Json = False) -> None:
+def show_dataset(name: DatasetName) -> Answer:
     """Show one dataset with its account."""
     with connect() as client:
         found = client.dataset(name)
-    if as_json:
-        print_json(found)
-        return
-    rows: list[tuple[str, object]] = [
-        (title.replace("_", " "), found[title] or None)
-        for title in (
-            "name",
-            "description",
-            "state",
-            "neighbours",
-            "unit",
-            "max_records_per_unit",
-            "public_size",
-        )
-    ]
+    yield found
+    public = ("name", "description", "state", "neighbours", "unit", "max_records_per_unit", "public_size")
+    rows: list[tuple[str, object]] = [(each.replace("_", " "), found[each] or None) for each in public]
     rows.append(("labels", ", ".join(found["labels"]) or None))
     rows.append(("allowance", allowance_text(found)))
     policy = (f"{key} {value}" for key, value in found["policy"].items() if value)
@@ -219,21 +190,20 @@ def show_dataset(name: DatasetName, as_json: Json = False) -> None:
     for version in found.get("versions", []):
         note = f": {version['error']}" if version["error"] else ""
         rows.append((f"data {version['number']}", f"{version['uri']} ({version['state']}{note})"))
-    out.print(facts(rows))
-    show_account(found)
+    yield facts(rows)
+    yield from account(found)
 
 
-def show_account(dataset: dict[str, Any]) -> None:
+def account(dataset: dict[str, Any]) -> Iterator[str | Table]:
     """The filters of a dataset's account."""
     if dataset["account"] is None:
-        say(f"no allowance yet: exchequer allow {dataset['name']} --epsilon E --delta D --reason TEXT")
+        yield f"no allowance yet: exchequer allow {dataset['name']} --epsilon E --delta D --reason TEXT"
         return
     names = ("kind", "limit", "spent", "reserved", "left")
     rows = [[each[name] for name in names] + [_state(each)] for each in dataset["account"]["filters"]]
-    out.print(table(["filter", *names[1:], "state"], rows, right="limit spent reserved left"))
-    say("A job is admitted while one filter holds for it and everything before it.")
-    for each in dataset.get("statements", []):
-        say(each["text"])
+    yield table(["filter", *names[1:], "state"], rows, right="limit spent reserved left")
+    yield "A job is admitted while one filter holds for it and everything before it."
+    yield from (each["text"] for each in dataset.get("statements", []))
 
 
 def _state(each: dict[str, Any]) -> str:

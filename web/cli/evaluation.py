@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from web.cli import completion
+from web.cli.answers import Answer
 from web.cli.artifacts import save_checked
 from web.cli.jobs import follow
-from web.cli.options import Json
-from web.cli.output import Failed, note, out, print_json, say, table
+from web.cli.output import Failed, note, table
 from web.cli.profile import connect
 from web.client.api import Api
 
@@ -33,8 +33,7 @@ def evaluate(
     output: Annotated[
         str | None, typer.Option("-o", "--output", metavar="FILE.html", help="Save the report.")
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Evaluate a published output. Costs nothing: no private record is compared with anything."""
     given: dict[str, Any] = {
         "from_job": job_id,
@@ -57,12 +56,10 @@ def evaluate(
         if output is not None:
             (report,) = client.artifacts(job=job["id"])
             save_checked(client, report["sha256"], output)
-    if as_json:
-        print_json({"job": job["id"], "figures": figures})
-        return
+    yield {"job": job["id"], "figures": figures}
     rows = [(each["name"], _value(each["value"]), each["ideal"], _settings(each)) for each in figures]
-    out.print(table(["metric", "value", "best is", "settings"], rows, right="value"))
-    say("Figures of the same name with other settings are not comparable.")
+    yield table(["metric", "value", "best is", "settings"], rows, right="value")
+    yield "Figures of the same name with other settings are not comparable."
     if output is not None:
         note(f"saved {output}")
 

@@ -28,7 +28,6 @@ from web.client.errors import (
     ApiProblem,
     Conflict,
     Forbidden,
-    JobFailed,
     NotFound,
     NotSignedIn,
     RateLimited,
@@ -68,7 +67,7 @@ def sentence(problem: FieldProblem) -> str:
 
 
 def told(error: ExchequerError) -> Told:
-    """What to say of an error."""
+    """The words for an error."""
     problems: tuple[FieldProblem, ...] = getattr(error, "problems", ())
     if problems:
         step = getattr(error, "suggestion", "") or CORRECT_IT
@@ -170,8 +169,3 @@ def report_usage(message: str) -> int:
     document = {"code": "usage", "message": message, "next": step, "exit_code": BAD_INPUT}
     print_error({"error": document})
     return BAD_INPUT
-
-
-def failed(job: dict[str, Any]) -> JobFailed:
-    """The error of a job that ended without a result."""
-    return JobFailed(job)

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Generator
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -9,18 +10,17 @@ import typer
 
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
 from accountant.core.privacy.units import up
+from web.cli.answers import Answer
 from web.cli.failures import report
-from web.cli.options import DatasetOption, JobId, Json, Timeout
+from web.cli.options import DatasetOption, JobId, Timeout
 from web.cli.output import (
     REFUSED,
+    Mode,
     err,
     facts,
     note,
-    out,
-    print_json,
     read_text,
     require_finite,
-    say,
     stop,
     table,
 )
@@ -50,8 +50,7 @@ def submit(
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: the same key and file are the same job.")
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Submit a job. Exit code 1 where it is refused (or, with --wait, does not succeed)."""
     request = read_request(file)
     changed = parameters(settings or [])
@@ -59,10 +58,9 @@ def submit(
     request["parameters"] = {**(request["parameters"] or {}), **changed}
     with connect() as client:
         job = client.submit(request, key=key)
-        if not as_json:
-            say(f"job {job['id']}")
-        job = _followed(client, job["id"], timeout, as_json) if wait else decided(client, job)
-    show_outcome(job, as_json, file)
+        yield f"job {job['id']}"
+        job = (yield from _followed(client, job["id"], timeout)) if wait else decided(client, job)
+    yield from outcome(job, file)
 
 
 def read_request(file: str) -> Job:
@@ -102,13 +100,12 @@ def decided(client: Api, job: Job, seconds: float = DECISION_SECONDS) -> Job:
     return client.job(job["id"])
 
 
-def _followed(client: Api, job_id: str, seconds: float | None, as_json: bool) -> Job:
+def _followed(client: Api, job_id: str, seconds: float | None) -> Generator[Job, None, Job]:
     """`follow`; a program is told the job where the wait ends first, too."""
     try:
         return follow(client, job_id, seconds)
     except StillWaiting:
-        if as_json:
-            print_json(client.job(job_id))
+        yield client.job(job_id)
         raise
 
 
@@ -128,16 +125,15 @@ def follow(client: Api, job_id: str, seconds: float | None = None) -> Job:
 # --- showing ------------------------------------------------------------------------------------
 
 
-def show_outcome(job: Job, as_json: bool, file: str | None = None) -> None:
+def outcome(job: Job, file: str | None = None) -> Answer:
     """The job as it stands; exit code 1 where it can't succeed any more. `file`: the request's."""
-    if as_json:
-        print_json(job)
+    yield job
     if job["state"] == "refused":
         explain_refusal(job, file)
     elif job["state"] in UNSUCCESSFUL:
         report(JobFailed(job))
-    elif not as_json:
-        say(f"{state_text(job)}{NEXT.get(job['state'], '').format(id=job['id'])}")
+    else:
+        yield f"{state_text(job)}{NEXT.get(job['state'], '').format(id=job['id'])}"
     if job["state"] in UNSUCCESSFUL:
         stop(REFUSED)
 
@@ -171,8 +167,7 @@ def list_jobs(
     until: Annotated[str | None, typer.Option(help="A day, which counts whole, or a time.")] = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every one, not the newest page only.")] = False,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """List the jobs that you may see, newest first."""
     wanted = {
         **{"dataset": dataset, "state": state and state.replace(" ", "_"), "mechanism": mechanism},
@@ -180,35 +175,35 @@ def list_jobs(
     }
     with connect() as client:
         found = list(client.all_jobs(**wanted)) if everything else client.jobs(limit=limit, **wanted)
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no such job" if any(wanted.values()) else "no job yet. Submit one: exchequer submit FILE.json")
-    else:
-        rows = [
-            (each["id"], each["dataset"], state_text(each), alone_text(each), each["analyst"])
-            for each in found
-        ]
-        out.print(table(["job", "dataset", "state", "ε", "by"], rows, right="ε", whole="job"))
+    yield found
+    if not found:
+        yield "no such job" if any(wanted.values()) else "no job yet. Submit one: exchequer submit FILE.json"
+        return
+    rows = [
+        (each["id"], each["dataset"], state_text(each), alone_text(each), each["analyst"]) for each in found
+    ]
+    yield table(["job", "dataset", "state", "ε", "by"], rows, right="ε", whole="job")
 
 
 def show_job(
     job_id: JobId,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end.")] = False,
     timeout: Timeout = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Show one job. With --wait: follow it, exit code 1 where it does not succeed."""
     with connect() as client:
-        job = _followed(client, job_id, timeout, as_json) if wait else client.job(job_id)
-    print_json(job) if as_json else _print_job(job)
+        job = (yield from _followed(client, job_id, timeout)) if wait else client.job(job_id)
+    yield job
+    yield facts((name, value) for name, value in _rows(job) if value is not None)
+    if job["state"] == "refused" and not Mode.json:
+        explain_refusal(job)
     if wait and job["state"] in UNSUCCESSFUL:
-        if as_json:
+        if Mode.json:
             report(Refused(job) if job["state"] == "refused" else JobFailed(job))
         stop(REFUSED)
 
 
-def _print_job(job: Job) -> None:
+def _rows(job: Job) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         ("job", job["id"]),
         ("state", state_text(job)),
@@ -224,9 +219,7 @@ def _print_job(job: Job) -> None:
     for entry in job.get("entries", []):
         outcome = f" ({entry['outcome']})" if entry["outcome"] else ""
         rows.append((f"entry {entry['seq']}", f"{entry['kind']}{outcome}"))
-    out.print(facts((name, value) for name, value in rows if value is not None))
-    if job["state"] == "refused":
-        explain_refusal(job)
+    return rows
 
 
 def alone_text(job: Job) -> str:
@@ -234,7 +227,7 @@ def alone_text(job: Job) -> str:
 
 
 def price_text(job: Job) -> str:
-    """What a job costs by itself; one with no (ε, δ) price says so."""
+    """The price of a job by itself; one with no (ε, δ) price says so."""
     dp = "no (ε, δ)"
     if job["epsilon_alone"] is not None:
         dp = f"ε {up(job['epsilon_alone'], 6):.6g} at δ {up(job['delta'], 6):g}, alone"

@@ -5,16 +5,18 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from accountant.core.errors import invalid
 from web.cli import bootstrap, completion
+from web.cli.answers import Answer, Group
 from web.cli.options import DatasetName, DatasetOption, Json, Output
-from web.cli.output import REFUSED, facts, note, out, print_json, save, save_json, say, stop, table
+from web.cli.output import REFUSED, facts, note, print_json, save, save_json, stop, table
 from web.cli.profile import connect
 
 FORMATS = ("jsonl", "csv", "parquet")
 
-ledgers = typer.Typer(help="The ledger of a dataset (stewards and auditors).", no_args_is_help=True)
+ledgers = Group(help="The ledger of a dataset (stewards and auditors).", no_args_is_help=True)
 
 
 @ledgers.command("show")
@@ -23,21 +25,18 @@ def show(
     limit: Annotated[int, typer.Option(min=1)] = 50,
     before: Annotated[int | None, typer.Option(help="Entries below this number.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every one, not a page only.")] = False,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Show entries, newest first."""
     with connect() as client:
         if everything:
             entries = list(client.whole_ledger(dataset))
         else:
             entries = client.ledger(dataset, before=before, limit=limit)
-    if as_json:
-        print_json(entries)
-    else:
-        out.print(entry_table(entries))
+    yield entries
+    yield entry_table(entries)
 
 
-def entry_table(entries: list[dict[str, Any]]) -> Any:
+def entry_table(entries: list[dict[str, Any]]) -> Table:
     """Ledger entries as rows that fit 80 columns; the cost is the one on the first filter."""
     from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 
@@ -77,18 +76,16 @@ def _what(entry: dict[str, Any]) -> str:
 
 
 @ledgers.command("entry")
-def entry(dataset: DatasetName, seq: int, as_json: Json = False) -> None:
+def entry(dataset: DatasetName, seq: int) -> Answer:
     """Show one entry as it is hashed, priced anew, with the balances after it."""
     with connect() as client:
         found = client.entry(dataset, seq)
-    if as_json:
-        print_json(found)
-        return
+    yield found
     rows = (
         (name.replace("_", " "), value if isinstance(value, str | int) else json.dumps(value, indent=1))
         for name, value in found.items()
     )
-    out.print(facts(rows))
+    yield facts(rows)
 
 
 @ledgers.command("find")
@@ -101,26 +98,24 @@ def find(
     since: Annotated[str | None, typer.Option(metavar="DAY")] = None,
     until: Annotated[str | None, typer.Option(metavar="DAY")] = None,
     limit: Annotated[int, typer.Option(min=1)] = 50,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Find entries over all datasets, newest first."""
     wanted = {"dataset": dataset, "kind": kind, "actor": actor, "mechanism": mechanism, "job": job}
     with connect() as client:
         entries = list(islice(client.entries(**wanted, since=since, until=until), limit))
-    print_json(entries) if as_json else out.print(entry_table(entries))
+    yield entries
+    yield entry_table(entries)
 
 
 @ledgers.command("ex-post")
-def ex_post(dataset: DatasetName, as_json: Json = False) -> None:
+def ex_post(dataset: DatasetName) -> Answer:
     """Show what ex-post jobs really cost beside their caps. The figures depend on the data."""
     with connect() as client:
         found = client.ex_post(dataset)
-    if as_json:
-        print_json(found)
-        return
+    yield found
     rows = [(each["job"], each["cap"], each["realized"]) for each in found["jobs"]]
-    out.print(table(["job", "cap", "realized"], rows, right="cap realized", whole="job"))
-    say(found["note"])
+    yield table(["job", "cap", "realized"], rows, right="cap realized", whole="job")
+    yield str(found["note"])
 
 
 @ledgers.command("export")
@@ -165,37 +160,32 @@ def checkpoint(dataset: DatasetName, output: Output = "-", as_json: Json = False
 def checkpoints(
     dataset: Annotated[str | None, typer.Argument(autocompletion=completion.datasets)] = None,
     limit: Annotated[int, typer.Option(min=1)] = 50,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """List the checkpoints that were handed out, of a dataset or all, newest first."""
     with connect() as client:
         if dataset is None:
             found = list(islice(client.all_checkpoints(), limit))
         else:
             found = client.checkpoints(dataset, limit=limit)
-    if as_json:
-        print_json(found)
-        return
+    yield found
     if dataset is None:
         rows = [(each["dataset"], each["seq"], each["at"][:19], each["problem"] or "holds") for each in found]
-        out.print(table(["dataset", "entry", "UTC", "checked now"], rows, right="entry", whole="UTC"))
+        yield table(["dataset", "entry", "UTC", "checked now"], rows, right="entry", whole="UTC")
         return
     documents = [each["checkpoint"] for each in found]
     rows = [(each["seq"], each["at"][:19], each["head"][:16], each["key"][:16]) for each in documents]
-    out.print(table(["entry", "UTC", "head", "key"], rows, right="entry", whole="UTC head key"))
+    yield table(["entry", "UTC", "head", "key"], rows, right="entry", whole="UTC head key")
 
 
 @ledgers.command("keys")
-def keys(as_json: Json = False) -> None:
+def keys() -> Answer:
     """The public keys that sign checkpoints, oldest first; anybody may ask."""
     with connect() as client:
         found = client.keys()
-    if as_json:
-        print_json({"keys": found})
-        return
+    yield {"keys": found}
     documents = [each["key"] for each in found]
     rows = [(each["id"], each["introduced_at"][:19], each["public"]) for each in documents]
-    out.print(table(["key", "since (UTC)", "public bytes"], rows))
+    yield table(["key", "since (UTC)", "public bytes"], rows)
 
 
 @ledgers.command("check")
@@ -205,25 +195,22 @@ def check(
     database: Annotated[
         bool, typer.Option("--database", help="Straight on the database: DATABASE_URL, or the local stack's.")
     ] = False,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Compare cached balances, entries and jobs on the live database; exit code 1 where they disagree."""
     if (dataset is None) is not everything:
         raise invalid("DATASET", "one dataset or all of them", "a name, or --all")
     found = _checked_here(dataset) if database else _checked_there(dataset)
-    if as_json:
-        print_json({"ok": not any(found.values()), "problems": found})
-    else:
-        for name, problems in found.items():
-            say(f"{name}: {'ok' if not problems else f'{len(problems)} disagree'}")
-            for problem in problems:
-                say(f"  {problem}")
+    yield {"ok": not any(found.values()), "problems": found}
+    for name, problems in found.items():
+        yield f"{name}: {'ok' if not problems else f'{len(problems)} disagree'}"
+        for problem in problems:
+            yield f"  {problem}"
     if any(found.values()):
         stop(REFUSED)
 
 
 def _checked_there(dataset: str | None) -> dict[str, list[str]]:
-    """What the server finds, by dataset."""
+    """The problems that the server finds, by dataset."""
     with connect() as client:
         names = [each["name"] for each in client.datasets()] if dataset is None else [dataset]
         return {name: client.check_ledger(name) for name in names}

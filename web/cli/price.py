@@ -2,15 +2,17 @@
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
 from accountant.core.privacy.units import percent_up, up
 from web.cli import completion
-from web.cli.options import Json
-from web.cli.output import facts, out, print_json, require_finite, say, table
+from web.cli.answers import Answer
+from web.cli.output import facts, require_finite, table
 from web.cli.profile import connect
 
 Quote = dict[str, Any]
@@ -42,8 +44,7 @@ def price(
     secret: Annotated[
         str | None, typer.Option(metavar="JSON", help="What the dataset states about secrets, for secpe.")
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Price a job. Needs no server, except with --dataset."""
     raw = parameters(settings or [])
     _check_fit(raw, fit, epsilon, dataset)
@@ -63,10 +64,8 @@ def price(
     else:
         _refuse_terms(given)
         quote = price_on(dataset, mechanism, raw, fit, epsilon, project)
-    if as_json:
-        print_json(quote)
-    else:
-        show(quote)
+    yield quote
+    yield from shown(quote)
 
 
 def parameters(settings: list[str]) -> dict[str, Any]:
@@ -199,8 +198,8 @@ def price_on(
 # --- for people ---------------------------------------------------------------------------------
 
 
-def show(quote: Quote) -> None:
-    """The quote as a table."""
+def shown(quote: Quote) -> Iterator[str | Table]:
+    """A quote for people."""
     given = {name: value for name, value in quote["parameters"].items() if value is not None}
     dp = quote["dp"]
     rows: list[tuple[str, object]] = [("mechanism", quote["mechanism"]), ("neighbours", quote["neighbours"])]
@@ -214,15 +213,14 @@ def show(quote: Quote) -> None:
         rows.append(("ex-post cap", f"ε {up(quote['ex_post']['cap'], 6):g}"))
     if quote["secret"] is not None:
         rows.append(("secret", json.dumps(quote["secret"])))
-    out.print(facts(rows))
-    for line in quote["breakdown"]:
-        say(f"  {line}")
-    out.print(table(["parameter", "value"], [(name, _shown(value)) for name, value in given.items()]))
+    yield facts(rows)
+    yield from (f"  {line}" for line in quote["breakdown"])
+    yield table(["parameter", "value"], [(name, _plain(value)) for name, value in given.items()])
     if "dataset" in quote:
-        show_dataset_part(quote["dataset"])
+        yield from dataset_part(quote["dataset"])
 
 
-def _shown(value: object) -> str:
+def _plain(value: object) -> str:
     return value.replace("\n", "\\n") if isinstance(value, str) else json.dumps(value)
 
 
@@ -233,25 +231,25 @@ DECISIONS = {
 }
 
 
-def show_dataset_part(on: Quote) -> None:
-    """What a dataset's account says of a quote."""
-    say(f"on {on['name']}: {DECISIONS.get(on['decision'], on['decision'])}")
+def dataset_part(on: Quote) -> Iterator[str | Table]:
+    """The words of a dataset's account about a quote."""
+    yield f"on {on['name']}: {DECISIONS.get(on['decision'], on['decision'])}"
     if on.get("refusal"):
-        _show_refusal(on["refusal"])
+        yield from _refusal(on["refusal"])
     if on.get("filters"):
         rows = [(each["kind"], _share(each["before"]), _share(each["after"])) for each in on["filters"]]
-        out.print(table(["filter", "used before", "used after"], rows, right="used before after"))
+        yield table(["filter", "used before", "used after"], rows, right="used before after")
         left = on["jobs_of_this_shape"]
-        say(f"jobs of this shape left: {'not told' if left is None else left}")
+        yield f"jobs of this shape left: {'not told' if left is None else left}"
 
 
-def _show_refusal(refusal: Quote) -> None:
+def _refusal(refusal: Quote) -> Iterator[str]:
     """Which cap binds, what was asked, what is left, and the largest that fits."""
-    say(f"  {refusal['why']}")
+    yield f"  {refusal['why']}"
     if refusal.get("asked") is not None:
-        say(f"  binding cap: {refusal['cap']}; asked: {refusal['asked']}; left: {refusal['left']}")
+        yield f"  binding cap: {refusal['cap']}; asked: {refusal['asked']}; left: {refusal['left']}"
     if refusal.get("largest") is not None:
-        say(f"  the largest that fits: --set {refusal['size_field']}={refusal['largest']}")
+        yield f"  the largest that fits: --set {refusal['size_field']}={refusal['largest']}"
 
 
 def _share(value: float | None) -> str:

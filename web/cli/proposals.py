@@ -5,8 +5,9 @@ from typing import Annotated, Any
 import typer
 
 from web.cli import completion
-from web.cli.options import JobId, Json
-from web.cli.output import facts, out, print_json, say, table
+from web.cli.answers import Answer
+from web.cli.options import JobId
+from web.cli.output import facts, table
 from web.cli.policy import stated
 from web.cli.price import read_json
 from web.cli.profile import connect
@@ -17,33 +18,27 @@ Reason = Annotated[str, typer.Option(help="Why; it stands in the ledger.")]
 
 def proposals(
     state: Annotated[str, typer.Option(metavar="open|confirmed|withdrawn|expired")] = "open",
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """List what waits for a second steward."""
     with connect() as client:
         found = client.proposals(state)
-    if as_json:
-        print_json(found)
-    elif not found:
-        say(f"no {state} proposals")
-    else:
-        rows = [
-            (each["id"], each["dataset"], what(each), f"{each['proposed_by']}: {each['reason']}")
-            for each in found
-        ]
-        out.print(table(["id", "dataset", "what", "who and why"], rows, whole="id"))
+    yield found
+    rows = [
+        (each["id"], each["dataset"], what(each), f"{each['proposed_by']}: {each['reason']}")
+        for each in found
+    ]
+    nothing = f"no {state} proposals"
+    yield table(["id", "dataset", "what", "who and why"], rows, whole="id") if rows else nothing
 
 
-def proposal(proposal: ProposalId, as_json: Json = False) -> None:
+def proposal(proposal: ProposalId) -> Answer:
     """Show one proposal."""
     with connect() as client:
         found = client.proposal(proposal)
-    if as_json:
-        print_json(found)
-        return
+    yield found
     names = ("id", "dataset", "state", "proposed_by", "reason", "entry")
     rows = [(name.replace("_", " "), found[name]) for name in names if found.get(name) is not None]
-    out.print(facts([*rows, ("would", what(found))]))
+    yield facts([*rows, ("would", what(found))])
 
 
 def what(proposal: dict[str, Any]) -> str:
@@ -64,26 +59,21 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return [f"{name} {stated(value)}" for name, value in after.items() if value != before.get(name)]
 
 
-def confirm(proposal: ProposalId, reason: Reason, as_json: Json = False) -> None:
+def confirm(proposal: ProposalId, reason: Reason) -> Answer:
     """Confirm a proposal of another steward: its entry is written, or its policy stands."""
     with connect() as client:
         found = client.confirm(proposal, reason)
-    if as_json:
-        print_json(found)
-    elif found["entry"] is None:
-        say(f"the policy of {found['dataset']} is changed")
-    else:
-        say(f"entry {found['entry']} of {found['dataset']} is written")
+    yield found
+    changed = "the policy of {dataset} is changed"
+    yield (changed if found["entry"] is None else "entry {entry} of {dataset} is written").format(**found)
 
 
-def withdraw(proposal: ProposalId, reason: Reason, as_json: Json = False) -> None:
+def withdraw(proposal: ProposalId, reason: Reason) -> Answer:
     """Close a proposal without effect."""
     with connect() as client:
         found = client.withdraw(proposal, reason)
-    if as_json:
-        print_json(found)
-    else:
-        say(f"the proposal is {found['state']}")
+    yield found
+    yield f"the proposal is {found['state']}"
 
 
 def correct(
@@ -94,15 +84,12 @@ def correct(
     ] = None,
     nothing: Annotated[bool, typer.Option("--nothing", help="It released nothing.")] = False,
     ex_post: Annotated[str | None, typer.Option(help="Another ex-post cap.")] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Propose another charge for a settled job; a second steward confirms it."""
     given: dict[str, Any] = {"ex_post": ex_post, "nothing": nothing or None}
     given["event"] = None if event is None else read_json("--event", event)
     with connect() as client:
         stated = {name: value for name, value in given.items() if value is not None}
         found = client.correct(job, reason, **stated)["proposal"]
-    if as_json:
-        print_json(found)
-    else:
-        say(f"proposed; another steward runs: exchequer confirm {found['id']} --reason TEXT")
+    yield found
+    yield f"proposed; another steward runs: exchequer confirm {found['id']} --reason TEXT"

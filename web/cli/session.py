@@ -8,8 +8,8 @@ import typer
 
 from accountant.core.errors import invalid
 from web.cli import completion
-from web.cli.options import Json
-from web.cli.output import Failed, note, out, print_json, say, table
+from web.cli.answers import Answer
+from web.cli.output import Failed, note, table
 from web.cli.profile import Selected, connect, selected
 from web.client import profiles
 from web.client.api import Api
@@ -31,8 +31,7 @@ def login(
     token: Annotated[
         bool, typer.Option("--token-stdin", help="Read a token from standard input instead of a password.")
     ] = False,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Sign in and keep the token. The password is asked for, or read from EXCHEQUER_PASSWORD."""
     kept_as = profile or Selected.name
     server = _address(address or url, kept_as)
@@ -41,12 +40,10 @@ def login(
     session = _with_token(server) if token else _with_password(server, name)
     made = Profile(server, session["name"], session["token"], session.get("expires_at"))
     kept = profiles.keep(made, kept_as)
-    if as_json:
-        shown = {field: session.get(field) for field in ("name", "roles", "expires_at")}
-        print_json({"profile": kept, "url": server, **shown})
-        return
+    shown = {field: session.get(field) for field in ("name", "roles", "expires_at")}
+    yield {"profile": kept, "url": server, **shown}
     until = f" until {session['expires_at']}" if session.get("expires_at") else ""
-    say(f"signed in to {server} as {session['name']} ({', '.join(session['roles'])}){until}")
+    yield f"signed in to {server} as {session['name']} ({', '.join(session['roles'])}){until}"
 
 
 def _address(given: str | None, profile: str | None) -> str:
@@ -99,8 +96,7 @@ def logout(
     everywhere: Annotated[
         bool, typer.Option("--everywhere", help="End all your sessions and tokens of sign-ins there, too.")
     ] = False,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """End a profile's token and forget it: the one in use, or the one that is named."""
     name = profiles.name_in_use(profile or Selected.name)
     if name is None:
@@ -111,13 +107,12 @@ def logout(
             api.sign_out_everywhere()
     ended = everywhere or _ended(kept)
     profiles.forget(name)
-    if as_json:
-        print_json({"profile": name, "token_ended": ended, "ended_everywhere": everywhere})
-    elif ended:
-        say(f"signed out of {name}{', everywhere' if everywhere else ''}")
+    yield {"profile": name, "token_ended": ended, "ended_everywhere": everywhere}
+    if ended:
+        yield f"signed out of {name}{', everywhere' if everywhere else ''}"
     else:
         ends = f" on {kept.expires_at[:10]}" if kept.expires_at else " by itself"
-        say(f"forgot {name}; its server does not answer, so its token ends{ends}")
+        yield f"forgot {name}; its server does not answer, so its token ends{ends}"
 
 
 def _ended(kept: Profile) -> bool:
@@ -132,14 +127,12 @@ def _ended(kept: Profile) -> bool:
     return True
 
 
-def whoami(as_json: Json = False) -> None:
+def whoami() -> Answer:
     """Say who you are signed in as, and where."""
     with connect() as client:
         me = client.me()
-        if as_json:
-            print_json({"url": client.url} | me)
-        else:
-            say(f"{me['name']} ({', '.join(me['roles'])}) at {client.url}")
+    yield {"url": client.url} | me
+    yield f"{me['name']} ({', '.join(me['roles'])}) at {client.url}"
 
 
 def list_profiles(
@@ -147,8 +140,7 @@ def list_profiles(
         str | None,
         typer.Option("--use", metavar="NAME", help="Use it from now on.", autocompletion=completion.profiles),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """List the servers that you are signed in to. --profile and EXCHEQUER_PROFILE choose for one command."""
     if use is not None:
         profiles.use(use)
@@ -158,23 +150,21 @@ def list_profiles(
         | {"in_use": name == current}
         for name, each in kept.known.items()
     ]
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        say("signed in nowhere: exchequer login URL")
-    else:
-        shown = [
-            ("*" if each["in_use"] else "", each["profile"], each["url"], each["name"], each["expires_at"])
-            for each in rows
-        ]
-        out.print(table(["", "profile", "server", "as", "until"], shown))
+    yield rows
+    shown = [
+        ("*" if each["in_use"] else "", each["profile"], each["url"], each["name"], each["expires_at"])
+        for each in rows
+    ]
+    nothing = "signed in nowhere: exchequer login URL"
+    yield table(["", "profile", "server", "as", "until"], shown) if rows else nothing
 
 
-def password(as_json: Json = False) -> None:
+def password() -> Answer:
     """Choose another password. Your sessions and tokens of sign-ins end; sign in again after."""
     _require_somebody("password", "somebody at a terminal")
     current = str(typer.prompt("Password now", hide_input=True, err=True))
     new = str(typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True))
     with connect() as client:
         found = client.change_password(current, new)
-    print_json(found) if as_json else say("changed; sign in again: exchequer login")
+    yield found
+    yield "changed; sign in again: exchequer login"

@@ -3,8 +3,9 @@
 from accountant.core.errors import ExchequerError
 from accountant.settings import Settings
 from web.cli import bootstrap
+from web.cli.answers import Answer
 from web.cli.options import Json
-from web.cli.output import UNREACHABLE, Failed, note, out, print_json, say, stop, table
+from web.cli.output import UNREACHABLE, Failed, note, print_json, say, stop, table
 from web.client import profiles
 from web.client.api import Api
 from web.client.profiles import Profile
@@ -59,7 +60,7 @@ def sign_in_here(configured: Settings, address: str) -> None:
     profiles.keep(made, kept_as)
 
 
-def down(as_json: Json = False) -> None:
+def down() -> Answer:
     """Stop the local stack. It keeps its data."""
     from web import local
 
@@ -68,24 +69,21 @@ def down(as_json: Json = False) -> None:
     except local.StackError as error:
         note(error.log)
         raise Failed(f"{error.process} {error.reason}. Run `exchequer down` again.") from None
-    print_json({"running": False}) if as_json else say("the local stack is stopped")
+    yield {"running": False}
+    yield "the local stack is stopped"
 
 
-def status(as_json: Json = False) -> None:
+def status() -> Answer:
     """Say what runs. Exit code 3 where the local stack is not running."""
     from web import local
 
     configured = bootstrap.settings()
     found = local.status(configured)
-    if as_json:
-        print_json(found.model_dump(exclude={"database_url", "broker_url"}))
-    else:
-        say(
-            f"{found.phase}; the page: {found.address}" if found.running else f"{found.phase}; `exchequer up`"
-        )
-        if found.processes:
-            rows = [(each.name, each.state, each.pid, each.restarts) for each in found.processes]
-            out.print(table(["process", "state", "pid", "restarts"], rows, right="pid restarts"))
+    yield found.model_dump(exclude={"database_url", "broker_url"})
+    yield f"{found.phase}; the page: {found.address}" if found.running else f"{found.phase}; `exchequer up`"
+    if found.processes:
+        rows = [(each.name, each.state, each.pid, each.restarts) for each in found.processes]
+        yield table(["process", "state", "pid", "restarts"], rows, right="pid restarts")
     if not found.running:
         stop(UNREACHABLE)
     excess = bootstrap.excess_rights(configured)

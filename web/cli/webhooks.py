@@ -6,101 +6,97 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from accountant.core.errors import invalid
-from web.cli.options import Json
-from web.cli.output import facts, out, print_json, say, table
+from web.cli.answers import Answer, Group
+from web.cli.output import facts, table
 from web.cli.profile import connect
 
 HookId = Annotated[str, typer.Argument(metavar="ID")]
 
-webhooks = typer.Typer(help="Addresses that are told when something changes.", no_args_is_help=True)
-uploads = typer.Typer(help="Files that become data (stewards).", no_args_is_help=True)
+webhooks = Group(help="Addresses that are told when something changes.", no_args_is_help=True)
+uploads = Group(help="Files that become data (stewards).", no_args_is_help=True)
 
 
 @webhooks.command("add")
 def add(
     url: str,
     event: Annotated[list[str], typer.Option("--event", help="Such as job.succeeded; repeat it.")],
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Register a webhook. Its secret is shown once."""
     with connect() as client:
         found = client.add_webhook(url, event)
-    print_json(found) if as_json else say(f"webhook {found['id']}; its secret, shown once: {found['secret']}")
+    yield found
+    yield f"webhook {found['id']}; its secret, shown once: {found['secret']}"
 
 
 @webhooks.command("list")
-def list_webhooks(as_json: Json = False) -> None:
+def list_webhooks() -> Answer:
     """List your webhooks."""
     with connect() as client:
         found = client.webhooks()
-    if as_json:
-        print_json(found)
-    elif not found:
-        say("no webhook yet. Register one: exchequer webhook add URL --event job.succeeded")
-    else:
-        rows = [(each["id"], each["url"], ", ".join(each["events"])) for each in found]
-        out.print(table(["id", "address", "events"], rows, whole="id"))
+    yield found
+    rows = [(each["id"], each["url"], ", ".join(each["events"])) for each in found]
+    nothing = "no webhook yet. Register one: exchequer webhook add URL --event job.succeeded"
+    yield table(["id", "address", "events"], rows, whole="id") if rows else nothing
 
 
 @webhooks.command("show")
-def show(hook_id: HookId, as_json: Json = False) -> None:
+def show(hook_id: HookId) -> Answer:
     """Show one webhook."""
     with connect() as client:
         found = client.webhook(hook_id)
-    _show(found, as_json)
+    yield found
+    yield _facts(found)
 
 
-def _show(found: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
+def _facts(found: dict[str, Any]) -> Table:
     rows = [(name.replace("_", " "), value) for name, value in found.items() if not isinstance(value, dict)]
-    out.print(facts((name, ", ".join(map(str, v)) if isinstance(v, list) else v) for name, v in rows))
+    return facts((name, ", ".join(map(str, v)) if isinstance(v, list) else v) for name, v in rows)
 
 
 @webhooks.command("events")
-def events(as_json: Json = False) -> None:
+def events() -> Answer:
     """List what a webhook may be told of."""
     with connect() as client:
         found = client.webhook_events()
-    if as_json:
-        print_json(found)
-    else:
-        out.print(table(["event", "meaning"], [(each["event"], each["meaning"]) for each in found]))
+    yield found
+    yield table(["event", "meaning"], [(each["event"], each["meaning"]) for each in found])
 
 
 @webhooks.command("remove")
-def remove(hook_id: HookId, as_json: Json = False) -> None:
+def remove(hook_id: HookId) -> Answer:
     """Forget a webhook and its secret."""
     with connect() as client:
         found = client.remove_webhook(hook_id)
-    print_json(found) if as_json else say(f"webhook {hook_id} is removed")
+    yield found
+    yield f"webhook {hook_id} is removed"
 
 
 @webhooks.command("deliveries")
 def deliveries(
-    hook_id: HookId, limit: Annotated[int, typer.Option(min=1)] = 50, as_json: Json = False
-) -> None:
+    hook_id: HookId,
+    limit: Annotated[int, typer.Option(min=1)] = 50,
+) -> Answer:
     """List what was sent to a webhook, newest first."""
     with connect() as client:
         found = list(islice(client.deliveries(hook_id), limit))
-    if as_json:
-        print_json(found)
-    else:
-        rows = [(each["id"], each["event"], each["state"]) for each in found]
-        out.print(table(["delivery", "event", "state"], rows, whole="delivery"))
+    yield found
+    rows = [(each["id"], each["event"], each["state"]) for each in found]
+    yield table(["delivery", "event", "state"], rows, whole="delivery")
 
 
 @webhooks.command("redeliver")
 def redeliver(
-    hook_id: HookId, delivery: Annotated[str, typer.Argument(metavar="DELIVERY")], as_json: Json = False
-) -> None:
+    hook_id: HookId,
+    delivery: Annotated[str, typer.Argument(metavar="DELIVERY")],
+) -> Answer:
     """Send a message again, under the same id."""
     with connect() as client:
         found = client.redeliver(hook_id, delivery)
-    print_json(found) if as_json else say(f"delivery {found['delivery']} is sent again")
+    yield found
+    yield f"delivery {found['delivery']} is sent again"
 
 
 ACTS = {
@@ -111,11 +107,12 @@ ACTS = {
 }
 
 
-def _command(act: str, text: str) -> Callable[..., None]:
-    def command(hook_id: HookId, as_json: Json = False) -> None:
+def _command(act: str, text: str) -> Callable[..., Answer]:
+    def command(hook_id: HookId) -> Answer:
         with connect() as client:
             found = client.act_on_webhook(hook_id, act)
-        _show(found, as_json)
+        yield found
+        yield _facts(found)
 
     command.__doc__ = text
     return command
@@ -129,42 +126,40 @@ for _name, (_act, _text) in ACTS.items():
 
 
 @uploads.command("add")
-def add_upload(file: Path, as_json: Json = False) -> None:
+def add_upload(file: Path) -> Answer:
     """Send a file: CSV or JSON Lines in UTF-8, plain or in gzip, or Parquet. Its address is for --uri."""
     try:
         with file.open("rb") as content, connect() as client:
             found = client.upload(content, file.stat().st_size)
     except OSError as error:
         raise invalid("FILE", f"{file} can't be read ({error.strerror})", "an existing file") from None
-    if as_json:
-        print_json(found)
-    else:
-        say(f"kept; register it: exchequer dataset add NAME --uri {found['address']}")
+    yield found
+    yield f"kept; register it: exchequer dataset add NAME --uri {found['address']}"
 
 
 @uploads.command("list")
-def list_uploads(as_json: Json = False) -> None:
+def list_uploads() -> Answer:
     """List files that are kept."""
     with connect() as client:
         found = client.uploads()
-    if as_json:
-        print_json(found)
-    else:
-        rows = [(each["sha256"][:16], each["format"], each["bytes"], each["address"]) for each in found]
-        out.print(table(["sha256", "format", "bytes", "address"], rows, right="bytes", whole="sha256"))
+    yield found
+    rows = [(each["sha256"][:16], each["format"], each["bytes"], each["address"]) for each in found]
+    yield table(["sha256", "format", "bytes", "address"], rows, right="bytes", whole="sha256")
 
 
 @uploads.command("show")
-def show_upload(sha256: str, as_json: Json = False) -> None:
+def show_upload(sha256: str) -> Answer:
     """Show one file that is kept."""
     with connect() as client:
         found = client.uploaded(sha256)
-    _show(found, as_json)
+    yield found
+    yield _facts(found)
 
 
 @uploads.command("remove")
-def remove_upload(sha256: str, as_json: Json = False) -> None:
+def remove_upload(sha256: str) -> Answer:
     """Destroy a file that nothing was registered with."""
     with connect() as client:
         found = client.discard_upload(sha256)
-    print_json(found) if as_json else say(f"{sha256[:16]} is destroyed")
+    yield found
+    yield f"{sha256[:16]} is destroyed"

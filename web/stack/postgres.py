@@ -15,6 +15,18 @@ from web.stack.processes import Child, StackError, spawn
 # distributions leave unused (systemd.io/UIDS-GIDS), below 65536 so that user namespaces map it.
 _UID_FOR_ROOT = 60999
 _SOCKET = ".s.PGSQL.5432"
+#: Every commit is on disk when it is answered.
+SETTINGS = {
+    "listen_addresses": "",
+    "unix_socket_directories": ".",  # relative to the data folder
+    "unix_socket_permissions": "0700",
+    "max_connections": "100",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "logging_collector": "off",
+}
 
 
 def start(home: Path, death_signal: int | None) -> Child:
@@ -29,18 +41,7 @@ def start(home: Path, death_signal: int | None) -> Child:
         _initialise(folder)
     _check_version(folder)
     _drop_stale_locks(folder)
-    settings = {
-        "listen_addresses": "",
-        "unix_socket_directories": ".",  # relative to the data folder
-        "unix_socket_permissions": "0700",
-        "max_connections": "100",
-        "fsync": "on",
-        "synchronous_commit": "on",
-        "timezone": "UTC",
-        "log_timezone": "UTC",
-        "logging_collector": "off",
-    }
-    flags = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
+    flags = [part for key, value in SETTINGS.items() for part in ("-c", f"{key}={value}")]
     reached = reach(_uid())
     return spawn(
         POSTGRES,

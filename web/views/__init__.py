@@ -1,51 +1,39 @@
 """Pages, rendered on the server: one module and one blueprint per noun."""
 
-from flask import Flask
+import importlib
+import pkgutil
+
+from flask import Flask, request
+from flask_login import current_user
+from werkzeug.wrappers import Response
+
+from web.auth import unauthorized
+
+#: Pages for anybody. Every other one sends a stranger to the sign-in.
+PUBLIC = frozenset(
+    {
+        *("sign_in.form", "sign_in.submit", "sign_in.provider_begin", "sign_in.provider_return"),
+        *("sign_in.sign_out", "api_docs.show", "jobs.states"),
+    }
+)
 
 
 def register_pages(app: Flask) -> None:
     """Hang every page on the application, with what their templates need."""
-    from web.views import (
-        account,
-        api_docs,
-        artifacts,
-        charts,
-        corpora,
-        corrections,
-        datasets,
-        inbox,
-        job_form,
-        jobs,
-        ledgers,
-        models,
-        offers,
-        people,
-        policies,
-        sign_in,
-        spending,
-        template_filters,
-        uploads,
-        webhooks,
-        wizard,
-    )
+    from web.views import charts, template_filters
 
-    nouns = (
-        *(
-            api_docs,
-            sign_in,
-            datasets,
-            job_form,
-            wizard,
-            policies,
-            spending,
-            jobs,
-            offers,
-            corrections,
-            artifacts,
-        ),
-        *(ledgers, inbox, models, corpora, account, people, uploads, webhooks),
-    )
-    for module in nouns:
-        app.register_blueprint(module.pages)
+    nouns = set()
+    for found in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{found.name}")
+        if hasattr(module, "pages"):
+            app.register_blueprint(module.pages)
+            nouns.add(module.pages.name)
     template_filters.init_app(app)
     charts.init_app(app)
+
+    @app.before_request
+    def _sign_in_first() -> Response | None:
+        asked = request.blueprint in nouns and request.endpoint not in PUBLIC and request.method != "OPTIONS"
+        if not asked or current_user.is_authenticated:
+            return None
+        return unauthorized()

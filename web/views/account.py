@@ -3,7 +3,7 @@
 from typing import Any
 
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
-from flask_login import current_user, login_required
+from flask_login import current_user
 from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -22,7 +22,6 @@ DAYS = (7, 30, 90, 365)
 
 
 @pages.get("/account")
-@login_required
 def show() -> str:
     """Who one is here, where one is signed in, and who tried to be."""
     actor = current_actor()
@@ -35,7 +34,6 @@ def show() -> str:
 
 
 @pages.post("/account/sign-out-everywhere")
-@login_required
 def sign_out_everywhere() -> BaseResponse:
     """End every session, this one too."""
     people.end_sessions(engine(), current_actor(), current_actor().name)
@@ -46,7 +44,6 @@ def sign_out_everywhere() -> BaseResponse:
 
 
 @pages.get("/account/password")
-@login_required
 def password() -> str:
     """The form for another password."""
     return _password(Form())
@@ -57,7 +54,6 @@ def _password(form: Form) -> str:
 
 
 @pages.post("/account/password")
-@login_required
 def change_password() -> BaseResponse:
     """Another password. All other sessions end; this one goes on under a new token."""
     actor = current_actor()
@@ -101,7 +97,6 @@ def _not_yours() -> InvalidRequest:
 
 
 @pages.get("/account/tokens")
-@login_required
 def tokens() -> str:
     """One's tokens, and the form for another."""
     return _tokens(Form())
@@ -121,7 +116,6 @@ def _tokens(form: Form, made: dict[str, object] | None = None) -> str:
 
 
 @pages.post("/account/tokens")
-@login_required
 def make_token() -> BaseResponse:
     """A new token, shown on this answer and never again."""
     days = whole(request.form.get("days", ""))
@@ -137,7 +131,6 @@ def make_token() -> BaseResponse:
 
 
 @pages.post("/account/tokens/<token>/revoke")
-@login_required
 def revoke_token(token: str) -> BaseResponse:
     """End a token of one's own."""
     people.revoke_token(engine(), current_actor(), read_id(token, "token"))

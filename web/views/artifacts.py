@@ -1,7 +1,6 @@
 """Artifacts: the list of what jobs released besides texts, what each is good for, and their files."""
 
 from flask import Blueprint, Response, render_template, request
-from flask_login import login_required
 
 from accountant.core import mechanisms
 from accountant.transactions import artifacts
@@ -16,7 +15,6 @@ PAGE = 100
 
 
 @pages.get("/artifacts")
-@login_required
 def listing() -> str:
     """Artifacts by job, newest first; the filter stands in the address."""
     dataset = request.args.get("dataset", "").strip() or None
@@ -41,13 +39,12 @@ def reusable() -> frozenset[str]:
     """Mechanisms that run again from what they released, for nothing."""
     return frozenset(
         each.id
-        for each in mechanisms.MECHANISMS.values()
-        if each.id in mechanisms.RUNNABLE and "from_job" in each.fields and not each.reads_output
+        for each in mechanisms.runnable().values()
+        if "from_job" in each.fields and not each.reads_output
     )
 
 
 @pages.get("/artifacts/<sha256>")
-@login_required
 def file(sha256: str) -> Response:
     """One artifact's file."""
     return download(sha256)

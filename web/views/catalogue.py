@@ -21,7 +21,7 @@ PAGE = 50
 def catalogue_page() -> str:
     """Datasets by name, filtered as the address says."""
     actor = current_actor()
-    runnable = [each for each in mechanisms.MECHANISMS.values() if each.id in mechanisms.RUNNABLE]
+    runnable = list(mechanisms.runnable().values())
     filters = {
         "q": request.args.get("q", "").strip()[:200],
         "mechanism": read_choice("mechanism", tuple(mechanisms.MECHANISMS)) or "",

@@ -20,7 +20,6 @@ MEASURE_NAMES = {
     "ex_post": "Ex-post caps",
     "secret": "Secrets",
 }
-WIDTH, HEIGHT = 640, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 632, 10, 208
 MOST_POINTS = 400
 TABLE_ROWS = 12
@@ -130,7 +129,7 @@ def _ends(first: str, last: str) -> tuple[str, str]:
 
 
 def measure_unit(figures: Mapping[str, Any], name: str) -> str:
-    """What a measure counts in."""
+    """The unit of a measure."""
     return next(str(each["unit"]) for each in figures["measures"] if each["name"] == name)
 
 

@@ -1,7 +1,6 @@
 """Public corpora: what is registered, and registering one."""
 
 from flask import Blueprint, Response, flash, redirect, render_template, url_for
-from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import corpora
@@ -10,13 +9,13 @@ from web.api.corpora import NewCorpus
 from web.api.parsing import read
 from web.auth import current_actor, needs_role
 from web.context import engine
+from web.errors import status_of
 from web.views.forms import Form, rejected, sent
 
 pages = Blueprint("corpora", __name__)
 
 
 @pages.get("/corpora")
-@login_required
 def listing() -> str:
     """Registered corpora."""
     return _page(Form())
@@ -27,7 +26,6 @@ def _page(form: Form) -> str:
 
 
 @pages.post("/corpora")
-@login_required
 @needs_role("steward")
 def add() -> BaseResponse:
     """Register a corpus."""
@@ -35,10 +33,8 @@ def add() -> BaseResponse:
     try:
         given = {name: values[name] for name in NewCorpus.model_fields if values.get(name)}
         body = read(NewCorpus, {"statement": "", "name": "", **given})
-        corpora.add(engine(), body.spec(), current_actor())
-    except InvalidRequest as error:
-        return Response(_page(rejected(error)), 422)
-    except Conflict as error:
-        return Response(_page(Form(values, general=str(error))), 409)
+        corpora.add(engine(), body, current_actor())
+    except (InvalidRequest, Conflict) as error:
+        return Response(_page(rejected(error)), status_of(error))
     flash(f"{body.name} is registered. A worker now reads it through.")
     return redirect(url_for("corpora.listing"), 303)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from flask import Blueprint, Response, flash, redirect, url_for
-from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest, invalid
@@ -14,7 +13,8 @@ from web.api.parsing import read, read_id
 from web.api.proposals import ChargeCorrection
 from web.auth import current_actor, needs_role
 from web.context import engine
-from web.views.forms import Form, rejected, sent
+from web.errors import status_of
+from web.views.forms import rejected, sent
 from web.views.jobs import page
 
 pages = Blueprint("corrections", __name__)
@@ -23,7 +23,6 @@ RELEASED = ("reserved", "nothing", "event")
 
 
 @pages.post("/jobs/<job>/correction")
-@login_required
 @needs_role("steward")
 def propose(job: str) -> BaseResponse:
     """Propose another charge, or show the job's page with what is wrong."""
@@ -39,10 +38,8 @@ def propose(job: str) -> BaseResponse:
             event=None if body.nothing else event,
             ex_post=body.ex_post,
         )
-    except InvalidRequest as error:
-        return Response(page(job_id, correction_form=rejected(error)), 422)
-    except Conflict as error:
-        return Response(page(job_id, correction_form=Form(values, general=str(error))), 409)
+    except (InvalidRequest, Conflict) as error:
+        return Response(page(job_id, correction_form=rejected(error)), status_of(error))
     flash("The correction is proposed. Another steward confirms it in the inbox.")
     return redirect(url_for("jobs.show", job=job_id), 303)
 

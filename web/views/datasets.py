@@ -1,7 +1,6 @@
 """The catalogue, and a dataset's page with its account and ledger."""
 
 from flask import Blueprint, Response, flash, redirect, render_template, url_for
-from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import datasets
@@ -12,9 +11,10 @@ from accountant.queries import jobs, spending
 from accountant.schema.base import documents
 from accountant.transactions import artifacts
 from web.api.datasets import Correction, NewVersion, export_response
-from web.api.parsing import read, read_seq
+from web.api.parsing import read, read_choice, read_seq
 from web.auth import current_actor, needs_role
 from web.context import engine
+from web.errors import status_of
 from web.views.catalogue import catalogue_page
 from web.views.forms import Form, lines, rejected, sent, whole
 
@@ -27,7 +27,6 @@ RECENT_JOBS = 8
 
 
 @pages.get("/")
-@login_required
 def catalogue() -> str:
     """Datasets with their public facts and what is left; search and place stand in the address."""
     return catalogue_page()
@@ -37,7 +36,6 @@ def catalogue() -> str:
 
 
 @pages.get("/datasets/<name>")
-@login_required
 def show(name: str) -> str:
     """Public facts, account, jobs, and for stewards and auditors the ledger."""
     return _page(name)
@@ -68,8 +66,18 @@ def _page(name: str, **forms: Form) -> str:
     )
 
 
+@pages.get("/datasets/<name>/spending")
+def spent(name: str) -> str:
+    """Left over time and spent by whom; the measure that bars show stands in the address."""
+    actor = current_actor()
+    figures = spending.figures(engine(), name, actor).document()
+    measure = read_choice("measure", tuple(each["name"] for each in figures["measures"]))
+    dataset = dataset_queries.dataset(engine(), name, actor).document()
+    best = dataset["account"] and dataset["account"]["best_filter"]
+    return render_template("spending.html", dataset=dataset, figures=figures, measure=measure or best)
+
+
 @pages.post("/datasets/<name>/data")
-@login_required
 @needs_role("steward")
 def correct(name: str) -> BaseResponse:
     """Declare refused data again: its address, template and columns."""
@@ -86,16 +94,13 @@ def correct(name: str) -> BaseResponse:
     try:
         correction = read(Correction, changes).model_dump(exclude_unset=True)
         datasets.correct_dataset(engine(), name, correction, current_actor())
-    except InvalidRequest as error:
-        return Response(_page(name, data=rejected(error)), 422)
-    except Conflict as error:
-        return Response(_page(name, data=Form(values, general=str(error))), 409)
+    except (InvalidRequest, Conflict) as error:
+        return Response(_page(name, data=rejected(error)), status_of(error))
     flash("A worker now reads the data through as it is declared now.")
     return redirect(url_for("datasets.show", name=name), 303)
 
 
 @pages.post("/datasets/<name>/versions")
-@login_required
 @needs_role("steward")
 def add_version(name: str) -> BaseResponse:
     """Add data on the same account; fields that are left empty stay as they were."""
@@ -105,16 +110,13 @@ def add_version(name: str) -> BaseResponse:
     try:
         version = read(NewVersion, {field: value for field, value in given.items() if value})
         datasets.add_version(engine(), name, version.model_dump(exclude_none=True), current_actor())
-    except InvalidRequest as error:
-        return Response(_page(name, version=rejected(error)), 422)
-    except Conflict as error:
-        return Response(_page(name, version=Form(values, general=str(error))), 409)
+    except (InvalidRequest, Conflict) as error:
+        return Response(_page(name, version=rejected(error)), status_of(error))
     flash("A worker now reads the new version through. Jobs run on it once it is ready.")
     return redirect(url_for("datasets.show", name=name), 303)
 
 
 @pages.get("/datasets/<name>/ledger.<form>")
-@login_required
 def export(name: str, form: str) -> Response:
     """The whole ledger as a file."""
     return export_response(name, form)

@@ -3,10 +3,12 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, get_args, get_origin
 
 from flask import request
+from pydantic import BaseModel
 
-from accountant.core.errors import FieldProblem, InvalidRequest
+from accountant.core.errors import ExchequerError, FieldProblem, InvalidRequest
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
 
@@ -39,9 +41,30 @@ def sent() -> dict[str, str]:
     return {name: value.replace("\r\n", "\n") for name, value in request.form.items()}
 
 
-def rejected(error: InvalidRequest) -> Form:
-    """The form that came, with the errors beside its fields."""
-    return Form(sent(), error.problems)
+def rejected(error: ExchequerError) -> Form:
+    """The form that came, with what is wrong beside its fields, or at its top where no field is wrong."""
+    if isinstance(error, InvalidRequest):
+        return Form(sent(), error.problems)
+    return Form(sent(), general=str(error))
+
+
+def typed(model: type[BaseModel], values: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
+    """Read a form as the API takes a body of `model`: each field by its type; nothing typed is its default.
+
+    `prefix`: of the fields' names in the form. A box that is off is not sent; a list has one item per line.
+    """
+    found: dict[str, Any] = {}
+    for name, about in model.model_fields.items():
+        kinds, text = {about.annotation, *get_args(about.annotation)}, values.get(prefix + name, "").strip()
+        if bool in kinds:
+            found[name] = prefix + name in values
+        elif get_origin(about.annotation) is tuple:
+            found[name] = lines(text)
+        elif not text and not about.is_required():
+            found[name] = about.default
+        else:
+            found[name] = whole(text.replace(",", "")) if int in kinds else text
+    return found
 
 
 def lines(text: str) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
-from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
@@ -27,7 +26,7 @@ from web.api.parsing import read, read_id
 from web.auth import current_actor, needs_role
 from web.context import engine
 from web.errors import status_of, without_prefix
-from web.views.forms import Form, sent
+from web.views.forms import Form, rejected, sent
 from web.views.offers import open_offers
 from web.views.policies import policy_changes
 from web.views.schema_forms import PREFIX, Input, inputs, parameters
@@ -44,7 +43,6 @@ _OFFERABLE = ("number",)
 
 
 @pages.get("/inbox")
-@login_required
 @needs_role("steward")
 def listing() -> str:
     """Every job that awaits approval, oldest first; the page stands in the address."""
@@ -52,7 +50,6 @@ def listing() -> str:
 
 
 @pages.get("/inbox/changes")
-@login_required
 @needs_role("steward")
 def changes() -> str:
     """The changes since the page was made: requests resolved elsewhere go, new ones are announced.
@@ -126,7 +123,6 @@ def _changes(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any
 
 
 @pages.post("/inbox/<job>/price")
-@login_required
 @needs_role("steward")
 def price(job: str) -> str:
     """The price of the offer that the form says now, as a part of its page."""
@@ -147,7 +143,6 @@ def _priced(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]
 
 
 @pages.post("/inbox/<job>/confirm")
-@login_required
 @needs_role("steward")
 def confirm(job: str) -> BaseResponse:
     """The effect of the decision, on a page of its own; nothing is done yet."""
@@ -174,7 +169,6 @@ def confirm(job: str) -> BaseResponse:
 
 
 @pages.post("/inbox/<job>")
-@login_required
 @needs_role("steward")
 def decide(job: str) -> BaseResponse:
     """Approve, refuse or offer, for a reason; or price an offer, which changes nothing."""
@@ -229,7 +223,6 @@ def _decision(allowed: tuple[str, ...]) -> str:
 
 
 @pages.post("/inbox/offers/<offer>")
-@login_required
 @needs_role("steward")
 def withdraw(offer: str) -> BaseResponse:
     """Take an offer back, for a reason."""
@@ -246,7 +239,6 @@ def withdraw(offer: str) -> BaseResponse:
 
 
 @pages.post("/inbox/proposals/<proposal>/confirm")
-@login_required
 @needs_role("steward")
 def confirm_proposal(proposal: str) -> BaseResponse:
     """The effect of confirming or withdrawing the proposal, on a page of its own."""
@@ -269,7 +261,6 @@ def confirm_proposal(proposal: str) -> BaseResponse:
 
 
 @pages.post("/inbox/proposals/<proposal>")
-@login_required
 @needs_role("steward")
 def settle(proposal: str) -> BaseResponse:
     """Confirm or withdraw a proposal, for a reason."""
@@ -284,6 +275,4 @@ def settle(proposal: str) -> BaseResponse:
 
 
 def _again(subject: UUID, error: ExchequerError) -> Response:
-    problems = error.problems if isinstance(error, InvalidRequest) else ()
-    form = Form(sent(), problems, "" if problems else str(error))
-    return Response(render_template("inbox.html", **_page(subject, form)), status_of(error))
+    return Response(render_template("inbox.html", **_page(subject, rejected(error))), status_of(error))

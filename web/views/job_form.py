@@ -9,7 +9,6 @@ from typing import Any
 from uuid import uuid4
 
 from flask import Blueprint, Response, redirect, render_template, request, url_for
-from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
@@ -41,7 +40,6 @@ class Look:
 
 
 @pages.get("/datasets/<name>/submit")
-@login_required
 @needs_role("analyst", "steward")
 def ask(name: str) -> str:
     """The form of a request: with defaults that fit, or filled from an earlier job or its artifacts."""
@@ -57,7 +55,6 @@ def ask(name: str) -> str:
 
 
 @pages.post("/datasets/<name>/submit")
-@login_required
 @needs_role("analyst", "steward")
 def submit(name: str) -> BaseResponse:
     """Price, fit or submit: the same form with three buttons, so that it works without scripts."""
@@ -83,7 +80,6 @@ def submit(name: str) -> BaseResponse:
 
 
 @pages.post("/datasets/<name>/price")
-@login_required
 @needs_role("analyst", "steward")
 def price(name: str) -> str:
     """The price of what the form says now, as a part of its page."""
@@ -207,7 +203,7 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
 def _runnable(dataset: Mapping[str, Any]) -> list[Mechanism[Any]]:
     """The mechanisms that run here and that the dataset's policy admits."""
     admitted = dataset["policy"]["mechanisms"]
-    found = [each for each in mechanisms.MECHANISMS.values() if each.id in mechanisms.RUNNABLE]
+    found = list(mechanisms.runnable().values())
     return [each for each in found if not admitted or each.id in admitted]
 
 

@@ -48,7 +48,7 @@ def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
     if address.get("like"):
         return _like(actor, dataset, address["like"], address.get("largest") == "true")
     wanted = address.get("mechanism", "")
-    mechanism = mechanisms.MECHANISMS.get(wanted if wanted in mechanisms.RUNNABLE else "private-prediction")
+    mechanism = mechanisms.MECHANISMS.get(wanted if wanted in mechanisms.runnable() else "private-prediction")
     assert mechanism is not None
     known = [PREFIX + each for each in mechanism.fields]
     values = {"mechanism": mechanism.id} | {name: address[name] for name in known if name in address}

@@ -5,7 +5,6 @@ from typing import Any
 from uuid import UUID
 
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
-from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
@@ -33,7 +32,6 @@ RELEASED = 1_000
 
 
 @pages.get("/jobs")
-@login_required
 def listing() -> str:
     """Jobs, newest first; filters and the place stand in the address, so that a link shows the same."""
     actor = current_actor()
@@ -59,7 +57,7 @@ def listing() -> str:
         filters=filters,
         kept={name: value for name, value in filters.items() if value},
         states=JOB_STATES,
-        mechanisms=[each for each in mechanisms.MECHANISMS.values() if each.id in mechanisms.RUNNABLE],
+        mechanisms=list(mechanisms.runnable().values()),
         overseer=bool(actor.roles & OVERSEERS),
     )
 
@@ -88,7 +86,6 @@ def states() -> str:
 
 
 @pages.get("/jobs/<job>")
-@login_required
 def show(job: str) -> str:
     """One job."""
     return page(read_id(job))
@@ -152,7 +149,6 @@ def _in_order(job: dict[str, Any]) -> dict[str, Any]:
 
 
 @pages.get("/jobs/<job>/live")
-@login_required
 def live(job: str) -> Response:
     """The part that follows the state; when the job has ended the whole page loads once more."""
     found = _live(_job(read_id(job)))
@@ -163,7 +159,6 @@ def live(job: str) -> Response:
 
 
 @pages.post("/jobs/<job>/cancel")
-@login_required
 def cancel(job: str) -> BaseResponse:
     """Ask the job to stop."""
     job_id = read_id(job)
@@ -178,14 +173,12 @@ def cancel(job: str) -> BaseResponse:
 
 
 @pages.get("/jobs/<job>/output.<form>")
-@login_required
 def output(job: str, form: str) -> Response:
     """The published output as a file; with `card=true` in a zip with its data card."""
     return outputs.export(read_id(job), form, request.args.get("card") == "true")
 
 
 @pages.get("/jobs/<job>/card.<form>")
-@login_required
 def card(job: str, form: str) -> Response:
     """The data card as Markdown or JSON."""
     if form not in ("md", "json"):
@@ -194,7 +187,6 @@ def card(job: str, form: str) -> Response:
 
 
 @pages.get("/jobs/<job>/result")
-@login_required
 def result(job: str) -> Response:
     """The published texts as JSON Lines."""
     return outputs.download(read_id(job))

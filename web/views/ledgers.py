@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
-from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
@@ -52,7 +51,6 @@ def _choices() -> dict[str, Any]:
 
 
 @pages.get("/ledger")
-@login_required
 @overseers
 def listing() -> str:
     """Entries over all datasets or one, newest first; the filters stand in the address."""
@@ -64,7 +62,6 @@ def listing() -> str:
 
 
 @pages.get("/ledger/<name>/<seq>")
-@login_required
 @overseers
 def entry(name: str, seq: str) -> str:
     """One entry: as it is hashed, in its chain, priced anew, with the balances after it."""
@@ -73,7 +70,6 @@ def entry(name: str, seq: str) -> str:
 
 
 @pages.get("/ledger/<name>/<seq>.json")
-@login_required
 @overseers
 def hashed(name: str, seq: str) -> Response:
     """Exactly the bytes that the entry's hash covers."""
@@ -87,7 +83,6 @@ def _pretty(value: object) -> str:
 
 
 @pages.get("/ledger/refusals")
-@login_required
 @overseers
 def refusals() -> str:
     """Refused requests: why, and what was asked and left."""
@@ -104,7 +99,6 @@ def refusals() -> str:
 
 
 @pages.get("/ledger/activity")
-@login_required
 @needs_role("auditor", "steward", "administrator")
 def activity() -> str:
     """Who did what, as far as the viewer's role goes."""
@@ -125,7 +119,6 @@ def activity() -> str:
 
 
 @pages.get("/ledger/checkpoints")
-@login_required
 @overseers
 def signed() -> str:
     """Checkpoints that were signed, each checked now."""
@@ -137,7 +130,6 @@ def signed() -> str:
 
 
 @pages.post("/ledger/checkpoints")
-@login_required
 @overseers
 def sign() -> BaseResponse:
     """Sign what a dataset's ledger is now."""
@@ -152,7 +144,6 @@ def sign() -> BaseResponse:
 
 
 @pages.get("/ledger/checkpoints/<reference>.json")
-@login_required
 @overseers
 def checkpoint_file(reference: str) -> Response:
     """One checkpoint as a file to keep."""
@@ -163,7 +154,6 @@ def checkpoint_file(reference: str) -> Response:
 
 
 @pages.get("/ledger/keys")
-@login_required
 @overseers
 def keys() -> str:
     """The public keys that sign checkpoints, and when each did."""
@@ -171,7 +161,6 @@ def keys() -> str:
 
 
 @pages.get("/ledger/keys.json")
-@login_required
 @overseers
 def keys_file() -> Response:
     """The public keys as the file that `exchequer verify --public-key` takes."""
@@ -181,7 +170,6 @@ def keys_file() -> Response:
 
 
 @pages.get("/ledger/exports")
-@login_required
 @overseers
 def exports() -> str:
     """Files to take home, and the command that checks them there."""
@@ -206,7 +194,6 @@ def _exports_made() -> list[dict[str, Any]]:
 
 
 @pages.get("/datasets/<name>/report")
-@login_required
 @overseers
 def report(name: str) -> str:
     """A dataset's report, to be printed."""

@@ -1,7 +1,6 @@
 """Models: what is registered, and registering one."""
 
 from flask import Blueprint, Response, flash, redirect, render_template, url_for
-from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import models
@@ -12,13 +11,13 @@ from web.api.models import NewModel
 from web.api.parsing import read
 from web.auth import current_actor, needs_role
 from web.context import engine
+from web.errors import status_of
 from web.views.forms import Form, rejected, sent
 
 pages = Blueprint("models", __name__)
 
 
 @pages.get("/models")
-@login_required
 def listing() -> str:
     """Registered models."""
     return _page(Form())
@@ -31,7 +30,6 @@ def _page(form: Form) -> str:
 
 
 @pages.post("/models")
-@login_required
 @needs_role("steward")
 def add() -> BaseResponse:
     """Register a model."""
@@ -39,9 +37,7 @@ def add() -> BaseResponse:
     try:
         body = read(NewModel, {name: values[name] for name in NewModel.model_fields if name in values})
         models.add_model(engine(), body.name, body.path, body.trained_on, current_actor(), body.kind)
-    except InvalidRequest as error:
-        return Response(_page(rejected(error)), 422)
-    except Conflict as error:
-        return Response(_page(Form(values, general=str(error))), 409)
+    except (InvalidRequest, Conflict) as error:
+        return Response(_page(rejected(error)), status_of(error))
     flash(f"{body.name} is registered. A worker now looks at its files.")
     return redirect(url_for("models.listing"), 303)

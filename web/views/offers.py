@@ -4,7 +4,6 @@ from typing import Any
 from uuid import UUID
 
 from flask import Blueprint, flash, redirect, url_for
-from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
@@ -44,7 +43,6 @@ def of_job(job: UUID) -> dict[str, Any] | None:
 
 
 @pages.post("/offers/<offer>/accept")
-@login_required
 def accept(offer: str) -> BaseResponse:
     """Consent, and go to the job that it makes."""
     offer_id, actor = read_id(offer, "offer"), current_actor()
@@ -60,7 +58,6 @@ def accept(offer: str) -> BaseResponse:
 
 
 @pages.post("/offers/<offer>/decline")
-@login_required
 def decline(offer: str) -> BaseResponse:
     """Say no, with a reason or without."""
     offer_id, actor = read_id(offer, "offer"), current_actor()

@@ -1,12 +1,11 @@
 """Accounts, for administrators; the log of sign-ins, for auditors too."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
-from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest
@@ -32,7 +31,6 @@ ROLES = {
 
 
 @pages.get("/people")
-@login_required
 @needs_role("administrator")
 def listing() -> str:
     """Accounts by name."""
@@ -64,7 +62,6 @@ def _listing(form: Form, once: dict[str, Any] | None = None) -> str:
 
 
 @pages.post("/people")
-@login_required
 @needs_role("administrator")
 def add() -> BaseResponse:
     """A new account with a one-time password, shown on this answer and never again."""
@@ -91,7 +88,6 @@ def _once(name: str, password: str, until: datetime) -> dict[str, Any]:
 
 
 @pages.get("/people/<name>")
-@login_required
 @needs_role("administrator")
 def show(name: str) -> str:
     """One account and what can be done to it."""
@@ -126,7 +122,6 @@ def _done(name: str, told: str, act: Callable[..., Any], *args: Any) -> BaseResp
 
 
 @pages.post("/people/<name>/roles")
-@login_required
 @needs_role("administrator")
 def set_roles(name: str) -> BaseResponse:
     """Other roles."""
@@ -134,48 +129,25 @@ def set_roles(name: str) -> BaseResponse:
     return _done(name, told, people.set_roles, request.form.getlist("roles"))
 
 
-@pages.post("/people/<name>/deactivate")
-@login_required
+#: What is done to an account at one press, and what is told then.
+_ACTS: Mapping[str, tuple[Callable[..., Any], str]] = {
+    "deactivate": (people.deactivate, "The account of {} is closed."),
+    "activate": (people.activate, "The account of {} is open again."),
+    "unlock": (people.unlock, "{} can try again at once."),
+    "sign-out": (people.end_sessions, "{} is signed out everywhere."),
+    "revoke-tokens": (people.revoke_tokens, "No token of {} works any more."),
+}
+
+
+@pages.post("/people/<name>/<any('deactivate', 'activate', 'unlock', 'sign-out', 'revoke-tokens'):act>")
 @needs_role("administrator")
-def deactivate(name: str) -> BaseResponse:
-    """Close the account."""
-    return _done(name, f"The account of {name} is closed.", people.deactivate)
-
-
-@pages.post("/people/<name>/activate")
-@login_required
-@needs_role("administrator")
-def activate(name: str) -> BaseResponse:
-    """Open the account again."""
-    return _done(name, f"The account of {name} is open again.", people.activate)
-
-
-@pages.post("/people/<name>/unlock")
-@login_required
-@needs_role("administrator")
-def unlock(name: str) -> BaseResponse:
-    """Forget the failures to sign in."""
-    return _done(name, f"{name} can try again at once.", people.unlock)
-
-
-@pages.post("/people/<name>/sign-out")
-@login_required
-@needs_role("administrator")
-def sign_out(name: str) -> BaseResponse:
-    """End all sessions."""
-    return _done(name, f"{name} is signed out everywhere.", people.end_sessions)
-
-
-@pages.post("/people/<name>/revoke-tokens")
-@login_required
-@needs_role("administrator")
-def revoke_tokens(name: str) -> BaseResponse:
-    """End all tokens."""
-    return _done(name, f"No token of {name} works any more.", people.revoke_tokens)
+def act(name: str, act: str) -> BaseResponse:
+    """Close the account or open it again, forget failures to sign in, end its sessions or its tokens."""
+    do, told = _ACTS[act]
+    return _done(name, told.format(name), do)
 
 
 @pages.post("/people/<name>/tokens/<token>/revoke")
-@login_required
 @needs_role("administrator")
 def revoke_token(name: str, token: str) -> BaseResponse:
     """End one token."""
@@ -185,7 +157,6 @@ def revoke_token(name: str, token: str) -> BaseResponse:
 
 
 @pages.post("/people/<name>/password")
-@login_required
 @needs_role("administrator")
 def reset_password(name: str) -> BaseResponse:
     """A one-time password, shown on this answer and never again."""
@@ -198,7 +169,6 @@ def reset_password(name: str) -> BaseResponse:
 
 
 @pages.get("/sign-ins")
-@login_required
 @needs_role(*activity_log.READERS)
 def log() -> str:
     """Tries to sign in, newest first."""

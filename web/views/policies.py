@@ -5,49 +5,36 @@ from decimal import Decimal
 from typing import Any
 
 from flask import Blueprint, Response, flash, jsonify, redirect, render_template, url_for
-from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger.policy import Policy
 from accountant.queries import datasets
 from accountant.queries import proposals as proposal_queries
-from accountant.transactions import proposals
+from accountant.transactions import allowances, proposals
 from web.api.datasets import NewAllowance
 from web.api.etags import etag
 from web.api.parsing import read
 from web.auth import current_actor, needs_role
 from web.context import engine
-from web.errors import with_prefix, without_prefix
+from web.errors import status_of, with_prefix, without_prefix
 from web.meaning import ABOUT_EX_POST, meaning
-from web.views.forms import Form, lines, rejected, sent, whole
+from web.views.forms import Form, rejected, sent, typed
 
 pages = Blueprint("policies", __name__)
 
 _FIGURES = ("epsilon", "delta", "reason", "ex_post", "ex_post_settlement")
-_CHECKS = ("solo", "share_artifacts", "two_people", "charge_each_attempt", "secret_jobs")
 
 
 def policy_of(values: Mapping[str, str]) -> dict[str, Any]:
     """A form's policy as the API takes it."""
-    return {
-        "auto_approve_epsilon": values.get("policy.auto_approve_epsilon", "").strip() or "0",
-        "approval_days": whole(values.get("policy.approval_days", "")),
-        "time_limit_seconds": whole(values.get("policy.time_limit_seconds", "").replace(",", "")),
-        **{name: f"policy.{name}" in values for name in _CHECKS},
-        **{
-            name: values.get(f"policy.{name}", "").strip() or None
-            for name in ("analyst_epsilon", "project_epsilon")
-        },
-        **{name: lines(values.get(f"policy.{name}", "")) for name in ("mechanisms", "analysts", "models")},
-    }
+    return typed(Policy, values, "policy.")
 
 
 # --- pages --------------------------------------------------------------------------------------
 
 
 @pages.get("/datasets/<name>/policy")
-@login_required
 @needs_role("steward")
 def show(name: str) -> str:
     """Allowance and policy, each with its form."""
@@ -55,7 +42,6 @@ def show(name: str) -> str:
 
 
 @pages.post("/datasets/<name>/allowance/effect")
-@login_required
 @needs_role("steward")
 def allowance_effect(name: str) -> str:
     """The changes by the allowance that the form says now, as a part of its page."""
@@ -63,7 +49,6 @@ def allowance_effect(name: str) -> str:
 
 
 @pages.post("/datasets/<name>/policy/effect")
-@login_required
 @needs_role("steward")
 def policy_effect(name: str) -> str:
     """The changes by the policy that the form says now, as a part of its page."""
@@ -72,7 +57,6 @@ def policy_effect(name: str) -> str:
 
 
 @pages.post("/datasets/<name>/allowance/review")
-@login_required
 @needs_role("steward")
 def review_allowance(name: str) -> BaseResponse:
     """The page again with what the allowance would change; nothing is changed."""
@@ -80,7 +64,6 @@ def review_allowance(name: str) -> BaseResponse:
 
 
 @pages.post("/datasets/<name>/policy/review")
-@login_required
 @needs_role("steward")
 def review_policy(name: str) -> BaseResponse:
     """The page again with what the policy would change; nothing is changed."""
@@ -88,18 +71,15 @@ def review_policy(name: str) -> BaseResponse:
 
 
 @pages.post("/datasets/<name>/allowance")
-@login_required
 @needs_role("steward")
 def allow(name: str) -> BaseResponse:
     """Set the allowance, for a reason."""
     values = sent()
     try:
         body = read(NewAllowance, _allowance_fields(values))
-        proposal = proposals.allow_or_propose(engine(), name, body.allowance(), current_actor())
-    except InvalidRequest as error:
-        return Response(_page(name, allowance=rejected(error)), 422)
-    except Conflict as error:
-        return Response(_page(name, allowance=Form(values, general=str(error))), 409)
+        proposal = allowances.allow(engine(), name, body.allowance(), current_actor())
+    except (InvalidRequest, Conflict) as error:
+        return Response(_page(name, allowance=rejected(error)), status_of(error))
     if proposal is not None:
         flash("A raise needs two people here: another steward confirms it in the inbox.")
         return redirect(url_for("datasets.show", name=name), 303)
@@ -108,7 +88,6 @@ def allow(name: str) -> BaseResponse:
 
 
 @pages.post("/datasets/<name>/policy")
-@login_required
 @needs_role("steward")
 def set_policy(name: str) -> BaseResponse:
     """Replace the policy."""

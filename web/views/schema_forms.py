@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from accountant.core.mechanisms.base import Mechanism, allowed_values
+from accountant.core.mechanisms.base import REST, Mechanism, allowed_values
 
 PREFIX = "parameters."
 Schema = Mapping[str, Any]
@@ -21,23 +21,6 @@ Option = tuple[str, str]
 _WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
 _SCALARS = ("string", "integer", "number", "boolean")
 
-#: Group -> its fields, in this order. What no group names stands in the last.
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Size and privacy": (
-        *("from_job", "corpus", "per", "noise", "epsilon", "noise_multiplier", "tokens_per_batch"),
-        *("texts_per_batch", "ex_post_cap", "batch_size", "batches_per_label", "samples_per_label"),
-        *("sampling", "sampling_rate", "clip", "temperature", "metrics", "most_texts"),
-    ),
-    "Texts": (
-        *("samples", "label", "max_text_tokens", "max_tokens", "record_tokens", "top_k", "coefficient"),
-        *("stop", "template", "public_template", "description", "prompting"),
-    ),
-    "Aggregation and clusters": (
-        *("aggregation", "public_contexts", "batching", "clusters", "public_centres", "cluster_epsilon"),
-        *("public_corpus", "embedding"),
-    ),
-}
-REST = "More"
 OPEN_GROUPS = ("Size and privacy", "Texts")
 
 
@@ -56,6 +39,7 @@ class Input:
     maximum: str = ""
     required: bool = True
     options: tuple[Option, ...] = ()
+    group: str = REST
 
 
 @dataclass(frozen=True)
@@ -158,6 +142,7 @@ def _input(name: str, label: str, schema: Schema, field: _Field, default: Any) -
         maximum=str(part.get("maximum", "")),
         required=not field.optional,
         options=(*blank, *options),
+        group=schema.get("group", REST),
     )
 
 
@@ -182,12 +167,9 @@ def with_choices(found: Input, options: Sequence[Option], value: str) -> Input:
 
 def grouped(found: Sequence[Input], busy: frozenset[str]) -> list[Group]:
     """The inputs under their headings; `busy` are names of those with a problem or a changed value."""
-    places = {PREFIX + name: title for title, names in GROUPS.items() for name in names}
-    order = {PREFIX + name: place for names in GROUPS.values() for place, name in enumerate(names)}
     groups = []
-    for title in (*GROUPS, REST):
-        own = [each for each in found if places.get(each.name, REST) == title]
-        own.sort(key=lambda each: order.get(each.name, 0))
+    for title in dict.fromkeys((*(each.group for each in found if each.group != REST), REST)):
+        own = [each for each in found if each.group == title]
         if own:
             is_open = title in OPEN_GROUPS or any(each.name in busy for each in own)
             groups.append(Group(title, tuple(own), is_open))

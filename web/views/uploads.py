@@ -1,7 +1,6 @@
 """Uploads: sending a file, and what is kept."""
 
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
-from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import uploads
@@ -20,7 +19,6 @@ PAGE = 50
 
 
 @pages.get("/uploads")
-@login_required
 @needs_role("steward")
 def files() -> str:
     """The form, and the files that are kept."""
@@ -28,16 +26,13 @@ def files() -> str:
 
 
 @pages.post("/uploads")
-@login_required
 @needs_role("steward")
 def add() -> BaseResponse:
     """Keep a file, or say what is wrong with it."""
     try:
         found = receive_form("file")
-    except InvalidRequest as error:
-        return Response(_page(rejected(error)), 422)
-    except (TooLarge, NoRoom) as error:
-        return Response(_page(Form(general=str(error))), status_of(error))
+    except (InvalidRequest, TooLarge, NoRoom) as error:
+        return Response(_page(rejected(error)), status_of(error))
     flash(f"The file is kept. Its columns: {', '.join(found['columns'])}.")
     return redirect(url_for("uploads.files"), 303)
 
@@ -51,7 +46,6 @@ def receive_form(field: str) -> uploads.Kept:
 
 
 @pages.post("/uploads/<sha256>/discard")
-@login_required
 @needs_role("steward")
 def discard(sha256: str) -> BaseResponse:
     """Destroy a file that nothing was registered with."""

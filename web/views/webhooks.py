@@ -1,13 +1,13 @@
 """Webhooks: one's own, and what was sent to each."""
 
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
-from flask_login import login_required
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import webhook_rules
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.transactions.artifacts import OVERSEERS
-from accountant.webhooks import delivery as hooks
+from accountant.webhooks import delivery as messages
+from accountant.webhooks import registration
 from web.api.paging import cut, read_window
 from web.api.parsing import read, read_id
 from web.api.webhooks import DELIVERIES, NewWebhook, allowed, key
@@ -21,7 +21,6 @@ LOG_PAGE = 25
 
 
 @pages.get("/settings/webhooks")
-@login_required
 def listing() -> str:
     """One's webhooks, and the form of a new one."""
     return _page(Form())
@@ -30,26 +29,24 @@ def listing() -> str:
 def _page(form: Form, chosen: tuple[str, ...] = ()) -> str:
     actor = current_actor()
     offered = webhook_rules.EVENTS if actor.roles & OVERSEERS else webhook_rules.JOB_EVENTS
-    found = hooks.listing(engine(), actor)
+    found = registration.listing(engine(), actor)
     events = [(each, webhook_rules.meaning(each)) for each in offered]
     return render_template("hooks.html", hooks=found, form=form, events=events, chosen=chosen)
 
 
 @pages.post("/settings/webhooks")
-@login_required
 def add() -> BaseResponse:
     """Register a webhook; the page that answers is the only one that shows its secret."""
     chosen = tuple(request.form.getlist("events"))
     try:
         body = read(NewWebhook, {"url": sent().get("url", "").strip(), "events": list(chosen)})
-        hook_id, secret = hooks.add(engine(), body.url, body.events, current_actor(), key(), allowed())
+        hook_id, secret = registration.add(engine(), body.url, body.events, current_actor(), key(), allowed())
     except InvalidRequest as error:
         return Response(_page(rejected(error), chosen), 422)
     return Response(_one(str(hook_id), secret=secret), 201)
 
 
 @pages.get("/settings/webhooks/<id>")
-@login_required
 def show(id: str) -> str:
     """One webhook and what was sent to it."""
     return _one(id)
@@ -58,10 +55,10 @@ def show(id: str) -> str:
 def _one(id: str, secret: str | None = None) -> str:
     hook_id, actor = read_id(id, "webhook"), current_actor()
     window = read_window(DELIVERIES, LOG_PAGE)
-    found, following = cut(hooks.log(engine(), hook_id, actor, **window.reads), window)
+    found, following = cut(messages.log(engine(), hook_id, actor, **window.reads), window)
     return render_template(
         "hook.html",
-        hook=hooks.show(engine(), hook_id, actor),
+        hook=registration.show(engine(), hook_id, actor),
         deliveries=found,
         following=following,
         secret=secret,
@@ -69,15 +66,14 @@ def _one(id: str, secret: str | None = None) -> str:
 
 
 ACTS = {
-    "enable": (hooks.enable, "The webhook is enabled: it is told what happens from now on."),
-    "disable": (hooks.disable, "The webhook is disabled: it is told nothing until it is enabled."),
-    "test": (hooks.test, "A test is on its way; the log below tells what becomes of it."),
-    "remove": (hooks.remove, "The webhook is removed."),
+    "enable": (registration.enable, "The webhook is enabled: it is told what happens from now on."),
+    "disable": (registration.disable, "The webhook is disabled: it is told nothing until it is enabled."),
+    "test": (messages.test, "A test is on its way; the log below tells what becomes of it."),
+    "remove": (registration.remove, "The webhook is removed."),
 }
 
 
 @pages.post("/settings/webhooks/<id>/<any(enable, disable, test, remove):act>")
-@login_required
 def change(id: str, act: str) -> BaseResponse:
     """Enable, disable, test or remove a webhook."""
     do, done = ACTS[act]
@@ -91,19 +87,17 @@ def change(id: str, act: str) -> BaseResponse:
 
 
 @pages.post("/settings/webhooks/<id>/secret")
-@login_required
 def renew_secret(id: str) -> BaseResponse:
     """A new secret, shown by the page that answers and by no other."""
-    secret = hooks.renew_secret(engine(), read_id(id, "webhook"), current_actor(), key())
+    secret = registration.renew_secret(engine(), read_id(id, "webhook"), current_actor(), key())
     return Response(_one(id, secret=secret), 201)
 
 
 @pages.post("/settings/webhooks/<id>/deliveries/<delivery>/redeliver")
-@login_required
 def redeliver(id: str, delivery: str) -> BaseResponse:
     """Send a message again."""
     try:
-        hooks.redeliver(engine(), read_id(id, "webhook"), read_id(delivery, "delivery"), current_actor())
+        messages.redeliver(engine(), read_id(id, "webhook"), read_id(delivery, "delivery"), current_actor())
         flash("The message is sent again, under the same id.")
     except Conflict as error:
         flash(str(error), "problem")

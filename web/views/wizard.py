@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from flask import Blueprint, Response, current_app, flash, redirect, render_template, request, url_for
-from flask_login import login_required
 from itsdangerous import BadSignature, URLSafeSerializer
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import datasets, uploads
+from accountant.catalogue.datasets import DatasetSpec
 from accountant.core.errors import Conflict, ExchequerError, FieldProblem, InvalidRequest, NotFound
 from accountant.core.ledger.allowances import Allowance, allowance_body
 from accountant.core.ledger.books import Books
 from accountant.queries import datasets as dataset_queries
-from accountant.transactions import proposals
+from accountant.transactions import allowances
 from web.api.datasets import NewAllowance
 from web.api.parsing import read
 from web.auth import current_actor, needs_role
 from web.context import engine
 from web.meaning import ABOUT_EX_POST, ABOUT_SECRETS, FILTER_WORDS, RELATIONS, meaning
 from web.request_bodies import store
-from web.views.forms import Form, lines, sent, whole
+from web.views.forms import Form, sent, typed, whole
 from web.views.policies import policy_of
 
 pages = Blueprint("wizard", __name__)
@@ -60,7 +60,6 @@ _SECRET_FIELDS = ("prior", "bound", "records_per_secret", "sampling_rate", "neig
 
 
 @pages.get("/add-dataset")
-@login_required
 @needs_role("steward")
 def start() -> str:
     """The first step."""
@@ -69,7 +68,6 @@ def start() -> str:
 
 
 @pages.post("/add-dataset")
-@login_required
 @needs_role("steward")
 def step() -> BaseResponse:
     """Go on, go back, or create: whatever was typed in this step is kept."""
@@ -92,10 +90,9 @@ def step() -> BaseResponse:
 
 
 @pages.post("/add-dataset/meaning")
-@login_required
 @needs_role("steward")
 def panel() -> str:
-    """What the allowance that the form says now means, as a part of its page."""
+    """The meaning of the allowance that the form says now, as a part of its page."""
     return render_template("_meaning.html", **_meaning(_values()[0]))
 
 
@@ -122,7 +119,7 @@ def _page(step: str, form: Form) -> str:
 
 
 def _meaning(values: Mapping[str, str]) -> dict[str, Any]:
-    """What the panel needs; without figures that can be it says how to begin."""
+    """Values for the panel; without figures that can be it says how to begin."""
     texts = {"ex_post_text": ABOUT_EX_POST, "secret_text": ABOUT_SECRETS}
     unit = values.get("unit_column", "").strip() or "record"
     try:
@@ -181,19 +178,8 @@ def _belongs(field: str, step: str) -> bool:
 
 def declaration(values: Mapping[str, str]) -> dict[str, Any]:
     """The values as the API takes a dataset's declaration."""
-    return {
-        "name": values.get("name", "").strip(),
-        "uri": values.get("uri", "").strip(),
-        "description": values.get("description", "").strip(),
-        "neighbours": values.get("neighbours") or "add-remove",
-        "unit_column": values.get("unit_column", "").strip() or None,
-        "max_records_per_unit": whole(values.get("max_records_per_unit", "")) or 1,
-        "public_size": whole(values.get("public_size", "").replace(",", "")),
-        "label_column": values.get("label_column", "").strip() or None,
-        "labels": lines(values.get("labels", "")),
-        "text_template": values.get("text_template", "{text}"),
-        "policy": policy_of(values),
-    }
+    template = values.get("text_template", "{text}")  # as it is: what stands around a column is part of it
+    return typed(DatasetSpec, values) | {"text_template": template, "policy": policy_of(values)}
 
 
 def _allowance(values: Mapping[str, str]) -> Allowance | None:
@@ -281,7 +267,7 @@ def _create(values: Mapping[str, str]) -> BaseResponse:
     allowance = _allowance(values)
     if allowance is not None:
         try:
-            proposal = proposals.allow_or_propose(engine(), spec.name, allowance, actor)
+            proposal = allowances.allow(engine(), spec.name, allowance, actor)
             told += (
                 " Its allowance is set." if proposal is None else " Another steward confirms its allowance."
             )

@@ -17,9 +17,7 @@ from uuid import UUID
 import structlog
 
 from accountant import settings
-from accountant.catalogue import corpora as registered_corpora
-from accountant.catalogue import datasets
-from accountant.catalogue import models as model_catalogue
+from accountant.catalogue import datasets, registration
 from accountant.core import mechanisms
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
 from accountant.core.ledger.policy import Policy
@@ -261,27 +259,26 @@ def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
 def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     """Inspect a new model's files: its type, its context length, and its hash."""
     engine, configured = _engine(), settings.load()
-    row = model_catalogue.model_row(engine, UUID(model_id))
-    if row is None:
+    row = registration.find(engine, "model", UUID(model_id))
+    if row is None or row.state != "checking":
         return
     try:
         folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
         inspect = embedders.inspect if row.kind == "embedding" else models.inspect
-        model_catalogue.model_checked(engine, row.id, inspect(folder), None)
+        registration.checked(engine, "model", row.id, inspect(folder), None)
     except models.ModelError as error:
-        model_catalogue.model_checked(engine, row.id, None, str(error))
+        registration.checked(engine, "model", row.id, None, str(error))
     except Exception as error:
-        model_catalogue.model_checked(
-            engine, row.id, None, f"path: it can't be read ({type(error).__name__})"
-        )
+        problem = f"path: it can't be read ({type(error).__name__})"
+        registration.checked(engine, "model", row.id, None, problem)
 
 
 @app.task(name="exchequer.check_corpus")
 def check_corpus(corpus_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     """Read a new public corpus through: its texts, labels and hash, and that none of it is private."""
     engine = _engine()
-    row = registered_corpora.to_check(engine, UUID(corpus_id))
-    if row is None:
+    row = registration.find(engine, "corpus", UUID(corpus_id))
+    if row is None or row.state != "checking":
         return
     try:
         configured = settings.load()
@@ -292,8 +289,8 @@ def check_corpus(corpus_id: str, attempt: int = 0) -> None:  # noqa: ARG001
         facts = corpora.inspect(address, row.text_template, row.label_column)
         texts = fingerprints.fingerprints(address, records.Layout(row.text_template), key)
         private = unit_fingerprints.private_in(engine, fingerprints.proof(key), texts)
-        registered_corpora.checked(engine, row.id, facts if private is None else None, private)
+        registration.checked(engine, "corpus", row.id, facts if private is None else None, private)
     except DataError as problem:
-        registered_corpora.checked(engine, row.id, None, str(problem))
+        registration.checked(engine, "corpus", row.id, None, str(problem))
     except Exception as problem:  # whatever a file system or codec raises: the steward gets the kind
-        registered_corpora.checked(engine, row.id, None, f"it can't be read: {type(problem).__name__}")
+        registration.checked(engine, "corpus", row.id, None, f"it can't be read: {type(problem).__name__}")

@@ -1,17 +1,19 @@
-"""The registry of runners: one file each, named as its price in accountant.core.mechanisms is."""
+"""One algorithm file for each price in accountant.core.mechanisms that names it as its runner."""
 
 from functools import cache
 from importlib import import_module
 
+from accountant.core import mechanisms
 from workers.interface import Runner
-
-RUNNERS = ("epsvec", "evaluation", "invisible-ink", "noisy-count", "private-prediction")
 
 
 @cache
 def runner(mechanism_id: str) -> Runner:
-    """The runner of a mechanism, imported when it is first asked for: some need torch and some don't."""
-    if mechanism_id not in RUNNERS:
-        raise KeyError(mechanism_id)
-    found: Runner = import_module(f"{__name__}.{mechanism_id.replace('-', '_')}").Runner()
+    """The runner of a mechanism, imported when it is first asked for: some need torch and some don't.
+
+    Raises InvalidRequest where there is none.
+    """
+    named = mechanisms.get_runnable(mechanism_id).runner
+    assert named is not None
+    found: Runner = import_module(named).Runner()
     return found

@@ -136,9 +136,9 @@ def top_k_plus(public: torch.Tensor, parameters: InvisibleInk) -> Candidates:
     if not torch.isfinite(public.max()):
         public = torch.zeros_like(public)
     per_unit = float(GRID * parameters.batch_size / Fraction(parameters.clip))
-    steps = ((public.double() - public.max()) * per_unit).clamp(min=LOWEST).round().long()
+    steps = ((public.double() - public.max()) * per_unit).clamp(min=LOWEST).round().long()  # (vocabulary,)
     kth = steps.topk(min(parameters.top_k, len(steps))).values[-1]
-    kept = torch.nonzero((steps >= kth - 2 * GRID) & torch.isfinite(public)).squeeze(1)
+    kept = torch.nonzero((steps >= kth - 2 * GRID) & torch.isfinite(public)).squeeze(1)  # (n,)
     return Candidates(kept, public[kept], steps[kept].cpu().numpy())
 
 
@@ -148,13 +148,14 @@ def difference_steps(logits: torch.Tensor, public: torch.Tensor, clip: float) ->
 
     `logits`: (contexts, n), `public`: (n,), finite, of the same tokens. A context with NaN contributes zero.
     """
-    dead = logits.amax(dim=1).isnan()
+    dead = logits.amax(dim=1).isnan()  # (contexts,)
     if dead.any():
         logits = logits[~dead]
     total = torch.zeros(len(public), dtype=torch.float64, device=public.device)
     width = COLUMNS if logits.device.type == "cpu" else max(1, len(public))
     for first in range(0, len(public), width):
         piece = slice(first, first + width)
+        # (contexts, columns)
         steps = (logits[:, piece] - public[piece]).double().mul_(GRID / clip).round_().clamp_(-GRID, GRID)
         total[piece] = steps.sum(dim=0)
     return total
@@ -162,7 +163,7 @@ def difference_steps(logits: torch.Tensor, public: torch.Tensor, clip: float) ->
 
 @dataclass(frozen=True)
 class _Law:
-    """What a token is drawn from: softmax of `scores`, each of one of `tokens`."""
+    """The distribution of the next token: softmax of `scores` int64 (n,) over `tokens` int64 (n,)."""
 
     tokens: torch.Tensor
     scores: Scores
@@ -213,7 +214,7 @@ class _Pair:
             each = candidates[number]
             sums[number] += difference_steps(
                 logits.index_select(1, each.tokens), each.logits, self.parameters.clip
-            )
+            )  # (n,)
         return {
             number: _Law(each.tokens, each.scores + sums[number].long().cpu().numpy())
             for number, each in candidates.items()

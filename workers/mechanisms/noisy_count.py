@@ -51,7 +51,7 @@ class Runner:
         """One release of all counts."""
         counts = true_counts(parameters, terms, records)
         add = meter.laplace if parameters.noise == "laplace" else meter.gaussian
-        values = np.array(list(counts.values()), dtype=np.int64)
+        values = np.array(list(counts.values()), dtype=np.int64)  # (counts,)
         noisy = add(values, sensitivity(parameters, terms), count_event(parameters))
         for label, count in zip(counts, noisy.tolist(), strict=True):
             progress.advance()

@@ -119,7 +119,7 @@ def _clustered(
     return clusters, within(embedded(records, embedder, tokens, progress.check), records, clusters)
 
 
-#: What a context shows: a record, and the second text, empty where there is one.
+#: The texts of a context: a record, and the second text, empty where there is one.
 Example = tuple[str, str]
 
 
@@ -168,7 +168,7 @@ class Contexts:
         return 1 if self.corpus is None else self.parameters.public_contexts
 
     def public(self, label: str | None) -> list[Example]:
-        """What the median's public contexts show; one stands for all where nothing public is named."""
+        """The texts of the median's public contexts; one stands for all where nothing public is named."""
         parameters = self.parameters
         if parameters.aggregation != "median":
             return []
@@ -227,14 +227,14 @@ def _collect(given: Iterator[tuple[int, torch.Tensor]], writers: dict[int, "_Wri
     """Aggregate the logits of each batch into what its next token is drawn from."""
     collected = {number: writer.collector() for number, writer in writers.items()}
     for number, logits in given:
-        collected[number].add(logits)
+        collected[number].add(logits)  # (contexts of this pass, vocabulary) float32
     for number, writer in writers.items():
         writer.current = collected[number].law()
 
 
 @dataclass(frozen=True)
 class _Law:
-    """What a token is drawn from; `costs`: of the median, ex post, for each token."""
+    """Distribution of the next token: `scores` int64 (vocabulary,); `costs` float64 of the median."""
 
     scores: Scores
     costs: NDArray[np.float64] | None = None
@@ -259,8 +259,8 @@ class _CollectMedian:
 
     def add(self, logits: torch.Tensor) -> None:
         if not self.median.pieces and self.parameters.public_corpus is None:
-            self.median.add(logits[:1].expand(self.parameters.public_contexts, -1))
-            logits = logits[1:]
+            self.median.add(logits[:1].expand(self.parameters.public_contexts, -1))  # (k_0, vocabulary)
+            logits = logits[1:]  # (contexts - 1, vocabulary)
         self.median.add(logits)
 
     def law(self) -> _Law:

@@ -4,7 +4,7 @@ Pure. The ledger applies an entry here before it writes it, and `exchequer verif
 through the same steps, so a balance can only be what the entries say.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -279,19 +279,6 @@ def filter_states(books: Books) -> tuple[FilterState, ...]:
             state = "closed"
         states.append(FilterState(each.filter, state, closers.get(each.filter.kind)))
     return tuple(states)
-
-
-def closing_jobs_of(entries: Iterable[tuple[EntryKind, str | None, Mapping[str, Any]]]) -> dict[Kind, str]:
-    """As `closing_jobs`, from (kind, job, body) of entries in order, without replaying balances."""
-    closers: list[tuple[Kind, str]] = []
-    for entry, job, body in entries:
-        if entry is EntryKind.RESERVE and job is not None:
-            closers += [(Kind(kind), job) for kind, cost in body["costs"].items() if cost is None]
-        elif entry in (EntryKind.VOID, EntryKind.REVERSAL):
-            closers = [each for each in closers if each[1] != job]
-            costs = body["costs"] if entry is EntryKind.REVERSAL else {}
-            closers += [(Kind(kind), str(job)) for kind, cost in costs.items() if cost is None]
-    return {kind: next(job for each, job in closers if each is kind) for kind, _ in closers}
 
 
 def _check_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Costs:

@@ -1,63 +1,58 @@
-"""The registry: every mechanism that has a price. One file each, named as its runner is."""
+"""The registry: every mechanism that has a price, built in or shipped by others.
 
+A built-in one is a module of this package that defines MECHANISM; others come by entry point
+(registration.py). Prices are imported when the registry is first asked for, never by importing this package.
+"""
+
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 from accountant.core.errors import invalid
-from accountant.core.mechanisms import (
-    aug_pe,
-    dp_kps,
-    epsvec,
-    evaluation,
-    invisible_ink,
-    noisy_count,
-    private_prediction,
-    secpe,
-    summary_oneshot,
-    summary_token,
-)
 from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.registration import found as found_elsewhere
 
-MECHANISMS: dict[str, Mechanism[Any]] = {
-    each.id: each
-    for each in (
-        private_prediction.MECHANISM,
-        noisy_count.MECHANISM,
-        invisible_ink.MECHANISM,
-        epsvec.MECHANISM,
-        dp_kps.MECHANISM,
-        aug_pe.MECHANISM,
-        secpe.MECHANISM,
-        summary_token.MECHANISM,
-        summary_oneshot.MECHANISM,
-        evaluation.MECHANISM,
-    )
-}
+#: Every mechanism by its id, in the order of menus.
+MECHANISMS: dict[str, Mechanism[Any]]
 
-#: Mechanisms that this service can run (workers.mechanisms.RUNNERS); the others have a price only.
-RUNNABLE: frozenset[str] = frozenset(
-    each.id
-    for each in (
-        private_prediction.MECHANISM,
-        noisy_count.MECHANISM,
-        evaluation.MECHANISM,
-        invisible_ink.MECHANISM,
-        epsvec.MECHANISM,
-    )
-)
+
+@cache
+def _found() -> tuple[dict[str, Mechanism[Any]], dict[str, str]]:
+    modules = (import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__))
+    own = {each.MECHANISM.id: each.MECHANISM for each in modules if hasattr(each, "MECHANISM")}
+    others, refused = found_elsewhere(own)
+    every = sorted({**own, **others}.values(), key=lambda each: (each.order, each.id))
+    return {each.id: each for each in every}, refused
+
+
+def __getattr__(name: str) -> Any:
+    if name == "MECHANISMS":
+        return _found()[0]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def runnable() -> dict[str, Mechanism[Any]]:
+    """The mechanisms that this service can run; the others have a price only."""
+    return {name: each for name, each in _found()[0].items() if each.runner is not None}
 
 
 def get(mechanism_id: object) -> Mechanism[Any]:
     """The mechanism called `mechanism_id`. Raises InvalidRequest naming those that exist."""
-    found = MECHANISMS.get(mechanism_id) if isinstance(mechanism_id, str) else None
+    known, refused = _found()
+    found = known.get(mechanism_id) if isinstance(mechanism_id, str) else None
     if found is None:
-        raise invalid("mechanism", f"unknown mechanism {mechanism_id!r}", ", ".join(MECHANISMS))
+        why = f"unknown mechanism {mechanism_id!r}"
+        if isinstance(mechanism_id, str) and mechanism_id in refused:
+            why = f"{mechanism_id} was refused at registration: {refused[mechanism_id]}"
+        raise invalid("mechanism", why, ", ".join(known))
     return found
 
 
 def get_runnable(mechanism_id: object) -> Mechanism[Any]:
     """The same for a job: raises InvalidRequest where there is a price and no runner."""
     found = get(mechanism_id)
-    if found.id not in RUNNABLE:
+    if found.runner is None:
         problem = "priced, but this service has no runner for it yet"
-        raise invalid("mechanism", problem, ", ".join(sorted(RUNNABLE)))
+        raise invalid("mechanism", problem, ", ".join(sorted(runnable())))
     return found

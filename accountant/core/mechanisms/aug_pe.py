@@ -97,4 +97,10 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="epsilon",
+    groups={
+        "Size and privacy": "epsilon noise_multiplier temperature",
+        "Texts": "samples max_tokens record_tokens",
+    },
+    order=5,
+    example={"epsilon": 2.0},
 )

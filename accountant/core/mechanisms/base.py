@@ -1,4 +1,4 @@
-"""What every mechanism's price has in common: its parameters, its description and its quote.
+"""The base of every mechanism's price: parameters, description and quote.
 
 A price is a pure function of the parameters and of the dataset's public terms. It lives here, not in
 the workers, because the web must price without torch and a runner must not price itself.
@@ -30,10 +30,18 @@ class Parameters(BaseModel):
 
 P = TypeVar("P", bound=Parameters)
 
+#: The heading of fields that no group names.
+REST = "More"
+
 
 @dataclass(frozen=True)
 class Mechanism(Generic[P]):
     """A mechanism as the accountant sees it.
+
+    `runner`: the module whose class Runner runs it, None where there is a price and no algorithm yet;
+    `groups`: heading -> names of fields, parted by blanks, as a form shows them, the rest under `REST`;
+    `order`: its place in menus, then by id; `example`: parameters of a small run, which its page prices and
+    the conformance kit varies; `artifacts`: name -> content of what a job may release besides texts.
 
     `price` states the cost; `resolve` fills in parameters that depend on the dataset's public terms;
     `context_tokens` says how long a context gets, given the tokens of the template; `size_field` is the
@@ -57,6 +65,11 @@ class Mechanism(Generic[P]):
     resolve: Callable[[P, Terms], P]
     context_tokens: Callable[[P, int], int]
     size_field: str
+    runner: str | None = None
+    groups: Mapping[str, str] = field(default_factory=dict, hash=False)
+    order: int = 100
+    example: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    artifacts: Mapping[str, str] = field(default_factory=dict, hash=False)
     missing: Callable[[P], FieldProblem | None] = lambda _: None
     unfit: Callable[[P, Mapping[str, Any]], FieldProblem | None] = lambda _parameters, _facts: None
     uses_model: bool = True
@@ -73,8 +86,16 @@ class Mechanism(Generic[P]):
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
-        """The JSON Schema of the parameters, made once: nobody may change it."""
-        return self.parameters.model_json_schema()
+        """The JSON Schema of the parameters, in the order of their groups; nobody may change it.
+
+        Each property has a key `group`, the heading that a form shows it under.
+        """
+        made = self.parameters.model_json_schema()
+        groups = {name: title for title, names in self.groups.items() for name in names.split()}
+        properties = made.get("properties", {})
+        order = [*groups, *(name for name in properties if name not in groups)]
+        made["properties"] = {name: properties[name] | {"group": groups.get(name, REST)} for name in order}
+        return made
 
     def parse(self, raw: Mapping[str, Any], terms: Terms) -> P:
         """Validated, resolved parameters. Raises InvalidRequest naming each wrong field."""

@@ -1,4 +1,4 @@
-"""What several mechanisms share: disjoint batches and groups, and tokens drawn from a batch's mean.
+"""Shared by several mechanisms: disjoint batches and groups, and tokens drawn from a batch's mean.
 
 Every token is the exponential mechanism on scores that one unit moves by at most a shift: zCDP
 shift^2 / 2. Batches are disjoint, so a job costs the tokens of one batch and not of all.

@@ -190,4 +190,6 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="kde_epsilon",
+    groups={"Size and privacy": "from_job noise temperature", "Texts": "max_tokens"},
+    order=4,
 )

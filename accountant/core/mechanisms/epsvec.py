@@ -419,4 +419,21 @@ MECHANISM = Mechanism(
     unfit=unfit,
     resources=resources,
     progress_unit="texts",
+    runner="workers.mechanisms.epsvec",
+    groups={
+        "Size and privacy": "from_job epsilon noise_multiplier samples_per_label sampling sampling_rate clip "
+        "temperature",
+        "Texts": "samples label max_tokens record_tokens coefficient stop template description prompting",
+        "Aggregation and clusters": "embedding",
+    },
+    order=3,
+    example={
+        **{"epsilon": 6.0, "layers": "1-2", "prompting": "plain", "seed": 1, "stop": None},
+        "rejection": "rule",
+        "template": "{examples}Another review ({label}):",
+    },
+    artifacts={
+        "shots": "the prompt, the fixed shots and their noisy counts",
+        "vectors": "one noisy direction for each label and layer",
+    },
 )

@@ -105,4 +105,16 @@ MECHANISM = Mechanism(
     progress_unit="metrics",
     resources=resources,
     reads_output=True,
+    runner="workers.mechanisms.evaluation",
+    groups={
+        "Size and privacy": "from_job corpus metrics most_texts",
+        "Aggregation and clusters": "embedding",
+    },
+    order=9,
+    example={
+        "from_job": "00000000-0000-0000-0000-000000000000",
+        "corpus": "public-reviews",
+        "metrics": "lengths, openings",
+    },
+    artifacts={"report": "figures and plots as one HTML page"},
 )

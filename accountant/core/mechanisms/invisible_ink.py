@@ -125,4 +125,10 @@ MECHANISM = Mechanism(
     size_field="texts_per_batch",
     missing=missing,
     batches=batches,
+    runner="workers.mechanisms.invisible_ink",
+    groups={
+        "Size and privacy": "texts_per_batch batch_size batches_per_label clip temperature",
+        "Texts": "max_tokens record_tokens top_k stop template public_template",
+    },
+    order=2,
 )

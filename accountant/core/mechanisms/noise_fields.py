@@ -91,7 +91,7 @@ def resolved(value: float | None, field: str) -> float:
 
 
 def cost(event: Event, terms: Terms) -> str:
-    """What a part costs alone, in words: "ε 0.10" where it is pure, else "ε 0.90 at δ 1e-06"."""
+    """The cost of a part alone, in words: "ε 0.10" where it is pure, else "ε 0.90 at δ 1e-06"."""
     pure = pure_epsilon(event)
     if pure is not None:
         return f"ε {amount(float(pure))}"

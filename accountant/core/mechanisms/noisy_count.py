@@ -135,4 +135,7 @@ MECHANISM = Mechanism(
     size_field="epsilon",
     uses_model=False,
     progress_unit="counts",
+    runner="workers.mechanisms.noisy_count",
+    groups={"Size and privacy": "per noise epsilon noise_multiplier"},
+    order=1,
 )

@@ -362,7 +362,7 @@ def context_tokens(parameters: PrivatePrediction, template_tokens: int) -> int:
 
 
 def missing(parameters: PrivatePrediction) -> FieldProblem | None:
-    """What a run needs: a public number of batches, stated or from the declared size, and public texts."""
+    """Name what a run lacks: a public number of batches (stated, or by the declared size) or public texts."""
     if parameters.batches_per_label is None:
         problem = "not given, and the dataset declares no public size to derive it from"
         return FieldProblem("batches_per_label", problem, "a whole number from 1")
@@ -429,4 +429,13 @@ MECHANISM = Mechanism(
     unfit=unfit,
     resources=resources,
     unfit_public=unfit_public,
+    runner="workers.mechanisms.private_prediction",
+    groups={
+        "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label clip temperature",
+        "Texts": "max_text_tokens record_tokens stop template",
+        "Aggregation and clusters": "aggregation public_contexts batching clusters public_centres "
+        "cluster_epsilon public_corpus embedding",
+    },
+    order=0,
+    artifacts={"clusters": "centres, noisy counts and batches of the clusters"},
 )

@@ -72,7 +72,7 @@ class SecPe(Parameters):
 
 
 def release(parameters: SecPe) -> SecretRelease:
-    """What a job with these resolved parameters releases."""
+    """The release of a job with these resolved parameters."""
     rounds = parameters.iterations if parameters.recluster else 1
     given = (
         parameters.records_per_secret,
@@ -184,4 +184,17 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="bound",
+    groups={
+        "Size and privacy": "from_job noise_multiplier sampling_rate temperature",
+        "Texts": "samples max_tokens record_tokens",
+        "Aggregation and clusters": "clusters",
+    },
+    order=6,
+    example={
+        "prior": 0.0001,
+        "bound": 0.02,
+        "records_per_secret": 3,
+        "sampling_rate": 0.5,
+        "neighbour": "removed",
+    },
 )

@@ -116,4 +116,10 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="epsilon",
+    groups={
+        "Size and privacy": "from_job epsilon noise_multiplier clip temperature",
+        "Texts": "max_tokens record_tokens template",
+    },
+    order=8,
+    example={"epsilon": 2.0},
 )

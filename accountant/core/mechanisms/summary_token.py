@@ -93,4 +93,10 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="epsilon",
+    groups={
+        "Size and privacy": "epsilon noise_multiplier clip temperature",
+        "Texts": "max_tokens record_tokens template",
+    },
+    order=7,
+    example={"epsilon": 2.0},
 )

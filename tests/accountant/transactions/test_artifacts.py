@@ -170,7 +170,7 @@ def test_artifacts_stay_on_their_dataset_and_mechanism(made, monkeypatch):
         ask(other, other.steward, from_job=str(source))
     with pytest.raises(InvalidRequest, match="its mechanism is tally"):
         ask(bench, mechanism="epsvec", model=bench.model, from_job=str(source))
-    monkeypatch.setattr(mechanisms, "RUNNABLE", mechanisms.RUNNABLE | {"dp-kps"})
+    monkeypatch.setitem(mechanisms.MECHANISMS, "dp-kps", replace(mechanisms.get("dp-kps"), runner="none"))
     with pytest.raises(InvalidRequest, match="its mechanism is tally"):
         ask(bench, mechanism="dp-kps", model=bench.model, from_job=str(source))
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant.catalogue import models
+from accountant.catalogue import models, registration
 from accountant.core.errors import (
     Conflict,
     InvalidRequest,
@@ -81,7 +81,9 @@ def test_an_early_stop_returns_the_steps_not_taken(open_bench):
     leases.begin_reading(open_bench.engine, claim)
     whole = event_of(open_bench, job_id)
     reserved = float(renyi(open_bench)["reserved"])
-    settlement.publish(open_bench.engine, claim, SelfComposed(whole.event, 4), Output("x", "0"), "worker")
+    settlement.publish(
+        open_bench.engine, claim, SelfComposed(whole.event, 4), Output("x", "0" * 64), "worker"
+    )
     assert float(renyi(open_bench)["spent"]) == pytest.approx(0.4 * reserved, rel=1e-6)
     assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
@@ -93,7 +95,7 @@ def test_nothing_is_realized_beyond_the_reservation(open_bench):
     whole = event_of(open_bench, job_id)
     with pytest.raises(VerificationFailed, match="more than was reserved"):
         settlement.publish(
-            open_bench.engine, claim, SelfComposed(whole.event, 11), Output("x", "0"), "worker"
+            open_bench.engine, claim, SelfComposed(whole.event, 11), Output("x", "0" * 64), "worker"
         )
     assert state(open_bench, job_id) == "running"
 
@@ -192,12 +194,14 @@ def test_a_late_worker_publishes_nothing(open_bench):
     fresh = claimed(open_bench, job_id, attempt=2)
     with pytest.raises(LeaseLost):
         settlement.publish(
-            open_bench.engine, late, event_of(open_bench, job_id), Output("late", "0"), "worker"
+            open_bench.engine, late, event_of(open_bench, job_id), Output("late", "0" * 64), "worker"
         )
     with pytest.raises(LeaseLost):
         leases.begin_reading(open_bench.engine, late)
     leases.begin_reading(open_bench.engine, fresh)
-    settlement.publish(open_bench.engine, fresh, event_of(open_bench, job_id), Output("good", "0"), "worker")
+    settlement.publish(
+        open_bench.engine, fresh, event_of(open_bench, job_id), Output("good", "0" * 64), "worker"
+    )
     assert job_queries.output(open_bench.engine, job_id, open_bench.analyst).uri == "good"
 
 
@@ -206,7 +210,9 @@ def test_a_job_that_never_said_that_it_reads_publishes_nothing(open_bench):
     job_id = open_bench.submit(10)
     claim = claimed(open_bench, job_id)
     with pytest.raises(Conflict, match="not recorded"):
-        settlement.publish(open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0"), "worker")
+        settlement.publish(
+            open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0" * 64), "worker"
+        )
     assert state(open_bench, job_id) == "running"
     assert renyi(open_bench)["spent"] == "0"
 
@@ -306,8 +312,8 @@ def test_a_model_that_never_ends_a_text_is_refused_before_anything_is_reserved(b
         bench.engine, f"endless-{uuid.uuid4().hex[:8]}", "/nowhere", "public", bench.steward
     )
     facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000, "end_tokens": []}
-    models.model_checked(bench.engine, endless, facts, None)
-    bench.model = models.model_row(bench.engine, endless).name
+    registration.checked(bench.engine, "model", endless, facts, None)
+    bench.model = registration.find(bench.engine, "model", endless).name
     job_id = bench.submit(10)
     bench.probe(job_id, tokens=20)
     job = job_queries.job(bench.engine, job_id, bench.analyst)

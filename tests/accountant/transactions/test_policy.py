@@ -102,7 +102,7 @@ def test_a_cap_counts_live_and_charged_jobs_by_their_stand_alone_epsilon(open_be
     assert used(bench).analyst == together
     claim = leases.claim(bench.engine, first, 1, "worker", 60)
     leases.begin_reading(bench.engine, claim)
-    settlement.publish(bench.engine, claim, from_json(whole[0]["event"]), Output("x", "0"), "worker")
+    settlement.publish(bench.engine, claim, from_json(whole[0]["event"]), Output("x", "0" * 64), "worker")
     assert used(bench).analyst == together
     settlement.cancel(bench.engine, second, bench.analyst)
     assert used(bench).analyst == counted(whole[0]["epsilon_alone"])

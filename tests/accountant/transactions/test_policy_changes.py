@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from accountant.core.errors import Conflict, NotPermitted
+from accountant.core.errors import Conflict
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.caps import counted
 from accountant.core.ledger.policy import Policy
@@ -129,19 +129,12 @@ def test_what_a_steward_approves_is_stated_and_counted_at_the_delta_of_then(benc
     assert integrity.check(bench.engine, bench.dataset) == []
 
 
-@pytest.mark.parametrize("way", ["alone", "by the pages"])
-def test_a_raise_that_waited_for_the_row_is_judged_by_the_policy_of_then(bench, way):
+def test_a_raise_that_waited_for_the_row_is_judged_by_the_policy_of_then(bench):
     """Two people were asked for, and committed, before the entry could be written."""
     raised, told = Allowance("20", "0.0000029053", "more"), []
 
     def act() -> None:
-        try:
-            if way == "alone":
-                told.append(allowances.allow(bench.engine, bench.dataset, raised, bench.steward))
-            else:
-                told.append(proposals.allow_or_propose(bench.engine, bench.dataset, raised, bench.steward))
-        except NotPermitted as error:
-            told.append(error)
+        told.append(allowances.allow(bench.engine, bench.dataset, raised, bench.steward))
 
     with bench.engine.begin() as connection:
         LockedAccount(connection, bench.dataset)
@@ -151,8 +144,8 @@ def test_a_raise_that_waited_for_the_row_is_judged_by_the_policy_of_then(bench, 
         policy(bench, two_people=True)
     thread.join(30)
     assert kinds(bench) == ["ALLOW"]
-    (answer,) = told
-    assert isinstance(answer, NotPermitted) if way == "alone" else answer is not None
+    (proposal,) = told
+    assert proposal is not None
 
 
 def _until_somebody_waits(bench: Bench) -> None:

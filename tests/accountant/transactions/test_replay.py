@@ -77,7 +77,9 @@ class Oracle:
         claim = leases.claim(self.engine, job_id, 1, "worker", 60)
         if read:
             leases.begin_reading(self.engine, claim)
-            settlement.publish(self.engine, claim, SelfComposed(event, spent), Output("x", "0"), "worker")
+            settlement.publish(
+                self.engine, claim, SelfComposed(event, spent), Output("x", "0" * 64), "worker"
+            )
         else:
             commit_unread(self.engine, claim, SelfComposed(event, spent))
         self.charged[job_id], self.read[job_id] = spent, read

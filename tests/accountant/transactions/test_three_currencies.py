@@ -12,7 +12,6 @@ from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger.accounts import Settlement
 from accountant.core.ledger.allowances import Allowance, SecretDeclaration
 from accountant.core.ledger.export_formats import Verifier, read_document, verify_lines
-from accountant.core.mechanisms import RUNNABLE
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import FREE, SelfComposed, from_json, to_json
 from accountant.core.privacy.price import Price
@@ -34,7 +33,8 @@ PIN = SecretTerms(1e-4, 0.02, 1, 1.0, Without.REMOVED)
 @pytest.fixture
 def all_run(monkeypatch):
     """As if every mechanism had a runner: the ledger must be ready for them."""
-    monkeypatch.setattr(mechanisms, "RUNNABLE", frozenset(mechanisms.MECHANISMS))
+    for name, each in mechanisms.MECHANISMS.items():
+        monkeypatch.setitem(mechanisms.MECHANISMS, name, replace(each, runner=each.runner or "none"))
 
 
 def ready(engine, allowance=None, **policy) -> Bench:
@@ -45,8 +45,8 @@ def ready(engine, allowance=None, **policy) -> Bench:
     return made
 
 
-def allow(bench: Bench, allowance: Allowance) -> int:
-    return allowances.allow(bench.engine, bench.dataset, allowance, bench.steward)
+def allow(bench: Bench, allowance: Allowance) -> None:
+    allowances.allow(bench.engine, bench.dataset, allowance, bench.steward)
 
 
 def with_pin(engine, kind=SecretKind.MANY, **policy) -> Bench:
@@ -245,7 +245,7 @@ def test_no_removal_of_records_is_stated_where_the_unit_is_a_column(engine):
     removed = SecretDeclaration(PIN, SecretKind.MANY, 16)
     redacted = replace(removed, terms=replace(PIN, without=Without.REDACTED))
     bench = Bench(engine, unit_column="patient_id", max_records_per_unit=1)
-    for declare in (allowances.allow, proposals.allow_or_propose, proposal_queries.preview):
+    for declare in (allowances.allow, proposal_queries.preview):
         with pytest.raises(InvalidRequest, match="patient_id"):
             declare(engine, bench.dataset, Allowance("10", DELTA, "test", secret=removed), bench.steward)
     allow(bench, Allowance("10", DELTA, "test", secret=redacted))
@@ -405,7 +405,7 @@ def test_what_has_a_price_and_no_runner_is_refused_at_submission(engine):
     with pytest.raises(InvalidRequest) as caught:
         ask(bench, "aug-pe", epsilon=1.0)
     (problem,) = caught.value.problems
-    assert (problem.field, problem.allowed) == ("mechanism", ", ".join(sorted(RUNNABLE)))
+    assert (problem.field, problem.allowed) == ("mechanism", ", ".join(sorted(mechanisms.runnable())))
     assert "no runner" in problem.problem
 
 

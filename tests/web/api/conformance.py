@@ -9,6 +9,16 @@ from flask import Flask, Response, request
 from web.api.openapi import document
 
 PROBLEM = "application/problem+json"
+ADDRESS = "urn:api"
+
+
+def absolute(value: Any) -> Any:
+    """The same, with references that lead into the description from anywhere."""
+    if isinstance(value, dict):
+        reference = value.get("$ref")
+        made = {key: absolute(each) for key, each in value.items()}
+        return made | {"$ref": ADDRESS + reference} if isinstance(reference, str) else made
+    return [absolute(each) for each in value] if isinstance(value, list) else value
 
 
 class Description:
@@ -16,6 +26,9 @@ class Description:
 
     def __init__(self, app: Flask) -> None:
         self.document = document(app)
+        # Read once: a validator of a schema that held all others would read them again for each.
+        components = absolute({"components": self.document["components"]})
+        self._registry = jsonschema_rs.Registry([(ADDRESS, components)])
         self._validators: dict[int, tuple[Any, Any]] = {}
 
     def operation(self, method: str, path: str) -> Mapping[str, Any]:
@@ -52,9 +65,9 @@ class Description:
             yield from (f"{path} is not described" for path in self.beyond(schema, value, ""))
 
     def _add(self, schema: Mapping[str, Any]) -> tuple[Any, Any]:
-        whole = {**schema, "components": self.document["components"]}
+        validator = jsonschema_rs.Draft202012Validator(absolute(schema), registry=self._registry)
         # The schema is kept with its validator: its id names it as long as it lives.
-        self._validators[id(schema)] = schema, jsonschema_rs.Draft202012Validator(whole)
+        self._validators[id(schema)] = schema, validator
         return self._validators[id(schema)]
 
     def resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 from flask import Flask
 
-from accountant.webhooks import delivery
+from accountant.webhooks import delivery, registration
 from tests import tallies
 from tests.web.api.test_http import is_problem
 from tests.web.browsers import PASSWORD, Api
@@ -64,7 +64,7 @@ def signed_in(world: World) -> None:
 
 def told(world: World) -> None:
     actor = world.site.actor("analyst")
-    (hook,) = delivery.listing(world.site.engine, actor)
+    (hook,) = registration.listing(world.site.engine, actor)
     delivery.test(world.site.engine, UUID(hook["id"]), actor)
 
 
@@ -116,7 +116,7 @@ def world(site) -> Iterator[World]:
 
 def address(world: World, path: str, query: str = "") -> str:
     """The path with names in it, and `?` where `limit` and the like can follow."""
-    (hook,) = delivery.listing(world.site.engine, world.site.actor("analyst"))
+    (hook,) = registration.listing(world.site.engine, world.site.actor("analyst"))
     filled = path.replace("{name}", world.dataset).replace("{id}", hook["id"])
     return f"{filled}?{query.format(dataset=world.dataset)}&"
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from accountant.catalogue import models
+from accountant.catalogue import models, registration
 from accountant.core import mechanisms
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.privacy.price import Terms
@@ -92,7 +92,7 @@ def test_a_blank_says_nothing_or_is_named():
 
 
 @pytest.mark.parametrize(
-    "each", [mechanisms.get(name) for name in sorted(mechanisms.RUNNABLE)], ids=lambda each: each.id
+    "each", [mechanisms.get(name) for name in sorted(mechanisms.runnable())], ids=lambda each: each.id
 )
 def test_the_defaults_of_a_form_are_those_of_its_mechanism(each):
     document = each.parameters.model_json_schema()
@@ -108,7 +108,7 @@ def test_the_defaults_of_a_form_are_those_of_its_mechanism(each):
 
 
 def test_resources_are_found_without_a_request():
-    kinds = {name: job_form_defaults.resource_kinds(mechanisms.get(name)) for name in mechanisms.RUNNABLE}
+    kinds = {name: job_form_defaults.resource_kinds(mechanisms.get(name)) for name in mechanisms.runnable()}
     assert kinds["private-prediction"] == {"public_corpus": "corpus", "embedding": "embedding"}
     assert kinds["evaluation"] == {"corpus": "corpus", "embedding": "embedding", "language_model": "model"}
     assert kinds["noisy-count"] == {}
@@ -132,7 +132,7 @@ def press(browser, site, form, action, **changes):
     return browser.client.post(f"{site.dataset}/submit", data=data)
 
 
-@pytest.mark.parametrize("mechanism", sorted(mechanisms.RUNNABLE))
+@pytest.mark.parametrize("mechanism", sorted(mechanisms.runnable()))
 def test_every_mechanism_has_its_form(site, mechanism):
     browser = site.pages("analyst")
     page = browser.get(f"{site.dataset}/submit?mechanism={mechanism}")
@@ -160,7 +160,7 @@ def test_defaults_fit_a_model_with_a_short_context(site):
     small = f"small-{site.bench.dataset}"
     model_id = models.add_model(site.engine, small, "/nowhere", "public text", site.bench.steward)
     facts = {"sha256": "5" * 64, "context_tokens": 512, "end_tokens": [2], "layers": 4}
-    models.model_checked(site.engine, model_id, facts, None)
+    registration.checked(site.engine, "model", model_id, facts, None)
     site.api("steward").put(f"{site.dataset}/policy", {"models": [small]})
     browser = site.pages("analyst")
     page = browser.get(f"{site.dataset}/submit").text
@@ -220,7 +220,7 @@ def test_the_part_with_the_price_is_the_same(site):
     assert "<strong>clip</strong>" in bad
 
 
-@pytest.mark.parametrize("mechanism", sorted(mechanisms.RUNNABLE - {"evaluation"}))
+@pytest.mark.parametrize("mechanism", sorted(set(mechanisms.runnable()) - {"evaluation"}))
 def test_fit_fills_in_the_most_that_is_left(site, mechanism):
     """Without scripts: the button answers with the form; one more would be refused."""
     browser = site.pages("analyst")

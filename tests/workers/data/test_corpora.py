@@ -85,7 +85,8 @@ def test_its_address_is_for_stewards(engine):
 
 
 @pytest.mark.slow
-def test_a_worker_reads_it_through(service, engine):
+def test_a_worker_reads_it_through(warm_engine):
+    engine = warm_engine
     steward = person(engine, "steward")
     good, bad = _spec(), _spec(uri=str(SAMPLE / "nothing.csv"))
     for spec in (good, bad):
@@ -103,8 +104,9 @@ def test_a_worker_reads_it_through(service, engine):
 
 
 @pytest.mark.slow
-def test_a_datasets_own_file_is_no_public_corpus(service, engine, tmp_path):
+def test_a_datasets_own_file_is_no_public_corpus(warm_engine, tmp_path):
     """Whatever reads a public corpus is free. Its steward hears why; nobody else hears of whose data."""
+    engine = warm_engine
     steward = person(engine, "steward")
     private = other_people(SAMPLE / "public_sample.csv", tmp_path / "private.csv")
     name = f"reviews-{uuid.uuid4().hex[:6]}"

@@ -15,6 +15,7 @@ from transformers import AutoModel, BertConfig, BertModel, PreTrainedTokenizerFa
 
 from accountant import settings
 from accountant.catalogue import models as model_catalogue
+from accountant.catalogue import registration
 from tests.support import SHARED, needs_shared, person
 from tests.workers.conftest import SAMPLE
 from workers.embedding import embedders
@@ -266,7 +267,7 @@ def test_a_model_is_checked_as_what_it_was_registered_for(bert, engine, database
             engine, f"m-{uuid.uuid4().hex[:8]}", str(bert), "public", steward, kind
         )
         tasks.check_model(str(added))
-        rows[kind] = model_catalogue.model_row(engine, added)
+        rows[kind] = registration.find(engine, "model", added)
     assert rows["embedding"].facts["dimensions"] == 32
     assert rows["embedding"].facts["sha256"] == inspect(bert)["sha256"]
     assert rows["language"].facts is None

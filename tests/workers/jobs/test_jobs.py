@@ -20,12 +20,14 @@ from accountant.transactions import allowances, settlement, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.support import other_people, person
 from tests.workers.conftest import SAMPLE, wait_for
+from workers.sample import KINDS, SENTIMENTS
+from workers.sample import LABELS as EVERY_LABEL
 
 pytestmark = pytest.mark.slow
 
-LABELS = ("hotel positive", "hotel negative")
+#: Half of the bundled reviews, one label of each kind: a job over them takes half as long.
+LABELS = tuple(f"{kind} {SENTIMENTS[number % 2]}" for number, kind in enumerate(KINDS))
 DATA = {
-    "uri": str(SAMPLE / "private.csv"),
     "label_column": "label",
     "public_size": 500,
     "policy": {"auto_approve_epsilon": "10"},
@@ -35,8 +37,9 @@ DATA = {
 class Desk:
     """People, the bundled model and a dataset, registered through real checks."""
 
-    def __init__(self, engine):
-        self.engine = engine
+    def __init__(self, engine, folder: Path) -> None:
+        """Its data lies in `folder`: texts that no other dataset has."""
+        self.engine, self.folder = engine, folder
         self.steward, self.analyst = person(engine, "steward"), person(engine, "analyst")
         self.model = f"sample-{uuid.uuid4().hex[:6]}"
         models.add_model(engine, self.model, str(SAMPLE / "model"), "public sample text", self.steward)
@@ -47,12 +50,17 @@ class Desk:
 
     def dataset(self, **changes) -> str:
         name = f"reviews-{uuid.uuid4().hex[:6]}"
-        from workers.sample import LABELS as every_label
-
-        raw = {"name": name, "labels": list(every_label), **DATA, **changes}
+        if "uri" not in changes:
+            changes["uri"] = str(other_people(SAMPLE / "private.csv", self.folder / f"{name}.csv", LABELS))
+        raw = {"name": name, "labels": list(LABELS), **DATA, **changes}
         datasets.add_dataset(self.engine, datasets.read_dataset(raw), self.steward)
         wait_for(lambda: self.facts(name)["state"], lambda state: state != "checking")
         return name
+
+    def whole_dataset(self) -> str:
+        """All of the bundled reviews, under all of their labels."""
+        uri = other_people(SAMPLE / "private.csv", self.folder / f"{uuid.uuid4().hex[:6]}.csv")
+        return self.dataset(uri=str(uri), labels=list(EVERY_LABEL), public_size=3000)
 
     def facts(self, name: str) -> dict:
         return dataset_queries.dataset(self.engine, name, self.steward)
@@ -78,8 +86,8 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(service, engine) -> Desk:
-    return Desk(engine)
+def desk(warm_engine, tmp_path_factory) -> Desk:
+    return Desk(warm_engine, tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -113,23 +121,21 @@ def test_a_count_runs_without_a_model_and_says_one_number_per_label(desk, datase
     assert job["entries"][0]["costs"] == job["entries"][1]["costs"]
     uri = jobs.output(desk.engine, uuid.UUID(job["id"]), desk.analyst).uri
     counts = [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
-    from workers.sample import LABELS as every_label
-
-    assert [each["label"] for each in counts] == list(every_label)
+    assert [each["label"] for each in counts] == list(LABELS)
     assert all(isinstance(each["count"], int) for each in counts)
     assert job["progress"]["unit"] == "counts"
     assert integrity.check(desk.engine, dataset) == []
 
 
-def test_a_worker_killed_while_it_reads_costs_nothing_and_the_job_runs_again(desk, dataset, service):
+def test_a_worker_killed_while_it_reads_costs_nothing_and_the_job_runs_again(desk, dataset, warm_service):
     before = desk.facts(dataset)["account"]["filters"][0]
-    job_id = desk.submit(dataset, tokens_per_batch=40)
+    job_id = desk.submit(dataset, tokens_per_batch=24)
     wait_for(lambda: desk.job(job_id)["progress"]["done"], lambda done: done > 0)
-    service.kill("generate")
+    warm_service.kill("generate")
     during = desk.facts(dataset)["account"]["filters"][0]
     assert float(during["reserved"]) > 0
     wait_for(lambda: desk.job(job_id)["attempt"], lambda attempt: attempt == 2, 30)
-    service.start("generate")
+    warm_service.start("generate")
     job = desk.ended(job_id)
     assert job["state"] == "succeeded"
     after = desk.facts(dataset)["account"]["filters"][0]
@@ -155,16 +161,16 @@ def test_a_context_too_long_is_refused_before_anything_is_reserved(desk, dataset
     assert job["entries"] == []
 
 
-def test_a_message_lost_by_the_broker_is_sent_again(desk, dataset, service, servers):
+def test_a_message_lost_by_the_broker_is_sent_again(desk, dataset, warm_service):
     import redis
 
     from web.local import redis_url
 
-    service.kill("generate")
+    warm_service.kill("generate")
     job_id = desk.submit(dataset)
     time.sleep(1)
-    redis.Redis.from_url(redis_url(servers.broker_url)).flushall()
-    service.start("generate")
+    redis.Redis.from_url(redis_url(warm_service.environment["BROKER_URL"])).flushdb()
+    warm_service.start("generate")
     assert desk.ended(job_id)["state"] == "succeeded"
 
 
@@ -225,7 +231,7 @@ def test_data_that_is_not_as_declared_is_refused_to_the_steward_only(desk, chang
 
 def test_a_failure_while_private_data_is_read_says_nothing(desk, dataset, tmp_path):
     """The data disappears between its check and the job: charged, and no word of why."""
-    copy = other_people(SAMPLE / "private.csv", tmp_path / "private.csv")
+    copy = other_people(SAMPLE / "private.csv", tmp_path / "private.csv", LABELS)
     name = desk.dataset(uri=str(copy))
     allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     copy.unlink()

@@ -21,7 +21,7 @@ from accountant.settings import Settings
 from accountant.transactions import allowances, settlement
 from tests.support import other_people
 from tests.workers.conftest import SAMPLE, wait_for
-from tests.workers.jobs.test_jobs import Desk
+from tests.workers.jobs.test_jobs import LABELS, Desk
 from web.local import redis_url
 
 pytestmark = pytest.mark.slow
@@ -41,8 +41,8 @@ def fan_out(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def desk(service, engine) -> Desk:
-    return Desk(engine)
+def desk(service, engine, tmp_path_factory) -> Desk:
+    return Desk(engine, tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def dataset(desk, tmp_path_factory) -> str:
 
 
 def opened(desk: Desk, folder: Path, **policy) -> str:
-    uri = str(other_people(SAMPLE / "private.csv", folder / "others.csv"))
+    uri = str(other_people(SAMPLE / "private.csv", folder / "others.csv", LABELS))
     name = desk.dataset(uri=uri, policy={"auto_approve_epsilon": "10", **policy})
     allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     return name

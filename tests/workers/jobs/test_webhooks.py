@@ -33,8 +33,8 @@ from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.policy import Policy
 from accountant.core.webhook_rules import EVENTS, JOB_EVENTS, networks
 from accountant.settings import Settings
-from accountant.transactions import approval, proposals, settlement, signing
-from accountant.webhooks import delivery as hooks
+from accountant.transactions import allowances, approval, proposals, settlement, signing
+from accountant.webhooks import delivery, registration
 from tests.support import Bench, found_right, person
 from workers.jobs import webhook_sender as sending
 from workers.jobs.webhook_sender import Sender, post
@@ -89,7 +89,7 @@ def sender(engine, configured) -> Iterator[Sender]:
 
 
 def hook(bench: Bench, actor, receiver: Receiver, path: str, events=EVENTS) -> tuple:
-    return hooks.add(bench.engine, receiver.url + path, list(events), actor, KEY, networks(LOOPBACK))
+    return registration.add(bench.engine, receiver.url + path, list(events), actor, KEY, networks(LOOPBACK))
 
 
 def deliver(sender: Sender, engine, seconds: float = 30) -> None:
@@ -139,7 +139,7 @@ def test_a_change_and_its_message_are_one_transaction(bench, receiver, sender, e
 def test_where_no_hook_is_active_nothing_is_written(bench, receiver, sender, engine):
     bench.warm()
     hook_id, _ = hook(bench, bench.steward, receiver, "/ok")
-    hooks.disable(engine, hook_id, bench.steward)
+    registration.disable(engine, hook_id, bench.steward)
     count = text("SELECT count(*) FROM hook_deliveries")
     with engine.connect() as connection:
         before = connection.execute(count).scalar_one()
@@ -157,9 +157,7 @@ def test_what_happens_to_datasets_proposals_and_checkpoints_is_told_to_overseers
     bench.warm()
     job = bench.submit(1)
     proposals.set_policy(engine, bench.dataset, Policy(two_people=True), bench.steward)
-    proposal = proposals.allow_or_propose(
-        engine, bench.dataset, Allowance("30", "0.0000029053", "more"), bench.steward
-    )
+    proposal = allowances.allow(engine, bench.dataset, Allowance("30", "0.0000029053", "more"), bench.steward)
     proposals.withdraw(engine, proposal, bench.steward, "no")
     spec = {"name": f"{bench.dataset}-2", "uri": "/nowhere-2.csv"}
     found_right(engine, datasets.add_dataset(engine, datasets.read_dataset(spec), bench.steward))
@@ -273,7 +271,7 @@ def check(message: dict, shown: str) -> None:
 
 def test_a_message_is_tried_again_under_its_id_until_it_is_taken(bench, receiver, sender, engine):
     hook_id, secret = hook(bench, bench.analyst, receiver, "/flaky/3", JOB_EVENTS)
-    hooks.test(engine, hook_id, bench.analyst)
+    delivery.test(engine, hook_id, bench.analyst)
     deliver(sender, engine)
     messages = receiver.got("/flaky/3")
     assert len(messages) == 4
@@ -281,11 +279,11 @@ def test_a_message_is_tried_again_under_its_id_until_it_is_taken(bench, receiver
     assert len({each["body"] for each in messages}) == 1
     for each in messages:
         check(each, secret)
-    (row,) = hooks.log(engine, hook_id, bench.analyst)
+    (row,) = delivery.log(engine, hook_id, bench.analyst)
     assert (row["state"], row["attempts"], row["status"], row["problem"]) == ("delivered", 4, 200, None)
-    assert hooks.show(engine, hook_id, bench.analyst)["last_success_at"] is not None
+    assert registration.show(engine, hook_id, bench.analyst)["last_success_at"] is not None
 
-    hooks.redeliver(engine, hook_id, told(engine, hook_id)[0].id, bench.analyst)
+    delivery.redeliver(engine, hook_id, told(engine, hook_id)[0].id, bench.analyst)
     deliver(sender, engine)
     again = receiver.got("/flaky/3")[-1]
     assert again["headers"]["webhook-id"] == messages[0]["headers"]["webhook-id"]
@@ -294,8 +292,8 @@ def test_a_message_is_tried_again_under_its_id_until_it_is_taken(bench, receiver
 
 def test_a_new_secret_replaces_the_old_one(bench, receiver, sender, engine):
     hook_id, old = hook(bench, bench.analyst, receiver, "/renewed", JOB_EVENTS)
-    new = hooks.renew_secret(engine, hook_id, bench.analyst, KEY)
-    hooks.test(engine, hook_id, bench.analyst)
+    new = registration.renew_secret(engine, hook_id, bench.analyst, KEY)
+    delivery.test(engine, hook_id, bench.analyst)
     deliver(sender, engine)
     (message,) = receiver.got("/renewed")
     check(message, new)
@@ -313,12 +311,12 @@ def test_a_secret_lies_encrypted_and_belongs_to_its_hook(bench, receiver, sender
         assert raw not in kept
         move = text("UPDATE hooks SET secret = :secret WHERE id = :id")
         connection.execute(move, {"secret": kept, "id": second})
-    hooks.test(engine, second, bench.analyst)
+    delivery.test(engine, second, bench.analyst)
     sender.step()
-    until(lambda: hooks.log(engine, second, bench.analyst)[0]["problem"])
-    assert "another key" in hooks.log(engine, second, bench.analyst)[0]["problem"]
+    until(lambda: delivery.log(engine, second, bench.analyst)[0]["problem"])
+    assert "another key" in delivery.log(engine, second, bench.analyst)[0]["problem"]
     assert receiver.got("/moved") == []
-    hooks.disable(engine, second, bench.analyst)
+    registration.disable(engine, second, bench.analyst)
 
 
 def until(look, seconds: float = 30):
@@ -334,25 +332,27 @@ def test_where_nothing_gets_through_for_a_day_the_hook_is_disabled(bench, receiv
     down.touch()
     hook_id, _ = hook(bench, bench.analyst, receiver, f"/fails-while/{quote(str(down), safe='')}", JOB_EVENTS)
     for _ in range(2):
-        hooks.test(engine, hook_id, bench.analyst)
+        delivery.test(engine, hook_id, bench.analyst)
     until(lambda: sender.step() == 0 and all(row.attempts >= 2 for row in told(engine, hook_id)))
-    assert hooks.show(engine, hook_id, bench.analyst)["active"]
+    assert registration.show(engine, hook_id, bench.analyst)["active"]
     with engine.begin() as connection:
         age = "UPDATE hook_deliveries SET began_at = began_at - interval '25 hours' WHERE id = :id"
         connection.execute(text(age), {"id": told(engine, hook_id)[0].id})
-    until(lambda: sender.step() is not None and not hooks.show(engine, hook_id, bench.analyst)["active"])
-    shown = hooks.show(engine, hook_id, bench.analyst)
+    until(
+        lambda: sender.step() is not None and not registration.show(engine, hook_id, bench.analyst)["active"]
+    )
+    shown = registration.show(engine, hook_id, bench.analyst)
     assert shown["disabled_reason"] == "nothing reached it for 24 hours; the last attempt answered 503"
     assert {row.state for row in told(engine, hook_id)} == {"failed"}
     with pytest.raises(Conflict, match="enable it first"):
-        hooks.test(engine, hook_id, bench.analyst)
+        delivery.test(engine, hook_id, bench.analyst)
     count = len(told(engine, hook_id))
     bench.warm()
     assert len(told(engine, hook_id)) == count
 
     down.unlink()
-    hooks.enable(engine, hook_id, bench.analyst)
-    hooks.redeliver(engine, hook_id, told(engine, hook_id)[0].id, bench.analyst)
+    registration.enable(engine, hook_id, bench.analyst)
+    delivery.redeliver(engine, hook_id, told(engine, hook_id)[0].id, bench.analyst)
     deliver(sender, engine)
     assert Counter(row.state for row in told(engine, hook_id)) == {"delivered": 1, "failed": 1}
 
@@ -363,33 +363,35 @@ def test_one_message_that_is_never_taken_disables_no_hook(bench, receiver, sende
         connection.execute(
             text("UPDATE hooks SET last_success_at = clock_timestamp() WHERE id = :id"), {"id": hook_id}
         )
-    delivery = hooks.test(engine, hook_id, bench.analyst)
+    message = delivery.test(engine, hook_id, bench.analyst)
     with engine.begin() as connection:
         age = "UPDATE hook_deliveries SET began_at = began_at - interval '25 hours' WHERE id = :id"
-        connection.execute(text(age), {"id": delivery})
+        connection.execute(text(age), {"id": message})
         path = receiver.url + "/fail"
         connection.execute(text("UPDATE hooks SET url = :url WHERE id = :id"), {"url": path, "id": hook_id})
     deliver(sender, engine)
     assert told(engine, hook_id)[0].state == "failed"
-    assert hooks.show(engine, hook_id, bench.analyst)["active"]
+    assert registration.show(engine, hook_id, bench.analyst)["active"]
 
 
 def test_gone_disables_at_once(bench, receiver, sender, engine):
     hook_id, _ = hook(bench, bench.analyst, receiver, "/gone", JOB_EVENTS)
-    hooks.test(engine, hook_id, bench.analyst)
-    until(lambda: sender.step() is not None and not hooks.show(engine, hook_id, bench.analyst)["active"])
-    assert hooks.show(engine, hook_id, bench.analyst)["disabled_reason"] == "it answered 410 Gone"
+    delivery.test(engine, hook_id, bench.analyst)
+    until(
+        lambda: sender.step() is not None and not registration.show(engine, hook_id, bench.analyst)["active"]
+    )
+    assert registration.show(engine, hook_id, bench.analyst)["disabled_reason"] == "it answered 410 Gone"
 
 
 def test_a_removed_hook_is_told_nothing(bench, receiver, sender, engine):
     hook_id, _ = hook(bench, bench.analyst, receiver, "/removed", JOB_EVENTS)
-    hooks.test(engine, hook_id, bench.analyst)
-    hooks.remove(engine, hook_id, bench.analyst)
+    delivery.test(engine, hook_id, bench.analyst)
+    registration.remove(engine, hook_id, bench.analyst)
     sender.step()
     time.sleep(0.3)
     assert receiver.got("/removed") == []
     with pytest.raises(NotFound):
-        hooks.log(engine, hook_id, bench.analyst)
+        delivery.log(engine, hook_id, bench.analyst)
 
 
 # --- where it may not lead ----------------------------------------------------------------------
@@ -507,7 +509,7 @@ def test_an_answer_without_end_is_not_read(receiver):
 def test_two_senders_share_the_work(bench, receiver, engine, configured, sender):
     hook_id, _ = hook(bench, bench.analyst, receiver, "/shared", JOB_EVENTS)
     for _ in range(30):
-        hooks.test(engine, hook_id, bench.analyst)
+        delivery.test(engine, hook_id, bench.analyst)
     other = Sender(engine, configured)
     meet = threading.Barrier(2)
 
@@ -526,7 +528,7 @@ def test_a_sender_that_is_killed_in_the_middle_loses_nothing(
     bench, receiver, engine, configured, servers, tmp_path, sender
 ):
     hook_id, secret = hook(bench, bench.analyst, receiver, "/slow", JOB_EVENTS)
-    hooks.test(engine, hook_id, bench.analyst)
+    delivery.test(engine, hook_id, bench.analyst)
     environment = {
         **os.environ,
         "DATABASE_URL": configured.database_url,
@@ -565,33 +567,33 @@ def test_a_sender_that_is_killed_in_the_middle_loses_nothing(
 def test_who_comes_late_changes_nothing(bench, receiver, engine, sender, configured):
     """A sender that was given up for lost writes its outcome after another's: the claim has ended."""
     hook_id, _ = hook(bench, bench.analyst, receiver, "/ok", JOB_EVENTS)
-    hooks.test(engine, hook_id, bench.analyst)
-    (late,) = hooks.take(engine, KEY, 10)
-    assert hooks.take(engine, KEY, 10) == []
+    delivery.test(engine, hook_id, bench.analyst)
+    (late,) = delivery.take(engine, KEY, 10)
+    assert delivery.take(engine, KEY, 10) == []
     with engine.begin() as connection:
         connection.execute(
             text("UPDATE hook_deliveries SET due_at = clock_timestamp() WHERE hook_id = :id"), {"id": hook_id}
         )
-    (second,) = hooks.take(engine, KEY, 10)
+    (second,) = delivery.take(engine, KEY, 10)
     assert second.message_id == late.message_id
-    retries = hooks.Retries(5, 24)
-    failed = hooks.Outcome(500, "answered 500")
-    assert hooks.settle(engine, late, failed, retries) is None
+    retries = delivery.Retries(5, 24)
+    failed = delivery.Outcome(500, "answered 500")
+    assert delivery.settle(engine, late, failed, retries) is None
     assert told(engine, hook_id)[0].status is None
-    assert hooks.settle(engine, second, hooks.Outcome(200), retries) == "delivered"
-    assert hooks.settle(engine, late, failed, retries) is None
+    assert delivery.settle(engine, second, delivery.Outcome(200), retries) == "delivered"
+    assert delivery.settle(engine, late, failed, retries) is None
     assert told(engine, hook_id)[0].state == "delivered"
 
 
 def test_the_log_is_kept_for_so_long(bench, receiver, engine, sender):
     hook_id, _ = hook(bench, bench.analyst, receiver, "/ok", JOB_EVENTS)
     for _ in range(2):
-        hooks.test(engine, hook_id, bench.analyst)
+        delivery.test(engine, hook_id, bench.analyst)
     deliver(sender, engine)
     with engine.begin() as connection:
         older = "UPDATE hook_deliveries SET occurred_at = occurred_at - interval '31 days' WHERE id = :id"
         connection.execute(text(older), {"id": told(engine, hook_id)[0].id})
-    assert hooks.forget(engine, 30) == 1
+    assert delivery.forget(engine, 30) == 1
     assert len(told(engine, hook_id)) == 1
 
 
@@ -602,7 +604,7 @@ def test_the_receiver_of_the_documentation_takes_what_is_sent(bench, engine, sen
     program.write_text(page.split("```python\n")[1].split("```")[0])
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    hook_id, secret = hooks.add(
+    hook_id, secret = registration.add(
         engine, f"http://127.0.0.1:{port}/", list(JOB_EVENTS), bench.analyst, KEY, networks(LOOPBACK)
     )
     command = [sys.executable, str(program), secret, str(port)]
@@ -614,8 +616,8 @@ def test_the_receiver_of_the_documentation_takes_what_is_sent(bench, engine, sen
         events = {process.stdout.readline().split()[0] for _ in events_of(engine, hook_id)}
         assert events == set(events_of(engine, hook_id))
         assert {row.status for row in told(engine, hook_id)} == {204}
-        hooks.renew_secret(engine, hook_id, bench.analyst, KEY)  # now it knows another
-        hooks.test(engine, hook_id, bench.analyst)
+        registration.renew_secret(engine, hook_id, bench.analyst, KEY)  # now it knows another
+        delivery.test(engine, hook_id, bench.analyst)
         until(lambda: sender.step() is not None and told(engine, hook_id)[-1].status == 401)
     finally:
         process.kill()

@@ -13,6 +13,7 @@ from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.workers.conftest import ROOT
 from tests.workers.jobs.test_jobs import Desk
+from workers.sample import LABELS, THEMES
 
 pytestmark = pytest.mark.slow
 
@@ -20,14 +21,14 @@ EXAMPLES = ROOT / "examples"
 
 
 @pytest.fixture(scope="module")
-def desk(service, engine) -> Desk:
-    return Desk(engine)
+def desk(warm_engine, tmp_path_factory) -> Desk:
+    return Desk(warm_engine, tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
     """The bundled reviews, with what one such job needs."""
-    name = desk.dataset(public_size=3000)
+    name = desk.whole_dataset()
     allowances.allow(desk.engine, name, Allowance("8", "0.000001", "test"), desk.steward)
     return name
 
@@ -53,8 +54,6 @@ def first(desk, dataset) -> dict:
 
 
 def test_the_first_job_pays_its_price_and_tells_what_the_private_reviews_are_about(desk, dataset, first):
-    from workers.sample import LABELS, THEMES
-
     reserved, committed = first["entries"]
     assert (reserved["kind"], committed["kind"]) == ("RESERVE", "COMMIT")
     assert reserved["costs"] == committed["costs"]

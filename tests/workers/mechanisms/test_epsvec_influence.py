@@ -24,7 +24,8 @@ from workers.embedding.neighbours import unit
 from workers.mechanisms.epsvec import vectors
 from workers.mechanisms.epsvec.prompts import Scaffold
 from workers.mechanisms.epsvec.shots import count_near
-from workers.mechanisms.epsvec.vectors import GRID, View, drawn, heads, partners, sums, to_grid
+from workers.mechanisms.epsvec.vectors import GRID, View, drawn, partners, sums, to_grid
+from workers.noise import coins
 from workers.sample import LABELS as SAMPLE_LABELS
 from workers.sample import MODEL_DIR
 
@@ -176,7 +177,9 @@ def test_each_unit_has_one_coin_and_all_its_records_with_it(others, bound):
         rates.append(rate)
         return len(rates) % 2 == 0
 
-    found = drawn(parameters, terms, data, coin=coin)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coins, "heads", coin)
+        found = drawn(parameters, terms, data)
     units = len({record.unit for record in data.records})
     assert rates == [0.3] * units
     kept = {record.unit for record in found}
@@ -184,16 +187,17 @@ def test_each_unit_has_one_coin_and_all_its_records_with_it(others, bound):
     assert found == [record for record in data.records if record.unit in kept]
 
 
-def test_equal_records_are_two_units_with_two_coins():
+def test_equal_records_are_two_units_with_two_coins(monkeypatch):
     data = Records(LABELS, (Record("same", "a", "x"), Record("same", "a", "x")), b"k" * 32)
     terms = Terms(labels=LABELS)
     parameters = PRICE.parse(RAW | {"sampling_rate": 0.5}, terms)
     for answers, kept in (([True, False], 1), ([True, True], 2), ([False, False], 0)):
         turn = iter(answers)
-        assert len(drawn(parameters, terms, data, coin=lambda _, turn=turn: next(turn))) == kept
+        monkeypatch.setattr(coins, "heads", lambda _, turn=turn: next(turn))
+        assert len(drawn(parameters, terms, data)) == kept
 
 
-def test_a_fixed_sample_is_exactly_m_of_the_declared_n_in_each_label():
+def test_a_fixed_sample_is_exactly_m_of_the_declared_n_in_each_label(monkeypatch):
     """Places that hold no record are drawn like any other; nothing takes their turn."""
     terms = Terms(REPLACE, public_size=30, labels=LABELS, label_sizes=(10, 8, 12))
     parameters = PRICE.parse(RAW | {"sampling": "without-replacement", "sampling_rate": None}, terms)
@@ -203,11 +207,13 @@ def test_a_fixed_sample_is_exactly_m_of_the_declared_n_in_each_label():
     data = Records(LABELS, tuple(made), b"k" * 32)
     asked: list[tuple[int, int]] = []
 
-    def last(places: range, count: int) -> list[int]:
-        asked.append((len(places), count))
-        return list(places)[-count:]
+    def last(many: int, count: int) -> list[int]:
+        asked.append((many, count))
+        return list(range(many))[-count:]
 
-    found = drawn(parameters, terms, data, pick=last)
+    with monkeypatch.context() as patch:
+        patch.setattr(coins, "places", last)
+        found = drawn(parameters, terms, data)
     assert asked == [(10, 3), (8, 3), (12, 3)]
     assert [record.unit for record in found] == ["a7", "a8", "a9", "c9", "c10", "c11"]
     seen = {record.unit for _ in range(200) for record in drawn(parameters, terms, data)}
@@ -219,9 +225,9 @@ def test_the_coin_has_exactly_its_rate(rate, monkeypatch):
     numerator, denominator = Fraction(rate).as_integer_ratio()
     bits = []
     monkeypatch.setattr(secrets, "randbits", lambda count: bits.append(count) or numerator - 1)
-    assert heads(rate)
+    assert coins.heads(rate)
     monkeypatch.setattr(secrets, "randbits", lambda count: numerator)
-    assert heads(rate) == (rate == 1.0)
+    assert coins.heads(rate) == (rate == 1.0)
     assert bits in ([], [denominator.bit_length() - 1])
 
 

@@ -14,6 +14,7 @@ from accountant.transactions import allowances, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.workers.conftest import ROOT
 from tests.workers.jobs.test_jobs import Desk
+from workers.sample import LABELS
 
 pytestmark = pytest.mark.slow
 
@@ -21,20 +22,20 @@ EXAMPLES = [ROOT / "examples" / "invisible-ink.json"]  # the others have tests o
 
 
 @pytest.fixture(scope="module")
-def desk(service, engine) -> Desk:
-    return Desk(engine)
+def desk(warm_engine, tmp_path_factory) -> Desk:
+    return Desk(warm_engine, tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
-    name = desk.dataset(public_size=3000)
+    name = desk.whole_dataset()
     allowances.allow(desk.engine, name, Allowance("30", "0.000001", "test"), desk.steward)
     return name
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_is_charged_and_publishes_texts_of_the_private_kind(desk, dataset, path: Path):
-    from workers.sample import LABELS, THEMES
+    from workers.sample import THEMES
 
     request = json.loads(path.read_text())
     assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")

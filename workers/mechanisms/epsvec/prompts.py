@@ -48,7 +48,7 @@ class Scaffold:
 
     @property
     def marker(self) -> str:
-        """What ends a text that is written."""
+        """The text that ends a text."""
         return self.stop or "\n"
 
     def prompt(self, tokenizer: Any, label: str | None, shots: Sequence[str] = ()) -> "Prompt":

@@ -59,7 +59,7 @@ class OwnEmbedder:
         def states() -> Floats:
             spans = [(0, len(ids)) for ids in group]
             rows = hidden_states(self.model.structure, group, [HEAD], shape, chosen, spans=spans)
-            return unit(torch.cat(list(rows)).cpu().numpy())
+            return unit(torch.cat(list(rows)).cpu().numpy())  # (rows, hidden)
 
         for text in texts:
             shown = text[: 32 * width].strip()
@@ -82,7 +82,7 @@ def count_near(
     found = {}
     for label in records.labels:
         texts = list(candidates[label])
-        places = embed_all(embedder, texts, tokens)
+        places = embed_all(embedder, texts, tokens)  # (candidates, dimensions) float32
         centre = places.mean(axis=0) if texts else np.zeros(embedder.dimensions, np.float32)
         own = (record.text for record in records.records if record.label == label)
         usable = (np.abs(unit(places - centre)) > 0).any()
@@ -109,7 +109,7 @@ def release(
     root = Fraction(1) if doubled(terms) == 1 else Fraction(2**0.5)  # the float lies above the root
     sensitivity = terms.max_records_per_unit * root
     event = Gaussian(parameters.shots_noise_multiplier)
-    noisy = meter.gaussian(np.concatenate(list(counts.values())), sensitivity, event)
+    noisy = meter.gaussian(np.concatenate(list(counts.values())), sensitivity, event)  # (all candidates,)
     ends = np.cumsum([len(each) for each in counts.values()])[:-1]
     return dict(zip(counts, np.split(noisy, ends), strict=True))
 

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Steered:
-    """What the first two steps released: prompts, shots by label, and vectors (labels, layers, hidden)."""
+    """The releases of the first two steps: prompts, shots by label, and vectors (labels, layers, hidden)."""
 
     scaffold: Scaffold
     shots: Mapping[Label, Sequence[Shot]]
@@ -41,8 +41,8 @@ class Steered:
     vectors: NDArray[np.float32]
 
     def bias(self, label: Label, coefficient: float) -> dict[int, torch.Tensor]:
-        """What is added after each layer: layer to (hidden,)."""
-        own = self.vectors[list(self.shots).index(label)]
+        """The vector added after each layer: layer to (hidden,)."""
+        own = self.vectors[list(self.shots).index(label)]  # (layers, hidden)
         pairs = zip(self.layers.tolist(), own, strict=True)
         return {layer: torch.from_numpy(coefficient * vector) for layer, vector in pairs}
 

@@ -12,12 +12,10 @@ depend on nothing but itself, so one that comes or goes moves no other. Sums, st
 written to disk.
 """
 
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, islice, zip_longest
-from random import SystemRandom
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +27,7 @@ from workers.data.records import Record, Records, keyed_hash
 from workers.engine import Shape, hidden_states, sizes
 from workers.mechanisms.epsvec.prompts import Prompt
 from workers.models import LocalModel
+from workers.noise import coins
 from workers.noise.meter import Meter
 
 Floats = NDArray[np.float32]
@@ -42,38 +41,20 @@ GRID = 2**16
 ROWS = 64
 
 
-_SYSTEM = SystemRandom()
-
-
 # --- who takes part -----------------------------------------------------------------------------
 
 
-def heads(rate: float) -> bool:
-    """A coin that shows heads with probability `rate`, exactly, by the operating system's entropy."""
-    numerator, denominator = rate.as_integer_ratio()  # the denominator is a power of two
-    return secrets.randbits(denominator.bit_length() - 1) < numerator if denominator > 1 else True
-
-
-def drawn(
-    parameters: Epsvec,
-    terms: Terms,
-    records: Records,
-    coin: Callable[[float], bool] = heads,
-    pick: Callable[[range, int], Iterable[int]] = _SYSTEM.sample,
-) -> list[Record]:
-    """The records of the units that take part: all records of a unit, or none.
-
-    `coin` and `pick` are for tests.
-    """
+def drawn(parameters: Epsvec, terms: Terms, records: Records) -> list[Record]:
+    """The records of the units that take part: all records of a unit, or none."""
     if parameters.sampling == "poisson":
         rate = parameters.sampling_rate
         assert rate is not None
-        return [record for unit in _units(terms, records.records) if coin(rate) for record in unit]
+        return [record for unit in _units(terms, records.records) if coins.heads(rate) for record in unit]
     chosen: list[Record] = []
     for size, group in _strata(terms, records):
         units = _units(terms, group)
         # A place without a record, because it could not be read, is drawn like any other.
-        places = pick(range(max(size, len(units))), parameters.samples_per_label)
+        places = coins.places(max(size, len(units)), parameters.samples_per_label)
         chosen += [record for place in places if place < len(units) for record in units[place]]
     return chosen
 
@@ -119,7 +100,7 @@ def partners(
     model: LocalModel, prompt: Prompt, texts: Sequence[str], tokens: int, layers: range, kind: str
 ) -> Floats:
     """States that records are compared with: (partners, layers, hidden); for kind "mean" their mean alone."""
-    found = np.stack(list(states(model, prompt, texts, tokens, layers)))
+    found = np.stack(list(states(model, prompt, texts, tokens, layers)))  # (texts, layers, hidden)
     found = found[np.isfinite(found).all(axis=(1, 2))]
     if not len(found):  # the model wrote nothing: records are compared with the origin
         return np.zeros((1, len(layers), model.structure.hidden), np.float32)
@@ -145,13 +126,13 @@ def to_grid(difference: NDArray[np.float64], clip: float, clipping: str) -> Inte
     if not np.isfinite(difference).all():
         return np.zeros(difference.shape, np.int64)
     axis = 1 if clipping == "per-layer" else None
-    norms = np.sqrt(np.sum(difference**2, axis=axis, keepdims=True))
+    norms = np.sqrt(np.sum(difference**2, axis=axis, keepdims=True))  # (layers, 1), or (1, 1) if joint
     return np.trunc(difference * (GRID / np.maximum(norms, clip))).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class View:
-    """What the records of one label are compared with."""
+    """The prompt and partners that the records of one label are compared with."""
 
     prompt: Prompt
     partners: Floats
@@ -182,7 +163,7 @@ def sums(
             if record is None:
                 continue
             partner = view.partners[partner_of(record, key, len(view.partners))]
-            difference = state.astype(np.float64) - partner
+            difference = state.astype(np.float64) - partner  # (layers, hidden)
             total[:, place] += to_grid(difference, parameters.clip, parameters.clipping)
     return total
 
@@ -193,8 +174,9 @@ def release(parameters: Epsvec, terms: Terms, total: Integers, meter: Meter) -> 
     One release for each layer, or one for all where they were clipped together, on one draw of records.
     """
     sensitivity = Fraction(doubled(terms) * terms.max_records_per_unit * GRID)
-    noisy = meter.gaussian(total.reshape(len(total), -1), sensitivity, vectors_event(parameters, terms))
+    rows = total.reshape(len(total), -1)  # (layers, labels * hidden)
+    noisy = meter.gaussian(rows, sensitivity, vectors_event(parameters, terms))
     mean = noisy.reshape(total.shape) * (parameters.clip / GRID / parameters.samples_per_label)
-    norms = np.sqrt(np.sum(mean**2, axis=2, keepdims=True))
+    norms = np.sqrt(np.sum(mean**2, axis=2, keepdims=True))  # (layers, labels, 1)
     vectors = np.divide(mean, norms, out=np.zeros_like(mean), where=norms > 0)
     return np.ascontiguousarray(vectors.transpose(1, 0, 2), np.float32)

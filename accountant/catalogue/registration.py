@@ -1,0 +1,59 @@
+"""Models and corpora alike: a steward registers one, and a worker looks at it before any job may use it."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+from uuid import UUID, uuid4
+
+from sqlalchemy import Engine, Row, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from accountant import tables
+from accountant.core.errors import Conflict
+from accountant.identities import activity_log
+from accountant.identities.actor import Actor
+from accountant.transactions import idempotency
+from accountant.transactions.idempotency import Once
+
+Kind = Literal["model", "corpus"]
+_TABLES = {"model": tables.models, "corpus": tables.corpora}
+
+
+def register(
+    engine: Engine, kind: Kind, values: Mapping[str, Any], actor: Actor, once: Once | None, **detail: Any
+) -> UUID:
+    """A new row, which a worker is told to check; returns its id. `detail`: for the activity log.
+
+    Raises Conflict where the name is taken.
+    """
+    made = uuid4()
+    try:
+        with engine.begin() as connection:
+            earlier = idempotency.claim(connection, once, made)
+            if earlier != made:
+                return earlier
+            row = {**values, "id": made, "state": "checking", "created_by": actor.id}
+            connection.execute(insert(_TABLES[kind]).values(row))
+            connection.execute(insert(tables.outbox).values(task=f"check_{kind}", subject=made))
+            activity_log.record(connection, actor, f"{kind} registered", kind, values["name"], **detail)
+    except IntegrityError:
+        raise Conflict(f"there is a {kind} {values['name']!r} already") from None
+    return made
+
+
+def find(engine: Engine, kind: Kind, row_id: UUID) -> Row[Any] | None:
+    """A model or corpus by its id, whatever its state."""
+    table = _TABLES[kind]
+    with engine.connect() as connection:
+        return connection.execute(select(table).where(table.c.id == row_id)).one_or_none()
+
+
+def checked(
+    engine: Engine, kind: Kind, row_id: UUID, facts: Mapping[str, Any] | None, error: str | None
+) -> None:
+    """Record what a worker found: ready with public facts, or an error for its stewards alone."""
+    table = _TABLES[kind]
+    state = "ready" if error is None else "invalid"
+    found = {"state": state, "facts": None if facts is None else dict(facts), "error": error}
+    with engine.begin() as connection:
+        waiting = update(table).where(table.c.id == row_id, table.c.state == "checking")
+        connection.execute(waiting.values(found))

@@ -1,0 +1,94 @@
+"""Docs pages made from mechanisms: `python -m accountant.core.mechanisms.pages FOLDER`, or `make docs`.
+
+A page is docs/mechanisms/<id>.md. What stands above the line MADE is made from the metadata; what a person
+writes below it is kept.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from accountant.core import mechanisms
+from accountant.core.mechanisms.base import Mechanism, allowed_values, quote
+from accountant.core.privacy.price import Terms
+from accountant.core.privacy.units import up
+
+MADE = "<!-- made by `make docs`; what stands below this line is written by hand -->"
+
+#: The dataset of the examples: two labels and a declared size, add-remove, δ 1e-6.
+EXAMPLE_TERMS = Terms(public_size=10_000, labels=("first", "second"))
+
+
+def page(mechanism: Mechanism[Any], prose: str = "") -> str:
+    """The page of a mechanism in Markdown, with `prose` at its end."""
+    runs = "" if mechanism.runner else "**It has a price and no runner yet: it can be quoted, not run.**\n\n"
+    model = "a language model" if mechanism.uses_model else "no model"
+    lines = [
+        f"# {mechanism.title} (`{mechanism.id}`)\n\n{mechanism.summary}\n\n{runs}Source: {mechanism.source}. "
+        f"It uses {model}; the size that `--fit` finds is `{mechanism.size_field}`.\n",
+        *_parameters(mechanism),
+        *_example(mechanism),
+    ]
+    if mechanism.artifacts:
+        lines.append("## What a job may release besides texts\n")
+        lines += [f"- `{name}`: {what}" for name, what in mechanism.artifacts.items()]
+        lines.append("")
+    return "\n".join([*lines, MADE, prose.strip("\n")]).rstrip() + "\n"
+
+
+def _parameters(mechanism: Mechanism[Any]) -> Iterator[str]:
+    yield "## Parameters\n"
+    required = mechanism.schema.get("required", ())
+    for title in dict.fromkeys(part["group"] for part in mechanism.schema["properties"].values()):
+        yield f"{title}:\n\n| name | default | allowed | what it is |\n|---|---|---|---|"
+        for name, part in mechanism.schema["properties"].items():
+            if part["group"] == title:
+                default = "required" if name in required else _shown(part.get("default"))
+                what = f"{_cell(allowed_values(part))} | {_cell(part['description'])}"
+                yield f"| `{name}` | {default} | {what} |"
+        yield ""
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    text = str(value).lower() if isinstance(value, bool) else str(value).replace("\n", "⏎")
+    return f"`{_cell(text if len(text) <= 60 else text[:57] + '…')}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _example(mechanism: Mechanism[Any]) -> Iterator[str]:
+    found = quote(mechanism, mechanism.parse(mechanism.example, EXAMPLE_TERMS), EXAMPLE_TERMS)
+    settings = _settings(mechanism.example)
+    terms = " \\\n        --public-size 10000 --labels first,second\n"
+    yield f"## What it costs\n\n    exchequer price {mechanism.id}{settings}{terms}"
+    if found["dp"] is not None:
+        dp = found["dp"]
+        yield f"ε {up(dp['epsilon'], 4):.4g} at δ {dp['delta']:g}:\n" if dp["epsilon"] else "Nothing:\n"
+    yield "\n".join(f"- {line}" for line in found["breakdown"]) + "\n"
+
+
+def _settings(example: Mapping[str, Any]) -> str:
+    return "".join(f" --set {name}='{'null' if v is None else v}'" for name, v in example.items())
+
+
+def write(folder: Path) -> list[Path]:
+    """Write the page of every mechanism, keeping what people wrote; the pages that changed."""
+    changed = []
+    for mechanism in mechanisms.MECHANISMS.values():
+        path = folder / f"{mechanism.id}.md"
+        before = path.read_text("utf-8") if path.exists() else ""
+        after = page(mechanism, before.partition(MADE)[2])
+        if after != before:
+            path.write_text(after, "utf-8")
+            changed.append(path)
+    return changed
+
+
+if __name__ == "__main__":
+    for each in write(Path(sys.argv[1])):
+        print(each)

@@ -1,0 +1,46 @@
+"""Which process runs which tests, and when; tests/conftest.py hands this to pytest-xdist.
+
+A module stays in one process, so that what its fixtures build is built once, and all modules on the warm
+service stay in one. The longest go first: no process is left with one of them when the others are done.
+"""
+
+from pathlib import Path
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+#: Those that ask for `warm_service` or `warm_engine`. Another one that does starts a service of its own.
+WARM = (
+    *("test_private_prediction_examples", "test_epsvec_examples", "test_evaluation_job"),
+    *("test_invisible_ink_example", "test_jobs", "test_corpora"),
+)
+#: The longest first, by `make test ARGS=--durations=0`; whatever is not named here runs after these.
+LONGEST = (
+    *("test_survival", *WARM, "test_accessibility", "test_client_docs", "test_first_use"),
+    *("test_analyst_journey", "test_faults", "test_fuzz", "test_uploads", "test_utility", "test_audits"),
+    *("test_twins", "test_steward_journey", "test_verify_at_scale", "test_neighbours"),
+)
+_RANK = {name: rank for rank, name in enumerate(LONGEST)}
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Put the modules in order; the tests of each stay as they stand."""
+    items.sort(key=lambda item: _RANK.get(item.path.stem, len(_RANK)))
+
+
+class OneProcessAModule(LoadScopeScheduling):
+    """Hands out whole modules, in the order of collection."""
+
+    def __init__(self, config: pytest.Config, log: object) -> None:
+        config.option.loadscopereorder = False  # by the number of tests, which says little
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return "the warm service" if Path(path).stem in WARM else path
+
+
+def is_all_slow(path: Path) -> bool:
+    """Whether no test of a module is a quick one: `-m "not slow"` need not import it."""
+    text = path.read_text("utf-8")
+    return "\npytestmark = pytest.mark.slow\n" in text or "\npytestmark = [\n    pytest.mark.slow,\n" in text

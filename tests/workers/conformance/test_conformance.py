@@ -1,0 +1,223 @@
+"""The conformance kit: built-in mechanisms pass it, and each mistake is refused by name."""
+
+import math
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pydantic import Field
+
+from accountant.core import mechanisms
+from accountant.core.mechanisms.base import Mechanism, Parameters
+from accountant.core.mechanisms.registration import Refused
+from accountant.core.privacy.events import FREE, Exponential, Gaussian, Laplace, SelfComposed
+from accountant.core.privacy.price import Price
+from workers import conformance
+from workers.interface import Artifact, Text
+
+RUNNABLE = {name: each.runner for name, each in mechanisms.runnable().items()}
+#: What each test changes before it conforms: `MECHANISM` and `Runner` of this module.
+STEPS = 8
+
+
+@pytest.mark.parametrize("name", ["noisy-count", "evaluation"])
+def test_built_in_mechanisms_without_a_model_conform(name):
+    conformance.conform(f"accountant.core.mechanisms.{name.replace('-', '_')}", trials=30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(RUNNABLE) - {"noisy-count", "evaluation"}))
+def test_built_in_mechanisms_with_a_model_conform(name):
+    conformance.conform(f"accountant.core.mechanisms.{name.replace('-', '_')}", trials=10)
+
+
+# --- mistakes -----------------------------------------------------------------------------------
+
+
+class Toy(Parameters):
+    """Records of each label, with Laplace noise, and a letter drawn for each label."""
+
+    multiplier: float = Field(1.0, ge=0.01, le=100, description="scale over sensitivity")
+    letters: int = Field(2, ge=1, le=10, description="letters of each label")
+    from_job: str | None = Field(None, min_length=1, max_length=100, description="an earlier job")
+
+
+def price(parameters, terms):
+    if parameters.from_job is not None:
+        return Price(FREE, ("free",))
+    far = terms.max_records_per_unit * (2 if terms.neighbours == "replace-one" else 1)
+    draws = SelfComposed(Exponential(far / STEPS), parameters.letters)
+    return Price(_both(Laplace(parameters.multiplier), draws), ("counts and letters",))
+
+
+def _both(*events):
+    from accountant.core.privacy.events import Composed
+
+    return Composed(events)
+
+
+MECHANISM = Mechanism(
+    id="toy",
+    title="Toy",
+    summary="For tests.",
+    source="none",
+    parameters=Toy,
+    price=price,
+    resolve=lambda parameters, _: parameters,
+    context_tokens=lambda *_: 0,
+    size_field="multiplier",
+    uses_model=False,
+    runner=__name__,
+    artifacts={"counts": "noisy counts"},
+    batches=lambda _, terms: 1,
+)
+
+
+class Runner:
+    """Counts records, then draws letters by how many records each label's batch holds."""
+
+    def total(self, parameters, terms):
+        return 1
+
+    def run(self, parameters, terms, records, model, meter, progress, public):
+        far = terms.max_records_per_unit * (2 if terms.neighbours == "replace-one" else 1)
+        counts = np.array([sum(r.label == label for r in records.records) for label in records.labels])
+        noisy = meter.laplace(counts, self.sensitivity(far), Laplace(parameters.multiplier))
+        yield Artifact.of_json(self.name, "counts", noisy.tolist())
+        for (label, number), texts in records.batches(1).items():
+            scores = np.zeros(3, np.int64)
+            scores[0] = self.score(texts)
+            for _ in range(self.letters(parameters, texts)):
+                event = Exponential(far / STEPS)
+                letter = meter.parallel((label, number)).sample_token(scores, self.scale(), event)
+                yield Text("abc"[letter], label)
+        progress.advance(self.told(records))
+
+    def reuse(self, parameters, terms, artifacts, model, progress, public):
+        assert artifacts["counts"].json() is not None
+        progress.advance()
+        yield Text("again")
+
+    name = "counts"
+
+    def sensitivity(self, far):
+        return far
+
+    def score(self, texts):
+        return len(texts)
+
+    def letters(self, parameters, texts):
+        return parameters.letters
+
+    def scale(self):
+        from fractions import Fraction
+
+        return Fraction(1, STEPS)
+
+    def told(self, records):
+        return 1
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """This module's mechanism with a change; what it imports is no matter."""
+    monkeypatch.setattr(conformance, "_check_files", lambda *_: None)
+
+    def changed(**change):
+        monkeypatch.setattr(sys.modules[__name__], "MECHANISM", replace(MECHANISM, **change))
+
+    return changed
+
+
+def test_the_toy_conforms(own):
+    assert conformance.conform(__name__, trials=30) is MECHANISM
+
+
+@pytest.mark.parametrize(
+    ("method", "instead", "why"),
+    [
+        ("sensitivity", lambda _, far: far / 2, "laplace: one unit moves 2 times"),
+        ("sensitivity", lambda _, far: far * 0.999, "laplace: one unit moves"),
+        ("score", lambda _, texts: 2 * len(texts), "token: one unit moves scores"),
+        ("score", lambda _, texts: len("".join(texts)), "token: one unit moves scores"),
+        ("letters", lambda _, parameters, texts: parameters.letters - 1, "price: it is"),
+        ("letters", lambda _, parameters, texts: parameters.letters + 1, "price: the run asks"),
+        (
+            "letters",
+            lambda _, parameters, texts: min(len(texts), parameters.letters),
+            "price: it is|numbers|another release",
+        ),
+        ("scale", lambda _: __import__("fractions").Fraction(1, STEPS - 1), "token: one unit moves scores"),
+        ("told", lambda _, records: len(records.records), "progress: "),
+        ("name", "others", "artifacts: "),
+        ("reuse", lambda *_: iter(()), r"Runner.reuse: it takes \['_'\]"),
+        ("score", lambda _, texts: 1 / 0, "run: ZeroDivisionError"),
+    ],
+)
+def test_a_runner_that_does_other_than_it_says_is_refused(own, monkeypatch, method, instead, why):
+    monkeypatch.setattr(Runner, method, instead)
+    with pytest.raises(Refused, match=why):
+        conformance.conform(__name__, trials=30)
+
+
+def test_noise_by_another_event_than_the_price_is_refused(own):
+    own(price=lambda p, t: replace(price(p, t), dp=_both(Laplace(p.multiplier * 2))))
+    with pytest.raises(Refused, match="price: the run asks"):
+        conformance.conform(__name__)
+    own(price=lambda p, t: Price(_both(price(p, t).dp, Gaussian(1.0)), ("more",)))
+    with pytest.raises(Refused, match="price: it is"):
+        conformance.conform(__name__)
+
+
+def test_a_job_over_artifacts_that_is_not_free_is_refused(own):
+    own(price=lambda p, t: price(p.model_copy(update={"from_job": None}), t))
+    with pytest.raises(Refused, match="reads artifacts alone must be free"):
+        conformance.conform(__name__)
+
+
+def test_batches_that_two_workers_would_release_twice_are_refused(own):
+    own(batches=lambda *_: 2)
+    with pytest.raises(Refused, match="price: the run asks"):  # the counts are one release from all the data
+        conformance.conform(__name__)
+
+
+def _partial(parameters, _):
+    return parameters if parameters.multiplier < 100 else 1 / 0
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"title": " "}, "title: it is empty"),
+        ({"summary": ""}, "summary: it is empty"),
+        ({"source": ""}, "source: it is empty"),
+        ({"id": "Toy"}, "id: "),
+        ({"size_field": "size"}, "size_field: "),
+        ({"groups": {"A": "size"}}, "groups: "),
+        ({"runner": None}, "runner: it has none"),
+        ({"runner": "json"}, "runner: 'json' is not in the package"),
+        ({"resolve": _partial}, "parse: ZeroDivisionError"),
+        ({"price": lambda p, _: Price(Laplace(math.log(p.multiplier)), ("x",))}, "price: "),
+        ({"price": lambda p, _: Price(Laplace(p.multiplier))}, "price: AssertionError"),
+        ({"price": lambda p, _: Price(FREE, ("free",))}, "reads records and costs nothing"),
+        ({"reads_output": True}, "it must be free"),
+    ],
+)
+def test_metadata_and_prices_that_nobody_can_use_are_refused(own, change, why):
+    own(**change)
+    with pytest.raises(Refused, match=why):
+        conformance.conform(__name__)
+
+
+def test_fields_without_description_or_bounds_are_refused(own):
+    class Silent(Toy):
+        more: int = Field(1, ge=1, le=2)
+
+    class Open(Toy):
+        more: int = Field(1, ge=1, description="a number")
+
+    for kind, why in ((Silent, "more: it has no description"), (Open, "more: a number needs bounds")):
+        own(parameters=kind)
+        with pytest.raises(Refused, match=why):
+            conformance.conform(__name__)

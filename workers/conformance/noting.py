@@ -1,0 +1,177 @@
+"""A meter that notes what it is handed, and how far two runs on neighbouring records are apart.
+
+The second run is answered with what the first one drew, so that all that differs between the two is what
+the records themselves moved. Exact: whole numbers and fractions, no tolerance (but for ex-post costs, which
+are floats).
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountant.core.mechanisms.registration import Refused
+from accountant.core.privacy.events import FREE, Event, Exponential, Sampled, SelfComposed, WorstOf, releases
+from accountant.core.privacy.price import Price
+from workers.noise.meter import Meter
+from workers.noise.samplers import Grid
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the meter. `per`: what a move of 1 in `values` counts, in parts of what is declared."""
+
+    kind: str
+    event: Event | None
+    values: Ints
+    per: Fraction
+    answer: Any
+    costs: NDArray[np.float64] | None = None
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """What must be the same whatever the records are."""
+        return self.kind, self.event, self.values.shape, self.per
+
+
+class Noting(Meter):
+    """A meter for `price` that notes its calls by part; answers as `earlier` did where one is given."""
+
+    def __init__(self, price: Price, earlier: "Noting | None" = None, shared: bool = False) -> None:
+        super().__init__(price.dp or FREE, price.ex_post_draws, shared)
+        self.calls: dict[Hashable, list[Call]] = defaultdict(list)
+        self._earlier = earlier
+
+    def sample_token(self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None) -> int:
+        """As the meter's."""
+        made = super().sample_token(scores, scale, event, part)
+        return int(self._note(part, Call("token", event, scores.copy(), Fraction(scale), made)))
+
+    def ex_post_token(
+        self, scores: Ints, scale: Fraction, costs: NDArray[np.float64], part: Hashable | None = None
+    ) -> int:
+        """As the meter's."""
+        made = super().ex_post_token(scores, scale, costs, part)
+        call = Call("ex-post token", None, scores.copy(), Fraction(scale), made, costs.copy())
+        return int(self._note(part, call))
+
+    def gaussian(
+        self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+    ) -> Grid:
+        """As the meter's."""
+        made = super().gaussian(values, sensitivity, event, part)
+        found: Grid = self._note(
+            part, Call("gaussian", event, values.copy(), 1 / Fraction(sensitivity), made)
+        )
+        return found
+
+    def laplace(
+        self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+    ) -> Grid:
+        """As the meter's."""
+        made = super().laplace(values, sensitivity, event, part)
+        found: Grid = self._note(part, Call("laplace", event, values.copy(), 1 / Fraction(sensitivity), made))
+        return found
+
+    def _note(self, part: Hashable | None, call: Call) -> Any:
+        own = self.calls[part]
+        own.append(call)
+        if self._earlier is None:
+            return call.answer
+        before = self._earlier.calls.get(part, [])
+        if len(before) < len(own) or before[len(own) - 1].form != call.form:
+            raise Refused(f"{call.kind}: a neighbour makes another release in its place, or declares another")
+        return before[len(own) - 1].answer
+
+
+def compare(one: Noting, two: Noting) -> None:
+    """Raise Refused where the runs differ by more than their events declare. `two` was answered as `one`."""
+    if {part: len(each) for part, each in one.calls.items()} != {
+        part: len(each) for part, each in two.calls.items()
+    }:
+        raise Refused("neighbours make different numbers of releases")
+    moved: dict[tuple[str, Event], list[Fraction]] = defaultdict(list)
+    for part, calls in one.calls.items():
+        furthest: dict[tuple[str, Event], Fraction] = defaultdict(Fraction)
+        for first, second in zip(calls, two.calls[part], strict=True):
+            if first.event is None:
+                _check_costs(first, second)
+                continue
+            distance = _distance(first, second)
+            if part is None:
+                _check(first.kind, first.event, [distance])
+            kind = first.kind, first.event
+            furthest[kind] = max(furthest[kind], distance)
+        if part is not None:
+            for kind, distance in furthest.items():
+                moved[kind].append(distance)
+    for (name, event), distances in moved.items():
+        _check(name, event, [each for each in distances if each])
+
+
+def _distance(first: Call, second: Call) -> Fraction:
+    """A release's move: of scores, or in parts of the L1 sensitivity, or of the L2 one, squared."""
+    rows = first.values, second.values
+    if first.kind == "token":
+        return max(_differences(*rows), default=0) * first.per
+    assert first.event is not None
+    inner = releases(first.event.event if isinstance(first.event, Sampled) else first.event)
+    if sum(inner.values()) == 1:  # one release, of whatever shape; else one a row
+        rows = first.values[None], second.values[None]
+    moves = [_differences(*pair) for pair in zip(*rows, strict=True)]
+    if first.kind == "laplace":
+        return max(sum(each) for each in moves) * first.per
+    return max(sum(step * step for step in each) for each in moves) * first.per**2
+
+
+def _differences(first: Ints, second: Ints) -> list[int]:
+    return [
+        abs(a - b) for a, b in zip(first.ravel().tolist(), second.ravel().tolist(), strict=True) if a != b
+    ]
+
+
+def _check(kind: str, event: Event, distances: list[Fraction]) -> None:
+    """Refuse moves of disjoint parts that the event, paid once for all of them, does not cover.
+
+    What parts of a sensitivity cost together is no more than the whole of it costs: for Laplace noise they
+    add up, for Gaussian noise their squares do, and for draws of tokens a sum of shifts covers its terms.
+    """
+    total = sum(distances, Fraction(0))
+    if kind != "token":
+        if total > 1:
+            times = float(total) if kind == "laplace" else math.sqrt(total)
+            raise Refused(f"{kind}: one unit moves {times:.6g} times what is declared")
+        return
+    covered = False
+    for each in event.events if isinstance(event, WorstOf) else (event,):
+        leaf, count = (each.event, each.count) if isinstance(each, SelfComposed) else (each, 1)
+        if not isinstance(leaf, Exponential):
+            raise Refused("token: its event is no Exponential, and no WorstOf such")
+        shift = Fraction(leaf.shift)
+        spread = len(distances) <= count and all(move <= shift for move in distances)
+        covered = covered or total <= shift or spread
+    if not covered:
+        raise Refused(f"token: one unit moves scores by {float(total):.6g} in all, and {event} is declared")
+
+
+def _check_costs(first: Call, second: Call) -> None:
+    """Refuse an ex-post cost below what the drawn token tells between these two neighbours."""
+    told = abs(_log(first, first.answer) - _log(second, first.answer))
+    for each in (first, second):
+        assert each.costs is not None
+        cost = float(each.costs[first.answer])
+        if told > cost + 1e-9:
+            raise Refused(f"ex-post token: it tells {told:.6g} of a unit, and its cost is {cost:.6g}")
+
+
+def _log(call: Call, token: int) -> float:
+    """ln of the probability of a token."""
+    exponents = (call.values - call.values.max()) * float(call.per)
+    return float(exponents[token] - np.log(np.exp(exponents).sum()))

@@ -1,0 +1,73 @@
+"""The public things of a conformance run: the bundled model, and a corpus and an embedder made up here."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workers.embedding.neighbours import Floats, unit
+from workers.interface import Public
+from workers.sample import MODEL_DIR
+
+if TYPE_CHECKING:
+    from workers.models import LocalModel
+
+#: Public facts of the corpus, as its registration would find them.
+TEXTS = 12
+CORPUS_FACTS: Mapping[str, Any] = {"texts": TEXTS, "labels": []}
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus of a dozen short texts, without labels."""
+
+    name: str = "toy"
+    label_column: None = None
+
+    def texts(self) -> Iterator[tuple[str, None]]:
+        """Every text."""
+        return ((f"The room number {n} was quiet.", None) for n in range(TEXTS))
+
+
+class Embedder:
+    """Places texts by their hashes; an empty one nowhere."""
+
+    dimensions, context_tokens = 5, 64
+
+    def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:  # noqa: ARG002
+        """Unit vectors (1, dimensions) float32, one after the other."""
+        for text in texts:
+            bytes_ = hashlib.sha256(text.encode()).digest()[: self.dimensions]
+            row = np.frombuffer(bytes_, np.uint8).astype(np.float32) - 127.5
+            yield unit(row[None] if text.strip() else np.zeros((1, self.dimensions), np.float32))
+
+
+@cache
+def model() -> "LocalModel":
+    """The bundled model with no token that ends a text, so that every draw that is priced is made."""
+    import torch
+
+    from workers import models
+
+    torch.set_num_threads(1)  # passes are tiny
+    return replace(models.load(MODEL_DIR, models.digest(MODEL_DIR)), end_tokens=frozenset())
+
+
+@cache
+def model_facts() -> Mapping[str, Any]:
+    """Its public facts."""
+    from workers import models
+
+    return models.inspect(MODEL_DIR)
+
+
+def public(kinds: Mapping[str, str]) -> Public:
+    """A toy for each field that names a registered thing."""
+    makers: Mapping[str, Callable[[], Any]] = {"corpus": Corpus, "embedding": Embedder, "model": model}
+    made: dict[str, dict[str, Any]] = {kind: {} for kind in makers}
+    for field, kind in kinds.items():
+        made[kind][field] = makers[kind]()
+    return Public(made["corpus"], made["embedding"], made["model"])
