@@ -171,9 +171,9 @@ def parameters(model: str = SAMPLE) -> dict[str, Any]:
             "batches_per_label": 1,
             "clip": 10,
             "temperature": 1.2,
-            "tokens_per_batch": 64,
-            "max_text_tokens": 40,
-            "record_tokens": 72,
+            "tokens_per_batch": 40,
+            "max_text_tokens": 32,
+            "record_tokens": 56,
             "template": TEMPLATES[model],
             "stop": ".",
         }
