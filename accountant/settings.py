@@ -86,6 +86,15 @@ class Settings(BaseSettings):
     )
     webhook_hours: float = Field(24.0, gt=0, description="a message is given up after this")
     webhook_log_days: float = Field(30.0, gt=0, description="the log of what was sent is kept so long")
+    endpoint_networks: str = Field(
+        "", description="networks besides the public internet, separated by '|', that endpoints may lie in"
+    )
+    endpoint_keys: dict[str, SecretStr] = Field(
+        {}, description='JSON: the key of each registered endpoint that asks for one, as {"name": "key"}'
+    )
+    endpoint_seconds: float = Field(
+        120.0, gt=0, description="an endpoint's answer is waited for so long, then asked for again"
+    )
     requests_per_person: int = Field(
         6000, ge=0, description="API requests a minute, by the person of the token; 0: no limit"
     )

@@ -30,10 +30,12 @@ from accountant.core.privacy.events import Composed
 from accountant.core.privacy.price import Terms
 from workers import models
 from workers.data.corpora import Corpus
+from workers.data.public_text import label as public_label
 from workers.data.records import Record, Records
 from workers.embedding import embedders
 from workers.evaluation.mauve import mauve
-from workers.generation.plain_generation import Pen, Written, generator
+from workers.generation.local_writer import LocalWriter, generator
+from workers.generation.writer import Manner, Written
 from workers.interface import Progress, Public
 from workers.mechanisms.epsvec import find_shots, vectors
 from workers.mechanisms.epsvec.prompts import Prompt, Scaffold
@@ -113,8 +115,10 @@ def blocks(bench: Bench) -> list[str]:
     return [f"{place}-{place + 1}" for place in places if place + 1 < depth]
 
 
-def written(pen: Pen, prompt: Prompt, bias: dict[int, torch.Tensor] | None, count: int) -> list[Written]:
-    return [each for each in pen.write(prompt.ids, count, bias) if each.text]
+def written(
+    writer: LocalWriter, manner: Manner, prompt: Prompt, bias: dict[int, torch.Tensor] | None, count: int
+) -> list[Written]:
+    return [each for each in writer.write([prompt.asked], manner, count, bias) if each.text]
 
 
 def row(bench: Bench, texts: list[Written], layers: str, coefficient: float, share: float) -> dict[str, Any]:
@@ -138,12 +142,15 @@ def sweep(bench: Bench) -> Iterator[dict[str, Any]]:
     first = bench.parameters(blocks(bench)[0], 1.0)
     event = PRICE.price(first, bench.terms).dp
     meter, progress = Meter(event or Composed(())), Progress(0)
-    chosen = find_shots(first, bench.terms, bench.records, model, meter, progress, Public(), bench.random)
+    writer = LocalWriter(model, bench.random)
+    chosen = find_shots(first, bench.terms, bench.records, writer, meter, progress, Public())
     scaffold = Scaffold.of(first)
-    prompt = scaffold.prompt(model.tokenizer, LABEL, [shot.text for shot in chosen[LABEL]])
-    pen = Pen(model, own.tokens, own.temperature, bench.random, scaffold.marker)
-    yield row(bench, written(pen, prompt, None, own.texts), "-", 0.0, 0.0)
-    partners = [each.text for each in pen.write(prompt.ids, own.partners)]
+    prompt = scaffold.prompt(
+        model.tokenizer, public_label(bench.terms, LABEL), [shot.text for shot in chosen[LABEL]]
+    )
+    manner = Manner(own.tokens, own.temperature, scaffold.marker)
+    yield row(bench, written(writer, manner, prompt, None, own.texts), "-", 0.0, 0.0)
+    partners = [each.text for each in writer.write([prompt.asked], manner, own.partners)]
     for layers in blocks(bench):
         span = layer_range(bench.parameters(layers, 1.0))
         compared = vectors.partners(model, prompt, partners, own.tokens, span, "hashed")
@@ -163,7 +170,7 @@ def sweep(bench: Bench) -> Iterator[dict[str, Any]]:
             bias = {
                 layer: torch.from_numpy(coefficient * each) for layer, each in zip(span, found, strict=True)
             }
-            texts = written(pen, prompt, bias, own.texts)
+            texts = written(writer, manner, prompt, bias, own.texts)
             yield {**row(bench, texts, layers, coefficient, share), "clip": clip}
 
 

@@ -33,7 +33,9 @@ from accountant.core.privacy.price import Terms
 from benchmarks.decoding import CLIP, CONTEXTS, DEVICE, TEMPERATURE, Bench, clock, line, random_llama, stepper
 from workers.data.records import Place, Record, Records, Within
 from workers.engine import Shape
-from workers.generation.plain_generation import Pen, generator
+from workers.generation import local_writer
+from workers.generation.local_writer import LocalWriter, generator
+from workers.generation.writer import Manner
 from workers.interface import Progress
 from workers.mechanisms import runner
 from workers.models import LocalModel, Prompt
@@ -91,8 +93,8 @@ class TurnsMeter(Meter):
         return super().ex_post_token(scores, scale, costs, part)
 
 
-class TurnsPen(Pen):
-    """A pen; a step is over when the next tokens are drawn."""
+class TurnsRows(local_writer._Rows):
+    """A writer's rows; a step is over when the next tokens are drawn."""
 
     turns: Turns
 
@@ -268,11 +270,12 @@ def of_epsvec(given: Subject, steps: int) -> Medians:
         decoder.extend(tokens, torch.full((CONTEXTS,), written[0] % steps))
         written[0] += 1
 
-    pen = TurnsPen(given.model, steps, 1.0, generator(DEVICE, 1), "]")
-    object.__setattr__(pen, "turns", Turns(**{SAME: engine}))
-    for _ in pen.write([*bench.prefix, 5], CONTEXTS, bias):
+    writer = LocalWriter(given.model, generator(DEVICE, 1))
+    rows = TurnsRows(writer, Manner(steps, 1.0, "]"), [[*bench.prefix, 5]], CONTEXTS, bias)
+    rows.turns = Turns(**{SAME: engine})
+    for _ in rows.texts():
         pass
-    return pen.turns.medians()
+    return rows.turns.medians()
 
 
 PARTS: dict[str, tuple[str, Callable[[Subject, int], Medians]]] = {

@@ -32,8 +32,10 @@ from benchmarks.utility_bench import Bench
 from benchmarks.utility_cells import Made, Repeats, Table
 from benchmarks.utility_tables import affordable, clustered, matched, raw_epsvec, raw_prediction
 from workers import mechanisms as runners
+from workers.data.public_text import label as public_label
 from workers.data.records import Place, Records, Within
-from workers.generation.plain_generation import Pen, generator
+from workers.generation.local_writer import LocalWriter, generator
+from workers.generation.writer import Manner
 from workers.interface import Progress
 from workers.mechanisms.epsvec import shots as fixed_shots
 from workers.mechanisms.epsvec import vectors as dataset_vectors
@@ -72,11 +74,16 @@ class Job:
     def written(self, count: int) -> dict[str | None, list[str]]:
         """Texts of the model alone, which stand as candidates or partners."""
         scaffold, model = Scaffold.of(self.parameters), self.bench.model
-        source = generator(model.device, None)
-        pen = Pen(model, self.parameters.max_tokens, self.parameters.temperature, source, scaffold.marker)
+        writer = LocalWriter(model, generator(model.device, None))
+        manner = Manner(self.parameters.max_tokens, self.parameters.temperature, scaffold.marker)
         labels = self.terms.labels
-        prompts = {label: scaffold.prompt(model.tokenizer, label) for label in labels}
-        return {label: [each.text for each in pen.write(prompts[label].ids, count)] for label in labels}
+        prompts = [
+            scaffold.prompt(model.tokenizer, public_label(self.terms, label)).asked for label in labels
+        ]
+        found: dict[str | None, list[str]] = {label: [] for label in labels}
+        for each in writer.write(prompts, manner, count):
+            found[labels[each.row]].append(each.text)
+        return found
 
 
 def larger(bench: Bench) -> list[Bench]:
@@ -162,7 +169,7 @@ def views_of(job: Job) -> dict[str | None, dataset_vectors.View]:
     scaffold, model = Scaffold.of(parameters), job.bench.model
     views = {}
     for label, texts in job.written(parameters.partners).items():
-        prompt = scaffold.prompt(model.tokenizer, label)
+        prompt = scaffold.prompt(model.tokenizer, public_label(job.terms, label))
         found = dataset_vectors.partners(
             model, prompt, texts, parameters.record_tokens, layer_range(parameters), parameters.partner
         )

@@ -5,6 +5,7 @@ beside it. tests/tally_worker.py is the Celery application of a worker that know
 """
 
 from collections.abc import Iterator, Mapping
+from types import ModuleType
 
 import numpy as np
 
@@ -56,6 +57,7 @@ MECHANISM = Mechanism(
     size_field="epsilon",
     uses_model=False,
     progress_unit="counts",
+    releases=("noisy-counts", "noisy-vector", "label"),
     runner="tests.tallies",
 )
 
@@ -92,11 +94,12 @@ class Runner:
         yield Artifact.of_json("largest", "label", max(counts, key=counts.get))
 
 
-def register() -> None:
-    """Make the mechanism known to this process, as if its two files were there."""
-    mechanisms.MECHANISMS[NAME] = MECHANISM
+def register(module: ModuleType | None = None) -> None:
+    """Make a module's mechanism, or this one's, known to this process, as if its two files were there."""
+    mechanism = MECHANISM if module is None else module.MECHANISM
+    mechanisms.MECHANISMS[mechanism.id] = mechanism
 
 
-def forget() -> None:
+def forget(module: ModuleType | None = None) -> None:
     """The inverse of `register`."""
-    mechanisms.MECHANISMS.pop(NAME, None)
+    mechanisms.MECHANISMS.pop(NAME if module is None else module.NAME, None)

@@ -1,8 +1,9 @@
-"""The Celery application of a worker that knows the mechanism of tests/tallies.py."""
+"""The Celery application of a worker that knows the mechanisms of tests."""
 
-from tests import tallies
+from tests import blurs, matches, peeks, tallies
 from workers.jobs.app import app
 
 __all__ = ["app"]
 
-tallies.register()
+for each in (tallies, peeks, matches, blurs):
+    tallies.register(each)

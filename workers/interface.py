@@ -3,7 +3,8 @@
 A runner is `run(parameters, terms, records, model, meter, progress, public)` and yields texts, counts and
 artifacts as they are made. It never prices itself, never sees the ledger, and has no noise but the meter's.
 One whose parameters have `from_job` also has `reuse(parameters, terms, artifacts, model, progress, public)`,
-without records and meter: the result is free because nothing private is within its reach.
+without records and meter: the result is free because nothing private is within its reach. The runner of a
+public mechanism has `make(parameters, terms, model, progress, public)` instead of `run`.
 """
 
 import json
@@ -23,6 +24,8 @@ from workers.noise.meter import Meter
 if TYPE_CHECKING:
     from workers.data.corpora import Corpus
     from workers.embedding.embedders import Embedder
+    from workers.generation.endpoint import Endpoint
+    from workers.generation.writer import Writer
     from workers.models import LocalModel
 
 
@@ -103,6 +106,13 @@ class Artifact:
         return found
 
 
+@dataclass(frozen=True)
+class Released(Artifact):
+    """An artifact as a later job reads it: published, and its bytes those of the ledger."""
+
+    released = True
+
+
 @dataclass
 class Progress:
     """Public progress: how much of a publicly known amount is done.
@@ -125,12 +135,15 @@ class Public:
     """Registered public inputs by the parameter field that names them, their bytes checked.
 
     `texts` are those the job in `from_job` published, for a mechanism that reads them; None for others.
+    `sources` are artifacts of other jobs, by the field that names the job and then by their names.
     """
 
     corpora: Mapping[str, "Corpus"] = field(default_factory=dict)
     embedders: Mapping[str, "Embedder"] = field(default_factory=dict)
     models: Mapping[str, "LocalModel"] = field(default_factory=dict)
+    endpoints: Mapping[str, "Endpoint"] = field(default_factory=dict)
     texts: tuple[Mapping[str, Any], ...] | None = None
+    sources: Mapping[str, Mapping[str, Released]] = field(default_factory=dict)
 
     def corpus(self, name: str) -> "Corpus":
         return self.corpora[name]
@@ -140,6 +153,15 @@ class Public:
 
     def model(self, name: str) -> "LocalModel":
         return self.models[name]
+
+    def writer(self, name: str, seed: int | None = None) -> "Writer":
+        """What writes from public prompts: an endpoint, or a language model here. `seed`: of its draws."""
+        from workers.generation.local_writer import LocalWriter, generator
+
+        if name in self.endpoints:
+            return self.endpoints[name].seeded(seed)
+        model = self.models[name]
+        return LocalWriter(model, generator(model.device, seed))
 
 
 NOTHING_PUBLIC = Public()
@@ -169,6 +191,19 @@ class Runner(Protocol):
 
 
 @runtime_checkable
+class Maker(Protocol):
+    """The runner of a public mechanism: it has no records, no meter, and nothing that opens a dataset."""
+
+    def total(self, parameters: Any, terms: Terms) -> int:
+        """How many public steps a run takes."""
+
+    def make(
+        self, parameters: Any, terms: Terms, model: Any, progress: Progress, public: Public
+    ) -> Iterator[Any]:
+        """Run it from what is public alone."""
+
+
+@runtime_checkable
 class Reuser(Protocol):
     """A runner that can also start from an earlier job's released artifacts."""
 
@@ -176,7 +211,7 @@ class Reuser(Protocol):
         self,
         parameters: Any,
         terms: Terms,
-        artifacts: Mapping[str, Artifact],
+        artifacts: Mapping[str, Released],
         model: Any,
         progress: Progress,
         public: Public = NOTHING_PUBLIC,

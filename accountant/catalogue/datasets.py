@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from accountant import tables
+from accountant.core import secret_patterns
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, invalid
 from accountant.core.ledger.allowances import check_removal
 from accountant.core.ledger.hash_chain import GENESIS
@@ -42,6 +43,15 @@ class DatasetSpec(BaseModel):
     )
     label_column: str | None = Field(None, description="column of the label; nothing: no labels")
     labels: tuple[str, ...] = Field((), description="the labels there may be; their names are public")
+    group_column: str | None = Field(
+        None, description="column of the group, such as a product; a unit is in one group only; nothing: none"
+    )
+    groups: tuple[str, ...] = Field((), description="the groups there may be; their names are public")
+    secret_patterns: tuple[str, ...] = Field(
+        (), description="what a secret looks like, in RE2 syntax with bounded repetitions, as \\b\\d{4}\\b"
+    )
+    secret_terms: tuple[str, ...] = Field((), description="words that are secrets; shown to stewards only")
+    secret_column: str | None = Field(None, description="column with the secret of a record; nothing: none")
     text_template: str = Field(
         "{text}", max_length=4000, description="a record's text from its columns, as {title}. {body}"
     )
@@ -60,10 +70,17 @@ def read_dataset(raw: Mapping[str, Any]) -> DatasetSpec:
         problems.append(FieldProblem("max_records_per_unit", "the unit is a record", "1"))
     if (spec.label_column is None) != (not spec.labels):
         problems.append(FieldProblem("labels", "a label column and its labels go together", "both or none"))
-    if len(set(spec.labels)) != len(spec.labels) or any(not 0 < len(label) <= 200 for label in spec.labels):
-        problems.append(
-            FieldProblem("labels", "empty, overlong or repeated", "distinct, 1 to 200 characters")
-        )
+    if (spec.group_column is None) != (not spec.groups):
+        problems.append(FieldProblem("groups", "a group column and its groups go together", "both or none"))
+    for field, names in (("labels", spec.labels), ("groups", spec.groups)):
+        if len(set(names)) != len(names) or any(not 0 < len(name) <= 200 for name in names):
+            problems.append(
+                FieldProblem(field, "empty, overlong or repeated", "distinct, 1 to 200 characters")
+            )
+    try:
+        secret_patterns.check(spec.secret_patterns, spec.secret_terms)
+    except InvalidRequest as error:
+        problems += error.problems
     if not slots(spec.text_template):
         problems.append(FieldProblem("text_template", "names no column", "at least one {column}"))
     if problems:
@@ -83,7 +100,7 @@ def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | No
     """Register a dataset; a worker checks its data before anything can run. Returns the version's id."""
     actor.require("steward")
     dataset_id, version_id = uuid4(), uuid4()
-    values = spec.model_dump(mode="json", exclude={"uri", "text_template", "label_column"})
+    values = spec.model_dump(mode="json", exclude={*LAYOUT} - {"unit_column"})
     try:
         with engine.begin() as connection:
             earlier = idempotency.claim(connection, once, version_id)
@@ -100,7 +117,7 @@ def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | No
 
 
 #: What each version of a dataset declares for itself: where its data lies and how it is read.
-LAYOUT = ("uri", "text_template", "unit_column", "label_column")
+LAYOUT = ("uri", "text_template", "unit_column", "label_column", "group_column", "secret_column")
 
 
 def _add_version(
@@ -122,7 +139,9 @@ def _add_version(
 
 #: What another version of data in use may declare: its units are those that the statements name.
 VERSION = frozenset(LAYOUT) - {"unit_column"}
-CORRECTABLE = frozenset({*LAYOUT, "labels", "max_records_per_unit"})
+#: What all versions share, and may be declared again while no data was found right.
+SHARED = ("labels", "groups", "max_records_per_unit", "secret_patterns", "secret_terms")
+CORRECTABLE = frozenset({*LAYOUT, *SHARED})
 
 
 def correct_dataset(
@@ -147,7 +166,7 @@ def correct_dataset(
         spec = _declared(dataset, versions[-1], changes)
         if stated is not None:
             check_removal(stated, spec.unit_column)
-        values = spec.model_dump(mode="json", include={"unit_column", "labels", "max_records_per_unit"})
+        values = spec.model_dump(mode="json", include={"unit_column", *SHARED})
         connection.execute(update(tables.datasets).where(tables.datasets.c.id == dataset.id).values(**values))
         activity_log.record(connection, actor, "data corrected", "dataset", name, fields=sorted(changes))
         return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
@@ -186,10 +205,11 @@ def add_version(
         ready = [version for version in versions if version.state == "ready"]
         if not ready:
             raise Conflict("no data of this dataset was found right yet: correct what was refused first")
-        there = ready[-1].label_column is not None
-        if "label_column" in changes and (changes["label_column"] is not None) != there:
-            allowed = "the name of a column" if there else "nothing"
-            raise invalid("label_column", "every version of a dataset has one, or none has", allowed)
+        for field in ("label_column", "group_column", "secret_column"):
+            there = getattr(ready[-1], field) is not None
+            if field in changes and (changes[field] is not None) != there:
+                allowed = "the name of a column" if there else "nothing"
+                raise invalid(field, "every version of a dataset has one, or none has", allowed)
         # The statements name the dataset's unit: data on visits would break what is said of patients.
         spec = _declared(dataset, ready[-1], {**changes, "unit_column": dataset.unit_column})
         activity_log.record(connection, actor, "data added", "dataset", name, version=len(versions) + 1)

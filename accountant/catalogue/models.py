@@ -3,6 +3,7 @@
 import re
 from uuid import UUID
 
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Engine
 
 from accountant.catalogue import registration
@@ -11,7 +12,21 @@ from accountant.core.names import NAME
 from accountant.identities.actor import Actor
 from accountant.transactions.idempotency import Once
 
-MODEL_KINDS = ("language", "embedding")
+MODEL_KINDS = ("language", "embedding", "endpoint")
+
+
+class EndpointSpec(BaseModel):
+    """What a steward declares about an OpenAI-compatible endpoint, beside its address."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    model: str = Field(min_length=1, max_length=200, description="the model's name, as it is asked for there")
+    version: str = Field(min_length=1, max_length=200, description="its version or date, as declared")
+    chat: bool = Field(True, description="prompts are messages (/chat/completions), not texts to continue")
+    requests: int = Field(10_000, ge=1, le=10**7, description="most requests of one attempt at a job")
+    tokens: int = Field(
+        2_000_000, ge=1, le=10**10, description="most tokens that these may read and write together"
+    )
 
 
 def add_model(
@@ -22,10 +37,12 @@ def add_model(
     actor: Actor,
     kind: str = "language",
     once: Once | None = None,
+    endpoint: EndpointSpec | None = None,
 ) -> UUID:
     """Register a model; a worker checks its files first. `trained_on` is the steward's declaration.
 
-    `kind`: `language` writes texts, `embedding` places them in a space.
+    `kind`: `language` writes texts, `embedding` places them in a space, `endpoint` writes texts elsewhere:
+    `path` is its https address then. No key of it is kept: the workers' settings have it.
     """
     actor.require("steward")
     problems = []
@@ -35,9 +52,17 @@ def add_model(
         problems.append(FieldProblem("name", repr(name), "lower case letters, digits, '.', '_' and '-'"))
     if not path.strip():
         problems.append(FieldProblem("path", "empty", "a folder under a model root, or a hub name"))
+    if (kind == "endpoint") != (endpoint is not None):
+        problem = "goes with the kind endpoint, and with no other"
+        problems.append(FieldProblem("endpoint", problem, "model and version; or nothing"))
+    if kind == "endpoint" and "?" in path:
+        problems.append(
+            FieldProblem("path", "has a query", "an address without one: a key stands in no address")
+        )
     if not trained_on.strip():
         problems.append(FieldProblem("trained_on", "empty", "a sentence: what the model was trained on"))
     if problems:
         raise InvalidRequest(problems)
-    values = {"name": name, "kind": kind, "path": path, "trained_on": trained_on}
+    declared = None if endpoint is None else endpoint.model_dump(mode="json")
+    values = {"name": name, "kind": kind, "path": path, "endpoint": declared, "trained_on": trained_on}
     return registration.register(engine, "model", values, actor, once, trained_on=trained_on)

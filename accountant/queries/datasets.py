@@ -195,8 +195,10 @@ def _fields(row: Row[Any], viewer: Actor) -> dict[str, Any]:
     }
     if "steward" in viewer.roles:
         fields["versions"] = [Version.model_validate(version) for version in versions]
-        fields |= {name: versions[-1][name] for name in ("text_template", "label_column")}
+        layout = ("text_template", "label_column", "group_column", "secret_column")
+        fields |= {name: versions[-1][name] for name in layout}
+        fields |= {name: getattr(row, name) for name in ("secret_patterns", "secret_terms")}
     return fields
 
 
-_PUBLIC = ("name", "description", "neighbours", "max_records_per_unit", "public_size", "labels")
+_PUBLIC = ("name", "description", "neighbours", "max_records_per_unit", "public_size", "labels", "groups")

@@ -188,7 +188,7 @@ def _hidden_times(row: Row[Any], viewer: Actor) -> frozenset[str]:
     Of a job that reads records, when its run began (another job's run may have ended then) and, where data
     was read, when it ended. A job that reads what was released has no such moment.
     """
-    if viewer.roles & OVERSEERS or row.source_job_id is not None:
+    if viewer.roles & OVERSEERS or not row.reads_records:
         return frozenset()
     return frozenset({"started_at"} if row.reading_began_at is None else {"started_at", "finished_at"})
 

@@ -35,5 +35,5 @@ def _models(engine: Engine, viewer: Actor, query: Select[Any]) -> list[Model]:
     return [Model(**{name: getattr(row, name) for name in shown}) for row in rows]
 
 
-_PUBLIC = ("name", "kind", "state", "trained_on", "facts")
+_PUBLIC = ("name", "kind", "state", "trained_on", "facts", "endpoint")
 _STEWARDS = ("path", "error")

@@ -17,7 +17,7 @@ from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.rows import dataset_query
 from accountant.tables.accounts_row import read_books
-from accountant.transactions import artifacts, job_requests, public_resources
+from accountant.transactions import artifacts, job_requests, public_resources, sources
 from accountant.transactions.job_requests import JobRequest, Priced
 
 
@@ -42,6 +42,7 @@ def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldPr
         model_id = None if model is None else model.id
         found += _told("policy", lambda: public_resources.resolve(connection, priced.candidate, policy))
         found += _told("policy", lambda: artifacts.source(connection, dataset.id, model_id, priced, asker))
+        found += _told("policy", lambda: sources.resolve(connection, dataset.id, priced.candidate, asker))
     return tuple(found)
 
 
@@ -73,7 +74,8 @@ def _dataset(connection: Connection, name: str) -> Row[Any]:
 def _model(connection: Connection, request: JobRequest) -> Row[Any] | None:
     if request.model is None or not mechanisms.get(request.mechanism).uses_model:
         return None
-    query = select(tables.models).where(tables.models.c.name == request.model)
+    models = tables.models
+    query = select(models).where(models.c.name == request.model, models.c.kind == "language")
     return connection.execute(query).one_or_none()
 
 

@@ -105,6 +105,8 @@ class Version(Answer):
     text_template: str
     unit_column: str | None
     label_column: str | None
+    group_column: str | None = None
+    secret_column: str | None = None
     state: Checked
     error: str | None
     created_at: Time
@@ -121,6 +123,7 @@ class DatasetInCatalogue(Answer):
     max_records_per_unit: int
     public_size: int | None = Field(description="declared by a steward, never counted")
     labels: list[str]
+    groups: list[str] = Field([], description="declared names; a unit is in one of them only")
     policy: WholePolicy
     overdrawn: bool
     account: Account | None = Field(description="null before the first allowance")
@@ -131,6 +134,10 @@ class DatasetInCatalogue(Answer):
     versions: list[Version] | None = Field(None, description="for stewards")
     text_template: str | None = Field(None, description="for stewards")
     label_column: str | None = Field(None, description="for stewards")
+    group_column: str | None = Field(None, description="for stewards")
+    secret_column: str | None = Field(None, description="for stewards")
+    secret_patterns: list[str] | None = Field(None, description="for stewards")
+    secret_terms: list[str] | None = Field(None, description="for stewards")
 
 
 class Dataset(DatasetInCatalogue):

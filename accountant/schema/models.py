@@ -24,10 +24,11 @@ class Model(Answer):
     """A registered model."""
 
     name: str
-    kind: Literal["language", "embedding"]
+    kind: Literal["language", "embedding", "endpoint"]
     state: Checked
     trained_on: str = Field(description="the steward's declaration")
     facts: Json | None = Field(description="what a worker found: hash, context length, layers")
+    endpoint: Json | None = Field(None, description="what is declared of an endpoint: model, version, limits")
     path: str | None = Field(None, description="for stewards")
     error: str | None = Field(None, description="why it is invalid, for stewards")
 

@@ -24,7 +24,8 @@ models = Table(
     key(),
     Column("name", Text, nullable=False, unique=True),
     Column("kind", Text, nullable=False, server_default="language"),
-    Column("path", Text, nullable=False),
+    Column("path", Text, nullable=False),  # of an endpoint: its address
+    Column("endpoint", JSONB(none_as_null=True)),  # catalogue.models.EndpointSpec
     Column("trained_on", Text, nullable=False),  # the steward's declaration
     Column("state", Text, nullable=False),
     Column("error", Text),
@@ -33,7 +34,8 @@ models = Table(
     moment("created_at", default=True),
     CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
     CheckConstraint("(state = 'ready') = (facts IS NOT NULL)", name="facts_when_ready"),
-    CheckConstraint("kind IN ('language','embedding')", name="kind"),
+    CheckConstraint("kind IN ('language','embedding','endpoint')", name="kind"),
+    CheckConstraint("(kind = 'endpoint') = (endpoint IS NOT NULL)", name="endpoint"),
 )
 
 # Texts that a steward vouches for as public, or as given for this with their writers' consent.
@@ -68,6 +70,9 @@ datasets = Table(
     Column("max_records_per_unit", Integer, nullable=False),
     Column("public_size", BigInteger),
     Column("labels", JSONB, nullable=False),
+    Column("groups", JSONB, nullable=False, server_default=text("'[]'")),
+    Column("secret_patterns", JSONB, nullable=False, server_default=text("'[]'")),  # for stewards, as terms
+    Column("secret_terms", JSONB, nullable=False, server_default=text("'[]'")),
     Column("policy", JSONB, nullable=False),
     Column("created_by", ForeignKey("users.id"), nullable=False),
     moment("created_at", default=True),
@@ -87,6 +92,8 @@ dataset_versions = Table(
     Column("text_template", Text, nullable=False),
     Column("unit_column", Text),
     Column("label_column", Text),
+    Column("group_column", Text),
+    Column("secret_column", Text),
     Column("state", Text, nullable=False),
     Column("error", Text),  # shown to stewards only
     Column("created_by", ForeignKey("users.id"), nullable=False),

@@ -57,6 +57,8 @@ jobs = Table(
     Column("output_sha256", Text),
     Column("failure", Text),
     Column("source_job_id", ForeignKey("jobs.id")),  # the job whose artifacts it reads instead of records
+    Column("sources", JSONB, nullable=False, server_default=text("'{}'")),  # further jobs, by field
+    Column("reads_records", Boolean, nullable=False, server_default=text("true")),
     UniqueConstraint("analyst_id", "idempotency_key"),
     Index(None, "dataset_id", "created_at"),
     Index(None, "analyst_id", "created_at"),
@@ -86,7 +88,8 @@ jobs = Table(
     CheckConstraint("(event IS NULL) = (epsilon_alone IS NULL)", name="event"),
     CheckConstraint("(state = 'refused') = (refusal IS NOT NULL)", name="refusal"),
     CheckConstraint("(state = 'succeeded') = (output_uri IS NOT NULL)", name="output"),
-    CheckConstraint("source_job_id IS NULL OR reading_began_at IS NULL", name="reads_no_records"),
+    CheckConstraint("reads_records OR reading_began_at IS NULL", name="reads_no_records"),
+    CheckConstraint("source_job_id IS NULL OR NOT reads_records", name="source"),
 )
 
 # The work of a job: one or more parts, each of them claimed, run and lost on its own. How many is public.

@@ -21,7 +21,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
 from accountant.identities.actor import Actor
-from accountant.transactions import artifacts, job_requests, public_resources
+from accountant.transactions import artifacts, job_requests, public_resources, sources
 from accountant.transactions.decision import Asker, Untold, Verdict, consider, refused, tell_largest
 from accountant.transactions.expiry import expire_approvals
 from accountant.transactions.job_requests import JobRequest
@@ -81,7 +81,11 @@ def _record(locked: LockedAccount, job: Row[Any], verdict: Verdict) -> Untold | 
 
 def _lineage(connection: Connection, job: Row[Any]) -> dict[str, Any]:
     """What the job reads, for its RESERVE."""
+    candidate = job_requests.candidate_of(job)
     named = public_resources.lineage(job.resources)
+    named |= sources.lineage(connection, job.mechanism, job.sources, candidate.resolved)
+    if candidate.is_public:
+        return named
     if job.source_job_id is not None:
         source = connection.execute(select(tables.jobs).where(tables.jobs.c.id == job.source_job_id)).one()
         return artifacts.lineage_of(connection, source, job.mechanism) | named

@@ -71,7 +71,7 @@ def add(connection: Connection, job: Row[Any], stored: Sequence[Stored]) -> None
 def source(
     connection: Connection, dataset_id: UUID, model_id: UUID | None, priced: Priced, asker: Viewer
 ) -> Row[Any] | None:
-    """The job whose artifacts a request reads, or None: it reads records, and has a price.
+    """The job whose artifacts a request reads, or None: it reads records and has a price, or is public.
 
     Raises InvalidRequest where `from_job` names no such job that the asker may use, one of another
     mechanism, other labels or, where that matters, another model.
@@ -79,7 +79,7 @@ def source(
     job = priced.candidate
     named = getattr(job.resolved, "from_job", None)
     if named is None:
-        if job.is_free:
+        if job.is_free and not mechanisms.get(job.mechanism).public:
             raise invalid("parameters", "the job reads records and would cost nothing", "a price")
         return None
     if not job.is_free:
@@ -87,7 +87,7 @@ def source(
     mechanism = mechanisms.get(job.mechanism)
     if mechanism.reads_output:
         return _published(connection, dataset_id, str(named), asker)
-    found = _usable(connection, dataset_id, str(named), asker)
+    found = usable(connection, dataset_id, str(named), asker)
     if found is None:
         raise _refused(f"{str(named)[:100]!r} is no job of this dataset with artifacts that you may use")
     if found.mechanism != job.mechanism:
@@ -105,7 +105,8 @@ def _refused(problem: str) -> InvalidRequest:
     )
 
 
-def _usable(connection: Connection, dataset_id: UUID, named: str, asker: Viewer) -> Row[Any] | None:
+def usable(connection: Connection, dataset_id: UUID, named: str, asker: Viewer) -> Row[Any] | None:
+    """The succeeded job of a dataset that `named` names, if it has artifacts that the asker may use."""
     try:
         job_id = UUID(named)
     except ValueError:
@@ -225,7 +226,7 @@ def _query(viewer: Viewer) -> Any:
             tables.datasets.c.name.label("dataset"),
             tables.models.c.name.label("model"),
             jobs.c.mechanism,
-            jobs.c.source_job_id,
+            jobs.c.reads_records,
             tables.entries.c.seq,
         )
         .join(jobs, jobs.c.id == table.c.job_id)
@@ -239,7 +240,7 @@ def _query(viewer: Viewer) -> Any:
 def _view(row: Mapping[str, Any], viewer: Viewer) -> dict[str, Any]:
     """`created_at`: when the job ended, which depends on the records that it read; overseers see it."""
     facts = ("name", "kind", "media_type", "sha256", "size", "dataset", "mechanism", "model")
-    told = row["source_job_id"] is not None or bool(viewer.roles & OVERSEERS)
+    told = not row["reads_records"] or bool(viewer.roles & OVERSEERS)
     return {
         "job": str(row["job_id"]),
         **{name: row[name] for name in facts},

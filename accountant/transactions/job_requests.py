@@ -137,6 +137,8 @@ def _at(mechanism: Mechanism[Any], parameters: Any, terms: Terms) -> Priced:
         "breakdown": list(price.breakdown),
     }
     asked = demand(price)
+    if mechanism.public and asked != NOTHING:
+        raise ValueError(f"{mechanism.id} is public and has a price")
     return Priced(Candidate(mechanism.id, dumped, parameters, terms, asked, alone or 0.0), columns)
 
 
@@ -156,6 +158,7 @@ def terms_of(dataset: Any, accounts: Accounts) -> Terms:
             "max_records_per_unit": dataset.max_records_per_unit,
             "public_size": dataset.public_size,
             "labels": dataset.labels,
+            "groups": dataset.groups,
         }
     )
 
@@ -206,6 +209,11 @@ class Candidate:
     def is_free(self) -> bool:
         """Whether it asks nothing of any account."""
         return self.asked == NOTHING
+
+    @property
+    def is_public(self) -> bool:
+        """Whether it reads public things only."""
+        return mechanisms.get(self.mechanism).public
 
 
 def candidate_of(job: Row[Any]) -> Candidate:

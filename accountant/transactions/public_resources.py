@@ -16,7 +16,19 @@ from accountant.core.errors import NotPermitted, invalid
 from accountant.core.ledger.policy import Policy
 from accountant.transactions.job_requests import Candidate
 
-_WORDS = {"corpus": "corpus", "embedding": "embedding model", "model": "language model"}
+_WORDS = {
+    "corpus": "corpus",
+    "embedding": "embedding model",
+    "model": "language model",
+    "writer": "language model or endpoint",
+}
+#: The kinds of models that serve as each kind of thing.
+_KINDS = {
+    "embedding": ("embedding",),
+    "model": ("language",),
+    "endpoint": ("endpoint",),
+    "writer": ("language", "endpoint"),
+}
 
 
 def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str, dict[str, str]]:
@@ -35,11 +47,24 @@ def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str,
             problem = f"there is no {_WORDS[kind]} {name!r}" if row is None else f"{name!r} is {row.state}"
             raise invalid(f"parameters.{field}", problem, ", ".join(_ready(connection, kind)) or "none yet")
         found[field] = {"kind": kind, "name": name, "sha256": row.facts["sha256"]}
+        if kind == "writer":
+            found[field]["kind"] = "model"
+            if row.kind == "endpoint":
+                _check_reads_nothing(job, field)
+                declared = {key: row.endpoint[key] for key in ("model", "version")}
+                found[field] |= {"kind": "endpoint", **declared}
         facts[field] = row.facts
     unfit = mechanism.unfit_public(job.resolved, job.terms, facts)
     if unfit is not None:
         raise invalid(f"parameters.{unfit.field}", unfit.problem, unfit.allowed)
     return found
+
+
+def _check_reads_nothing(job: Candidate, field: str) -> None:
+    """An endpoint is elsewhere: what it is asked before publication would tell of the records."""
+    if not job.is_free:
+        problem = "an endpoint is asked by jobs that read no records"
+        raise invalid(f"parameters.{field}", problem, "a registered language model")
 
 
 def check_policy(policy: Policy, found: Mapping[str, Mapping[str, str]]) -> None:
@@ -74,8 +99,7 @@ def _table(kind: str) -> Any:
 def _query(kind: str) -> Any:
     if kind == "corpus":
         return select(tables.corpora)
-    wanted = "embedding" if kind == "embedding" else "language"
-    return select(tables.models).where(tables.models.c.kind == wanted)
+    return select(tables.models).where(tables.models.c.kind.in_(_KINDS[kind]))
 
 
 def lineage(found: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:

@@ -83,23 +83,25 @@ def publish(
     *,
     ex_post: int | None = None,
     curve: CostCurve | None = None,
+    secret_rounds: int | None = None,
 ) -> None:
     """COMMIT what was spent and publish the output, in one transaction that checks the token.
 
     The claim is that of the last part to end; `realized` and `ex_post` (in units) are what its own meter
     recorded, and the other parts left theirs when they were done. `ex_post` is charged only where the
     dataset settles realized costs; else it goes to a table of its own, with the `curve` of how it grew, and
-    changes nothing. Raises LeaseLost where another attempt owns the part by now, and Conflict where a job
-    reads records and that it began to is not recorded: nothing is published then.
+    changes nothing. `secret_rounds`: how many rounds of a secret release were taken; None: all. Raises
+    LeaseLost where another attempt owns the part by now, and Conflict where a job reads records and that it
+    began to is not recorded: nothing is published then.
     """
     with engine.begin() as connection:
         locked, job = fenced(connection, claim)
-        if job.source_job_id is None and job.reading_began_at is None:
+        if job.reads_records and job.reading_began_at is None:
             # Its COMMIT would say that nothing was read, and then a correction may lower the charge.
             raise Conflict("the job reads records, and that it began to read them is not recorded")
         reached("publish.fenced")
         spent, cost, grown = _combined(connection, claim, realized, ex_post, curve)
-        _commit(locked, job, spent, "succeeded", worker, output=output, ex_post=cost)
+        _commit(locked, job, spent, "succeeded", worker, output=output, ex_post=cost, rounds=secret_rounds)
         reached("publish.charged")
         if cost is not None:
             figures = {"amount": cost, "curve": None if grown is None else grown.to_json()}
@@ -201,6 +203,7 @@ def _commit(
     *,
     output: Output | None = None,
     ex_post: int | None = None,
+    rounds: int | None = None,
 ) -> None:
     """Append the COMMIT of a job's reservation; `realized` None: all of it."""
     held = reservations.read_reservation(locked.reservation(job.id))
@@ -208,7 +211,7 @@ def _commit(
     if released and held.others.ex_post:
         raise NotPermitted("an ex-post output is published whole: nothing of it may be an artifact")
     event = held.event if realized is None else realized
-    others = entry_bodies.settled_part(locked.accounts, held, event, ex_post)
+    others = entry_bodies.settled_part(locked.accounts, held, event, ex_post, rounds)
     body = entry_bodies.commit_body(
         locked.accounts.dp,
         event,

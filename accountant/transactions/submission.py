@@ -29,7 +29,7 @@ from accountant.core.privacy.price import Terms
 from accountant.faults import reached
 from accountant.identities.actor import Actor
 from accountant.tables.accounts_row import read_books
-from accountant.transactions import artifacts, job_requests, public_resources
+from accountant.transactions import artifacts, job_requests, public_resources, sources
 from accountant.transactions.decision import Asker, Untold, consider, tell_largest
 from accountant.transactions.group_commit import Combiner, Take, Ticket
 from accountant.transactions.job_requests import JobRequest, terms_of
@@ -279,11 +279,17 @@ class _Batch:
         model_id = None if model is None else UUID(model.id)
         reads = artifacts.source(locked.connection, locked.dataset_id, model_id, priced, submission.actor)
         named = public_resources.resolve(locked.connection, priced.candidate, self.policy)
+        read_beside = sources.resolve(
+            locked.connection, locked.dataset_id, priced.candidate, submission.actor
+        )
         if reads is None:
-            source = lineage.of_version(self.version_number)
+            source = {} if priced.candidate.is_public else lineage.of_version(self.version_number)
         else:
             source = artifacts.lineage_of(locked.connection, reads, priced.candidate.mechanism)
         source |= public_resources.lineage(named)
+        source |= sources.lineage(
+            locked.connection, request.mechanism, read_beside, priced.candidate.resolved
+        )
         asker = Asker(submission.actor.id, submission.actor.name, request.project)
         verdict = consider(
             locked, submission.job_id, asker, priced.candidate, model, source, self.policy, approval
@@ -293,6 +299,8 @@ class _Batch:
             "dataset_id": locked.dataset_id,
             "version_id": self.version_id if reads is None else reads.version_id,
             "source_job_id": None if reads is None else reads.id,
+            "sources": read_beside,
+            "reads_records": reads is None and not priced.candidate.is_public,
             "resources": named,
             "model_id": model_id,
             "analyst_id": submission.actor.id,
@@ -370,7 +378,7 @@ _LOOK_UP = (
         _VERSION.c.number.label("version_number"),
         text(
             "(SELECT json_agg(json_build_object('id', id, 'name', name, 'state', state, 'facts', facts))"
-            " FROM models WHERE name = ANY(CAST(:models AS text[]))) AS models"
+            " FROM models WHERE kind = 'language' AND name = ANY(CAST(:models AS text[]))) AS models"
         ),
         # LATERAL: one look into the unique index per key, however many jobs there are.
         text(
@@ -396,7 +404,11 @@ _LOOK_UP = (
 def ready_models(connection: Connection) -> Sequence[str]:
     """The names of the models that may be asked for."""
     return (
-        connection.execute(select(tables.models.c.name).where(tables.models.c.state == "ready"))
+        connection.execute(
+            select(tables.models.c.name).where(
+                tables.models.c.state == "ready", tables.models.c.kind == "language"
+            )
+        )
         .scalars()
         .all()
     )

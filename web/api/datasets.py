@@ -86,6 +86,11 @@ class Correction(Body):
     max_records_per_unit: int | None = None
     label_column: str | None = None
     labels: list[str] | None = None
+    group_column: str | None = None
+    groups: list[str] | None = None
+    secret_patterns: list[str] | None = None
+    secret_terms: list[str] | None = None
+    secret_column: str | None = None
 
 
 class NewVersion(Body):
@@ -94,6 +99,8 @@ class NewVersion(Body):
     uri: str = Field(min_length=1, max_length=2000)
     text_template: str | None = Field(None, min_length=1, max_length=4000)
     label_column: str | None = None
+    group_column: str | None = None
+    secret_column: str | None = None
 
 
 class QuoteRequest(Body):

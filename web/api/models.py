@@ -27,7 +27,8 @@ class NewModel(Body):
     name: str = Field(pattern=names.NAME)
     path: str = Field(max_length=2000)
     trained_on: str = Field(max_length=4000)
-    kind: Literal["language", "embedding"] = "language"
+    kind: Literal["language", "embedding", "endpoint"] = "language"
+    endpoint: model_catalogue.EndpointSpec | None = None
 
 
 @api.get("/models")
@@ -56,7 +57,7 @@ def add_model() -> tuple[Response, int]:
     actor.require("steward")
     body = read(NewModel)
     model_catalogue.add_model(
-        engine(), body.name, body.path, body.trained_on, actor, body.kind, once=read_once(body)
+        engine(), body.name, body.path, body.trained_on, actor, body.kind, read_once(body), body.endpoint
     )
     return made(model_queries.model(engine(), body.name, actor), "model", name=body.name)
 

@@ -36,6 +36,17 @@ def add_dataset(
     max_records_per_unit: Annotated[int, typer.Option()] = 1,
     neighbours: Annotated[str, typer.Option(metavar="add-remove|replace-one")] = "add-remove",
     public_size: Annotated[int | None, typer.Option(help="A round public figure, never a count.")] = None,
+    group_column: Annotated[
+        str | None, typer.Option(help="Column of the group; a unit is in one only.")
+    ] = None,
+    groups: Annotated[str | None, typer.Option(metavar="A,B,...", help="The groups there may be.")] = None,
+    secret_pattern: Annotated[
+        list[str] | None, typer.Option(help="What a secret looks like, in RE2 syntax; may be repeated.")
+    ] = None,
+    secret_terms: Annotated[
+        Path | None, typer.Option(help="A file with a secret word a line.", exists=True, dir_okay=False)
+    ] = None,
+    secret_column: Annotated[str | None, typer.Option(help="Column with a record's secret.")] = None,
     description: Annotated[str, typer.Option()] = "",
     auto_approve: Annotated[str, typer.Option(help="ε up to which a job needs no approval.")] = "0",
     wait: Wait = True,
@@ -51,6 +62,11 @@ def add_dataset(
         "max_records_per_unit": max_records_per_unit,
         "neighbours": neighbours,
         "public_size": public_size,
+        "group_column": group_column,
+        "groups": split(groups or ""),
+        "secret_patterns": secret_pattern or [],
+        "secret_terms": [] if secret_terms is None else _lines(secret_terms),
+        "secret_column": secret_column,
         "description": description,
         "policy": {"auto_approve_epsilon": auto_approve},
     }
@@ -58,6 +74,10 @@ def add_dataset(
         client.add_dataset(declaration)
         found = wait_for_dataset(client, name) if wait else client.dataset(name)
     yield from _checked(found)
+
+
+def _lines(path: Path) -> list[str]:
+    return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
 
 
 @datasets.command("correct")

@@ -23,9 +23,16 @@ models = Group(help="Models.", no_args_is_help=True)
 @models.command("add")
 def add_model(
     name: str,
-    path: Annotated[str, typer.Option(help="Folder with safetensors, a GGUF file, or a hub name.")],
+    path: Annotated[
+        str, typer.Option(help="Folder with safetensors, a GGUF file, a hub name, or an address.")
+    ],
     trained_on: Annotated[str, typer.Option(help="What it was trained on: your declaration.")],
-    kind: Annotated[str, typer.Option(metavar="language|embedding")] = "language",
+    kind: Annotated[str, typer.Option(metavar="language|embedding|endpoint")] = "language",
+    served_model: Annotated[str | None, typer.Option(help="Of an endpoint: the model's name there.")] = None,
+    served_version: Annotated[str | None, typer.Option(help="Of an endpoint: its version.")] = None,
+    chat: Annotated[bool, typer.Option(help="Of an endpoint: prompts are messages.")] = True,
+    requests: Annotated[int | None, typer.Option(help="Of an endpoint: most requests of an attempt.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Of an endpoint: most tokens of an attempt.")] = None,
     wait: Wait = True,
 ) -> Answer:
     """Register a model. A worker looks at its files before any job can use it.
@@ -35,7 +42,11 @@ def add_model(
     if path.endswith(".gguf") and (file := Path(path).expanduser()).is_file():
         path = str(model_files.from_gguf(name, file, bootstrap.settings()))
     with connect() as client:
-        client.add_model(name, local_address(path), trained_on, kind)
+        declared = {"model": served_model or "", "version": served_version or "", "chat": chat}
+        limits = {"requests": requests, "tokens": tokens}
+        declared |= {key: value for key, value in limits.items() if value is not None}
+        address, endpoint = (path, declared) if kind == "endpoint" else (local_address(path), None)
+        client.add_model(name, address, trained_on, kind, endpoint)
         yield from _checked(client, name, wait)
 
 

@@ -138,7 +138,7 @@ def _project(values: Mapping[str, str]) -> str | None:
 
 def fitted_field(mechanism: Mechanism[Any], values: Mapping[str, str]) -> str | None:
     """The field that makes a request larger or smaller; None where it costs nothing whatever it holds."""
-    if mechanism.reads_output or values.get("parameters.from_job", "").strip():
+    if mechanism.public or mechanism.reads_output or values.get("parameters.from_job", "").strip():
         return None
     median = values.get("parameters.aggregation") == "median"
     return "ex_post_cap" if median and "ex_post_cap" in mechanism.fields else mechanism.size_field

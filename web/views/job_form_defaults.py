@@ -3,7 +3,7 @@
 What is offered are public facts and the asker's own jobs; of other people's jobs only what they share.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -153,13 +153,17 @@ def _changes(mechanism: Mechanism[Any], facts: Mapping[str, Any]) -> dict[str, s
     return changes
 
 
-def _models(actor: Actor, policy: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Language models that are ready and that the dataset's policy admits."""
+#: The kinds of registered models that a field of each kind may name.
+KINDS = {"model": ("language",), "embedding": ("embedding",), "writer": ("language", "endpoint")}
+
+
+def _models(actor: Actor, policy: Mapping[str, Any], kind: str = "model") -> list[dict[str, Any]]:
+    """Models that serve as `kind`, are ready, and that the dataset's policy admits."""
     return [
         each
         for each in documents(model_queries.models(engine(), actor))
         if each["state"] == "ready"
-        and each["kind"] == "language"
+        and each["kind"] in KINDS[kind]
         and (not policy["models"] or each["name"] in policy["models"])
     ]
 
@@ -187,19 +191,11 @@ class Offered:
 
 def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any]) -> Offered:
     """Registered things and jobs that a request on `dataset` may name."""
-    models = documents(model_queries.models(engine(), actor))
-    policy = dataset["policy"]
+    policy, kinds = dataset["policy"], resource_kinds(mechanism)
     named: dict[str, list[schema_forms.Option]] = {
-        "model": [(each["name"], each["name"]) for each in _models(actor, policy)],
-        "embedding": [
-            (each["name"], each["name"])
-            for each in models
-            if each["state"] == "ready"
-            and each["kind"] == "embedding"
-            and (not policy["models"] or each["name"] in policy["models"])
-        ],
+        kind: [(each["name"], each["name"]) for each in _models(actor, policy, kind)]
+        for kind in set(kinds.values()) - {"corpus"}
     }
-    kinds = resource_kinds(mechanism)
     if "corpus" in kinds.values():
         named["corpus"] = [
             (each["name"], f"{each['name']} ({each['declaration']})")
@@ -207,6 +203,8 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
             if each["state"] == "ready"
         ]
     options = {PREFIX + name: named[kind] for name, kind in kinds.items()}
+    for field, kind in _given(mechanism.sources, mechanism).items():
+        options[PREFIX + field] = _releasing(actor, dataset["name"], kind)
     if "from_job" in mechanism.fields:
         options[PREFIX + "from_job"] = _sources(actor, dataset["name"], mechanism)
     if "label" in mechanism.fields:
@@ -218,8 +216,19 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
 
 def resource_kinds(mechanism: Mechanism[Any]) -> dict[str, str]:
     """Which fields name a registered thing, and its kind: what the mechanism says where all are given."""
+    return _given(mechanism.resources, mechanism)
+
+
+def _given(names: Callable[[Any], Mapping[str, str]], mechanism: Mechanism[Any]) -> dict[str, str]:
     everything: Any = SimpleNamespace(**dict.fromkeys(mechanism.fields, "given"))
-    return dict(mechanism.resources(everything))
+    return dict(names(everything))
+
+
+def _releasing(actor: Actor, dataset: str, kind: str) -> list[schema_forms.Option]:
+    """Jobs that released an artifact of a kind."""
+    found = artifacts.listing(engine(), actor, dataset=dataset, limit=4 * MOST_CHOICES)
+    jobs = {each["job"]: f"{each['job'][:8]} {each['mechanism']}" for each in found if each["kind"] == kind}
+    return list(jobs.items())[:MOST_CHOICES]
 
 
 def _sources(actor: Actor, dataset: str, mechanism: Mechanism[Any]) -> list[schema_forms.Option]:

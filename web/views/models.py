@@ -12,7 +12,7 @@ from web.api.parsing import read
 from web.auth import current_actor, needs_role
 from web.context import engine
 from web.errors import status_of
-from web.views.forms import Form, rejected, sent
+from web.views.forms import Form, rejected, sent, whole
 
 pages = Blueprint("models", __name__)
 
@@ -35,9 +35,24 @@ def add() -> BaseResponse:
     """Register a model."""
     values = {name: value.strip() for name, value in sent().items()}
     try:
-        body = read(NewModel, {name: values[name] for name in NewModel.model_fields if name in values})
-        models.add_model(engine(), body.name, body.path, body.trained_on, current_actor(), body.kind)
+        given: dict[str, object] = {name: values[name] for name in NewModel.model_fields if name in values}
+        if values.get("kind") == "endpoint":
+            given["endpoint"] = {
+                "model": values.get("endpoint.model", ""),
+                "version": values.get("endpoint.version", ""),
+                "chat": values.get("endpoint.chat") != "no",
+                **{
+                    name: whole(values[f"endpoint.{name}"])
+                    for name in ("requests", "tokens")
+                    if values.get(f"endpoint.{name}")
+                },
+            }
+        body = read(NewModel, given)
+        models.add_model(
+            *(engine(), body.name, body.path, body.trained_on, current_actor(), body.kind),
+            endpoint=body.endpoint,
+        )
     except (InvalidRequest, Conflict) as error:
         return Response(_page(rejected(error)), status_of(error))
-    flash(f"{body.name} is registered. A worker now looks at its files.")
+    flash(f"{body.name} is registered. A worker now looks at it.")
     return redirect(url_for("models.listing"), 303)

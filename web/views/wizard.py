@@ -31,7 +31,10 @@ pages = Blueprint("wizard", __name__)
 STEPS = {
     "data": ("name", "file", "uri", "description"),
     "texts": ("text_column", "text_template", "label_column", "labels"),
-    "people": ("neighbours", "unit_column", "max_records_per_unit", "public_size"),
+    "people": (
+        *("neighbours", "unit_column", "max_records_per_unit", "public_size"),
+        *("group_column", "groups", "secret_patterns", "secret_terms", "secret_column"),
+    ),
     "allowance": (
         "epsilon",
         "delta",

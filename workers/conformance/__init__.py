@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from accountant.core.errors import InvalidRequest, MeterExceeded
+from accountant.core.errors import DataError, InvalidRequest, MeterExceeded
 from accountant.core.mechanisms import registration
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.registration import Refused
@@ -35,12 +35,13 @@ from accountant.core.privacy.price import Price, Terms
 from workers.conformance import samples, toys
 from workers.conformance.noting import Noting, compare
 from workers.data.records import Records
-from workers.interface import Artifact, Progress
+from workers.interface import Artifact, Progress, Released
 from workers.noise import coins
 
 TRIALS, WILD = 30, 150
 RUN = ["parameters", "terms", "records", "model", "meter", "progress", "public"]
 REUSE = ["parameters", "terms", "artifacts", "model", "progress", "public"]
+MAKE = ["parameters", "terms", "model", "progress", "public"]
 HEAVY = ("torch", "transformers", "flask", "sqlalchemy", "celery", "pyarrow")
 
 
@@ -83,7 +84,7 @@ def _check_files(mechanism: Mechanism[Any], module: str) -> None:
 def _check_runner(mechanism: Mechanism[Any], running: Any) -> None:
     """The methods take what a worker hands them; `reuse` gets neither records nor meter."""
     wanted = {"total": ["parameters", "terms"]}
-    wanted |= {} if mechanism.reads_output else {"run": RUN}
+    wanted |= {"make": MAKE} if mechanism.public else {} if mechanism.reads_output else {"run": RUN}
     wanted |= {"reuse": REUSE} if "from_job" in mechanism.fields else {}
     for name, names in wanted.items():
         found = list(inspect.signature(getattr(running, name, lambda: None)).parameters)
@@ -149,9 +150,11 @@ def _try(
 ) -> None:
     """One trial: a run, its price, and the same run on neighbouring records; `thorough`: shares and reuse."""
     price = mechanism.price(parsed, known)
-    if mechanism.reads_output:
+    if mechanism.reads_output or mechanism.public:
         if price != Price(FREE, price.breakdown):
-            raise Refused("price: it reads published output alone, so it must be free")
+            raise Refused("price: it reads published or public things alone, so it must be free")
+        if mechanism.public and thorough:
+            _check_make(mechanism, running, known, parsed)
         return
     if price.secret is not None:
         raise Refused("price: the kit can't try one in secrets")
@@ -231,6 +234,23 @@ def _check_shares(
         raise Refused(f"batches: workers that share them release {parts}, one alone {list(whole.calls)}")
 
 
+def _check_make(mechanism: Mechanism[Any], running: Any, known: Terms, parsed: Any) -> None:
+    """A public job runs from public things alone, and leaves what its mechanism declares."""
+    model = toys.model() if mechanism.uses_model else None
+    public, progress = toys.public(mechanism.resources(parsed)), Progress(running.total(parsed, known))
+    try:
+        made = list(running.make(parsed, known, model, progress, public))
+    except DataError:  # parameters that no toy corpus has anything for
+        return
+    except Exception as error:
+        raise Refused(f"make: {error!r}") from error
+    for each in made:
+        if isinstance(each, Artifact) and (
+            each.name not in mechanism.artifacts or each.kind not in mechanism.releases
+        ):
+            raise Refused(f"artifacts: the run releases {each.name!r} of kind {each.kind!r}, undeclared")
+
+
 def _check_reuse(
     mechanism: Mechanism[Any],
     running: Any,
@@ -248,6 +268,7 @@ def _check_reuse(
     model = toys.model() if mechanism.uses_model else None
     public, progress = toys.public(mechanism.resources(parsed)), Progress(running.total(parsed, known))
     try:
-        list(running.reuse(parsed, known, artifacts, model, progress, public))
+        released = {name: Released(**vars(each)) for name, each in artifacts.items()}
+        list(running.reuse(parsed, known, released, model, progress, public))
     except Exception as error:
         raise Refused(f"reuse: {error!r}") from error

@@ -66,8 +66,13 @@ def model_facts() -> Mapping[str, Any]:
 
 def public(kinds: Mapping[str, str]) -> Public:
     """A toy for each field that names a registered thing."""
-    makers: Mapping[str, Callable[[], Any]] = {"corpus": Corpus, "embedding": Embedder, "model": model}
+    makers: Mapping[str, Callable[[], Any]] = {
+        "corpus": Corpus,
+        "embedding": Embedder,
+        "model": model,
+        "writer": model,
+    }
     made: dict[str, dict[str, Any]] = {kind: {} for kind in makers}
     for field, kind in kinds.items():
-        made[kind][field] = makers[kind]()
+        made["model" if kind == "writer" else kind][field] = makers[kind]()
     return Public(made["corpus"], made["embedding"], made["model"])

@@ -13,6 +13,7 @@ import fsspec
 
 from accountant.core.errors import DataError
 from workers.data import records
+from workers.data.public_text import PublicText, vouch
 from workers.data.records import Broken, Layout
 
 
@@ -25,11 +26,11 @@ class Corpus:
     text_template: str
     label_column: str | None = None
 
-    def texts(self) -> Iterator[tuple[str, str | None]]:
+    def texts(self) -> Iterator[tuple[PublicText, str | None]]:
         """Every text with its label."""
         for each in _rows(self.address, self.text_template, self.label_column):
             if not isinstance(each, Broken):
-                yield each
+                yield vouch(each[0]), each[1]
 
 
 def inspect(address: str, text_template: str, label_column: str | None) -> dict[str, Any]:

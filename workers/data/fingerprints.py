@@ -41,6 +41,7 @@ def fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerpri
 def _fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerprint]:
     columns = sorted(set(slots(layout.text_template)))
     by_record = layout.unit_column is None
+    group_of: dict[bytes, str | None] = {}
     position = 0
     for position, row in enumerate(records.rows(address, layout.columns()), 1):
         found = row if isinstance(row, Broken) else records.record(row, layout, position)
@@ -48,7 +49,11 @@ def _fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerpr
             assert isinstance(found, Broken)
             raise DataError(f"row {found.position}: {found.why}")
         if not by_record:
-            yield Fingerprint(_keyed(key, b"unit\0", found.unit), True)
+            unit = _keyed(key, b"unit\0", found.unit)
+            if layout.group_column is not None and group_of.setdefault(unit, found.group) != found.group:
+                told = f"row {position}: its {layout.unit_column} is in another group too"
+                raise DataError(f"group_column: {told}; a unit is in one group only")
+            yield Fingerprint(unit, True)
         content = "\0".join(normalised(records.text_of(row.get(name))) for name in columns)
         yield Fingerprint(_keyed(key, b"record\0", content), by_record)
     if not position:

@@ -11,6 +11,8 @@ import io
 import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,10 @@ from urllib.parse import unquote
 import fsspec
 
 from accountant.core.errors import DataError
+from accountant.core.secret_patterns import Secrets
 from accountant.core.template import fill, slots
 
+NO_SECRETS = Secrets()
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 MAX_FIELD_BYTES = 16 * 2**20
@@ -28,11 +32,16 @@ MAX_FIELD_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class Record:
-    """One record: the privacy unit it belongs to, its label if any, and its text."""
+    """One record: the privacy unit it belongs to, its label if any, and its text.
+
+    `group`: the one that its unit is in, if there are any. `secret`: the value of its secret column, if any.
+    """
 
     unit: str
     label: str | None
     text: str
+    group: str | None = None
+    secret: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,11 +61,27 @@ class Layout:
     label_column: str | None = None
     labels: tuple[str, ...] = ()
     max_records_per_unit: int = 1
+    group_column: str | None = None
+    groups: tuple[str, ...] = ()
+    secret_column: str | None = None
+    secrets: Secrets = NO_SECRETS
 
     def columns(self) -> list[str]:
-        """All columns that are needed."""
-        named = [*slots(self.text_template), self.unit_column, self.label_column]
-        return list(dict.fromkeys(name for name in named if name is not None))
+        """Every column that is needed."""
+        return list(self.fields())
+
+    def fields(self) -> dict[str, str]:
+        """For every column that is needed, the field of the declaration that names it first."""
+        named = [(slot, "text_template") for slot in slots(self.text_template)]
+        named += [
+            (value, field)
+            for field in ("unit_column", "label_column", "group_column", "secret_column")
+            if (value := getattr(self, field)) is not None
+        ]
+        found: dict[str, str] = {}
+        for name, field in named:
+            found.setdefault(name, field)
+        return found
 
 
 #: A label and the number of a batch among its batches.
@@ -70,13 +95,17 @@ Within = Sequence[tuple[int, int]]
 class Records:
     """A dataset as a mechanism sees it: records by label, at most a fixed number of each unit.
 
-    `share` is (i, n) if n workers share the batches of a job: only the i-th of n runs of batches is seen.
+    `groups` are the declared ones. `secrets` tells what counts as a secret; look for them in a text as the
+    model sees it. `share` is (i, n) if n workers share the batches of a job: only the i-th of n runs of
+    batches is seen.
     """
 
     labels: tuple[str | None, ...]
     records: tuple[Record, ...]
     key: bytes
     share: tuple[int, int] = (0, 1)
+    groups: tuple[str, ...] = ()
+    secrets: Secrets = NO_SECRETS
 
     def batches(self, count: int, within: Within | None = None) -> dict[Place, list[str]]:
         """Texts by (label, batch): `count` batches per label, each unit in the batch its keyed hash picks.
@@ -160,8 +189,25 @@ def check_address(uri: str, roots: list[str]) -> str:
     raise DataError("the file is not under a data root that this service may read")
 
 
+#: The addresses that this thread may open now; None: any. What a job without records is held to.
+_allowed: ContextVar[frozenset[str] | None] = ContextVar("allowed", default=None)
+
+
+@contextmanager
+def only(addresses: Iterable[str]) -> Iterator[None]:
+    """Within this context, data is opened at these addresses and nowhere else."""
+    before = _allowed.set(frozenset(addresses))
+    try:
+        yield
+    finally:
+        _allowed.reset(before)
+
+
 def files(address: str) -> list[str]:
-    """The files at an address, in order. Raises DataError if there are none."""
+    """The files at an address, in order. Raises DataError if there are none, or if they may not be opened."""
+    allowed = _allowed.get()
+    if allowed is not None and address not in allowed:
+        raise DataError("a job that reads no records tried to open data that it does not name")
     system, path = fsspec.core.url_to_fs(address)
     if system.isdir(path):
         found = sorted(name for name in system.find(path) if _format(name) is not None)
@@ -255,6 +301,27 @@ def _parquet_rows(file: str, columns: list[str]) -> Iterator[Mapping[str, Any] |
             raise DataError(f"the file can't be read as parquet: {type(error).__name__}") from None
 
 
+def check_columns(address: str, layout: Layout) -> None:
+    """Raises DataError naming the field of the declaration whose column the first file does not have.
+
+    Only the names of columns are looked at; of JSON Lines, those of the first row.
+    """
+    first = files(address)[0]
+    if _format(first) == "parquet":
+        from pyarrow import parquet
+
+        with fsspec.open(first, "rb") as binary:
+            present = list(parquet.ParquetFile(binary).schema_arrow.names)
+    else:
+        row = next(iter(rows(first, [])), None)
+        if row is None or isinstance(row, Broken):
+            return  # whatever is wrong is told when it is read through
+        present = list(row)
+    for column, field in layout.fields().items():
+        if column not in present:
+            raise DataError(f"{field}: there is no column {column!r}; the columns are {', '.join(present)}")
+
+
 def _require(columns: list[str], present: list[str]) -> None:
     missing = [name for name in columns if name not in present]
     if missing:
@@ -281,14 +348,18 @@ def record(row: Mapping[str, Any], layout: Layout, position: int) -> Record | Br
     label = None if layout.label_column is None else values[layout.label_column]
     if label is not None and label not in layout.labels:
         return Broken(position, "its label is not among the declared labels")
+    group = None if layout.group_column is None else values[layout.group_column]
+    if group is not None and group not in layout.groups:
+        return Broken(position, "its group is not among the declared groups")
+    secret = "" if layout.secret_column is None else values[layout.secret_column]
     text = fill(layout.text_template, values)
     if layout.unit_column is None:
-        return Record(f"{label}\0{text}", label, text)
+        return Record(f"{label}\0{text}", label, text, group, secret)
     # As its account knows it (fingerprints): otherwise spelling would make two units of one person.
     unit = folded(values[layout.unit_column]).strip()
     if not unit:
         return Broken(position, f"its {layout.unit_column} is empty")
-    return Record(unit, label, text)
+    return Record(unit, label, text, group, secret)
 
 
 def folded(value: str) -> str:
@@ -316,9 +387,25 @@ def read(address: str, layout: Layout, key: bytes) -> Records:
     """
     found: list[Record] = [each for each in records(address, layout) if isinstance(each, Record)]
     if layout.unit_column is not None:
+        if layout.group_column is not None:
+            found = list(_in_one_group(found, key))
         found = list(_bounded(found, layout.max_records_per_unit, key))
     labels: tuple[str | None, ...] = layout.labels if layout.label_column is not None else (None,)
-    return Records(labels, tuple(found), key)
+    return Records(labels, tuple(found), key, groups=layout.groups, secrets=layout.secrets)
+
+
+def _in_one_group(found: Iterable[Record], key: bytes) -> Iterator[Record]:
+    """The records of each unit in the one of its groups that a keyed hash picks.
+
+    Data whose units are in several was refused when it was declared; should it have changed since, no unit
+    moves two groups all the same, and none moves another's.
+    """
+    found = list(found)
+    groups: dict[str, tuple[bytes, str | None]] = {}
+    for record in found:
+        ranked = (keyed_hash(key, "group", record.unit, record.group or ""), record.group)
+        groups[record.unit] = min(ranked, groups.get(record.unit, ranked))
+    return (record for record in found if record.group == groups[record.unit][1])
 
 
 def _bounded(found: Iterable[Record], most: int, key: bytes) -> Iterator[Record]:

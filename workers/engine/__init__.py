@@ -7,6 +7,7 @@ shapes; decoder reads prompts once and appends one token to all rows; hidden ret
 from workers.engine.decoder import Batch, Context, Decoder, rehearse
 from workers.engine.hidden import hidden_states
 from workers.engine.sizing import Shape, Sizes, sizes
+from workers.engine.soft_prompts import SoftLoss, soft_loss
 from workers.engine.structure import HEAD, Structure, StructureError, prepare, structure_of
 
 __all__ = [
@@ -16,11 +17,13 @@ __all__ = [
     "Decoder",
     "Shape",
     "Sizes",
+    "SoftLoss",
     "Structure",
     "StructureError",
     "hidden_states",
     "prepare",
     "rehearse",
     "sizes",
+    "soft_loss",
     "structure_of",
 ]

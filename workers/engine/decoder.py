@@ -36,6 +36,7 @@ class _State:
 
     rows: slice
     written: int = 0
+    before: int = 0  # tokens of its prefix
 
 
 @dataclass
@@ -96,29 +97,35 @@ class Decoder:
     # --- laying out -----------------------------------------------------------------------------
 
     def _lay_out(self, batches: Sequence[Batch]) -> _Rows:
-        shape = self.shape
+        shape, device = self.shape, self.model.device
         ids = torch.zeros((self.count, shape.rest), dtype=torch.long)
         positions = torch.full((self.count, shape.capacity), -1, dtype=torch.long)
-        lengths = torch.zeros((self.count, 1), dtype=torch.long)
-        dead = torch.zeros(self.count, dtype=torch.bool)
-        soft = {}
+        positions[:, shape.prefix + shape.rest :] = torch.arange(shape.text)
+        rows = _Rows(ids, positions, torch.zeros(self.count, dtype=torch.bool))
         for state, batch in zip(self.batches, batches, strict=True):
             before = len(batch.prefix)
             if before > shape.prefix:
                 raise ValueError(f"a prefix of {before} tokens does not fit into {shape.prefix}")
+            state.before = before
             positions[state.rows, shape.prefix - before : shape.prefix] = torch.arange(before)
             for row, context in zip(range(state.rows.start, state.rows.stop), batch.contexts, strict=True):
-                own = context[-shape.rest :] if shape.rest else context[:0]
-                end = shape.prefix + shape.rest
-                positions[row, end - len(own) : end] = torch.arange(before, before + len(own))
-                lengths[row], dead[row] = before + len(own), len(own) == 0
-                if isinstance(own, torch.Tensor):
-                    soft[row] = own.to(self.model.device)
-                elif own:
-                    ids[row, shape.rest - len(own) :] = torch.tensor(own)
-        positions[:, shape.prefix + shape.rest :] = lengths + torch.arange(shape.text)
-        device = self.model.device
-        return _Rows(ids.to(device), positions.to(device), dead.to(device), soft)
+                self._place(rows, row, context, before)
+        return _Rows(ids.to(device), positions.to(device), rows.dead.to(device), rows.soft)
+
+    def _place(self, rows: _Rows, row: int, context: Context, before: int) -> None:
+        """Lay out one context behind a prefix of `before` tokens, whatever stood in its row."""
+        begin, end = self.shape.prefix, self.shape.prefix + self.shape.rest
+        own = context[-self.shape.rest :] if self.shape.rest else context[:0]
+        device = rows.ids.device
+        rows.ids[row] = 0
+        rows.positions[row, begin:end] = -1
+        rows.positions[row, end - len(own) : end] = torch.arange(before, before + len(own), device=device)
+        rows.positions[row, end:] = before + len(own) + torch.arange(self.shape.text, device=device)
+        rows.dead[row] = len(own) == 0
+        if isinstance(own, torch.Tensor):
+            rows.soft[row] = own.to(self.model.device)
+        elif own:
+            rows.ids[row, self.shape.rest - len(own) :] = torch.tensor(own, device=device)
 
     @torch.inference_mode()
     def _prefixes(self, batches: Sequence[Batch]) -> None:
@@ -234,6 +241,15 @@ class Decoder:
     def read(self) -> Given:
         """Read all prompts; yields the values for the first token of a text. Exhaust it before any step."""
         return self._passes(self._read, self.reading, set(range(len(self.batches))))
+
+    def replace(self, row: int, context: Sequence[int]) -> torch.Tensor:
+        """Give a row of a single batch another public context, and read it; values for its first token.
+
+        (1, vocabulary), or (1, hidden). For contexts that write texts of their own (`extend`).
+        """
+        (state,) = self.batches
+        self._place(self.rows, row, context, state.before)
+        return torch.cat([values for _, values in self._pass(self._read, slice(row, row + 1))])
 
     def restart(self, batch: int) -> None:
         """Begin the batch's next text: appended tokens are forgotten. `read` gave its first values."""

@@ -9,18 +9,20 @@ from numpy.typing import NDArray
 
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.evaluation import Evaluation
+from workers.data.public_text import PublicText
 from workers.embedding import embedders
 from workers.evaluation import fidelity, judge, language
 from workers.evaluation.figures import Figure
 from workers.evaluation.mauve import mauve
 from workers.evaluation.transfer import Labelled, transfer
+from workers.generation.writer import Writer
 
 
 @dataclass(frozen=True)
 class Texts:
     """One side of a comparison; `labels` is set if every text has one."""
 
-    texts: Sequence[str]
+    texts: Sequence[PublicText]
     labels: Sequence[str] | None = None
 
     def labelled(self, metric: str, field: str) -> Labelled:
@@ -50,12 +52,12 @@ def evaluate(
     reference: Texts,
     embedding: Embedding | None = None,
     model: Path | None = None,
-    ask: Callable[[str], str] | None = None,
+    writer: Writer | None = None,
 ) -> Iterator[Figure]:
     """The figures of `parameters.wanted()`. Raises InvalidRequest if a metric lacks an input.
 
     `embedding` is for MAUVE and the Fréchet distance, `model`, a folder, for metrics that train or prompt,
-    and `ask` for the judge. Only the first `most_texts` texts are used.
+    and `writer` is the judge. Only the first `most_texts` texts are used.
     """
     ours, theirs = (_first(each, parameters.most_texts) for each in (synthetic, reference))
     features: dict[str, NDArray[np.float32]] = {}
@@ -79,7 +81,7 @@ def evaluate(
             train, test = sides if metric == "tstr" else sides[::-1]
             yield transfer(train, test, name=f"{metric.upper()} accuracy")
         else:
-            yield _by_model(metric, parameters, ours, theirs, model, ask)
+            yield _by_model(metric, parameters, ours, theirs, model, writer)
 
 
 def _by_model(
@@ -88,15 +90,16 @@ def _by_model(
     ours: Texts,
     theirs: Texts,
     model: Path | None,
-    ask: Callable[[str], str] | None,
+    writer: Writer | None,
 ) -> Figure:
     """The metrics that train or prompt a language model."""
-    if model is None or (metric == "judge" and ask is None):
+    if metric == "judge":
+        if writer is None:
+            raise invalid("judge", "judge needs one", "a registered language model or endpoint")
+        return judge.quality(ours.texts, writer)
+    if model is None:
         raise invalid("language_model", f"{metric} needs one", "a registered language model")
     tokens, seed = parameters.text_tokens, parameters.seed
-    if metric == "judge":
-        assert ask is not None
-        return judge.quality(ours.texts, ask, judge=model.name)
     if metric == "next-token":
         return language.next_token_accuracy(
             model, ours.texts, theirs.texts, steps=parameters.steps, tokens=tokens, seed=seed

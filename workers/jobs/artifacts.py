@@ -14,7 +14,7 @@ import fsspec
 from accountant.core.errors import DataError
 from accountant.transactions.artifacts import Stored
 from accountant.transactions.settlement import Output
-from workers.interface import SUFFIXES, Artifact, Count, Text
+from workers.interface import SUFFIXES, Artifact, Count, Released, Text
 from workers.jobs import staging
 
 
@@ -45,7 +45,7 @@ def _store(uri: str, artifact: Artifact) -> Stored:
     return Stored(artifact.name, artifact.kind, artifact.media_type, sha256, len(artifact.content), address)
 
 
-def read(rows: Sequence[Any]) -> dict[str, Artifact]:
+def read(rows: Sequence[Any]) -> dict[str, Released]:
     """The artifacts in rows of `artifacts`, by name. Raises DataError if bytes are not those of the ledger.
 
     Nothing is parsed before a file is known to be the one released.
@@ -59,5 +59,5 @@ def read(rows: Sequence[Any]) -> dict[str, Artifact]:
             raise DataError(f"the artifact {row.name!r} is not where it was published") from None
         if hashlib.sha256(content).hexdigest() != row.sha256:
             raise DataError(f"the artifact {row.name!r} is not what was released: its bytes changed")
-        found[row.name] = Artifact(row.name, row.kind, row.media_type, content)
+        found[row.name] = Released(row.name, row.kind, row.media_type, content)
     return found

@@ -4,20 +4,25 @@ Everything is compared with the hash in the ledger before it is used.
 """
 
 import hashlib
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import fsspec
 
 from accountant import settings
 from accountant.core.errors import DataError
+from accountant.core.mechanisms.base import Mechanism
+from accountant.core.webhook_rules import networks
 from accountant.database import Engine
-from accountant.transactions import leases, public_resources
+from accountant.transactions import leases, public_resources, sources
 from workers import models
-from workers.data import corpora
+from workers.data import corpora, public_text
 from workers.embedding import embedders
+from workers.generation import endpoint
+from workers.generation.endpoint import Endpoint, Registered
+from workers.generation.writer import WriterError
 from workers.interface import NOTHING_PUBLIC, Public
+from workers.jobs import artifacts
 
 
 def language_model(row: Any, sha256: str) -> models.LocalModel:
@@ -32,22 +37,47 @@ def _embedder(row: Any, sha256: str) -> embedders.Embedder:
     return embedders.load(models.resolve(row.path, configured.model_root_list, configured.model_hub), sha256)
 
 
-def public_things(engine: Engine, job: Any, reads_output: bool) -> Public:
-    """The public inputs that a job's parameters name. Raises ModelError or DataError if bytes changed."""
-    if not job.resources and not reads_output:
+def _endpoint(row: Any, check: Callable[[], None]) -> Endpoint:
+    configured = settings.load()
+    declared = {name: row.endpoint[name] for name in ("model", "chat", "requests", "tokens")}
+    return Endpoint(
+        Registered(name=row.name, url=row.path, **declared),
+        configured.endpoint_keys.get(row.name),
+        networks(configured.endpoint_networks),
+        configured.endpoint_seconds,
+        check,
+    )
+
+
+def public_things(
+    engine: Engine, job: Any, mechanism: Mechanism[Any], parameters: Any, check: Callable[[], None]
+) -> Public:
+    """What the parameters of a job name. Raises ModelError and DataError where bytes changed.
+
+    `check` is called while an endpoint is waited for, and may raise. No other job gets an endpoint than one
+    that names it.
+    """
+    if not (job.resources or job.sources or mechanism.reads_output):
         return NOTHING_PUBLIC
     roots = settings.load().data_root_list
-    found: dict[str, dict[str, Any]] = {"corpus": {}, "embedding": {}, "model": {}}
+    found: dict[str, dict[str, Any]] = {"corpus": {}, "embedding": {}, "model": {}, "endpoint": {}}
     for field, (row, sha256) in public_resources.rows(engine, job).items():
         match job.resources[field]["kind"]:
             case "corpus":
                 found["corpus"][field] = corpora.open_corpus(row, roots, sha256)
             case "embedding":
                 found["embedding"][field] = _embedder(row, sha256)
+            case "endpoint":
+                if endpoint.digest(row) != sha256:
+                    raise WriterError(f"the endpoint {row.name!r} is not what was registered")
+                found["endpoint"][field] = _endpoint(row, check)
             case _:
                 found["model"][field] = language_model(row, sha256)
-    texts = _texts(engine, job) if reads_output else None
-    return Public(found["corpus"], found["embedding"], found["model"], texts)
+    texts = _texts(engine, job) if mechanism.reads_output else None
+    released = {
+        field: artifacts.read(rows) for field, rows in sources.read_by(engine, job, parameters).items()
+    }
+    return Public(found["corpus"], found["embedding"], found["model"], found["endpoint"], texts, released)
 
 
 def _texts(engine: Engine, job: Any) -> tuple[Mapping[str, Any], ...]:
@@ -60,4 +90,4 @@ def _texts(engine: Engine, job: Any) -> tuple[Mapping[str, Any], ...]:
         raise DataError("the output of the job in from_job is not where it was published") from None
     if hashlib.sha256(content).hexdigest() != sha256:
         raise DataError("the output of the job in from_job is not what was published: its bytes changed")
-    return tuple(json.loads(line) for line in content.decode("utf-8").splitlines())
+    return tuple(public_text.published(line) for line in content.decode("utf-8").splitlines())

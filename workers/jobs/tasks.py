@@ -20,10 +20,14 @@ from accountant import settings
 from accountant.catalogue import datasets, registration
 from accountant.core import mechanisms
 from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
+from accountant.core.ledger.accounts import demand
 from accountant.core.ledger.policy import Policy
+from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.events import FREE, from_json
 from accountant.core.privacy.price import Price, Terms
+from accountant.core.secret_patterns import Secrets
 from accountant.core.template import templates
+from accountant.core.webhook_rules import networks
 from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
 from accountant.transactions import approval, artifacts, leases, settlement, unit_fingerprints
@@ -31,7 +35,9 @@ from accountant.transactions.rows import Claim
 from workers import models
 from workers.data import corpora, fingerprints, records
 from workers.embedding import embedders
-from workers.interface import Progress, Reuser
+from workers.generation import endpoint
+from workers.generation.writer import WriterError
+from workers.interface import Maker, Progress, Public, Reuser
 from workers.jobs import artifacts as stored
 from workers.jobs import job_inputs, staging
 from workers.jobs.app import app
@@ -111,7 +117,7 @@ class _Attempt:
         """Load the model, read records or artifacts, run, and settle unless other parts still run."""
         from workers.mechanisms import runner
 
-        work, configured = self.work, self.configured
+        work = self.work
         terms = Terms.from_json(work.job.terms)
         mechanism = mechanisms.get(work.job.mechanism)
         parameters = mechanism.parse(work.job.parameters, terms)
@@ -122,19 +128,46 @@ class _Attempt:
         meter = self._meter(mechanism.price(parameters, terms))
         self.progress.total = running.total(parameters, terms)
         self.progress.check()
-        public = job_inputs.public_things(self.engine, work.job, mechanism.reads_output)
-        rows = artifacts.read_by(self.engine, work.job)
-        if rows is None:
-            made = running.run(parameters, terms, self._records(), model, meter, self.progress, public)
-        else:  # nothing private is opened: no reading begins, and a failure is void
-            assert isinstance(running, Reuser)
-            released = {} if mechanism.reads_output else stored.read(rows)
-            made = running.reuse(parameters, terms, released, model, self.progress, public)
-        output = stored.write(staging.staged_uri(configured.results, self.claim), made)
+        public = job_inputs.public_things(self.engine, work.job, mechanism, parameters, self.progress.check)
+        output = self._staged(mechanism, running, parameters, terms, model, meter, public)
         if output.artifacts and work.parts > 1:
             raise ValueError("a job that several workers share releases texts, not artifacts")
+        unknown = {each.kind for each in output.artifacts} - set(mechanism.releases)
+        if unknown:
+            raise ValueError(f"{mechanism.id} does not say that it releases {', '.join(sorted(unknown))}")
         reached("worker.staged")
         self._settle(meter, output)
+
+    def _staged(
+        self,
+        mechanism: Mechanism[Any],
+        running: Any,
+        parameters: Any,
+        terms: Terms,
+        model: models.LocalModel | None,
+        meter: Meter,
+        public: Public,
+    ) -> settlement.Output:
+        """What the mechanism makes, staged. Only a job that reads records is given any, or can open them."""
+        job, progress = self.work.job, self.progress
+        uri = staging.staged_uri(self.configured.results, self.claim)
+        if job.reads_records:
+            if mechanism.public:
+                raise DataError(f"{mechanism.id} reads public things only: this job opens no dataset")
+            if public.endpoints:  # what leaves before publication would tell what was read
+                raise WriterError("a job that reads records asks no endpoint")
+            return stored.write(
+                uri, running.run(parameters, terms, self._records(), model, meter, progress, public)
+            )
+        # Nothing private is opened: no reading begins, and a failure is void.
+        with records.only(each.address for each in public.corpora.values()):
+            if mechanism.public:
+                assert isinstance(running, Maker)
+                return stored.write(uri, running.make(parameters, terms, model, progress, public))
+            assert isinstance(running, Reuser)
+            rows = artifacts.read_by(self.engine, job) or ()
+            released = {} if mechanism.reads_output else stored.read(rows)
+            return stored.write(uri, running.reuse(parameters, terms, released, model, progress, public))
 
     def _records(self) -> records.Records:
         """Commit "reading begins", then open the data: this part's share of it."""
@@ -152,7 +185,7 @@ class _Attempt:
     def _meter(self, price: Price) -> Meter:
         """A meter for the reserved price."""
         reserved = FREE if self.work.job.event is None else from_json(self.work.job.event)
-        return Meter(reserved, price.ex_post_draws, shared=self.work.parts > 1)
+        return Meter(reserved, price.ex_post_draws, shared=self.work.parts > 1, secret=demand(price).secret)
 
     def _settle(self, meter: Meter, output: settlement.Output) -> None:
         """Hand in this part's share; the last part publishes the whole and settles the job."""
@@ -167,7 +200,14 @@ class _Attempt:
         reached("worker.finished")
         self._write(
             lambda: settlement.publish(
-                engine, claim, meter.realized, whole, _worker_name(), ex_post=cost, curve=curve
+                engine,
+                claim,
+                meter.realized,
+                whole,
+                _worker_name(),
+                ex_post=cost,
+                curve=curve,
+                secret_rounds=meter.secret_rounds,
             )
         )
         reached("worker.published")
@@ -209,6 +249,10 @@ def layout_of(dataset: Any, version: Any) -> records.Layout:
         label_column=version.label_column,
         labels=tuple(dataset.labels),
         max_records_per_unit=dataset.max_records_per_unit,
+        group_column=version.group_column,
+        groups=tuple(dataset.groups),
+        secret_column=version.secret_column,
+        secrets=Secrets(tuple(dataset.secret_patterns), tuple(dataset.secret_terms)),
     )
 
 
@@ -249,6 +293,7 @@ def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     key = configured.secret("identity")
     try:
         address = records.check_address(version.uri, configured.data_root_list)
+        records.check_columns(address, layout_of(dataset, version))
         units = fingerprints.fingerprints(address, layout_of(dataset, version), key)
         unit_fingerprints.claim(engine, version.id, fingerprints.proof(key), units)
     except DataError as problem:
@@ -263,10 +308,14 @@ def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     if row is None or row.state != "checking":
         return
     try:
+        if row.kind == "endpoint":
+            allowed = networks(configured.endpoint_networks)
+            registration.checked(engine, "model", row.id, endpoint.inspect(row, allowed), None)
+            return
         folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
         inspect = embedders.inspect if row.kind == "embedding" else models.inspect
         registration.checked(engine, "model", row.id, inspect(folder), None)
-    except models.ModelError as error:
+    except (models.ModelError, WriterError) as error:
         registration.checked(engine, "model", row.id, None, str(error))
     except Exception as error:
         problem = f"path: it can't be read ({type(error).__name__})"

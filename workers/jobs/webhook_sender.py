@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from ipaddress import ip_address
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +27,7 @@ from accountant.core.webhook_rules import Network, Target
 from accountant.database import UNAVAILABLE, Engine
 from accountant.webhooks import delivery as hooks
 from accountant.webhooks.delivery import Delivery, Outcome, Retries
+from workers.addresses import addresses
 
 log = structlog.get_logger()
 
@@ -81,18 +81,6 @@ class _Connection(http.client.HTTPConnection):
 def _cut(connection: socket.socket) -> None:
     with suppress(OSError):
         socket.socket.shutdown(connection, socket.SHUT_RDWR)  # of TLS too: its own would read on in the clear
-
-
-def addresses(target: Target, allowed: Sequence[Network]) -> list[str]:
-    """The addresses of a receiver. Raises InvalidRequest if one is forbidden, OSError if there are none."""
-    found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-    names = list(dict.fromkeys(str(each[4][0]) for each in found))
-    for name in names:
-        address = ip_address(name)
-        inside = target.scheme == "http" and not address.is_loopback
-        if inside or not webhook_rules.may_reach(address, allowed):
-            raise webhook_rules.unreachable()
-    return names
 
 
 def post(url: str, content: bytes, headers: dict[str, str], allowed: Sequence[Network]) -> Outcome:

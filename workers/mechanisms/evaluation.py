@@ -14,9 +14,8 @@ from accountant.core.privacy.price import Terms
 from workers.embedding import embedders
 from workers.evaluation import report
 from workers.evaluation.figures import Figure
-from workers.evaluation.judge import asker
 from workers.evaluation.run import Embedding, Texts, evaluate
-from workers.interface import HTML, NOTHING_PUBLIC, Artifact, Progress, Public
+from workers.interface import HTML, NOTHING_PUBLIC, Artifact, Progress, Public, Released
 
 
 class Runner:
@@ -34,7 +33,7 @@ class Runner:
         self,
         parameters: Evaluation,
         terms: Terms,  # noqa: ARG002
-        artifacts: Mapping[str, Artifact],  # noqa: ARG002
+        artifacts: Mapping[str, Released],  # noqa: ARG002
         model: None,  # noqa: ARG002  (the language model is a public thing like the corpus)
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
@@ -51,6 +50,7 @@ class Runner:
                 lambda texts: embedders.embed_all(embedder, texts, parameters.text_tokens),
             )
         language = public.models.get("language_model")
+        judge = public.writer("judge", parameters.seed) if parameters.judge is not None else None
         figures = []
         for figure in evaluate(
             parameters,
@@ -58,7 +58,7 @@ class Runner:
             Texts([text for text, _ in reference], labels),
             embedding,
             None if language is None else language.folder,
-            None if language is None else asker(language),
+            judge,
         ):
             progress.advance()
             figures.append(figure)

@@ -7,8 +7,8 @@ disjoint parts of the data (batches, labels) spend in parallel.
 
 from array import array
 from collections import Counter
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from accountant.core.errors import MeterExceeded
 from accountant.core.privacy.events import Event, Gaussian, Laplace, Sampled, from_releases, releases
 from accountant.core.privacy.ex_post_curves import CostCurve
+from accountant.core.privacy.secrets import SecretRelease
 from accountant.core.privacy.units import EPSILON_UNITS, round_price
 from workers.noise.samplers import Grid, gaussian_on_grid, laplace_on_grid
 from workers.noise.token_sampler import draw
@@ -35,16 +36,24 @@ class Meter:
     """Records the releases of one job under one reservation.
 
     `reserved` is the event that was priced. `ex_post_draws` is the number of draws with an ex-post cost that
-    each part may make, fixed beforehand by a reservation with a cap (price.Price); 0: none. `shared`: other
-    workers run other batches of the job. Each of them would make a release from all the data, but only one is
-    priced, so none is allowed: every release must name its part.
+    each part may make, fixed beforehand by a reservation with a cap (price.Price); 0: none. `secret` is the
+    secret release that was reserved, with its rounds. `shared`: other workers run other batches of the job.
+    Each of them would make a release from all the data, but only one is priced, so none is allowed: every
+    release must name its part.
     """
 
-    def __init__(self, reserved: Event, ex_post_draws: int = 0, shared: bool = False) -> None:
+    def __init__(
+        self,
+        reserved: Event,
+        ex_post_draws: int = 0,
+        shared: bool = False,
+        secret: SecretRelease | None = None,
+    ) -> None:
         self._covered = releases(reserved)
         self._common: Counter[Event] = Counter()
         self._branches: dict[Hashable, Counter[Event]] = {}
         self._ex_post_draws, self._shared = ex_post_draws, shared
+        self._secret, self._rounds = secret, 0
         self._common_ex_post = _ExPost()
         self._ex_post: dict[Hashable, _ExPost] = {}
 
@@ -124,6 +133,35 @@ class Meter:
         multiplier = self._pay(event, Laplace, values, part)
         return laplace_on_grid(values, multiplier * Fraction(sensitivity))
 
+    def secret(
+        self, counts: Grid, centres: Grid, moves: Sequence[Fraction], release: SecretRelease
+    ) -> tuple[Grid, Grid]:
+        """Add the noise of one round of a secret release to counts and centres; record the round.
+
+        `counts`: (clusters,) int64, of which one record moves one by 1. `centres`: (clusters, dimensions)
+        int64 in steps of a public grid. `moves`: for each cluster the furthest that one record moves its
+        centre, 2R over the public number of the cluster, in grid steps and L2. `release`: what was priced;
+        each count gets noise of its `sigma`, each coordinate of a centre of sigma times that cluster's move,
+        exactly round(values + noise). Returns both.
+
+        Whether a record takes part in a round, by its coin, is the caller's. Raises MeterExceeded before
+        drawing where another release was reserved, or all its rounds are taken; ValueError for other
+        shapes.
+        """
+        if counts.ndim != 1 or centres.ndim != 2 or not len(counts) == len(centres) == len(moves):
+            raise ValueError("counts, centres and moves must be of the same clusters")
+        if not all(move > 0 for move in moves):
+            raise ValueError("a record moves every centre by more than 0 at the most")
+        reserved = self._secret
+        if reserved is None or self._shared or replace(release, rounds=1) != replace(reserved, rounds=1):
+            raise MeterExceeded("the reservation does not cover this release")
+        if self._rounds >= reserved.rounds:
+            raise MeterExceeded("the reservation does not cover this round")
+        self._rounds += 1
+        sigma = Fraction(reserved.sigma)
+        rows = [gaussian_on_grid(row, sigma * move) for row, move in zip(centres, moves, strict=True)]
+        return gaussian_on_grid(counts, sigma), np.stack(rows) if rows else centres
+
     def _pay(
         self, event: Event, kind: type[Gaussian] | type[Laplace], values: Grid, part: Hashable | None
     ) -> Fraction:
@@ -163,6 +201,11 @@ class Meter:
         for event in self._covered:
             total[event] += max((branch[event] for branch in self._branches.values()), default=0)
         return from_releases(+total)
+
+    @property
+    def secret_rounds(self) -> int:
+        """The rounds of the secret release that were taken."""
+        return self._rounds
 
     @property
     def realized_ex_post(self) -> int:

@@ -235,7 +235,7 @@ def settled_secret(
     Divergences of rounds add up, so a `many` account returns what was not used. A blow-up bound does not add
     up: the one exact job pays its whole reservation, and so does a job whose COMMIT has no secret part.
     """
-    if account.kind is SecretKind.ONE or "secret" not in body:
+    if "secret" not in body:
         return reserved
     if realized.secret is not None and (
         held.secret is None
@@ -243,6 +243,8 @@ def settled_secret(
         or realized.secret.rounds > held.secret.rounds
     ):
         raise VerificationFailed("it realizes a secret release that was not reserved")
+    if account.kind is SecretKind.ONE:
+        return reserved
     cost = account.cost(realized.dp, realized.secret) or 0
     if body["secret"]["cost"] != str(cost) or cost > reserved:
         raise VerificationFailed("its secret cost is not that of its event")

@@ -1,6 +1,7 @@
 """The bodies of ALLOW, RESERVE and COMMIT entries, written in one place."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -119,25 +120,32 @@ def commit_body(
 
 
 def settled_part(
-    accounts: Accounts, held: "Reservation", realized: Event, ex_post: int | None = None
+    accounts: Accounts,
+    held: "Reservation",
+    realized: Event,
+    ex_post: int | None = None,
+    rounds: int | None = None,
 ) -> dict[str, Any]:
     """The ex-post and secret parts of the COMMIT of a reservation that realized this event.
 
     A planned cap stays as reserved, whatever the realized cost: that depends on the data and never enters the
-    entry. `ex_post`, in units, counts only if the dataset settles realized costs.
+    entry. `ex_post`, in units, counts only if the dataset settles realized costs. `rounds` is the number of
+    rounds of a secret release that were taken; None: all.
     """
     part: dict[str, Any] = {}
     asked = held.others
     if asked.ex_post:
         settles = accounts.ex_post.settlement is Settlement.REALIZED and ex_post is not None
         part["ex_post"] = {"cap": str(ex_post if settles else asked.ex_post)}
-    account = accounts.secret
+    account, secret = accounts.secret, asked.secret
+    if secret is not None and rounds is not None:
+        secret = replace(secret, rounds=rounds) if rounds else None
     if account is not None and (asked.secret is not None or releases(held.event)):
         cost: int | None = held.secret_cost
         if account.kind is SecretKind.MANY:
-            cost = account.cost(realized, asked.secret)
+            cost = account.cost(realized, secret)
         assert cost is not None  # what covers the reservation covers a part of it
-        release = None if asked.secret is None else asked.secret.to_json()
+        release = None if secret is None else secret.to_json()
         part["secret"] = {"release": release, "cost": str(cost)}
     return part
 

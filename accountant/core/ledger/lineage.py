@@ -1,14 +1,15 @@
-"""The sources of jobs: a version of the data, or the output or artifacts that an earlier job released.
+"""The sources of jobs: a version of the data, what earlier jobs released, or public things.
 
-After release everything is free: a job that reads only artifacts costs nothing. Its RESERVE names the earlier
-job and the artifacts' hashes; that job's COMMIT named the same hashes when it released them. The two are
-compared here.
+After release everything is free: a job that reads only artifacts costs nothing, nor does a public job. Its
+RESERVE names the earlier job and the artifacts' hashes; that job's COMMIT named the same hashes when it
+released them. The two are compared here.
 """
 
 import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from accountant.core import mechanisms
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.reservations import read_event
@@ -38,6 +39,12 @@ def _is_free(body: Mapping[str, Any]) -> bool:
     return "ex_post" not in body and "secret" not in body and not releases(read_event(body["event"]))
 
 
+def _is_public(body: Mapping[str, Any]) -> bool:
+    """Whether the job's mechanism reads public things only."""
+    mechanism = mechanisms.MECHANISMS.get(body.get("mechanism", ""))
+    return mechanism is not None and mechanism.public
+
+
 class Lineage:
     """Checks, entry by entry, that jobs read only what was released before, and that nothing else is free.
 
@@ -47,6 +54,7 @@ class Lineage:
     def __init__(self) -> None:
         self._released: dict[str, dict[str, str]] = {}
         self._ex_post: set[str] = set()
+        self._unread: set[str] = set()  # free jobs that have not ended
         self._outputs: set[bytes] = set()  # 16 bytes for each: a ledger may have a million jobs
 
     def add(self, entry: Entry) -> None:
@@ -56,19 +64,31 @@ class Lineage:
             self._reserve(job, entry.body)
         elif entry.kind is EntryKind.COMMIT:
             self._commit(job, entry.body)
+        elif entry.kind is EntryKind.VOID:
+            self._unread.discard(job)
 
     def _reserve(self, job: str, body: Mapping[str, Any]) -> None:
         if "ex_post" in body:
             self._ex_post.add(job)
         source = body.get("source", {})
-        if _is_free(body) and "output" not in source and "artifacts" not in source:
+        if _is_free(body):
+            self._unread.add(job)
+        if _is_public(body):
+            if not _is_free(body) or source.keys() & {"version", "output", "artifacts"}:
+                raise VerificationFailed("its mechanism reads public things only, and it says otherwise")
+        elif _is_free(body) and "output" not in source and "artifacts" not in source:
             raise VerificationFailed("it is charged nothing, and does not read what was released before")
+        for each in source.get("sources", {}).values():
+            self._reads_artifacts(each)
         if "output" in source:
             self._reads_output(source, body)
         if "artifacts" not in source:
             return
         if not _is_free(body):
             raise VerificationFailed("it reads artifacts only, and is charged")
+        self._reads_artifacts(source)
+
+    def _reads_artifacts(self, source: Mapping[str, Any]) -> None:
         released = self._released.get(source["job"], {})
         if not source["artifacts"] or not source["artifacts"].items() <= released.items():
             raise VerificationFailed("it reads artifacts that no job before it released")
@@ -81,6 +101,9 @@ class Lineage:
             raise VerificationFailed("it reads an output that no job before it published")
 
     def _commit(self, job: str, body: Mapping[str, Any]) -> None:
+        if job in self._unread and body.get("read", False):
+            raise VerificationFailed("it was charged nothing, and records were read")
+        self._unread.discard(job)
         if body.get("output_sha256") is not None:
             self._outputs.add(_output(job, body["output_sha256"]))
         left = body.get("artifacts", [])

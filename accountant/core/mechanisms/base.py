@@ -53,7 +53,9 @@ class Mechanism(Generic[P]):
     independently, so that several workers may share them (records.Records.share), 1 where any release is
     from all the data; `resources` tells which fields name a registered public thing, and its kind (corpus,
     embedding or model); `unfit_public` names what the public facts of these, by field, lack for a request;
-    `reads_output`: a job reads the published texts of the job in `from_job`.
+    `reads_output`: a job reads the published texts of the job in `from_job`; `public`: a job reads public
+    things only, never records, and costs nothing; `sources` tells which further fields name a job, and the
+    kind of artifact that is read there, of whichever mechanism; `releases` lists the kinds that it leaves.
     """
 
     id: str
@@ -79,6 +81,9 @@ class Mechanism(Generic[P]):
     resources: Callable[[P], Mapping[str, str]] = lambda _: {}
     unfit_public: Callable[[P, Terms, Mapping[str, Mapping[str, Any]]], FieldProblem | None] = lambda *_: None
     reads_output: bool = False
+    public: bool = False
+    sources: Callable[[P], Mapping[str, str]] = lambda _: {}
+    releases: tuple[str, ...] = ()
     fields: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

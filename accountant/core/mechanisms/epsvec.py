@@ -401,7 +401,7 @@ def missing(parameters: Epsvec) -> FieldProblem | None:
 
 def resources(parameters: Epsvec) -> dict[str, str]:
     """The registered models that the parameters name."""
-    kinds = {"embedding": "embedding", "judge": "model"}
+    kinds = {"embedding": "embedding", "judge": "writer"}
     return {field: kind for field, kind in kinds.items() if getattr(parameters, field) is not None}
 
 
@@ -418,6 +418,7 @@ MECHANISM = Mechanism(
     missing=missing,
     unfit=unfit,
     resources=resources,
+    releases=("fixed-shots", "dataset-vectors"),
     progress_unit="texts",
     runner="workers.mechanisms.epsvec",
     groups={

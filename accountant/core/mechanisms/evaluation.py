@@ -24,7 +24,7 @@ METRICS: Mapping[str, str | None] = {
     "next-token": "model",
     "in-context-tstr": "model",
     "in-context-trts": "model",
-    "judge": "model",
+    "judge": "judge",
 }
 
 
@@ -50,7 +50,12 @@ class Evaluation(Parameters):
         description="a registered embedding model; MAUVE and the Fréchet distance need one",
     )
     language_model: str | None = Field(
-        None, max_length=63, description="a registered language model: the one trained, prompted, or judging"
+        None, max_length=63, description="a registered language model: the one trained or prompted"
+    )
+    judge: str | None = Field(
+        None,
+        max_length=63,
+        description="a registered language model or endpoint that judges; nothing: that one",
     )
     most_texts: int = Field(2_000, ge=2, le=100_000, description="texts of each that are compared at most")
     shots: int = Field(4, ge=1, le=64, description="in context: examples of each label in the prompt")
@@ -78,6 +83,12 @@ def resolve(parameters: Evaluation, _: Terms) -> Evaluation:
     needing = [name for name in wanted if METRICS[name] == "embedding"]
     if needing and parameters.embedding is None:
         raise invalid("embedding", f"not given, and {needing[0]} needs one", "a registered embedding model")
+    if "judge" in wanted and parameters.judge is None:
+        if parameters.language_model is None:
+            raise invalid(
+                "judge", "not given, and judge needs one", "a registered language model or endpoint"
+            )
+        parameters = parameters.model_copy(update={"judge": parameters.language_model})
     needing = [name for name in wanted if METRICS[name] == "model"]
     if needing and parameters.language_model is None:
         problem = f"not given, and {needing[0]} needs one"
@@ -87,7 +98,7 @@ def resolve(parameters: Evaluation, _: Terms) -> Evaluation:
 
 def resources(parameters: Evaluation) -> dict[str, str]:
     """The registered things that the parameters name."""
-    kinds = {"corpus": "corpus", "embedding": "embedding", "language_model": "model"}
+    kinds = {"corpus": "corpus", "embedding": "embedding", "language_model": "model", "judge": "writer"}
     return {field: kind for field, kind in kinds.items() if getattr(parameters, field) is not None}
 
 
@@ -105,6 +116,7 @@ MECHANISM = Mechanism(
     progress_unit="metrics",
     resources=resources,
     reads_output=True,
+    releases=("evaluation-report",),
     runner="workers.mechanisms.evaluation",
     groups={
         "Size and privacy": "from_job corpus metrics most_texts",

@@ -429,6 +429,7 @@ MECHANISM = Mechanism(
     unfit=unfit,
     resources=resources,
     unfit_public=unfit_public,
+    releases=("clusters",),
     runner="workers.mechanisms.private_prediction",
     groups={
         "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label clip temperature",

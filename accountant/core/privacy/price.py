@@ -24,8 +24,8 @@ class Terms:
     `delta` is the one at which epsilon is quoted; `public_size` is the steward's declared round
     figure, never a copied count; `labels` are the declared names, empty where there is no label.
     `label_sizes`, in the order of the labels, are exact and public: only where a replaced unit keeps its
-    label does a steward declare them, and only then may a fixed number be drawn per label. `secret` is
-    what the steward declares about secrets.
+    label does a steward declare them, and only then may a fixed number be drawn per label. `groups` are
+    declared names too: a unit is in one of them only. `secret` is what the steward declares about secrets.
     """
 
     neighbours: Neighbours = Neighbours.ADD_REMOVE
@@ -34,14 +34,17 @@ class Terms:
     public_size: int | None = None
     labels: tuple[str, ...] = ()
     label_sizes: tuple[int, ...] = ()
+    groups: tuple[str, ...] = ()
     secret: SecretTerms | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The form kept in a RESERVE entry, from which a verifier recomputes the price."""
         sizes = {"label_sizes": list(self.label_sizes)} if self.label_sizes else {}
+        groups = {"groups": list(self.groups)} if self.groups else {}
         secret = {} if self.secret is None else {"secret": self.secret.to_json()}
         return {
             **sizes,
+            **groups,
             **secret,
             "neighbours": str(self.neighbours),
             "delta": self.delta,
@@ -59,6 +62,7 @@ class Terms:
             value["public_size"],
             tuple(value["labels"]),
             tuple(value.get("label_sizes", ())),
+            tuple(value.get("groups", ())),
             SecretTerms.from_json(value["secret"]) if "secret" in value else None,
         )
 

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from workers.data.public_text import constant
 from workers.evaluation import fidelity, mauve, summaries, transfer
 from workers.evaluation.judge import quality, read_score
+from workers.generation.writer import Written
 
 RANDOM = np.random.default_rng(7)
 
@@ -142,6 +144,14 @@ def test_a_judges_answer_is_a_score_or_nothing(answer, score):
 
 def test_quality_counts_what_was_not_answered():
     answers = iter(['{"score": 4}', "no", '{"score": 8}'])
-    figure = quality(["a", "b {braces}", "c"], lambda _: next(answers), judge="a stand-in")
+
+    class StandIn:
+        name = "a stand-in"
+
+        def write(self, prompts, manner):
+            for row in range(len(prompts)):
+                yield Written(next(answers), True, row)
+
+    figure = quality([constant("a"), constant("b {braces}"), constant("c")], StandIn())
     assert figure.value == 6.0
     assert figure.details["unanswered"] == 1.0

@@ -64,7 +64,7 @@ def test_most_texts_bounds_both_sides():
         ({"metrics": "mauve, bleu"}, "metrics"),
         ({"metrics": " , "}, "metrics"),
         ({"embedding": None}, "embedding"),
-        ({"metrics": "judge"}, "language_model"),
+        ({"metrics": "judge"}, "judge"),
         ({"most_texts": 1}, "most_texts"),
         ({"from_job": "short"}, "from_job"),
     ],
@@ -76,7 +76,7 @@ def test_what_can_not_be_computed_is_refused_beforehand(changes, field):
 
 
 @pytest.mark.parametrize(
-    ("metric", "field"), [("tstr", "corpus"), ("next-token", "language_model"), ("judge", "language_model")]
+    ("metric", "field"), [("tstr", "corpus"), ("next-token", "language_model"), ("judge", "judge")]
 )
 def test_what_the_texts_lack_is_named(metric, field):
     with pytest.raises(InvalidRequest) as caught:

@@ -16,9 +16,11 @@ from accountant.core.mechanisms.epsvec import shots_sensitivity, vector_sensitiv
 from accountant.core.privacy.events import FREE, Composed, releases
 from accountant.core.privacy.price import Neighbours, Terms
 from workers import models
+from workers.data.public_text import constant, vouch
 from workers.data.records import Record, Records
-from workers.generation.plain_generation import Pen, Written, generator
-from workers.interface import Artifact, Progress, Public, Text
+from workers.generation.local_writer import LocalWriter, generator
+from workers.generation.writer import Manner, Written
+from workers.interface import Artifact, Progress, Public, Released, Text
 from workers.mechanisms import runner
 from workers.mechanisms.epsvec import quality
 from workers.mechanisms.epsvec.prompts import Scaffold
@@ -82,7 +84,8 @@ def again(model, artifacts: dict, terms: Terms = TERMS, public: Public | None = 
     parameters = PRICE.parse(own, terms)
     assert PRICE.price(parameters, terms).dp == FREE
     progress = Progress(runner("epsvec").total(parameters, terms))
-    made = list(runner("epsvec").reuse(parameters, terms, artifacts, model, progress, public or Public()))
+    earlier = {name: Released(**vars(each)) for name, each in artifacts.items()}
+    made = list(runner("epsvec").reuse(parameters, terms, earlier, model, progress, public or Public()))
     assert progress.done == progress.total
     return made
 
@@ -214,15 +217,17 @@ def test_the_shot_is_the_candidate_that_most_records_are_near(model):
     assert shot["noisy_count"] == 60
 
 
+def scaffold_of(template: str) -> Scaffold:
+    return Scaffold(vouch(template), constant("text"), None, "plain", 24)
+
+
 # --- writing ------------------------------------------------------------------------------------
 
 
 def test_a_pen_writes_what_the_plain_model_writes(model):
     """Greedily, in float32, with rows that end and begin again, steered or not."""
-    prompt = Scaffold("{examples}Another review ({label}):", "text", None, "plain", 24).prompt(
-        model.tokenizer, LABELS[0]
-    )
-    pen = Pen(model, 30, 1e-4, generator(model.device, 1))
+    prompt = scaffold_of("{examples}Another review ({label}):").prompt(model.tokenizer, vouch(LABELS[0]))
+    manner = Manner(30, 0.0)
     bias = {1: torch.linspace(-1, 1, model.structure.hidden), 2: torch.linspace(2, 0, model.structure.hidden)}
     seen = set()
     for steering in (None, bias):
@@ -234,9 +239,9 @@ def test_a_pen_writes_what_the_plain_model_writes(model):
                     break
                 ids.append(token)
         expected = model.tokenizer.decode(ids[len(prompt.ids) :], skip_special_tokens=True).strip()
-        small = replace(pen, model=replace(model, memory_bytes=1))
-        for each in (pen, small):
-            found = list(each.write(prompt.ids, 20, steering))
+        for each in (model, replace(model, memory_bytes=1)):
+            writer = LocalWriter(each, generator(model.device, 1))
+            found = list(writer.write([prompt.asked], manner, 20, steering))
             assert [text.text for text in found] == [expected] * 20
         seen.add(expected)
     assert len(seen) == 2
@@ -244,23 +249,20 @@ def test_a_pen_writes_what_the_plain_model_writes(model):
 
 def test_every_text_that_begins_is_written_to_its_end(model):
     """Rows are used again, and short texts don't push long ones out: as many as asked for, whatever fits."""
-    prompt = Scaffold("{examples}Another review ({label}):", "text", None, "plain", 24).prompt(
-        model.tokenizer, LABELS[0]
-    )
-    pen = Pen(replace(model, memory_bytes=1), 20, 1.0, generator(model.device, 3), "\n")
-    for each in (pen, replace(pen, model=model)):
+    prompt = scaffold_of("{examples}Another review ({label}):").prompt(model.tokenizer, vouch(LABELS[0]))
+    manner = Manner(20, 1.0, "\n")
+    for each in (model, replace(model, memory_bytes=1)):
+        writer = LocalWriter(each, generator(model.device, 3))
         for count in (0, 1, 17):
-            assert len(list(each.write(prompt.ids, count))) == count
-    first = next(pen.write(prompt.ids, 10**8))  # texts come as they end; none is kept
+            assert len(list(writer.write([prompt.asked], manner, count))) == count
+    first = next(writer.write([prompt.asked], manner, 10**8))  # texts come as they end; none is kept
     assert first.text
 
 
 def test_a_stop_text_ends_a_text_and_is_left_out(model):
-    prompt = Scaffold("{examples}Another review ({label}):", "text", None, "plain", 24).prompt(
-        model.tokenizer, LABELS[0]
-    )
-    pen = Pen(model, 60, 0.8, generator(model.device, 3), "the")
-    found = list(pen.write(prompt.ids, 30))
+    prompt = scaffold_of("{examples}Another review ({label}):").prompt(model.tokenizer, vouch(LABELS[0]))
+    writer = LocalWriter(model, generator(model.device, 3))
+    found = list(writer.write([prompt.asked], Manner(60, 0.8, "the"), 30))
     assert not any("the" in each.text for each in found)
     assert sum(each.complete for each in found) > 20
 
@@ -283,7 +285,7 @@ def test_a_later_job_writes_with_the_earlier_ones_prompt_shots_and_layers(model,
     texts = again(model, released, samples=5, label=LABELS[1])
     assert {each.label for each in texts} == {LABELS[1]}
     assert 0 < len(texts) <= 5
-    released_with = Scaffold.from_json(released["shots"].json()["scaffold"])
+    released_with = Scaffold.released(Released(**vars(released["shots"])))
     assert released_with.template == SMALL["template"]
 
 
@@ -308,15 +310,15 @@ def test_a_judge_without_an_answer_drops_texts_and_never_hangs(model, released):
     """The bundled model writes reviews and no JSON."""
     public = Public(models={"judge": model})
     asked = []
-    original = Pen.answer
+    original = quality.answers
 
-    def counting(self, prompts, tokens):
+    def counting(writer, prompts, manner):
         asked.append(len(prompts))
-        return original(self, prompts, tokens)
+        return original(writer, prompts, manner)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Pen, "answer", counting)
-        patch.setattr(quality, "ANSWER_TOKENS", 8)
+        patch.setattr(quality, "answers", counting)
+        patch.setattr(quality, "ANSWER", replace(quality.ANSWER, max_tokens=8))
         texts = again(
             model, released, public=public, rejection="judge", judge="small", samples=2, label=LABELS[0]
         )
@@ -328,7 +330,7 @@ def test_a_judge_is_asked_again_and_its_rating_decides(model, released, monkeypa
     answers: Iterator[str] = iter(
         ['{"overall": 6', "no idea", '{"overall": 5', '{"fluency": 2, "overall": 9', '{"overall": 7']
     )
-    monkeypatch.setattr(Pen, "answer", lambda self, prompts, tokens: [next(answers) for _ in prompts])
+    monkeypatch.setattr(quality, "answers", lambda writer, prompts, manner: [next(answers) for _ in prompts])
     public = Public(models={"judge": model})
     texts = again(
         model, released, public=public, rejection="judge", judge="j", samples=3, label=LABELS[0], seed=9
@@ -378,7 +380,7 @@ def test_the_rule_drops_texts_and_fewer_come_out(model, released):
 def test_prompts_for_base_and_instruction_models(model):
     scaffold = Scaffold.of(PRICE.parse({"epsilon": 1.0, "description": "{label} note"}, LARGE))
     tokenizer = model.tokenizer
-    base = scaffold.prompt(tokenizer, "sad", ["One shot."])
+    base = scaffold.prompt(tokenizer, vouch("sad"), [vouch("One shot.")])
     text = tokenizer.decode(base.ids)
     assert text.count("[start]\nKind: sad\nContent:") == 2
     assert "Content: One shot.\n[end]\n\n" in text
@@ -391,8 +393,8 @@ def test_prompts_for_base_and_instruction_models(model):
     before = tokenizer.chat_template
     tokenizer.chat_template = template
     try:
-        chat = tokenizer.decode(scaffold.prompt(tokenizer, "sad", ["One shot."]).ids)
-        plain = replace(scaffold, prompting="plain").prompt(tokenizer, "sad", ["One shot."])
+        chat = tokenizer.decode(scaffold.prompt(tokenizer, vouch("sad"), [vouch("One shot.")]).ids)
+        plain = replace(scaffold, prompting="plain").prompt(tokenizer, vouch("sad"), [vouch("One shot.")])
     finally:
         tokenizer.chat_template = before
     assert chat.startswith("<user>")
@@ -402,7 +404,7 @@ def test_prompts_for_base_and_instruction_models(model):
 
 def test_what_a_shot_or_record_says_is_never_read_as_a_slot(model):
     scaffold = Scaffold.of(PRICE.parse({"epsilon": 1.0}, LARGE))
-    prompt = scaffold.prompt(model.tokenizer, "{examples}", ["{label} {examples}"])
+    prompt = scaffold.prompt(model.tokenizer, vouch("{examples}"), [vouch("{label} {examples}")])
     assert "Content: {label} {examples}\n" in model.tokenizer.decode(prompt.ids)
 
 
@@ -412,7 +414,7 @@ def test_contexts_are_no_longer_than_what_was_announced(model):
         parameters = PRICE.parse({"epsilon": 1.0, "max_tokens": 40, "shots": 3, **raw}, LARGE)
         template = models.template_tokens(MODEL_DIR, parameters.template, LABELS)
         shot = "The room was clean. " * 50
-        prompt = Scaffold.of(parameters).prompt(model.tokenizer, LABELS[1], [shot] * 3)
+        prompt = Scaffold.of(parameters).prompt(model.tokenizer, vouch(LABELS[1]), [vouch(shot)] * 3)
         longest = len(prompt.ids) + max(parameters.record_tokens, parameters.max_tokens)
         assert longest <= PRICE.context_tokens(parameters, template)
 
@@ -441,7 +443,7 @@ def test_a_judge_is_named_by_who_asks_for_one():
     assert problem.field == "judge"
     named = PRICE.parse(SMALL | {"rejection": "judge", "judge": "j", "embedding": "e"}, TERMS)
     assert PRICE.missing(named) is None
-    assert PRICE.resources(named) == {"embedding": "embedding", "judge": "model"}
+    assert PRICE.resources(named) == {"embedding": "embedding", "judge": "writer"}
 
 
 def test_released_vectors_are_plain_json_and_safetensors(released):

@@ -19,6 +19,7 @@ from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.epsvec import shots_sensitivity
 from accountant.core.privacy.price import Neighbours, Terms
 from workers import models
+from workers.data.public_text import vouch
 from workers.data.records import Record, Records
 from workers.embedding.neighbours import unit
 from workers.mechanisms.epsvec import vectors
@@ -242,10 +243,10 @@ def test_with_the_real_model_one_record_adds_its_own_difference_and_moves_no_oth
     terms = Terms(labels=labels)
     raw = RAW | {"layers": "1-3", "clip": 2.0, "record_tokens": 20, "partner": kind}
     parameters = PRICE.parse(raw, terms)
-    scaffold = Scaffold("{examples}Another review ({label}):", "text", None, "plain", 20)
+    scaffold = Scaffold(vouch("{examples}Another review ({label}):"), vouch("text"), None, "plain", 20)
     views = {}
     for label in labels:
-        prompt = scaffold.prompt(model.tokenizer, label, ["The room was small."])
+        prompt = scaffold.prompt(model.tokenizer, vouch(label), [vouch("The room was small.")])
         texts = ["A quiet hotel.", "", "The lift was slow and I left."]
         found = partners(model, prompt, texts, 20, range(1, 4), kind)
         assert len(found) == (2 if kind == "hashed" else 1)  # an empty text is nobody's partner

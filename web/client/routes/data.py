@@ -98,9 +98,17 @@ class DataRoutes(Transport):
         """One model."""
         return self._json("GET", f"/models/{part(name)}")
 
-    def add_model(self, name: str, path: str, trained_on: str, kind: str = "language") -> Json:
-        """Register a model, `language` or `embedding`; a worker then looks at its files."""
-        body = {"name": name, "path": path, "trained_on": trained_on, "kind": kind}
+    def add_model(
+        self,
+        name: str,
+        path: str,
+        trained_on: str,
+        kind: str = "language",
+        endpoint: Mapping[str, Any] | None = None,
+    ) -> Json:
+        """Register a model, `language`, `embedding` or `endpoint`; a worker then looks at it."""
+        body: Json = {"name": name, "path": path, "trained_on": trained_on, "kind": kind}
+        body |= given({"endpoint": None if endpoint is None else dict(endpoint)})
         return self._json("POST", "/models", json=body)
 
     def corpora(self) -> list[Json]:

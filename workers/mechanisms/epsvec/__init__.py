@@ -9,20 +9,21 @@ job, because a vector is the difference to what that very prompt makes of the mo
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from accountant.core.mechanisms.epsvec import Epsvec, layer_range
 from accountant.core.privacy.price import Terms
+from workers.data.public_text import PublicText
+from workers.data.public_text import label as public_label
 from workers.data.records import Records
-from workers.generation.plain_generation import Pen, generator
-from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Text
+from workers.generation.local_writer import LocalWriter, generator
+from workers.generation.writer import Manner
+from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Released, Text
 from workers.mechanisms.epsvec import shots as fixed_shots
 from workers.mechanisms.epsvec import vectors as dataset_vectors
-from workers.mechanisms.epsvec.prompts import Scaffold
+from workers.mechanisms.epsvec.prompts import Prompt, Scaffold
 from workers.mechanisms.epsvec.shots import Label, OwnEmbedder, Shot
 from workers.mechanisms.epsvec.steering import Steered, check_fit, texts_of
 from workers.models import LocalModel
@@ -55,62 +56,55 @@ class Runner:
     ) -> Iterator[Text | Artifact]:
         """Release shots and vectors, then write."""
         scaffold = Scaffold.of(parameters)
-        random = generator(model.device, parameters.seed)
-        chosen = find_shots(parameters, terms, records, model, meter, progress, public, random)
+        writer = LocalWriter(model, generator(model.device, parameters.seed))
+        chosen = find_shots(parameters, terms, records, writer, meter, progress, public)
         yield Artifact.of_json(
             SHOTS,
             "fixed-shots",
             {"scaffold": scaffold.to_json(), "labels": fixed_shots.to_json(chosen)},
         )
-        found = find_vectors(parameters, terms, records, model, meter, progress, chosen, random)
+        found = find_vectors(parameters, terms, records, writer, meter, progress, chosen)
         layers = np.array(layer_range(parameters), np.int64)
         yield Artifact.of_tensors(VECTORS, "dataset-vectors", {"vectors": found, "layers": layers})
-        yield from _write(
-            parameters, model, progress, public, Steered(scaffold, chosen, layers, found), random
-        )
+        steered = Steered(scaffold, chosen, layers, found)
+        yield from _write(parameters, terms, writer, progress, public, steered)
 
     def reuse(
         self,
         parameters: Epsvec,
         terms: Terms,
-        artifacts: Mapping[str, Artifact],
+        artifacts: Mapping[str, Released],
         model: LocalModel,
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text]:
         """Write with the shots and vectors of an earlier job. Raises DataError where they don't fit."""
-        released = artifacts[SHOTS].json()
-        chosen = fixed_shots.from_json(released["labels"])
+        chosen = fixed_shots.from_released(artifacts[SHOTS])
         tensors = artifacts[VECTORS].tensors()
-        steered = Steered(
-            Scaffold.from_json(released["scaffold"]), chosen, tensors["layers"], tensors["vectors"]
-        )
+        steered = Steered(Scaffold.released(artifacts[SHOTS]), chosen, tensors["layers"], tensors["vectors"])
         check_fit(parameters, terms, model, steered)
-        yield from _write(
-            parameters, model, progress, public, steered, generator(model.device, parameters.seed)
-        )
+        writer = LocalWriter(model, generator(model.device, parameters.seed))
+        yield from _write(parameters, terms, writer, progress, public, steered)
 
 
 def find_shots(
     parameters: Epsvec,
     terms: Terms,
     records: Records,
-    model: LocalModel,
+    writer: LocalWriter,
     meter: Meter,
     progress: Progress,
     public: Public,
-    random: torch.Generator,
 ) -> dict[Label, list[Shot]]:
     """The first step: candidates of every label, their noisy counts, the shots."""
     if not parameters.shots:
         return {label: [] for label in records.labels}
-    scaffold = Scaffold.of(parameters)
-    pen = Pen(model, parameters.max_tokens, parameters.temperature, random, scaffold.marker)
+    scaffold, model = Scaffold.of(parameters), writer.model
     candidates = {}
     for label in records.labels:
-        prompt = scaffold.prompt(model.tokenizer, label)
+        prompt = scaffold.prompt(model.tokenizer, public_label(terms, label))
         # Each text once, and no empty one: a count is of a text, not of how often it was written.
-        written = _counted(pen, prompt.ids, parameters.candidates, progress)
+        written = _counted(writer, prompt, parameters.candidates, parameters, progress)
         candidates[label] = list(dict.fromkeys(text for text in written if text))
     embedder = OwnEmbedder(model) if parameters.embedding is None else public.embedder("embedding")
     tokens = parameters.record_tokens
@@ -126,23 +120,21 @@ def find_vectors(
     parameters: Epsvec,
     terms: Terms,
     records: Records,
-    model: LocalModel,
+    writer: LocalWriter,
     meter: Meter,
     progress: Progress,
     shots: Mapping[Label, Sequence[Shot]],
-    random: torch.Generator,
 ) -> NDArray[np.float32]:
     """The second step: partners of every label, the sum over the records drawn, the noisy vectors.
 
     (labels, layers, hidden). Progress moves when all labels are done: that of one would tell its size.
     """
-    scaffold, layers = Scaffold.of(parameters), layer_range(parameters)
+    scaffold, layers, model = Scaffold.of(parameters), layer_range(parameters), writer.model
     model.structure.check_layers(list(layers))
-    pen = Pen(model, parameters.max_tokens, parameters.temperature, random, scaffold.marker)
     views = {}
     for label, own in shots.items():
-        prompt = scaffold.prompt(model.tokenizer, label, [shot.text for shot in own])
-        texts = list(_counted(pen, prompt.ids, parameters.partners, progress))
+        prompt = scaffold.prompt(model.tokenizer, public_label(terms, label), [shot.text for shot in own])
+        texts = list(_counted(writer, prompt, parameters.partners, parameters, progress))
         found = dataset_vectors.partners(
             model, prompt, texts, parameters.record_tokens, layers, parameters.partner
         )
@@ -154,22 +146,25 @@ def find_vectors(
     return vectors
 
 
-def _counted(pen: Pen, prompt: list[int], count: int, progress: Progress) -> Iterator[str]:
-    for each in pen.write(prompt, count):
+def _counted(
+    writer: LocalWriter, prompt: Prompt, count: int, parameters: Epsvec, progress: Progress
+) -> Iterator[PublicText]:
+    manner = Manner(parameters.max_tokens, parameters.temperature, Scaffold.of(parameters).marker)
+    for each in writer.write([prompt.asked], manner, count):
         progress.advance()
         yield each.text
 
 
 def _write(
     parameters: Epsvec,
-    model: LocalModel,
+    terms: Terms,
+    writer: LocalWriter,
     progress: Progress,
     public: Public,
     steered: Steered,
-    random: torch.Generator,
 ) -> Iterator[Text]:
     """The third step, for every label or the one that is asked for."""
-    judge: Any = public.model("judge") if parameters.rejection == "judge" else None
+    judge = public.writer("judge", parameters.seed) if parameters.rejection == "judge" else None
     for label in steered.shots:
         if parameters.label in (None, label):
-            yield from texts_of(parameters, model, steered, label, judge, random, progress)
+            yield from texts_of(parameters, terms, writer, steered, label, judge, progress)

@@ -12,36 +12,53 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from accountant.core.mechanisms.epsvec import Epsvec
-from accountant.core.template import fill
-from workers.models import request_tokens, text_start
+from workers.data.public_text import (
+    PublicPrompt,
+    PublicText,
+    constant,
+    filled,
+    joined,
+    parameter,
+    released,
+)
+from workers.generation.local_writer import prompt_tokens
+from workers.interface import Released
 from workers.text_tokens import text_tokens
 
-REQUEST = "\n\nWrite the text of this last entry. Answer with that text alone."
+REQUEST = constant("\n\nWrite the text of this last entry. Answer with that text alone.")
+BLANK, LINE, PARAGRAPH = constant(" "), constant("\n"), constant("\n\n")
 
 
 @dataclass(frozen=True)
 class Scaffold:
     """How prompts are put together; part of what is released, so that later jobs use the same."""
 
-    template: str
-    description: str
-    stop: str | None
+    template: PublicText
+    description: PublicText
+    stop: PublicText | None
     prompting: str
     text_tokens: int
 
     @classmethod
     def of(cls, parameters: Epsvec) -> "Scaffold":
+        template = parameter(parameters, "template")
         return cls(
-            parameters.template.replace("\r\n", "\n"),  # what a browser's form makes of a line break
-            parameters.description,
-            parameters.stop,
+            template.through(lambda text: text.replace("\r\n", "\n")),  # what a browser makes of a line break
+            parameter(parameters, "description"),
+            None if parameters.stop is None else parameter(parameters, "stop"),
             parameters.prompting,
             parameters.max_tokens,
         )
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Scaffold":
-        return cls(**value)
+    def released(cls, artifact: Released) -> "Scaffold":
+        """That of an earlier job."""
+        found = artifact.json()["scaffold"]
+        texts = {
+            name: None if found[name] is None else released(artifact, found[name])
+            for name in ("template", "description", "stop")
+        }
+        return cls(**(found | texts))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -51,30 +68,29 @@ class Scaffold:
         """The text that ends a text."""
         return self.stop or "\n"
 
-    def prompt(self, tokenizer: Any, label: str | None, shots: Sequence[str] = ()) -> "Prompt":
+    def prompt(self, tokenizer: Any, label: PublicText, shots: Sequence[PublicText] = ()) -> "Prompt":
         """Tokens of the prompt for one label."""
         return Prompt(self, tokenizer, label, shots)
 
 
 class Prompt:
-    """Token ids up to where a text begins; `read` adds one."""
+    """What a Writer is asked with, and its token ids, up to where a text begins; `read` adds one."""
 
-    def __init__(self, scaffold: Scaffold, tokenizer: Any, label: str | None, shots: Sequence[str]) -> None:
+    def __init__(
+        self, scaffold: Scaffold, tokenizer: Any, label: PublicText, shots: Sequence[PublicText]
+    ) -> None:
         self.tokenizer = tokenizer
-        name = label or ""
-        values = {"label": name, "description": fill(scaffold.description, {"label": name})}
-        before, after = scaffold.template.split("{examples}", 1)
-        opening = fill(after, values)
-        end = "\n" if scaffold.stop is None else f"\n{scaffold.stop}\n\n"
-        entries = "".join(f"{opening} {self._cut(shot, scaffold.text_tokens)}{end}" for shot in shots)
-        text = fill(before, values) + entries + opening
+        values = {"label": label, "description": filled(scaffold.description, {"label": label})}
+        opening = filled(scaffold.template.through(lambda text: text.split("{examples}", 1)[1]), values)
+        end = LINE if scaffold.stop is None else joined(LINE, scaffold.stop, PARAGRAPH)
+        cut = [shot.through(lambda text: self._cut(text, scaffold.text_tokens)) for shot in shots]
+        entries = joined(*(part for shot in cut for part in (opening, BLANK, shot, end)))
+        text = filled(scaffold.template, {**values, "examples": entries})
         chat = scaffold.prompting == "chat" and getattr(tokenizer, "chat_template", None) is not None
+        self.asked = PublicPrompt(joined(text, REQUEST) if chat else text, chat)
         # Tokenizers join a blank to the word that follows, so a record brings its own.
         self.lead = "" if chat else " "
-        if chat:
-            self.ids = request_tokens(tokenizer, text + REQUEST)
-        else:
-            self.ids = text_start(tokenizer) + text_tokens(tokenizer, text.rstrip(" "))
+        self.ids = prompt_tokens(tokenizer, self.asked)
 
     def _cut(self, text: str, tokens: int) -> str:
         ids = text_tokens(self.tokenizer, text)

@@ -6,26 +6,26 @@ Texts that are judged are made of what was released, so none of this costs anyth
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from workers.generation.plain_generation import Pen, Written
-from workers.models import LocalModel, request_tokens
-from workers.text_tokens import text_tokens
+from workers.data.public_text import PublicPrompt, PublicText, constant, joined
+from workers.generation.writer import Manner, Writer, Written, answers
 
 Rate = Callable[[Sequence[Written]], list[int]]
 
 #: How often a judge is asked about one text. Without an answer by then the text is not good enough.
 TRIES = 3
-ANSWER_TOKENS = 64
 #: Of the judge's answers: sharp, but another one when asked again.
-TEMPERATURE = 0.3
+ANSWER = Manner(max_tokens=64, temperature=0.3, stop="}")
+#: What a chat template may add to a question.
+TEMPLATE_TOKENS = 64
 
-QUESTION = (
+QUESTION = constant(
     "You rate how well a text is written, not whether it is true. Give whole numbers: fluency, grammar and "
     "coherence from 1 to 5, and overall from 1 to 10. Answer with one JSON object and nothing else, such as "
     '{"fluency": 3, "grammar": 4, "coherence": 3, "overall": 6}.\n\nThe text:\n'
 )
-ASK = "\n\nThe rating as JSON:"
+ASK = constant("\n\nThe rating as JSON:")
 _OBJECT = re.compile(r"\{[^{}]{0,400}\}")
 
 
@@ -63,17 +63,18 @@ def overall(answer: str) -> int | None:
 
 @dataclass(frozen=True)
 class Judge:
-    """A language model that rates texts; one that it gives no rating in TRIES answers gets 0."""
+    """A Writer that rates texts; one that it gives no rating in TRIES answers gets 0.
 
-    pen: Pen
+    `most_tokens`: as much of a text as is shown.
+    """
+
+    writer: Writer
     most_tokens: int
 
     @classmethod
-    def of(cls, model: LocalModel, pen: Pen) -> "Judge":
-        """`pen`: that of the texts, whose random numbers and length the judge shares."""
-        room = model.context_tokens - ANSWER_TOKENS
-        own = replace(pen, model=model, max_tokens=ANSWER_TOKENS, temperature=TEMPERATURE, stop="}")
-        return cls(own, max(1, min(room, pen.max_tokens + len(_question(model, "")))))
+    def of(cls, writer: Writer, most_tokens: int) -> "Judge":
+        room = writer.room(ANSWER) - writer.length(joined(QUESTION, ASK)) - TEMPLATE_TOKENS
+        return cls(writer, max(1, min(room, most_tokens)))
 
     def __call__(self, texts: Sequence[Written]) -> list[int]:
         ratings: list[int | None] = [None] * len(texts)
@@ -81,19 +82,10 @@ class Judge:
             open_ones = [place for place, rating in enumerate(ratings) if rating is None]
             if not open_ones:
                 break
-            questions = [
-                _question(self.pen.model, texts[place].text, self.most_tokens) for place in open_ones
-            ]
-            answers = self.pen.answer(questions, self.most_tokens)
-            for place, answer in zip(open_ones, answers, strict=True):
+            questions = [self._question(texts[place].text) for place in open_ones]
+            for place, answer in zip(open_ones, answers(self.writer, questions, ANSWER), strict=True):
                 ratings[place] = overall(answer + "}")  # the brace that ended the answer
         return [rating or 0 for rating in ratings]
 
-
-def _question(model: LocalModel, text: str, most: int | None = None) -> list[int]:
-    """Tokens of the question about a text, which is cut where it would not fit."""
-    tokenizer = model.tokenizer
-    if most is not None:
-        room = max(0, most - len(_question(model, "")))
-        text = tokenizer.decode(text_tokens(tokenizer, text)[:room])
-    return request_tokens(tokenizer, QUESTION + text + ASK)
+    def _question(self, text: PublicText) -> PublicPrompt:
+        return PublicPrompt(joined(QUESTION, self.writer.shortened(text, self.most_tokens), ASK), chat=True)

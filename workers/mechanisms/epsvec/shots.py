@@ -19,10 +19,12 @@ from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.epsvec import Epsvec
 from accountant.core.privacy.events import Gaussian
 from accountant.core.privacy.price import Terms
+from workers.data.public_text import PublicText, released
 from workers.data.records import Records
 from workers.embedding.embedders import ROWS, Embedder, embed_all
 from workers.embedding.neighbours import Floats, Integers, unit, votes
 from workers.engine import HEAD, Shape, hidden_states, sizes
+from workers.interface import Released
 from workers.models import LocalModel
 from workers.noise.meter import Meter
 from workers.text_tokens import text_tokens
@@ -35,7 +37,7 @@ Check = Callable[[], None]
 class Shot:
     """A candidate that was kept, and its noisy count."""
 
-    text: str
+    text: PublicText
     count: int
 
 
@@ -114,7 +116,7 @@ def release(
     return dict(zip(counts, np.split(noisy, ends), strict=True))
 
 
-def largest(candidates: Sequence[str], noisy: Integers, shots: int) -> list[Shot]:
+def largest(candidates: Sequence[PublicText], noisy: Integers, shots: int) -> list[Shot]:
     """The `shots` candidates with the largest noisy counts; of equals, the first."""
     order = np.argsort(-noisy, kind="stable")[:shots]
     return [Shot(candidates[place], int(noisy[place])) for place in order.tolist()]
@@ -127,7 +129,9 @@ def to_json(shots: Mapping[Label, Sequence[Shot]]) -> list[dict[str, Any]]:
     ]
 
 
-def from_json(value: Any) -> dict[Label, list[Shot]]:
+def from_released(artifact: Released) -> dict[Label, list[Shot]]:
+    """The shots that an earlier job released, by label."""
     return {
-        each["label"]: [Shot(shot["text"], shot["noisy_count"]) for shot in each["shots"]] for each in value
+        each["label"]: [Shot(released(artifact, shot["text"]), shot["noisy_count"]) for shot in each["shots"]]
+        for each in artifact.json()["labels"]
     }

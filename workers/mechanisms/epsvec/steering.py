@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from accountant.core.errors import DataError
 from accountant.core.mechanisms.epsvec import Epsvec
 from accountant.core.privacy.price import Terms
-from workers.generation.plain_generation import Pen, Written
+from workers.data.public_text import label as public_label
+from workers.generation.local_writer import LocalWriter
+from workers.generation.writer import Manner, Writer, Written
 from workers.interface import Progress, Text
 from workers.mechanisms.epsvec.prompts import Scaffold
 from workers.mechanisms.epsvec.quality import Judge, Rate, by_rule
@@ -58,29 +60,31 @@ def check_fit(parameters: Epsvec, terms: Terms, model: LocalModel, steered: Stee
         raise DataError("from_job: its vectors are not of this model's width")
     for label in labels:
         shots = [shot.text for shot in steered.shots[label]]
-        needed = len(steered.scaffold.prompt(model.tokenizer, label, shots).ids) + parameters.max_tokens
+        needed = len(steered.scaffold.prompt(model.tokenizer, public_label(terms, label), shots).ids)
+        needed += parameters.max_tokens
         if needed > model.context_tokens:
             raise DataError(f"max_tokens: with the earlier job's shots {needed} tokens would be needed")
 
 
 def texts_of(
     parameters: Epsvec,
-    model: LocalModel,
+    terms: Terms,
+    writer: LocalWriter,
     steered: Steered,
     label: Label,
-    judge: LocalModel | None,
-    random: torch.Generator,
+    judge: Writer | None,
     progress: Progress,
 ) -> Iterator[Text]:
     """`samples` texts of one label, or fewer where too many are dropped; empty ones are left out."""
     shots = [shot.text for shot in steered.shots[label]]
-    prompt = steered.scaffold.prompt(model.tokenizer, label, shots)
-    pen = Pen(model, parameters.max_tokens, parameters.temperature, random, steered.scaffold.marker)
+    prompt = steered.scaffold.prompt(writer.model.tokenizer, public_label(terms, label), shots)
+    manner = Manner(parameters.max_tokens, parameters.temperature, steered.scaffold.marker)
     bias = steered.bias(label, parameters.coefficient) if parameters.coefficient else None
-    rate = _rating(parameters, judge, pen)
+    rate = _rating(parameters, judge)
     left = parameters.samples
     for _ in range(ROUNDS if rate is not None else 1):
-        for group in _groups(pen.write(prompt.ids, left, bias), TOGETHER if rate is not None else 1):
+        written = writer.write([prompt.asked], manner, left, bias)
+        for group in _groups(written, TOGETHER if rate is not None else 1):
             kept = _good(group, rate, parameters.min_quality)
             left -= len(kept)
             progress.advance(len(kept))
@@ -90,12 +94,12 @@ def texts_of(
     progress.advance(left)
 
 
-def _rating(parameters: Epsvec, judge: LocalModel | None, pen: Pen) -> Rate | None:
+def _rating(parameters: Epsvec, judge: Writer | None) -> Rate | None:
     if parameters.rejection == "none":
         return None
     if judge is None:
         return by_rule
-    return Judge.of(judge, pen)
+    return Judge.of(judge, parameters.max_tokens)
 
 
 def _good(group: Sequence[Written], rate: Rate | None, least: int) -> list[Written]:

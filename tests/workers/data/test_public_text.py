@@ -1,0 +1,84 @@
+"""Where public text may come from: a list of callers, literals, and what keeps to public text."""
+
+import ast
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+
+from accountant.core.privacy.price import Terms
+from workers.data import public_text
+from workers.data.public_text import PublicText, constant, filled, joined, vouch
+from workers.interface import Artifact, Released
+
+WORKERS = Path(__file__).resolve().parents[3] / "workers"
+
+#: Who may say that a text is public: what was registered as a corpus, and what Writers wrote.
+SOURCES = {
+    "data/public_text.py",
+    "data/corpora.py",
+    "generation/local_writer.py",
+    "generation/endpoint.py",
+}
+
+
+def calls(name: str) -> list[tuple[str, ast.Call]]:
+    found = []
+    for path in sorted(WORKERS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and name in (
+                getattr(node.func, "id", None),
+                getattr(node.func, "attr", None),
+            ):
+                found.append((path.relative_to(WORKERS).as_posix(), node))
+    return found
+
+
+def test_only_public_sources_vouch():
+    assert {where for where, _ in calls("vouch")} == SOURCES
+    assert not [where for where, node in calls("__new__") if where not in {"data/public_text.py"}]
+
+
+def test_constants_are_literals():
+    found = calls("constant")
+    assert found
+    for where, node in found:
+        assert isinstance(node.args[0], ast.Constant), where
+
+
+def test_what_is_computed_of_public_text_is_a_plain_text_again():
+    text = constant("One {slot}")
+    for each in (text + "x", text[:3], text.strip(), text.format(slot="x"), f"{text}", "".join([text])):
+        assert type(each) is str
+    assert type(text.through(str.upper)) is PublicText
+    assert copy.deepcopy(text) is text
+    assert type(pickle.loads(pickle.dumps(text))) is str
+    assert filled(text, {"slot": constant("two")}) == "One two"
+    for wrong in (
+        lambda: joined(text, "x"),
+        lambda: filled(text, {"slot": "x"}),
+        lambda: filled("{slot}", {}),
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+
+
+def test_a_label_must_be_declared_and_a_released_text_released():
+    assert public_text.label(Terms(labels=("up",)), "up") == "up"
+    with pytest.raises(ValueError, match="declared"):
+        public_text.label(Terms(labels=("up",)), "a record's text")
+    made = Artifact.of_json("shots", "fixed-shots", {"a": [{"text": "chosen"}]})
+    released = Released(**vars(made))
+    assert public_text.released(released, "chosen") == "chosen"
+    with pytest.raises(ValueError, match="released"):
+        public_text.released(released, "another")
+    with pytest.raises((ValueError, AttributeError)):
+        public_text.released(made, "chosen")
+
+
+def test_texts_of_a_published_line_are_public():
+    line = public_text.published('{"text": "one", "n": 3, "label": null}')
+    assert type(line["text"]) is PublicText
+    assert line["n"] == 3
+    assert vouch("x") == "x"

@@ -1,0 +1,227 @@
+# ruff: noqa: F811 (fixtures of other files)
+"""Jobs that ask an endpoint: lineage in the ledger, failures, and none that reads records."""
+
+import json
+import uuid
+
+import pytest
+from sqlalchemy import text
+
+from accountant.catalogue import corpora, models
+from accountant.core.errors import Conflict, InvalidRequest
+from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.export_formats import verify_lines
+from accountant.queries import entries
+from accountant.transactions import allowances, approval, submission
+from accountant.transactions.job_requests import JobRequest
+from tests.workers.conftest import SAMPLE, wait_for
+from tests.workers.generation.conftest import served  # noqa: F401
+from tests.workers.jobs.test_jobs import Desk
+
+pytestmark = pytest.mark.slow
+KEY = "sk-kept-in-the-settings"
+
+
+@pytest.fixture(scope="module")
+def variables() -> dict[str, str]:
+    return {
+        "EXCHEQUER_ENDPOINT_NETWORKS": "127.0.0.0/8",
+        "EXCHEQUER_ENDPOINT_KEYS": json.dumps({"good": KEY}),
+        "EXCHEQUER_ENDPOINT_SECONDS": "30",
+    }
+
+
+@pytest.fixture(scope="module")
+def desk(service, engine, folder) -> Desk:
+    """With workers that may reach this machine, and a key."""
+    return Desk(engine, folder)
+
+
+@pytest.fixture(scope="module")
+def endpoint(desk, served):
+    """Register an endpoint that behaves in some way; its name, once a worker has looked at it."""
+
+    def register(behaviour: str, name: str | None = None, **declared) -> str:
+        name = name or f"{behaviour.split('/', maxsplit=1)[0]}-{uuid.uuid4().hex[:6]}"
+        spec = models.EndpointSpec.model_validate(
+            {"model": "sample", "version": "2026-11", "chat": False, **declared}
+        )
+        url = behaviour if "://" in behaviour else served.url(behaviour)
+        models.add_model(desk.engine, name, url, "public text", desk.steward, "endpoint", endpoint=spec)
+        wait_for(lambda: desk.model_state(name)["state"], lambda state: state != "checking")
+        return name
+
+    return register
+
+
+def small(desk, folder, **changes) -> str:
+    """A dataset of a few records that are nobody's else."""
+    path = folder / f"{uuid.uuid4().hex}.csv"
+    rows = (f'hotel positive,"The room was clean {uuid.uuid4().hex}"\n' for _ in range(12))
+    path.write_text("label,text\n" + "".join(rows))
+    return desk.dataset(uri=str(path), labels=["hotel positive"], **changes)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("reviews")
+
+
+@pytest.fixture(scope="module")
+def source(desk, folder) -> tuple[str, dict[str, str]]:
+    """(dataset, what an evaluation of its job names besides a judge)."""
+    dataset = small(desk, folder)
+    allowances.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
+    job_id = desk.submit(dataset, tokens_per_batch=6, max_text_tokens=2, record_tokens=24)
+    assert desk.ended(job_id)["state"] == "succeeded"
+    corpus = f"corpus-{uuid.uuid4().hex[:6]}"
+    spec = corpora.CorpusSpec(name=corpus, uri=str(SAMPLE / "public_sample.csv"), statement="made up")
+    corpora.add(desk.engine, spec, desk.steward)
+    shown = lambda: corpora.show(desk.engine, corpus, desk.steward)["state"]  # noqa: E731
+    wait_for(shown, lambda state: state == "ready")
+    return dataset, {"from_job": str(job_id), "corpus": corpus, "metrics": "judge"}
+
+
+def judged(desk, source, judge: str):
+    dataset, named = source
+    request = JobRequest(dataset, "evaluation", None, {**named, "judge": judge}, "test")
+    return submission.submit(desk.engine, request, desk.analyst)
+
+
+def test_an_endpoint_judges_and_stands_in_the_ledger(desk, source, endpoint, served):
+    name = endpoint("good", "good")
+    job = desk.ended(judged(desk, source, name))
+    assert job["state"] == "succeeded", job["failure"]
+    dataset, _ = source
+    lines = list(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
+    verify_lines(lines)
+    exported = [json.loads(line) for line in lines if job["id"] in line]
+    judge = next(each["body"] for each in exported if each["kind"] == "RESERVE")["source"]["public"]["judge"]
+    assert judge["sha256"] == desk.model_state(name)["facts"]["sha256"]
+    assert {key: judge[key] for key in ("kind", "name", "model", "version")} == {
+        "kind": "endpoint",
+        "name": "good",
+        "model": "sample",
+        "version": "2026-11",
+    }
+    assert all(cost["main"] == "0" for each in job["entries"] for cost in each["costs"].values())
+    assert served.asked("good")[-1]["headers"]["authorization"] == f"Bearer {KEY}"
+    assert not any(KEY in line for line in lines)
+
+
+def test_an_endpoint_that_comes_back_is_waited_for(desk, source, endpoint, served, tmp_path):
+    away = tmp_path / "away"
+    away.touch()
+    name = endpoint(f"gate/{str(away).replace('/', '%2F')}")
+    job_id = judged(desk, source, name)
+    wait_for(lambda: len(served.asked("gate")), lambda asked: asked >= 2)
+    away.unlink()
+    assert desk.ended(job_id)["state"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "declared", "reason"),
+    [
+        ("refuses/401", {}, "answered 401"),
+        ("refuses/400", {}, "answered 400"),
+        ("good", {"requests": 1}, "spending limit"),
+    ],
+)
+def test_a_job_fails_with_its_endpoints_reason_and_nothing_is_charged(
+    desk,
+    source,
+    endpoint,
+    behaviour,
+    declared,
+    reason,
+):
+    name = endpoint(behaviour, **declared)
+    before = desk.facts(source[0])["account"]["filters"]
+    job = desk.ended(judged(desk, source, name))
+    assert (job["state"], [each["kind"] for each in job["entries"]]) == ("failed", ["RESERVE", "VOID"])
+    assert reason in job["failure"]
+    assert name in job["failure"]
+    assert desk.facts(source[0])["account"]["filters"] == before
+
+
+def test_a_lost_worker_asks_again_under_the_same_reservation(
+    desk,
+    source,
+    endpoint,
+    served,
+    service,
+    tmp_path,
+):
+    away = tmp_path / "away"
+    away.touch()
+    name = endpoint(f"gate/{str(away).replace('/', '%2F')}")
+    before = len(served.asked("gate"))
+    job_id = judged(desk, source, name)
+    wait_for(lambda: len(served.asked("gate")) - before, lambda asked: asked >= 1)
+    service.kill("generate")
+    away.unlink()
+    service.start("generate")
+    job = desk.ended(job_id)
+    assert (job["state"], job["attempt"]) == ("succeeded", 2)
+    assert [each["kind"] for each in job["entries"]] == ["RESERVE", "COMMIT"]
+
+
+# --- who may ask --------------------------------------------------------------------------------
+
+
+def private(desk, source, **parameters):
+    values = {"epsilon": 1.0, "layers": "1-2", "samples_per_label": 5, "max_tokens": 16, **parameters}
+    request = JobRequest(source[0], "epsvec", desk.model, {**values, "rejection": "judge"}, "test")
+    return submission.submit(desk.engine, request, desk.analyst)
+
+
+def test_a_job_that_reads_records_may_name_no_endpoint(desk, source, endpoint):
+    with pytest.raises(InvalidRequest, match=r"parameters\.judge: an endpoint is asked by jobs that read no"):
+        private(desk, source, judge=endpoint("good"))
+
+
+def test_a_worker_gives_no_endpoint_to_a_job_that_reads_records(desk, endpoint, served, folder):
+    """Whatever a row says: nothing is opened, nothing sent, nothing charged."""
+    name = endpoint("good")
+    dataset = small(desk, folder, policy={})
+    allowances.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
+    job_id = private(desk, (dataset,), judge=desk.model, record_tokens=16, candidates=2, partners=2)
+    seen = wait_for(lambda: desk.job(job_id), lambda job: job["state"] != "submitted")
+    assert seen["state"] == "awaiting_approval", seen
+    named = {"kind": "endpoint", "name": name, "sha256": desk.model_state(name)["facts"]["sha256"]}
+    with desk.engine.begin() as connection:
+        update = text("UPDATE jobs SET resources = CAST(:named AS jsonb) WHERE id = :id")
+        connection.execute(update, {"named": json.dumps({"judge": named}), "id": job_id})
+    before = len(served.asked("good"))
+    approval.approve(desk.engine, job_id, desk.steward, "test")
+    job = desk.ended(job_id)
+    assert (job["state"], [each["kind"] for each in job["entries"]]) == ("failed", ["RESERVE", "VOID"])
+    assert "asks no endpoint" in job["failure"]
+    assert len(served.asked("good")) == before
+
+
+@pytest.mark.parametrize("url", ["https://10.1.2.3/v1", "http://169.254.169.254/v1", "ftp://example.org"])
+def test_an_address_inside_is_refused(desk, endpoint, url):
+    name = endpoint(url, f"inside-{uuid.uuid4().hex[:6]}")
+    found = desk.model_state(name)
+    assert found["state"] == "invalid"
+    assert found["error"].startswith("path: ")
+
+
+def test_an_endpoint_is_no_model_of_a_job_and_a_declaration_is_checked(desk, source, endpoint):
+    name = endpoint("good")
+    request = JobRequest(source[0], "private-prediction", name, {"tokens_per_batch": 4}, "test")
+    with pytest.raises(InvalidRequest, match="model"):
+        submission.submit(desk.engine, request, desk.analyst)
+    spec = models.EndpointSpec(model="m", version="1")
+    for kind, declared, url in (
+        ("endpoint", None, "https://example.org"),
+        ("language", spec, "https://example.org"),
+        ("endpoint", spec, "https://example.org/v1?key=secret"),
+    ):
+        with pytest.raises(InvalidRequest):
+            models.add_model(desk.engine, "another", url, "text", desk.steward, kind, endpoint=declared)
+    with pytest.raises(Conflict):
+        models.add_model(
+            desk.engine, name, "https://example.org", "t", desk.steward, "endpoint", endpoint=spec
+        )

@@ -1,0 +1,20 @@
+"""Where a name that somebody registered leads: resolved once, and every address that it has is checked."""
+
+import socket
+from collections.abc import Sequence
+from ipaddress import ip_address
+
+from accountant.core import webhook_rules
+from accountant.core.webhook_rules import Network, Target
+
+
+def addresses(target: Target, allowed: Sequence[Network]) -> list[str]:
+    """The addresses of a target. Raises InvalidRequest where one is not to be reached, OSError for none."""
+    found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    names = list(dict.fromkeys(str(each[4][0]) for each in found))
+    for name in names:
+        address = ip_address(name)
+        inside = target.scheme == "http" and not address.is_loopback
+        if inside or not webhook_rules.may_reach(address, allowed):
+            raise webhook_rules.unreachable()
+    return names

@@ -1,0 +1,131 @@
+"""Text that is public by where it came from, and what a Writer is asked with.
+
+A Writer may send its prompts to another machine, so it takes no `str`: it takes `PublicText`, which only
+public sources make. What is computed of it is a plain `str` again, but for the few ways here that keep to
+public text. A record's text is a `str`, and no way leads from there to a PublicText.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from accountant.core.privacy.price import Terms
+from accountant.core.template import pieces
+
+
+class PublicText(str):
+    """A text that anybody may read; made by the functions of this module alone."""
+
+    __slots__ = ()
+
+    def __new__(cls, *_: object, **__: object) -> "PublicText":
+        """Never: a text is not public because somebody says so."""
+        raise TypeError("a PublicText is made by a public source (workers.data.public_text), not of any text")
+
+    def __deepcopy__(self, _: object) -> "PublicText":
+        return self
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)  # what comes out of a file is not known to be public
+
+    def through(self, change: Callable[[str], str]) -> "PublicText":
+        """What `change` makes of this text, and of nothing else."""
+        return vouch(change(str(self)))
+
+
+def vouch(value: str) -> PublicText:
+    """`value`, of a public source: a registered corpus, what a Writer wrote, what was published.
+
+    A test lists the modules that may call this.
+    """
+    return str.__new__(PublicText, value)
+
+
+def constant(text: str) -> PublicText:
+    """A text that stands in this program. A test sees that every call has a literal."""
+    return vouch(text)
+
+
+def parameter(parameters: BaseModel, field: str) -> PublicText:
+    """What a job's request says in `field`: an operator's template or description."""
+    value = getattr(parameters, field)
+    if not isinstance(value, str):
+        raise TypeError(f"{field} is no text")
+    return vouch(value)
+
+
+def label(terms: Terms, name: str | None) -> PublicText:
+    """A declared label, whose name is public; "" for None. Raises ValueError for another."""
+    if name is not None and name not in terms.labels:
+        raise ValueError("not a declared label")
+    return vouch(name or "")
+
+
+class _Released(Protocol):
+    """workers.interface.Released: an artifact that was published with its hash in the ledger."""
+
+    released: bool
+
+    def json(self) -> Any: ...
+
+
+def released(artifact: _Released, text: str) -> PublicText:
+    """`text`, where it stands in a JSON artifact that was released. Raises ValueError where it does not."""
+    if artifact.released is not True or text not in _strings(artifact.json()):
+        raise ValueError("the text does not stand in a released artifact")
+    return vouch(text)
+
+
+def _strings(value: Any) -> set[str]:
+    """Every text in a JSON value."""
+    if isinstance(value, str):
+        return {value}
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return set().union(*map(_strings, inner))
+
+
+def published(line: str) -> dict[str, Any]:
+    """A line of a published output: what its texts say is public."""
+    value = json.loads(line)
+    return {key: vouch(each) if isinstance(each, str) else each for key, each in value.items()}
+
+
+def joined(*parts: PublicText) -> PublicText:
+    """The parts one after the other."""
+    for each in parts:
+        _check(each)
+    return vouch("".join(parts))
+
+
+def filled(template: PublicText, values: Mapping[str, PublicText]) -> PublicText:
+    """The template with every slot filled, by public texts only."""
+    _check(template)
+    made = [template[:0]]
+    for text, slot in pieces(template):
+        made.append(text)
+        if slot is not None:
+            _check(values[slot])
+            made.append(values[slot])
+    return vouch("".join(made))
+
+
+def _check(value: object) -> None:
+    if not isinstance(value, PublicText):
+        raise TypeError("a Writer is asked with public text only, and this is none")
+
+
+@dataclass(frozen=True)
+class PublicPrompt:
+    """What a Writer is asked with.
+
+    `chat`: a user's message, which a model with a chat template answers; else a text that it continues.
+    """
+
+    text: PublicText
+    chat: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self.text)

@@ -1,0 +1,78 @@
+"""Terms: words and word sequences, cut and cased alike in public lists and in records.
+
+    text -> NFKC, case folded -> words: letters and digits, with inner apostrophes and hyphens
+    a term is one to n words, joined by blanks
+
+Whoever counts the terms of a list in records must cut the records as the list was cut, so both use `words`.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from accountant.core.errors import DataError
+
+_WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*")
+
+
+class _Json(Protocol):
+    def json(self) -> Any: ...
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in order. Linear in its length."""
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+@dataclass(frozen=True)
+class TermList:
+    """Terms, those of most texts first, and in how many of `texts` texts each occurs."""
+
+    documents: Mapping[str, int]
+    texts: int
+
+    @cached_property
+    def longest(self) -> int:
+        """Words of the longest term."""
+        return max((term.count(" ") + 1 for term in self.documents), default=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """As the artifact of kind `term-list` keeps it."""
+        return {"texts": self.texts, "terms": [[term, count] for term, count in self.documents.items()]}
+
+    @classmethod
+    def of(cls, artifact: _Json) -> "TermList":
+        """That of a released artifact. Raises DataError for another."""
+        try:
+            value = artifact.json()
+            return cls({str(term): int(count) for term, count in value["terms"]}, int(value["texts"]))
+        except (KeyError, TypeError, ValueError):
+            raise DataError("the artifact is no term list") from None
+
+    def found(self, text: str) -> Iterator[str]:
+        """The terms of a text from left to right, the longest that fits at each place; none overlap.
+
+        Time is linear in the words of the text.
+        """
+        own, place = words(text), 0
+        while place < len(own):
+            for length in range(min(self.longest, len(own) - place), 0, -1):
+                term = " ".join(own[place : place + length])
+                if term in self.documents:
+                    yield term
+                    place += length
+                    break
+            else:
+                place += 1
+
+    def distinct(self, text: str, most: int) -> list[str]:
+        """The first `most` distinct terms of a text."""
+        seen: dict[str, None] = {}
+        for term in self.found(text):
+            seen.setdefault(term)
+            if len(seen) == most:
+                break
+        return list(seen)

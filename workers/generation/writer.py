@@ -1,0 +1,61 @@
+"""The protocol of everything that writes from public prompts: a local model, or an endpoint elsewhere."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from accountant.core.errors import ExchequerError
+from workers.data.public_text import PublicPrompt, PublicText
+
+
+class WriterError(ExchequerError):
+    """A Writer that can't go on. The text is public: nothing private reaches a Writer."""
+
+    code = "writer"
+
+
+@dataclass(frozen=True)
+class Written:
+    """One text, stripped. `complete` is false where the length limit ended it; `row`: of which prompt."""
+
+    text: PublicText
+    complete: bool
+    row: int = 0
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How texts are written. `temperature` 0: the likeliest token, always. `stop`: text that ends a text."""
+
+    max_tokens: int
+    temperature: float
+    stop: str = ""
+
+
+class Writer(Protocol):
+    """Writes texts from public prompts."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in figures and reports."""
+
+    def write(self, prompts: Sequence[PublicPrompt], manner: Manner, each: int = 1) -> Iterator[Written]:
+        """`each` texts of every prompt, as they end; each that has begun is written to its end.
+
+        Raises WriterError where it can't.
+        """
+
+    def length(self, text: PublicText) -> int:
+        """About how many tokens a text has."""
+
+    def shortened(self, text: PublicText, tokens: int) -> PublicText:
+        """The beginning of a text, of about `tokens` tokens at most."""
+
+    def room(self, manner: Manner) -> int:
+        """How many tokens a prompt may have at most, so that a text fits behind it."""
+
+
+def answers(writer: Writer, prompts: Sequence[PublicPrompt], manner: Manner) -> list[PublicText]:
+    """One text for each prompt, in their order. Raises WriterError."""
+    found = {each.row: each.text for each in writer.write(prompts, manner)}
+    return [found[row] for row in range(len(prompts))]

@@ -1,0 +1,100 @@
+"""`vocabulary`: the terms of a public corpus, each with the number of texts that have it.
+
+    words of one to n  -> texts that have each -> those within the bounds, the largest counts first
+
+One pass for each length. A sequence is counted only where the two that it is made of are in enough texts
+themselves, which loses none (no sequence is in more texts than its parts) and keeps memory to what can still
+count.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from accountant.core.errors import DataError
+from accountant.core.mechanisms.vocabulary import TERM_LIST, Vocabulary
+from accountant.core.privacy.price import Terms
+from workers.data.corpora import Corpus
+from workers.data.terms import TermList, words
+from workers.interface import Artifact, Progress, Public
+
+#: Texts between two looks at whether the job was cancelled.
+BETWEEN_CHECKS = 1_000
+
+
+@dataclass(frozen=True)
+class Term:
+    """A line of the output."""
+
+    term: str
+    documents: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"term": self.term, "documents": self.documents}
+
+
+class Runner:
+    """Runs `vocabulary`."""
+
+    def total(self, parameters: Vocabulary, terms: Terms) -> int:  # noqa: ARG002
+        """Passes over the corpus."""
+        return parameters.words
+
+    def make(
+        self,
+        parameters: Vocabulary,
+        terms: Terms,  # noqa: ARG002
+        model: None,  # noqa: ARG002
+        progress: Progress,
+        public: Public,
+    ) -> Iterator[Term | Artifact]:
+        """Every term, the most frequent first, and the list of them. Raises DataError where there is none."""
+        found = term_list(public.corpus("corpus"), parameters, progress)
+        if not found.documents:
+            raise DataError("corpus: no term is in so many texts; a smaller least_documents keeps more")
+        for term, count in found.documents.items():
+            yield Term(term, count)
+        yield Artifact.of_json("terms", TERM_LIST, found.to_json())
+
+
+def term_list(corpus: Corpus, parameters: Vocabulary, progress: Progress) -> TermList:
+    """The terms of a corpus within the bounds that the parameters state."""
+    kept: dict[str, int] = {}
+    common: frozenset[str] = frozenset()
+    frequent: frozenset[str] = frozenset()
+    texts = 0
+    for length in range(1, parameters.words + 1):
+        counts: Counter[str] = Counter()
+        texts = 0
+        for text, _ in islice(corpus.texts(), parameters.most_texts):
+            counts.update(_sequences(words(text), length, frequent))
+            texts += 1
+            if texts % BETWEEN_CHECKS == 0:
+                progress.check()
+        enough = {term: count for term, count in counts.items() if count >= parameters.least_documents}
+        if length == 1 and parameters.most_documents is not None:
+            common = frozenset(term for term, count in enough.items() if count > parameters.most_documents)
+        kept |= {term: count for term, count in enough.items() if not _at_an_end(term, common)}
+        frequent = frozenset(enough)
+        progress.advance()
+    order = sorted(kept.items(), key=lambda pair: (-pair[1], pair[0]))
+    return TermList(dict(order[: parameters.most_terms]), texts)
+
+
+def _sequences(own: list[str], length: int, frequent: frozenset[str]) -> set[str]:
+    """The sequences of `length` words whose first and last `length` - 1 words are `frequent`."""
+    if length == 1:
+        return set(own)
+    shorter = [" ".join(own[place : place + length - 1]) for place in range(len(own) - length + 2)]
+    return {
+        f"{shorter[place]} {own[place + length - 1]}"
+        for place in range(len(own) - length + 1)
+        if shorter[place] in frequent and shorter[place + 1] in frequent
+    }
+
+
+def _at_an_end(term: str, common: frozenset[str]) -> bool:
+    parts = term.split(" ")
+    return parts[0] in common or parts[-1] in common
