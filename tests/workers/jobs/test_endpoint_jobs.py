@@ -170,7 +170,15 @@ def test_a_lost_worker_asks_again_under_the_same_reservation(
 
 
 def private(desk, source, **parameters):
-    values = {"epsilon": 1.0, "layers": "1-2", "samples_per_label": 5, "max_tokens": 16, **parameters}
+    short = {"template": "{examples}Another ({label}):", "description": "text", "stop": None, "shots": 0}
+    values = short | {
+        "epsilon": 1.0,
+        "layers": "1-2",
+        "samples_per_label": 5,
+        "max_tokens": 16,
+        "record_tokens": 16,
+        **parameters,
+    }
     request = JobRequest(source[0], "epsvec", desk.model, {**values, "rejection": "judge"}, "test")
     return submission.submit(desk.engine, request, desk.analyst)
 
