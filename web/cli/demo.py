@@ -46,7 +46,7 @@ TEMPLATES = {
     "smollm2": "Customer reviews ({label}).\n\nReview: {record}\n\nReview:",
 }
 SHOWN_TEXTS = 3
-SHORT = 60  # characters: shorter texts are shown only for want of others
+SHORT = 60  # characters: shorter texts are shown only for want of longer ones
 DECISION_SECONDS = 120.0
 WIDTH = 80
 
@@ -162,19 +162,20 @@ def _dataset(steward: Api, sample: Any, folder: Path) -> dict[str, Any]:
 def parameters(model: str = SAMPLE) -> dict[str, Any]:
     """A job that two cores finish in two minutes: a short text or two from each of 48 batches.
 
-    A pretrained model is a hundred times larger: one text from each of 12 batches.
+    A pretrained model is a hundred times larger: some sentences from each of 12 batches. One a text, because
+    small models begin to repeat themselves after the first.
     """
     if model != SAMPLE:
         return {
             "batch_size": 64,
             "batches_per_label": 1,
-            "clip": 9,
-            "temperature": 1.0,
-            "tokens_per_batch": 56,
-            "max_text_tokens": 56,
-            "record_tokens": 72,
+            "clip": 10,
+            "temperature": 1.2,
+            "tokens_per_batch": 40,
+            "max_text_tokens": 32,
+            "record_tokens": 56,
             "template": TEMPLATES[model],
-            "stop": "\n",
+            "stop": ".",
         }
     return {
         "batch_size": 64,
@@ -272,7 +273,7 @@ def _show_texts(step: Steps, analyst: Api, job: dict[str, Any]) -> None:
         "They show what is common in the private reviews, and little of any one of them.",
     )
     chosen: dict[str, dict[str, Any]] = {}
-    for each in sorted(texts, key=lambda text: (not text["complete"], len(text["text"]) < SHORT)):
+    for each in sorted(texts, key=lambda text: (not text["complete"], -min(SHORT, len(text["text"])))):
         chosen.setdefault(_kind(each), each)
     panels = [
         Panel(

@@ -50,7 +50,7 @@ def soft_loss(
         own = (fixed if shared else fixed[first : first + rows]).clone().requires_grad_(True)
         with torch.enable_grad():
             loss = _summed(model, own.expand(len(group), -1, -1) if shared else own, group) / count
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
         total += float(loss.detach())
         assert own.grad is not None
         if shared:

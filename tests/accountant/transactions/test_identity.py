@@ -13,6 +13,7 @@ from accountant.core.errors import Conflict, DataError, InvalidRequest, NotPermi
 from accountant.core.ledger.export_formats import read_document
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import integrity
+from accountant.schema.base import documents
 from accountant.transactions import job_requests, leases, submission, unit_fingerprints
 from accountant.transactions.unit_fingerprints import Fingerprint
 from tests.support import Bench, found_right
@@ -229,7 +230,7 @@ def test_analysts_see_the_same_of_data_that_overlaps_and_of_data_that_is_broken(
         request = job_requests.JobRequest(name, "private-prediction", registrar.bench.model, {}, "test")
         with pytest.raises(InvalidRequest) as refused:
             submission.submit(registrar.engine, request, registrar.bench.analyst)
-        seen.append(json.dumps([*facts, str(refused.value)]).replace(name, "NAME"))
+        seen.append(json.dumps([*documents(facts), str(refused.value)]).replace(name, "NAME"))
     assert seen[0] == seen[1]
     assert "versions" not in seen[0]
 
@@ -239,7 +240,7 @@ def test_analysts_see_the_same_of_a_dataset_whose_new_version_overlaps(registrar
     before = dataset_queries.dataset(registrar.engine, name, registrar.bench.analyst)
     assert registrar.version(name, units(f"{tag}1"))["state"] == "invalid"
     assert dataset_queries.dataset(registrar.engine, name, registrar.bench.analyst) == before
-    assert other not in json.dumps(before)
+    assert other not in json.dumps(before.document())
 
 
 # --- public corpora ---------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def held(bench: Bench, job_id, part: int, attempt: int = 1, seconds: float = 60)
 
 
 def job(bench: Bench, job_id) -> dict:
-    return jobs.job(bench.engine, job_id, bench.analyst)
+    return jobs.job(bench.engine, job_id, bench.analyst).document()
 
 
 def tokens(bench: Bench, job_id, count: int) -> SelfComposed:

@@ -39,7 +39,7 @@ def test_two_profiles_and_who_speaks(exchequer: Run, server: StandIn) -> None:
         (("whoami",), "three", {"EXCHEQUER_TOKEN": "three"}),
         (("--profile", "work", "whoami"), "one", {"EXCHEQUER_TOKEN": "three"}),
     ):
-        server.answers.append((200, {"name": "ada", "roles": []}))
+        server.answers.append((200, {"name": "ada", "roles": [], "scopes": []}))
         assert exchequer(*words, env=environment).exit_code == 0
         assert sent(server) == f"Bearer {expected}", words
     assert exchequer("profiles", "--use", "work").exit_code == 0
@@ -62,7 +62,7 @@ def test_the_python_client_is_whom_login_left(server: StandIn, monkeypatch: pyte
     profiles.keep(Profile(server.url, "ada", "one"), "work")
     profiles.keep(Profile(server.url, "bob", "two"), "home")
     for name, expected in ((None, "two"), ("work", "one")):
-        server.answers.append((200, {"name": "ada", "roles": []}))
+        server.answers.append((200, {"name": "ada", "roles": [], "scopes": []}))
         with connect(name) as client:
             client.whoami()
         assert sent(server) == f"Bearer {expected}"
@@ -127,6 +127,6 @@ def test_what_earlier_versions_kept_still_serves(exchequer: Run, server: StandIn
     profiles.path().parent.mkdir(parents=True)
     kept = {"current": server.url, "servers": {server.url: {"name": "ada", "token": "old"}}}
     profiles.path().write_text(json.dumps(kept))
-    server.answers.append((200, {"name": "ada", "roles": []}))
+    server.answers.append((200, {"name": "ada", "roles": [], "scopes": []}))
     assert exchequer("whoami").exit_code == 0
     assert sent(server) == "Bearer old"
