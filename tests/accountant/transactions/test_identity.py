@@ -312,7 +312,7 @@ def test_every_version_has_the_unit_that_the_statements_name(registrar, tag):
         datasets.add_version(registrar.engine, name, changes, registrar.bench.steward)
     (problem,) = caught.value.problems
     assert (problem.field, problem.problem) == ("unit_column", "is the dataset's, for every version")
-    assert problem.allowed == "label_column, text_template, uri"
+    assert problem.allowed == "group_column, label_column, secret_column, text_template, uri"
     added = registrar.version(name, units(f"{tag} more"))
     assert (added["state"], added["unit_column"]) == ("ready", "patient")
 

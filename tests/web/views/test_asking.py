@@ -99,6 +99,7 @@ def test_the_defaults_of_a_form_are_those_of_its_mechanism(each):
     typed = {one.name: one.default for one in schema_forms.inputs(document) if one.kind != "fixed"}
     assert all(one.help for one in schema_forms.inputs(document))
     given = {"from_job": "0" * 36, "corpus": "c"} if each.id == "evaluation" else {}
+    given |= {"corpus": "c"} if each.id == "vocabulary" else {}
     given |= {"epsilon": 1.0} if each.id == "epsvec" else {}
     given |= {"metrics": "lengths"} if each.id == "evaluation" else {}
     typed |= schema_forms.typed(given, document)
@@ -110,7 +111,8 @@ def test_the_defaults_of_a_form_are_those_of_its_mechanism(each):
 def test_resources_are_found_without_a_request():
     kinds = {name: job_form_defaults.resource_kinds(mechanisms.get(name)) for name in mechanisms.runnable()}
     assert kinds["private-prediction"] == {"public_corpus": "corpus", "embedding": "embedding"}
-    assert kinds["evaluation"] == {"corpus": "corpus", "embedding": "embedding", "language_model": "model"}
+    named = {"corpus": "corpus", "embedding": "embedding", "language_model": "model", "judge": "writer"}
+    assert kinds["evaluation"] == named
     assert kinds["noisy-count"] == {}
 
 
@@ -220,7 +222,7 @@ def test_the_part_with_the_price_is_the_same(site):
     assert "<strong>clip</strong>" in bad
 
 
-@pytest.mark.parametrize("mechanism", sorted(set(mechanisms.runnable()) - {"evaluation"}))
+@pytest.mark.parametrize("mechanism", sorted(set(mechanisms.runnable()) - {"evaluation", "vocabulary"}))
 def test_fit_fills_in_the_most_that_is_left(site, mechanism):
     """Without scripts: the button answers with the form; one more would be refused."""
     browser = site.pages("analyst")
