@@ -153,7 +153,7 @@ def _realized(connection: Connection, dataset_id: UUID) -> dict[str, Any] | None
 
 
 def _verification(engine: Engine, name: str, entries: int) -> dict[str, Any]:
-    """Whether the ledger holds, replayed now; a long one is too much for a page, and the report says so."""
+    """Replay the ledger and report problems; above MOST_VERIFIED entries it is not checked, and says so."""
     if entries > MOST_VERIFIED:
         return {"checked": False, "at": None, "problems": [], "most": MOST_VERIFIED}
     problems = integrity.check(engine, name)

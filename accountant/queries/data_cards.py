@@ -1,4 +1,4 @@
-"""The facts of a data card, read for whoever may read the job. Public quantities only, for every role."""
+"""The facts of a data card, for readers of the job. Public quantities only, for every role."""
 
 from collections.abc import Mapping
 from typing import Any

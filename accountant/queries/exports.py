@@ -76,7 +76,7 @@ def account_row(connection: Connection, dataset_id: UUID) -> Row[Any]:
 
 
 def live_reservations(connection: Connection, dataset_id: UUID) -> int:
-    """How many reservations are not settled yet."""
+    """Return the number of reservations that are not settled yet."""
     table = tables.entries
     resolves = table.c.kind.in_(("COMMIT", "VOID"))
     query = select(func.count().filter(table.c.kind == "RESERVE") - func.count().filter(resolves)).where(

@@ -1,4 +1,4 @@
-"""Checks of a request before it is submitted: whoever fills in a form sees beforehand what would be wrong.
+"""Checks of a request before it is submitted, so that a form can show beforehand what is wrong.
 
 Every check is the one that `admitting` makes, here without a lock and without effect. What it says may have
 changed by the time of asking; the ledger decides then.

@@ -1,4 +1,4 @@
-"""Who runs what: claims with fencing tokens, heartbeats, public progress, the reaper and the outbox.
+"""Leases on jobs: claims with fencing tokens, heartbeats, public progress, the reaper and the outbox.
 
 A message is only a hint; the rows in `parts` are the queue. Every time here is the database's clock, so a
 machine whose own clock is off can neither steal a lease nor keep one. Rows are locked in one order: the
@@ -259,7 +259,7 @@ def _requeue(connection: Connection, job: Row[Any], part: Row[Any]) -> None:
 
 
 def died(engine: Engine, job_id: UUID, attempt: int, part: int, worker: str) -> Claim | None:
-    """The claim of an attempt whose process died, for whoever saw it die; None: it holds none.
+    """Return the claim of an attempt whose process was seen to die; None: it holds none.
 
     `worker` names machine and process, so that nobody ends an attempt that runs elsewhere.
     """
@@ -275,7 +275,7 @@ def died(engine: Engine, job_id: UUID, attempt: int, part: int, worker: str) -> 
 
 
 def kept(engine: Engine, job_ids: set[UUID]) -> tuple[set[UUID], set[UUID], set[str]]:
-    """What must not be destroyed of these jobs' staged outputs.
+    """Find the staged outputs of these jobs that must not be destroyed.
 
     Returns (the jobs that exist here, tokens of leases that are held, addresses that are published or
     wait for a settlement).

@@ -31,7 +31,7 @@ def tokens_of_one_batch(draw: Event, tokens: int) -> Event:
 
 
 def doubled(terms: Terms) -> int:
-    """How much further a replaced unit moves a sum than an added one: 2 under replace-one, else 1."""
+    """Return the factor by which replacing a unit moves a sum more than adding one: 2 or 1."""
     return 2 if terms.neighbours is Neighbours.REPLACE_ONE else 1
 
 

@@ -332,7 +332,7 @@ def _uses_corpus(parameters: PrivatePrediction) -> bool:
 
 
 def _shows_corpus(parameters: PrivatePrediction) -> bool:
-    """Whether contexts show texts of the corpus, which then are those of the context's label."""
+    """Return True if contexts show texts of the corpus: those with the context's label."""
     return parameters.context_partner == "public" or parameters.aggregation == "median"
 
 
