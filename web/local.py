@@ -111,7 +111,7 @@ def down(settings: Settings, *, on_progress: Say) -> None:
 
 
 def status(settings: Settings) -> Status:
-    """What runs now."""
+    """Return the state of the stack now."""
     home = settings.home.resolve()
     record = state.read(home)
     supervised = record is not None and record.supervisor() is not None

@@ -149,7 +149,7 @@ def found_checkpoints(window: Window) -> list[SignedCheckpoint]:
     )
 )
 def list_activity() -> Response:
-    """Who did what, newest first, out of every table that tells."""
+    """The audit log: acts with their actors from all tables, newest first."""
     window = read_window(ACTIVITY)
     return page("activity", found_acts(window), window)
 

@@ -108,7 +108,7 @@ def sign_out() -> Response:
 @api.get("/me")
 @describe(Operation(answer=Me))
 def me() -> Response:
-    """Whose token this is, and what it may do."""
+    """The token's owner, and what the token may do."""
     actor = current_actor()
     return jsonify(name=actor.name, roles=sorted(actor.roles), scopes=g.scopes)
 

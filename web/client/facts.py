@@ -105,15 +105,15 @@ class Quote(QuoteAnswer):
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why it would be refused."""
+        """The refusal, if it would be refused."""
         return self.dataset.refusal if isinstance(self.dataset.refusal, Refusal) else None
 
     @property
     def jobs_of_this_shape(self) -> int | None:
-        """How many more would fit; None: free, or not told."""
+        """The number of further jobs of this shape that would fit; None: free, or not shown."""
         return self.dataset.jobs_of_this_shape
 
     @property
     def fits(self) -> bool:
-        """Whether the request would be admitted, at once or after a steward's approval."""
+        """True if the request would be admitted, at once or after a steward's approval."""
         return self.decision != "Refused"

@@ -57,12 +57,12 @@ class Job:
 
     @property
     def progress(self) -> Progress:
-        """How far it is, in public quantities."""
+        """The job's progress, in public quantities."""
         return self.facts.progress
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why it may not run, where it may not."""
+        """The refusal, if the job was refused."""
         return self.facts.refusal
 
     def refresh(self) -> Self:

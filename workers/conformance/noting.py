@@ -37,7 +37,7 @@ class Call:
 
     @property
     def form(self) -> tuple[Any, ...]:
-        """What must be the same whatever the records are."""
+        """The part of a call that must be the same for all records."""
         return self.kind, self.event, self.values.shape, self.per
 
 

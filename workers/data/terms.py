@@ -3,7 +3,7 @@
     text -> NFKC, case folded -> words: letters and digits, with inner apostrophes and hyphens
     a term is one to n words, joined by blanks
 
-Whoever counts the terms of a list in records must cut the records as the list was cut, so both use `words`.
+Terms are counted in records cut as the list was cut, so both use `words`.
 """
 
 import re

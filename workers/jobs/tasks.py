@@ -148,7 +148,7 @@ class _Attempt:
         meter: Meter,
         public: Public,
     ) -> settlement.Output:
-        """What the mechanism makes, staged. Only a job that reads records is given any, or can open them."""
+        """Run the mechanism and stage its output. Only a job that reads records is given or can open any."""
         job, progress = self.work.job, self.progress
         uri = staging.staged_uri(self.configured.results, self.claim)
         if job.reads_records:
