@@ -69,7 +69,7 @@ def init_app(app: Flask) -> None:
 
 
 def _check(configured: Settings, issuer: str) -> None:
-    """Raise RuntimeError for settings that can't be right, at start and not at somebody's sign-in."""
+    """Raise RuntimeError for invalid settings, at start rather than at the first sign-in."""
     address = urlsplit(issuer)
     if address.scheme != "https" and address.hostname not in _LOOPBACK:
         raise RuntimeError("EXCHEQUER_OIDC_ISSUER is not an https:// address")
@@ -121,7 +121,7 @@ def _return_address() -> str:
 
 
 def _claims() -> Mapping[str, Any]:
-    """Return the id token's claims. Checks state, code, PKCE, signature, issuer, audience, nonce and times."""
+    """Return the id token's claims; checks state, code, PKCE, signature, issuer, audience, nonce, times."""
     client, issuer = _client(), str(settings().oidc_issuer)
     try:
         metadata = client.load_server_metadata()

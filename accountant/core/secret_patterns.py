@@ -84,8 +84,8 @@ def check(patterns: Sequence[str], terms: Sequence[str]) -> None:
 class Secrets:
     """The definition of secrets in a dataset's texts. Patterns and terms must have passed `check`.
 
-    Terms are found as whole words, whatever their case. Of a record with a secret column, its value there is
-    a secret wherever it stands in the text.
+    Terms are found as whole words in any case. In a record with a secret column, that column's value is a
+    secret wherever it stands in the text.
     """
 
     patterns: tuple[str, ...] = ()

@@ -62,7 +62,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class _Ids:
-    """The ids behind the names that are asked for; None: not asked for, or nobody's."""
+    """The ids of the wanted names; None: not asked for, or unknown."""
 
     dataset: UUID | None
     actor: UUID | None

@@ -97,7 +97,7 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
 
 
 def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[str, Any]:
-    """The use of the allowance; in public, measures as an analyst sees them and nobody's name."""
+    """The use of the allowance; a public report has measures as an analyst sees them, without names."""
     found = spending.figures(engine, name, viewer).document()
     if not public:
         return found
@@ -184,7 +184,7 @@ _OF_REFUSALS = {"steward": frozenset({"why"}), "ex-post": frozenset({"left", "wh
 
 
 def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The dataset as an analyst sees it: no address of data, nobody's use, no realized sums."""
+    """The dataset as an analyst sees it: no address of data, no use per person, no realized sums."""
     hidden = {"versions", "text_template", "label_column", "caps"}
     kept = {key: value for key, value in facts.items() if key not in hidden}
     if kept["ex_post"]["settlement"] == Settlement.REALIZED:

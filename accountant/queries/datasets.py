@@ -1,6 +1,6 @@
 """Datasets as a viewer may see them: terms, accounts, caps and statements.
 
-One statement a page, whatever it holds. Pages go by key, so that one deep in a list is as quick as the first.
+One statement per page. Pages go by key, so that one deep in a list is as quick as the first.
 """
 
 from dataclasses import dataclass, replace

@@ -19,7 +19,7 @@ from accountant.transactions import signing
 def export(
     engine: Engine, dataset_id: UUID, form: str, *, public: bool, seed: bytes | None
 ) -> Iterator[str | bytes]:
-    """The pieces of an export; memory does not grow with the ledger.
+    """Yield the pieces of an export; memory does not grow with the ledger.
 
     `seed`: the secret that signs a checkpoint into it. Whatever can be refused is refused before the first
     piece: a missing pyarrow, and a public export of entries that predate commitments (Conflict).

@@ -80,7 +80,7 @@ def _model(connection: Connection, request: JobRequest) -> Row[Any] | None:
 
 
 def _of_model(request: JobRequest, priced: Priced, model: Row[Any] | None) -> list[FieldProblem]:
-    """No model that is ready, or one that can't run the request whatever its template turns out to be."""
+    """Problems with the model: it is not ready, or can't run the request even without a template."""
     if not mechanisms.get(request.mechanism).uses_model:
         return []
     if model is None or model.state != "ready":

@@ -39,7 +39,7 @@ from accountant.transactions.rows import (
 def _consider(
     locked: LockedAccount, job: Row[Any], policy: Policy, approval: Mapping[str, Any] | None
 ) -> Untold | None:
-    """Decide on a recorded job and write what becomes of it; returns what its refusal doesn't yet say."""
+    """Decide on a recorded job and write the outcome; returns the facts that its refusal still lacks."""
     connection = locked.connection
     model = model_of(connection, job)
     analyst = Asker(job.analyst_id, user_name(connection, job.analyst_id), job.project)

@@ -35,7 +35,7 @@ class Viewer(Protocol):
 
 @dataclass(frozen=True)
 class Stored:
-    """A staged artifact: its name within the job, what it is, and where its bytes lie."""
+    """A staged artifact: its name within the job, its kind, and the address of its bytes."""
 
     name: str
     kind: str

@@ -61,7 +61,7 @@ def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str,
 
 
 def _check_reads_nothing(job: Candidate, field: str) -> None:
-    """An endpoint is elsewhere: what it is asked before publication would tell of the records."""
+    """Refuse an endpoint to a job that reads records: its requests would reveal them before publication."""
     if not job.is_free:
         problem = "an endpoint is asked by jobs that read no records"
         raise invalid(f"parameters.{field}", problem, "a registered language model")

@@ -1,4 +1,4 @@
-"""Dataset identity: each privacy unit has one account, whatever it is registered as.
+"""Dataset identity: each privacy unit has one account, however often it is registered.
 
 Two registrations of the same people would be two allowances. So the units of all data found right are kept
 as keyed fingerprints, and data that shares one with another dataset is refused; its steward registers it

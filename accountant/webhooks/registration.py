@@ -1,4 +1,4 @@
-"""Webhooks as their owners register them: an address, what it is told of, and a secret.
+"""Webhooks as their owners register them: an address, events, and a secret.
 
 The secret is kept under a key of the service, bound to its row, and shown once.
 """

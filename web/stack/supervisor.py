@@ -186,7 +186,7 @@ class Supervisor:
         self._note(name, "running", self.servers.children[name])
 
     def _stop(self) -> None:
-        """Programs stage by stage, whatever they left, then the servers."""
+        """Stop programs stage by stage, then processes that they left, then the servers."""
         self._note(phase="stopping")
         if not self.servers.held:  # somebody else's home
             self._note(phase="failed")

@@ -1,7 +1,7 @@
-"""A meter that notes what it is handed, and how far two runs on neighbouring records are apart.
+"""A meter that notes its calls, and the distance between two runs on neighbouring records.
 
-The second run is answered with what the first one drew, so that all that differs between the two is what
-the records themselves moved. Exact: whole numbers and fractions, no tolerance (but for ex-post costs, which
+The second run gets the draws of the first, so that the two differ only by what the records themselves
+moved. Exact: whole numbers and fractions, no tolerance (but for ex-post costs, which
 are floats).
 """
 
