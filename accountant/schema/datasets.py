@@ -190,7 +190,7 @@ class Preview(Answer):
 
 
 class Measure(Answer):
-    """Something that is counted; amounts in `unit`."""
+    """A measured quantity; amounts in `unit`."""
 
     name: str
     unit: str

@@ -99,7 +99,7 @@ class Card(Answer):
 
 
 class Artifact(Answer):
-    """Something that a job released besides its texts; a job that reads only artifacts costs nothing."""
+    """A release of a job besides its texts; a job that reads only artifacts costs nothing."""
 
     job: Id
     name: str

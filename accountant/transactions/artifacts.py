@@ -45,7 +45,7 @@ class Stored:
     uri: str
 
     def to_json(self) -> dict[str, str]:
-        """As a COMMIT names it."""
+        """Return its description in a COMMIT."""
         return {"name": self.name, "kind": self.kind, "sha256": self.sha256}
 
 

@@ -297,7 +297,7 @@ _RESEND_LOCK = 0x45585152
 
 
 def _waiting() -> list[tuple[str, Select[Any]]]:
-    """For each task, what waits for it: (subject, attempt, part)."""
+    """Return what waits for each task: (subject, attempt, part)."""
     versions, models, corpora = tables.dataset_versions, tables.models, tables.corpora
     nothing = literal(0)
     return [
@@ -346,7 +346,7 @@ def resend(engine: Engine, older_than_seconds: float) -> int:
 
 
 def longest_wait(engine: Engine, tasks: set[str]) -> float:
-    """For how many seconds a message of these tasks has been with the broker, unclaimed; 0: none is."""
+    """Return the longest time, in seconds, that a message of these tasks has been unclaimed; 0: none is."""
     longest = 0.0
     age = func.extract("epoch", func.clock_timestamp() - func.min(outbox.c.sent_at))
     with engine.connect() as connection:

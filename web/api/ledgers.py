@@ -1,4 +1,4 @@
-"""For auditors: entries over all datasets, one entry priced anew, refusals, checkpoints, who did what."""
+"""Routes for auditors: entries over all datasets, one entry priced anew, refusals, checkpoints, activity."""
 
 from datetime import datetime
 from uuid import UUID

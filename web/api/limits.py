@@ -91,7 +91,7 @@ def _storage(broker_url: str) -> FixedWindowRateLimiter:
 
 
 def init_app(app: Flask, settings: Settings) -> None:
-    """One set of counters an application."""
+    """Set up one set of counters for each application."""
     app.extensions["exchequer"]["limits"] = RateLimits(settings)
 
 

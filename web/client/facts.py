@@ -75,7 +75,7 @@ class Quote(QuoteAnswer):
 
     @property
     def epsilon(self) -> float | None:
-        """Of the job alone, at `delta`; None where it has no (ε, δ) price."""
+        """The ε of the job alone, at `delta`; None if it has no (ε, δ) price."""
         return None if self.dp is None else self.dp.epsilon
 
     @property

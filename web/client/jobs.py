@@ -162,7 +162,7 @@ class Job:
         file.check(self.facts.output_sha256)
 
     def _ready(self) -> Self:
-        """As it stands now. Raises Refused or JobFailed where it can't succeed any more."""
+        """Return the job as it stands now. Raises Refused or JobFailed if it can't succeed any more."""
         if self.state not in watching.ENDED:
             self.refresh()
         return self._checked()

@@ -234,7 +234,7 @@ def _start_mark(pid: int) -> str | None:
 
 @lru_cache(maxsize=1)
 def _boot() -> str:
-    """This boot of the machine: start times count from it and the state file survives it."""
+    """Return the id of this boot: start times count from it, and the state file survives it."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 

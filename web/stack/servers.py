@@ -36,7 +36,7 @@ class Servers:
 
     @property
     def database_url(self) -> str:
-        """For SQLAlchemy; psycopg and psql want it without "+psycopg"."""
+        """The address for SQLAlchemy; psycopg and psql want it without "+psycopg"."""
         return database_url(self.home)
 
     @property
@@ -46,7 +46,7 @@ class Servers:
 
     @property
     def broker_url(self) -> str:
-        """For kombu; see `redis_url` for redis-py."""
+        """The address for kombu; see `redis_url` for redis-py."""
         return broker_url(self.home)
 
     def __enter__(self) -> "Servers":

@@ -74,7 +74,7 @@ class Spending:
         self.tokens += tokens
 
     def give_back(self, tokens: int) -> None:
-        """Of an answered request, what it did not use."""
+        """Give back the tokens that an answered request did not use."""
         self.tokens -= tokens
 
 

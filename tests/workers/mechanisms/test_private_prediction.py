@@ -123,7 +123,7 @@ def test_each_text_of_a_batch_begins_from_its_prompts(model, monkeypatch):
 
 
 def test_the_mean_is_drawn_at_the_priced_clip_temperature_and_public_batch_size(model, monkeypatch):
-    """The scores at the meter equal those of plain passes; a record that fills the clip moves them as priced."""
+    """Scores at the meter equal those of plain passes; a record that fills the clip moves them as priced."""
     seen = []
 
     def catch(self, scores, scale, event):

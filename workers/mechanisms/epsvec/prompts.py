@@ -52,7 +52,7 @@ class Scaffold:
 
     @classmethod
     def released(cls, artifact: Released) -> "Scaffold":
-        """That of an earlier job."""
+        """Return the layout that an earlier job released."""
         found = artifact.json()["scaffold"]
         texts = {
             name: None if found[name] is None else released(artifact, found[name])
