@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def has_cpu_build(torch: str) -> bool:
-    """Whether a build for the CPU is installed or lies where pip looks, in a local folder say."""
+    """Return True if a CPU build is installed, or pip finds one, such as in a local folder."""
     try:
         if version("torch").startswith(torch):
             return version("torch").endswith("+cpu")
@@ -117,7 +117,7 @@ def pip(stage: str, *arguments: str) -> None:
 
 
 class Progress:
-    """What a stage of the installation does now: a line that changes on a terminal, some lines elsewhere."""
+    """The progress of an installation stage: a changing line on a terminal, a few lines elsewhere."""
 
     def __init__(self, stage: str) -> None:
         self.stage, self.began = stage, time.monotonic()

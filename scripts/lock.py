@@ -6,7 +6,7 @@
     requirements-dev.lock    what tests and linters need besides
 
 Versions stay as they are unless pyproject.toml asks for others. This machine's pip configuration is left out,
-so that local wheels and mirrors change nothing: whoever makes the locks gets the same ones.
+so that local wheels and mirrors change nothing: everyone who makes the locks gets the same ones.
 """
 
 import os

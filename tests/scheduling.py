@@ -1,4 +1,4 @@
-"""Which process runs which tests, and when; tests/conftest.py hands this to pytest-xdist.
+"""The order of tests, and their processes; tests/conftest.py hands this to pytest-xdist.
 
 A module stays in one process, so that what its fixtures build is built once, and all modules on the warm
 service stay in one. The longest go first: no process is left with one of them when the others are done.
@@ -41,6 +41,6 @@ class OneProcessAModule(LoadScopeScheduling):
 
 
 def is_all_slow(path: Path) -> bool:
-    """Whether no test of a module is a quick one: `-m "not slow"` need not import it."""
+    """Return True if all tests of a module are slow: `-m "not slow"` need not import it."""
     text = path.read_text("utf-8")
     return "\npytestmark = pytest.mark.slow\n" in text or "\npytestmark = [\n    pytest.mark.slow,\n" in text

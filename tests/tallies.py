@@ -26,7 +26,7 @@ NAME = "tally"
 
 
 class Tally(GaussianNoise):
-    """How many records of each label there are, or what an earlier job found."""
+    """The number of records of each label, or an earlier job's result."""
 
     from_job: str | None = from_job_field("noisy counts")
     fails: bool = False

@@ -1,4 +1,4 @@
-"""What the accountant prices is what workers run. Import rules, types and style: `make lint`."""
+"""The accountant prices exactly what workers run. Import rules, types and style: `make lint`."""
 
 import inspect
 from pathlib import Path

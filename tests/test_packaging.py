@@ -1,4 +1,4 @@
-"""What others install: locks that pip can check, a wheel that holds everything, texts that are honest."""
+"""The package: locks that pip can check, a wheel that holds everything, texts that are honest."""
 
 import re
 import shutil

@@ -119,7 +119,7 @@ def healthz() -> tuple[Response, int]:
 
 
 def _private(response: Response) -> Response:
-    """Nothing that somebody signed in to see stays in a shared cache."""
+    """Keep pages for signed-in users out of shared caches."""
     response.headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
     response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
     if not request.path.startswith("/static/"):

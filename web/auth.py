@@ -1,4 +1,4 @@
-"""Who is asking: signing in, sessions in the browser, bearer tokens, roles.
+"""Authentication: signing in, sessions in the browser, bearer tokens, roles.
 
 A failed sign-in takes as long for an unknown name as for a wrong password, and says no more.
 """
@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 def origin(method: str) -> Origin:
-    """How this request came: `method` is page, api or provider."""
+    """Return the origin of this request; `method` is page, api or provider."""
     address = request.remote_addr or ""
     try:
         address = str(ipaddress.ip_address(address))
@@ -70,7 +70,7 @@ def user_of_password(name: str, password: str, method: str, told: str = "signed 
 
 
 def _outcome(user: Any | None, matches: bool) -> str | None:
-    """Why it came to nothing; None where it did not."""
+    """Return why a sign-in failed; None: it succeeded."""
     if user is None:
         return "unknown name"
     if not matches:
@@ -130,7 +130,7 @@ def start_session(user: Any, method: str = "page") -> bool:
 
 
 def end_session() -> None:
-    """Sign out: the session is over here too, whoever else may hold its cookie."""
+    """Sign out. The session ends on the server too, so a copy of its cookie is useless."""
     _end_this()
     logout_user()
     session.clear()
@@ -142,7 +142,7 @@ def _end_this() -> None:
 
 
 def session_limits() -> tuple[timedelta, timedelta]:
-    """How long a session lasts in all, and unused."""
+    """Return the longest time that a session lasts in all, and unused."""
     configured = settings()
     return timedelta(hours=configured.session_hours), timedelta(minutes=configured.session_idle_minutes)
 
@@ -159,7 +159,7 @@ _BEFORE_CHANGE = frozenset({"account.password", "account.change_password", "sign
 
 
 def _change_first() -> BaseResponse | None:
-    """Whoever signed in with a one-time password chooses one of their own before anything else."""
+    """Redirect a user who signed in with a one-time password until they choose their own."""
     if request.path.startswith("/api/") or request.endpoint in _BEFORE_CHANGE or "_user_id" not in session:
         return None
     if current_user.is_authenticated and current_user.must_change:
@@ -218,7 +218,7 @@ def _owner_of_token() -> Any | None:
 
 
 def roles_of_sender() -> frozenset[str]:
-    """The roles of whoever sends this request, by token or by session; none of a stranger."""
+    """Return the roles of the sender of this request, by token or by session; empty for a stranger."""
     owner = _owner_of_token()
     if owner is not None:
         return frozenset(owner.roles)
@@ -226,7 +226,7 @@ def roles_of_sender() -> frozenset[str]:
 
 
 def current_actor() -> Actor:
-    """Who acts in this request: the token's owner on the API, the session's on pages."""
+    """Return the actor of this request: the token's owner on the API, the session's on pages."""
     actor: Actor | None = g.get("actor")
     if actor is None and current_user.is_authenticated:
         actor = current_user.actor

@@ -1,4 +1,4 @@
-"""What the current application was made with."""
+"""The objects that the current application was made with."""
 
 from typing import Any
 

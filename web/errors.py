@@ -175,7 +175,7 @@ def _unexpected(error: Exception) -> Response:
 
 
 def _away(error: Exception) -> Response:
-    """The database does not answer: whoever asks again with the same idempotency key loses nothing."""
+    """Answer 503: the database is away. A retry with the same idempotency key loses nothing."""
     current_app.logger.warning("the database is away: %s", type(error).__name__)
     response = answer(503, "unavailable", "the database does not answer; try again in a moment")
     response.headers["Retry-After"] = "2"
@@ -189,7 +189,7 @@ def refuse_unstorable(value: str, field: str) -> None:
 
 
 def _check_text() -> None:
-    """What addresses and forms carry; JSON bodies are checked where they are read."""
+    """Check text in addresses and forms; JSON bodies are checked where they are read."""
     refuse_unstorable(request.path, "address")
     for name, value in request.args.items(multi=True):
         refuse_unstorable(name + value, name.replace("\0", "") or "address")

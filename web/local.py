@@ -90,7 +90,7 @@ def up(settings: Settings, *, on_progress: Say, programs: Sequence[Program] = PR
 
 
 def down(settings: Settings, *, on_progress: Say) -> None:
-    """Stop the stack and whatever a killed supervisor left behind; both servers keep their data."""
+    """Stop the stack and processes left by a killed supervisor; both servers keep their data."""
     home = settings.home.resolve()
     if not (home / "run").is_dir():
         return
@@ -111,7 +111,7 @@ def down(settings: Settings, *, on_progress: Say) -> None:
 
 
 def status(settings: Settings) -> Status:
-    """What runs now."""
+    """Return the state of the stack now."""
     home = settings.home.resolve()
     record = state.read(home)
     supervised = record is not None and record.supervisor() is not None

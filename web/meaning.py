@@ -1,4 +1,4 @@
-"""What an allowance means, in sentences that are true: for steward's forms and the API."""
+"""The meaning of an allowance, in true sentences: for stewards' forms and the API."""
 
 import math
 from typing import Any

@@ -69,7 +69,7 @@ def init_app(app: Flask) -> None:
 
 
 def _check(configured: Settings, issuer: str) -> None:
-    """Raise RuntimeError for settings that can't be right, at start and not at somebody's sign-in."""
+    """Raise RuntimeError for invalid settings, at start rather than at the first sign-in."""
     address = urlsplit(issuer)
     if address.scheme != "https" and address.hostname not in _LOOPBACK:
         raise RuntimeError("EXCHEQUER_OIDC_ISSUER is not an https:// address")
@@ -91,7 +91,7 @@ def _secret(configured: Settings) -> str | None:
 
 
 def name() -> str | None:
-    """What the sign-in page calls the provider; None where there is none."""
+    """Return the provider's name on the sign-in page; None: there is no provider."""
     return settings().oidc_name if "provider" in current_app.extensions["exchequer"] else None
 
 
@@ -121,7 +121,7 @@ def _return_address() -> str:
 
 
 def _claims() -> Mapping[str, Any]:
-    """What the id token states, once state, code, PKCE, signature, issuer, audience, nonce and times hold."""
+    """Return the id token's claims; checks state, code, PKCE, signature, issuer, audience, nonce, times."""
     client, issuer = _client(), str(settings().oidc_issuer)
     try:
         metadata = client.load_server_metadata()

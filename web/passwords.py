@@ -57,7 +57,7 @@ _LONGEST = 64  # of those that are put together from pieces
 
 
 def easily_guessed(password: str, context: Iterable[str] = ()) -> bool:
-    """Whether the whole password is one of the first that somebody would try.
+    """Return True if the whole password is among the first that an attacker would try.
 
     The list that it is compared with is made by rule: up to four pieces in a row, where a piece is a word of
     the lists above, a word of `context`, up to four digits, a run along the alphabet or the keyboard, or one
@@ -81,13 +81,13 @@ def _words(context: Iterable[str]) -> set[str]:
 
 
 def _repeats(text: str) -> bool:
-    """Whether a text is a shorter one over and over."""
+    """Return True if the text is a shorter one repeated."""
     period = (text + text).find(text, 1)
     return period < len(text) and period <= 8
 
 
 def _splits(text: str, known: set[str]) -> bool:
-    """Whether a text is a few guessable pieces in a row: the fewest pieces of each beginning, in turn."""
+    """Return True if a text is a few guessable pieces in a row: finds the fewest pieces of each prefix."""
     fewest = [0] + [len(text) + 1] * len(text)
     for end in range(1, len(text) + 1):
         for begin in range(end):
@@ -133,7 +133,7 @@ def hash_password(password: str, *context: str, field: str = "password") -> str:
 
 
 def verify_password(stored: str, password: str) -> bool:
-    """Whether `password` is the one behind the hash `stored`; hashes from before normalization serve too.
+    """Return True if `password` matches the hash `stored`, also one from before normalization.
 
     How often it hashes depends on what was typed alone, so that time says nothing about what is stored.
     """
@@ -159,7 +159,7 @@ def rehashed(stored: str, password: str) -> str | None:
 
 @lru_cache(maxsize=1)
 def nobodys_hash() -> str:
-    """What an unknown name is compared with, so that it costs the same work."""
+    """Return a hash to compare unknown names with, so that they cost the same work."""
     return _hasher().hash(secrets.token_hex(16))
 
 

@@ -1,4 +1,4 @@
-"""How a file comes in: only where it is asked for, only from a steward, and never whole in memory.
+"""Uploads: accepted only on their route, only from a steward, and never whole in memory.
 
 MAX_CONTENT_LENGTH stays small for every other request. `allow_large` runs before anything reads a body.
 """
@@ -25,7 +25,7 @@ _BLOCK = 2**16
 
 
 def store() -> Store:
-    """Where this application keeps files."""
+    """Return the store of this application's uploads."""
     return Store.of(settings())
 
 
@@ -48,7 +48,7 @@ def _is_steward() -> bool:
 
 
 def blocks(stream: Any, length: int | None = None) -> Iterator[bytes]:
-    """What a stream holds, piece by piece. Raises InvalidRequest where it ends before its stated length.
+    """Yield a stream's bytes in blocks. Raises InvalidRequest if it ends before its stated length.
 
     A server whose client has gone may just end the stream: half a file would be one of its own.
     """

@@ -1,4 +1,4 @@
-"""What a token may do, of what its owner may: one scope for each route of the API, in one place.
+"""Token scopes: for each route of the API the scope that it needs, in one place.
 
 A route that writes and is not named here needs a token with every scope, as signing in gives one.
 """
@@ -43,7 +43,7 @@ _SCOPE = {f"api.{name}": scope for scope, names in _WRITING.items() for name in 
 
 
 def stated(endpoint: str) -> bool:
-    """Whether a route that writes is named above."""
+    """Return True if a route that writes is named above."""
     return endpoint in _SCOPE or endpoint in _READING or endpoint in _OPEN
 
 

@@ -47,7 +47,7 @@ def parser(app: Flask, upload_bytes: int) -> type[HTTPRequestParser]:
 
 
 def _from_steward(app: Flask, headers: Mapping[str, str]) -> bool:
-    """Whether a cookie or a token is a steward's; while the database is away it is nobody's."""
+    """Return True if a cookie or a token is a steward's; False while the database is away."""
     named = {each: headers[each.upper()] for each in ("Authorization", "Cookie") if each.upper() in headers}
     with app.test_request_context(headers=named):
         try:

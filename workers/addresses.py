@@ -1,4 +1,4 @@
-"""Where a name that somebody registered leads: resolved once, and every address that it has is checked."""
+"""Resolution of a registered host name: done once, and every address it has is checked."""
 
 import socket
 from collections.abc import Sequence

@@ -155,7 +155,7 @@ class Public:
         return self.models[name]
 
     def writer(self, name: str, seed: int | None = None) -> "Writer":
-        """What writes from public prompts: an endpoint, or a language model here. `seed`: of its draws."""
+        """Return a writer for public prompts: an endpoint or a local language model. `seed`: of its draws."""
         from workers.generation.local_writer import LocalWriter, generator
 
         if name in self.endpoints:
@@ -195,7 +195,7 @@ class Maker(Protocol):
     """The runner of a public mechanism: it has no records, no meter, and nothing that opens a dataset."""
 
     def total(self, parameters: Any, terms: Terms) -> int:
-        """How many public steps a run takes."""
+        """Return the number of public steps in a run."""
 
     def make(
         self, parameters: Any, terms: Terms, model: Any, progress: Progress, public: Public

@@ -286,7 +286,7 @@ def request_tokens(tokenizer: Any, content: str) -> list[int]:
 
 
 def text_start(tokenizer: Any) -> list[int]:
-    """What a text begins with where no chat template writes its own."""
+    """Return the token ids that start a text if no chat template adds its own."""
     return [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
 
 

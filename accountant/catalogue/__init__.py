@@ -1,1 +1,1 @@
-"""What jobs may name: datasets, models, public corpora, and the files people bring."""
+"""The catalogue of what jobs may name: datasets, models, public corpora and uploaded files."""

@@ -23,7 +23,7 @@ from accountant.transactions.idempotency import Once
 
 
 class CorpusSpec(BaseModel):
-    """What a steward declares about a corpus."""
+    """A steward's declaration of a corpus."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

@@ -26,7 +26,7 @@ from accountant.transactions.idempotency import Once
 
 
 class DatasetSpec(BaseModel):
-    """What a steward declares about a dataset. All of it is public except `uri`."""
+    """A steward's declaration of a dataset. All of it is public except `uri`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -173,7 +173,7 @@ def correct_dataset(
 
 
 def _stated_secrets(connection: Connection, name: str) -> SecretTerms | None:
-    """The statement about a dataset's secrets; its account is held, as whoever allows something holds it."""
+    """Return a dataset's statement about secrets. Locks its account, as setting an allowance does."""
     accounts, datasets = tables.accounts, tables.datasets
     query = select(accounts.c.secret).join(datasets, datasets.c.id == accounts.c.dataset_id)
     found = connection.execute(

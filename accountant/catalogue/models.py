@@ -16,7 +16,7 @@ MODEL_KINDS = ("language", "embedding", "endpoint")
 
 
 class EndpointSpec(BaseModel):
-    """What a steward declares about an OpenAI-compatible endpoint, beside its address."""
+    """A steward's declaration of an OpenAI-compatible endpoint, apart from its address."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

@@ -41,7 +41,7 @@ def register(
 
 
 def find(engine: Engine, kind: Kind, row_id: UUID) -> Row[Any] | None:
-    """A model or corpus by its id, whatever its state."""
+    """Return a model or corpus by its id, in any state."""
     table = _TABLES[kind]
     with engine.connect() as connection:
         return connection.execute(select(table).where(table.c.id == row_id)).one_or_none()

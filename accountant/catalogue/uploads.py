@@ -58,7 +58,7 @@ Kept = dict[str, Any]
 
 @dataclass(frozen=True)
 class Store:
-    """Where uploads are kept, what they may have, and how long one may lie there unused."""
+    """The folder for uploads, their limits, and how long an unused one is kept."""
 
     folder: Path
     most_bytes: int
@@ -83,7 +83,7 @@ class Store:
 def receive(engine: Engine, store: Store, blocks: Iterable[bytes], actor: Actor) -> Kept:
     """Keep a file; returns what it is, its columns, and the address under which a dataset may name it.
 
-    The same bytes are one file, whoever sends them. Memory does not grow with the file. Raises
+    The same bytes make one file, regardless of the sender. Memory does not grow with the file. Raises
     InvalidRequest (field `file`) for what is no table of texts or breaks a limit, TooLarge, and NoRoom
     where the disk is full; none of them leaves anything behind.
     """
@@ -249,7 +249,7 @@ def _names(table: Any) -> Any:
 
 
 def _claimed() -> Any:
-    """Whether a dataset or a corpus names the file."""
+    """Return the condition that a dataset or a corpus names the file."""
     by_dataset, by_corpus = (
         select(table.c.id).where(_names(table)).correlate(uploads).exists() for table in (versions, corpora)
     )

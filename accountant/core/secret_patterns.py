@@ -1,4 +1,4 @@
-"""What a secret looks like: patterns, terms, or a column, matched in time linear in the text (RE2).
+"""Patterns, terms or a column that describe secrets, matched in time linear in the text (RE2).
 
 A pattern is bounded in every way: no repetition without an upper end, no empty match, and a limit on its
 length, on their number, and on the size of the program that RE2 makes of it. What RE2 does not know (a
@@ -41,7 +41,7 @@ def _compiled(pattern: str) -> Any:
 
 
 def _problem(pattern: str) -> str | None:
-    """Why a pattern is refused; None: it may serve."""
+    """Return why a pattern is refused; None: it is valid."""
     import re2
 
     if not 0 < len(pattern) <= MOST_PATTERN_CHARACTERS:
@@ -82,17 +82,17 @@ def check(patterns: Sequence[str], terms: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Secrets:
-    """What counts as a secret in a dataset's texts. Patterns and terms must have passed `check`.
+    """The definition of secrets in a dataset's texts. Patterns and terms must have passed `check`.
 
-    Terms are found as whole words, whatever their case. Of a record with a secret column, its value there is
-    a secret wherever it stands in the text.
+    Terms are found as whole words in any case. In a record with a secret column, that column's value is a
+    secret wherever it stands in the text.
     """
 
     patterns: tuple[str, ...] = ()
     terms: tuple[str, ...] = ()
 
     def spans(self, text: str, own: str = "") -> list[tuple[int, int]]:
-        """Where secrets stand in a text, from one character to before another: in order, none overlap.
+        """Return the spans of secrets in a text, as (start, end) in characters: in order, without overlap.
 
         `own`: the value of the record's secret column.
         """

@@ -1,6 +1,6 @@
 """The effect of admitting a job on a dataset's accounts, and how many jobs of its shape are left.
 
-Pure: whoever shows it has read the accounts. Each filter and each currency stands for itself.
+Pure: the caller has read the accounts. Each filter and each currency is computed separately.
 """
 
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ def refusal_shown(
 ) -> dict[str, Any] | None:
     """A refusal as its reader may see it.
 
-    Where realized ex-post costs are settled, what is left of their caps depends on the data: whoever may not
-    see those costs is told what binds and what was asked, and neither what is left nor what would fit.
+    Where realized ex-post costs are settled, the rest of their caps depends on the data. A reader who may not
+    see those costs is shown the binding cap and the request, but neither the rest nor what would fit.
     """
     if refusal is None:
         return None

@@ -1,4 +1,4 @@
-"""Who did what: one list over every table that holds who and when. Reads only.
+"""The audit log: one list of acts over every table that holds actor and time. Reads only.
 
     jobs ─ submitted, approved or refused      entries ─ allowances, corrections, voids
     proposals ─ made, confirmed, withdrawn     offers ─ made, accepted, declined, withdrawn
@@ -51,7 +51,7 @@ THINGS = ("dataset", "model", "corpus", "job", "artifact", "upload")
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which acts are asked for; None: all. `what` is one of WHAT; `until` is exclusive."""
+    """Search terms for acts; None: all. `what` is one of WHAT; `until` is exclusive."""
 
     what: str | None = None
     actor: str | None = None
@@ -62,7 +62,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class _Ids:
-    """The ids behind the names that are asked for; None: not asked for, or nobody's."""
+    """The ids of the wanted names; None: not asked for, or unknown."""
 
     dataset: UUID | None
     actor: UUID | None
@@ -149,7 +149,7 @@ def _of_jobs(
 
 
 def _by(query: Select[Any], person: ColumnElement[Any], wanted: Wanted, ids: _Ids) -> Select[Any]:
-    """The acts of whoever is asked for; a name that is nobody's has none."""
+    """Restrict a query to the acts of the wanted actor; an unknown name has none."""
     if wanted.actor is None:
         return query
     return query.where(false() if ids.actor is None else person == ids.actor)

@@ -97,7 +97,7 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
 
 
 def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[str, Any]:
-    """The use of the allowance; in public, measures as an analyst sees them and nobody's name."""
+    """The use of the allowance; a public report has measures as an analyst sees them, without names."""
     found = spending.figures(engine, name, viewer).document()
     if not public:
         return found
@@ -153,7 +153,7 @@ def _realized(connection: Connection, dataset_id: UUID) -> dict[str, Any] | None
 
 
 def _verification(engine: Engine, name: str, entries: int) -> dict[str, Any]:
-    """Whether the ledger holds, replayed now; a long one is too much for a page, and the report says so."""
+    """Replay the ledger and report problems; above MOST_VERIFIED entries it is not checked, and says so."""
     if entries > MOST_VERIFIED:
         return {"checked": False, "at": None, "problems": [], "most": MOST_VERIFIED}
     problems = integrity.check(engine, name)
@@ -184,7 +184,7 @@ _OF_REFUSALS = {"steward": frozenset({"why"}), "ex-post": frozenset({"left", "wh
 
 
 def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The dataset as an analyst sees it: no address of data, nobody's use, no realized sums."""
+    """The dataset as an analyst sees it: no address of data, no use per person, no realized sums."""
     hidden = {"versions", "text_template", "label_column", "caps"}
     kept = {key: value for key, value in facts.items() if key not in hidden}
     if kept["ex_post"]["settlement"] == Settlement.REALIZED:

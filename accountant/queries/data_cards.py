@@ -1,4 +1,4 @@
-"""The facts of a data card, read for whoever may read the job. Public quantities only, for every role."""
+"""The facts of a data card, for readers of the job. Public quantities only, for every role."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -90,7 +90,7 @@ def _price(reserve: Mapping[str, Any], event: Any) -> dict[str, Any]:
 def _guarantee(
     connection: Connection, reserve: Mapping[str, Any], charge: Mapping[str, Any], dataset: Mapping[str, Any]
 ) -> str:
-    """One true sentence; of what a correction says where one stands, as it tells what really happened."""
+    """Return the guarantee in one true sentence; after a correction, of the corrected event."""
     body, terms = reserve["body"], reserve["body"]["terms"]
     source = body.get("source", {})
     event = body["event"] if charge["kind"] == "COMMIT" else charge["body"]["event"]

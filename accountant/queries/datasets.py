@@ -1,6 +1,6 @@
 """Datasets as a viewer may see them: terms, accounts, caps and statements.
 
-One statement a page, whatever it holds. Pages go by key, so that one deep in a list is as quick as the first.
+One statement per page. Pages go by key, so that one deep in a list is as quick as the first.
 """
 
 from dataclasses import dataclass, replace
@@ -30,8 +30,8 @@ from accountant.transactions.artifacts import OVERSEERS
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which datasets: with `text` in name, description or a label; that admit `mechanism`; that are `open`
-    to whoever looks, with an allowance and data that is ready."""
+    """Search terms for datasets: `text` in name, description or a label; the policy admits `mechanism`;
+    `open` to the reader, with an allowance and data that is ready."""
 
     text: str = ""
     mechanism: str | None = None
@@ -136,7 +136,7 @@ def _conditions(wanted: Wanted, viewer: Actor) -> list[ColumnElement[bool]]:
 
 
 def _allows(name: str, value: str) -> ColumnElement[bool]:
-    """Whether a list of the policy is empty, which allows everything, or holds the value."""
+    """Return the condition that a list in the policy holds the value or is empty, which allows everything."""
     listed = tables.datasets.c.policy[name]
     return or_(func.coalesce(func.jsonb_array_length(listed), 0) == 0, listed.has_key(value))
 

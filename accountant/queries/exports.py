@@ -19,7 +19,7 @@ from accountant.transactions import signing
 def export(
     engine: Engine, dataset_id: UUID, form: str, *, public: bool, seed: bytes | None
 ) -> Iterator[str | bytes]:
-    """The pieces of an export; memory does not grow with the ledger.
+    """Yield the pieces of an export; memory does not grow with the ledger.
 
     `seed`: the secret that signs a checkpoint into it. Whatever can be refused is refused before the first
     piece: a missing pyarrow, and a public export of entries that predate commitments (Conflict).
@@ -76,7 +76,7 @@ def account_row(connection: Connection, dataset_id: UUID) -> Row[Any]:
 
 
 def live_reservations(connection: Connection, dataset_id: UUID) -> int:
-    """How many reservations are not settled yet."""
+    """Return the number of reservations that are not settled yet."""
     table = tables.entries
     resolves = table.c.kind.in_(("COMMIT", "VOID"))
     query = select(func.count().filter(table.c.kind == "RESERVE") - func.count().filter(resolves)).where(

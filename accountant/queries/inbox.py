@@ -47,7 +47,7 @@ def waiting(engine: Engine, viewer: Actor, *, after: paging.After = None, limit:
 
 
 def count_waiting(engine: Engine) -> int:
-    """How many requests await approval."""
+    """Return the number of requests that await approval."""
     query = select(func.count()).where(tables.jobs.c.state == WAITING)
     with reading(engine) as connection:
         return int(connection.execute(query).scalar_one())

@@ -1,4 +1,4 @@
-"""Whether stored balances, jobs and outputs are what the ledger's entries say."""
+"""Comparison of stored balances, jobs and outputs with the ledger's entries."""
 
 from collections.abc import Iterator
 from dataclasses import replace

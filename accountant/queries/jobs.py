@@ -32,7 +32,7 @@ from accountant.transactions.job_requests import delta_of, restated
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which jobs; None: all. `since` is included, `until` is not."""
+    """Search terms for jobs; None: all. `since` is inclusive, `until` exclusive."""
 
     dataset: str | None = None
     mechanism: str | None = None
@@ -233,7 +233,7 @@ def _fields(row: Row[Any], viewer: Actor) -> dict[str, Any]:
 
 
 class Output(NamedTuple):
-    """Where a published output lies, its hash as the ledger holds it, and its dataset's name."""
+    """A published output: its address, its hash as the ledger holds it, and its dataset's name."""
 
     uri: str
     sha256: str

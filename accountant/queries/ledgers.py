@@ -56,7 +56,7 @@ def names(engine: Engine, viewer: Actor) -> list[str]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which entries are asked for; None: all. `since` and `until` bound the time, the second exclusive."""
+    """Search terms for entries; None: all. `since` and `until` bound the time; `until` is exclusive."""
 
     dataset: str | None = None
     kind: str | None = None
@@ -121,9 +121,9 @@ def _few_jobs(connection: Connection, mechanism: str) -> bool:
 
 
 def _by_number(wanted: Wanted) -> bool:
-    """Whether the chain's own order serves: times never fall along it, so that both orders are one.
+    """Return True if the chain's order can be used: times never fall along it, so both orders are one.
 
-    What another index finds faster (a person, a time, the kinds that are few) is read in that index's order.
+    A search that another index serves faster (actor, time, rare kinds) uses that index's order.
     """
     timed = wanted.since is not None or wanted.until is not None
     few = wanted.actor is not None or wanted.kind in tables.RARE_KINDS
@@ -131,7 +131,7 @@ def _by_number(wanted: Wanted) -> bool:
 
 
 def _place_of_entry(connection: Connection, dataset: str, seq: int) -> Any:
-    """Where an entry stands in the order of all entries."""
+    """Return an entry's place in the order of all entries."""
     table, datasets = tables.entries, tables.datasets
     query = select(table.c.at, table.c.dataset_id, table.c.seq).join(
         datasets, datasets.c.id == table.c.dataset_id
@@ -309,7 +309,7 @@ def read_validity(introductions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def counts(connection: Connection, dataset: UUID) -> dict[str, int]:
-    """How many entries of each kind a dataset has."""
+    """Return the number of entries of each kind of a dataset."""
     table = tables.entries
     query = select(table.c.kind, func.count()).where(table.c.dataset_id == dataset).group_by(table.c.kind)
     return {kind: int(count) for kind, count in connection.execute(query)}

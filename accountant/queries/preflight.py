@@ -1,4 +1,4 @@
-"""Checks of a request before it is submitted: whoever fills in a form sees beforehand what would be wrong.
+"""Checks of a request before it is submitted, so that a form can show beforehand what is wrong.
 
 Every check is the one that `admitting` makes, here without a lock and without effect. What it says may have
 changed by the time of asking; the ledger decides then.
@@ -80,7 +80,7 @@ def _model(connection: Connection, request: JobRequest) -> Row[Any] | None:
 
 
 def _of_model(request: JobRequest, priced: Priced, model: Row[Any] | None) -> list[FieldProblem]:
-    """No model that is ready, or one that can't run the request whatever its template turns out to be."""
+    """Problems with the model: it is not ready, or can't run the request even without a template."""
     if not mechanisms.get(request.mechanism).uses_model:
         return []
     if model is None or model.state != "ready":

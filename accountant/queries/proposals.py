@@ -31,7 +31,7 @@ def listing(
     limit: int = 50,
     after: paging.After = None,
 ) -> list[Proposal]:
-    """Proposals, newest first, for stewards and auditors; `state` None: whatever became of them."""
+    """Return proposals, newest first, for stewards and auditors; `state` None: in any state."""
     viewer.require("steward", "auditor")
     query = paging.window(_query(), [proposals.c.created_at, proposals.c.id], limit, after)
     if state is not None:

@@ -235,7 +235,7 @@ def _groups(found: _Found, viewer: Actor, overseer: bool) -> Sequence[tuple[dict
 
 
 def problems(connection: Connection, dataset_id: UUID) -> list[str]:
-    """Where the kept sums, with the entries after them, are not the balances of the account."""
+    """Report kept sums that, with the entries after them, differ from the account's balances."""
     account = connection.execute(
         select(tables.accounts, marks.c.through)
         .outerjoin(marks, marks.c.dataset_id == tables.accounts.c.dataset_id)

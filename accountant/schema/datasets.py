@@ -141,13 +141,13 @@ class DatasetInCatalogue(Answer):
 
 
 class Dataset(DatasetInCatalogue):
-    """A dataset with what the policy's caps leave to whoever asks."""
+    """A dataset, with what the policy's caps leave to the reader."""
 
     caps: list[Cap]
 
 
 class Detected(Answer):
-    """How many guessers see the unit, of those who see it in `false_alarms` of the cases without it."""
+    """The largest share of true detections of a unit by a guesser with this share of false alarms."""
 
     false_alarms: float
     at_most: float
@@ -190,7 +190,7 @@ class Preview(Answer):
 
 
 class Measure(Answer):
-    """Something that is counted; amounts in `unit`."""
+    """A measured quantity; amounts in `unit`."""
 
     name: str
     unit: str

@@ -88,6 +88,6 @@ class Proposal(Answer):
 
 
 class Proposed(Answer):
-    """It waits for a second steward."""
+    """A proposal that waits for a second steward."""
 
     proposal: Proposal

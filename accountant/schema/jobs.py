@@ -6,7 +6,7 @@ from accountant.schema.base import Answer, Id, Json, Sha256, State, Time
 
 
 class Refusal(Answer):
-    """Why a request does not fit: `asked` and `left` are decimals in the unit of the cap that binds."""
+    """The refusal of a request: `asked` and `left` are decimals in the unit of the binding cap."""
 
     cap: str = Field(description="what binds: a filter, ex-post, secret, a cap of the policy, ...")
     left: str
@@ -18,7 +18,7 @@ class Refusal(Answer):
 
 
 class Progress(Answer):
-    """How far a job is, in public quantities."""
+    """A job's progress, in public quantities."""
 
     done: int
     total: int
@@ -99,7 +99,7 @@ class Card(Answer):
 
 
 class Artifact(Answer):
-    """Something that a job released besides its texts; a job that reads only artifacts costs nothing."""
+    """A release of a job besides its texts; a job that reads only artifacts costs nothing."""
 
     job: Id
     name: str

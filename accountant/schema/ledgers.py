@@ -145,7 +145,7 @@ class SignedCheckpoint(Answer):
 
 
 class Act(Answer):
-    """Who did what."""
+    """An act in the audit log."""
 
     at: Time
     actor: str | None

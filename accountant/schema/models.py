@@ -8,7 +8,7 @@ from accountant.schema.base import Answer, Checked, Json
 
 
 class Mechanism(Answer):
-    """Something that can be asked for."""
+    """A mechanism that jobs may name."""
 
     id: str
     title: str

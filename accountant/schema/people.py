@@ -33,7 +33,7 @@ class SignedIn(Answer):
 
 
 class Me(Answer):
-    """Whose token it is, and what it may do."""
+    """The owner of a token, and what the token may do."""
 
     name: str
     roles: list[str]
@@ -84,7 +84,7 @@ class RolesOf(Answer):
 
 
 class Activity(Answer):
-    """Whether an account is open."""
+    """The state of an account: open or closed."""
 
     name: str
     active: bool
@@ -99,7 +99,7 @@ class OneTime(Answer):
 
 
 class Revoked(Answer):
-    """How many tokens ended."""
+    """The number of tokens that were revoked."""
 
     name: str
     revoked: int

@@ -8,7 +8,7 @@ from accountant.schema.base import Answer, Id, Json, Time
 
 
 class Event(Answer):
-    """Something that a webhook may be told of."""
+    """An event that a webhook may subscribe to."""
 
     event: str
     meaning: str

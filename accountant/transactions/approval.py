@@ -39,7 +39,7 @@ from accountant.transactions.rows import (
 def _consider(
     locked: LockedAccount, job: Row[Any], policy: Policy, approval: Mapping[str, Any] | None
 ) -> Untold | None:
-    """Decide on a recorded job and write what becomes of it; returns what its refusal doesn't yet say."""
+    """Decide on a recorded job and write the outcome; returns the facts that its refusal still lacks."""
     connection = locked.connection
     model = model_of(connection, job)
     analyst = Asker(job.analyst_id, user_name(connection, job.analyst_id), job.project)
@@ -58,7 +58,7 @@ def _consider(
 
 
 def _excluded(job: Row[Any], model: Row[Any] | None, asker: Asker, policy: Policy) -> ExchequerError | None:
-    """Why a policy that was set after a job was asked for does not admit it."""
+    """Return the error if a policy set since the job was requested does not admit it; None: it does."""
     named = None if model is None else model.name
     try:
         job_requests.check_policy(
@@ -80,7 +80,7 @@ def _record(locked: LockedAccount, job: Row[Any], verdict: Verdict) -> Untold | 
 
 
 def _lineage(connection: Connection, job: Row[Any]) -> dict[str, Any]:
-    """What the job reads, for its RESERVE."""
+    """Return the lineage of the job's inputs, for its RESERVE entry."""
     candidate = job_requests.candidate_of(job)
     named = public_resources.lineage(job.resources)
     named |= sources.lineage(connection, job.mechanism, job.sources, candidate.resolved)

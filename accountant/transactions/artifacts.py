@@ -23,7 +23,7 @@ OVERSEERS = frozenset({"steward", "auditor"})
 
 
 class Viewer(Protocol):
-    """Who looks; ledger.Actor is one."""
+    """The person who looks; `ledger.Actor` is one."""
 
     @property
     def id(self) -> UUID: ...
@@ -35,7 +35,7 @@ class Viewer(Protocol):
 
 @dataclass(frozen=True)
 class Stored:
-    """A staged artifact: its name within the job, what it is, and where its bytes lie."""
+    """A staged artifact: its name within the job, its kind, and the address of its bytes."""
 
     name: str
     kind: str
@@ -45,7 +45,7 @@ class Stored:
     uri: str
 
     def to_json(self) -> dict[str, str]:
-        """As a COMMIT names it."""
+        """Return its description in a COMMIT."""
         return {"name": self.name, "kind": self.kind, "sha256": self.sha256}
 
 
@@ -123,7 +123,7 @@ def usable(connection: Connection, dataset_id: UUID, named: str, asker: Viewer) 
 
 
 def _published(connection: Connection, dataset_id: UUID, named: str, asker: Viewer) -> Row[Any]:
-    """The job with this output. Whoever may read it, may have it looked at."""
+    """The job with this output. Anyone who may read the output may have it examined."""
     jobs = tables.jobs
     query = select(jobs).where(jobs.c.dataset_id == dataset_id, jobs.c.state == "succeeded")
     if not asker.roles & OVERSEERS:
@@ -201,7 +201,7 @@ def listing(
 
 
 def _place(connection: Connection, viewer: Viewer, job_id: UUID, name: str) -> Sequence[Any]:
-    """Where an artifact stands in the order of all; for one that is not visible as for none at all."""
+    """Return an artifact's place in the order of all; an artifact that the viewer can't see is unknown."""
     table = tables.artifacts
     named = _query(viewer).where(table.c.job_id == job_id, table.c.name == name)
     row = connection.execute(named).one_or_none()

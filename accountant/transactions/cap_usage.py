@@ -1,4 +1,4 @@
-"""What people and projects use of a dataset: sums that caps are compared with, moved with the ledger.
+"""Use of a dataset per person and project: sums compared with caps, updated together with the ledger.
 
 Only the ledger moves them, in the transaction that appends the entry and under the account's lock. A job
 counts what it asked for, whether it ended early or not, until its reservation is void or its charge is
@@ -19,7 +19,7 @@ usage = tables.usage
 
 
 def holders(job: Row[Any]) -> dict[str, str]:
-    """Whose caps a job counts on: its analyst's, and its project's where it names one."""
+    """The holders whose caps a job counts towards: its analyst, and its project if it names one."""
     return holders_of(job.analyst_id, job.project)
 
 
@@ -30,7 +30,7 @@ def holders_of(analyst: UUID, project: str | None) -> dict[str, str]:
 
 
 class Sheet:
-    """What the holders on one dataset use, while its account's row is held: as written, and as counted since.
+    """Use of one dataset per holder while its account's row is locked: as stored, and as counted since.
 
     Requests of one transaction are decided one after the other, so each sees what those before it count.
     """
@@ -41,7 +41,7 @@ class Sheet:
         self._added: dict[tuple[str, str], tuple[int, int | None]] = {}
 
     def used_where_capped(self, wanted: Mapping[str, str], policy: Policy) -> Usage:
-        """What both holders use now; not looked up where the policy sets no cap."""
+        """Return the present use by both holders; not looked up if the policy sets no cap."""
         if not limits(policy):
             return NO_USAGE
         unknown = {kind: holder for kind, holder in wanted.items() if (kind, holder) not in self._written}
@@ -62,7 +62,7 @@ class Sheet:
             self._added[each] = (self._counted(each) + amount, cap)
 
     def snapshot(self) -> dict[tuple[str, str], tuple[int, int | None]]:
-        """What was counted so far, for `restore`."""
+        """Return the counts so far, for `restore`."""
         return dict(self._added)
 
     def restore(self, before: dict[tuple[str, str], tuple[int, int | None]]) -> None:
@@ -83,7 +83,7 @@ class Sheet:
 
 
 def used(connection: Connection, dataset_id: UUID, analyst: UUID, project: str | None) -> Usage:
-    """What both use now; under the account's lock nobody changes it."""
+    """Return the present use by analyst and project. Under the account's lock nobody changes it."""
     query = select(usage.c.kind, usage.c.spent + usage.c.reserved)
     rows = connection.execute(query.where(_rows(dataset_id, holders_of(analyst, project))))
     return Usage(**{kind: int(amount) for kind, amount in rows})
@@ -114,7 +114,7 @@ def _rows(dataset_id: UUID, wanted: dict[str, str]) -> Any:
 
 
 def problems(connection: Connection, dataset_id: UUID) -> list[str]:
-    """Where the sums are not those of the jobs with their entries."""
+    """Report sums that differ from those computed from jobs and their entries."""
     # The newest entry of a job says how it counts: RESERVE reserved, VOID not, the others by their body.
     newest = text(
         "SELECT DISTINCT ON (e.job_id) j.id, j.dataset_id, j.analyst_id, j.project, j.epsilon_alone, e.kind, "

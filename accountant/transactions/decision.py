@@ -1,4 +1,4 @@
-"""What becomes of a job: the decision of `core` on the locked account, and how it is recorded.
+"""The outcome of a job: the decision of `core` on the locked account, and how it is recorded.
 
 One path for all: a request that has just arrived, a job whose probe came back, one that a steward approved.
 """
@@ -39,7 +39,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Asker:
-    """Whose job it is: their name goes into the entry, and they and the project may have a cap."""
+    """The owner of a job. The entry names them, and they and their project may have a cap."""
 
     id: UUID
     name: str
@@ -59,9 +59,9 @@ class Untold:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of a job: the columns to set, the message to send, what its refusal does not yet say.
+    """The outcome of a job: columns to set, a message to send, and facts that the refusal still lacks.
 
-    `parts`: into how many parts a queued job is split; each has a row and a message.
+    `parts`: the number of parts that a queued job is split into; each has a row and a message.
     """
 
     columns: Mapping[str, Any]
@@ -70,7 +70,7 @@ class Verdict:
     parts: int = 0
 
     def rows(self, job_id: UUID) -> list[tuple[Table, list[dict[str, Any]]]]:
-        """What is written beside the job's own row, table by table."""
+        """Return the rows written along with the job's own, by table."""
         numbers = range(self.parts)
         parts = [{"job_id": job_id, "number": n, "state": "queued", "attempt": 1} for n in numbers]
         found = [(tables.parts, parts)] if parts else []
@@ -180,7 +180,7 @@ _MOST_PROBES = 1000
 
 
 def _probe(connection: Connection, key: str | None) -> Mapping[str, Any] | None:
-    """What is known of the model with the job's template; None: nobody has looked yet."""
+    """Return the facts about the model with the job's template; None: not probed yet."""
     if key is None:
         return job_requests.NO_TEMPLATE
     if key not in _probes:

@@ -1,6 +1,6 @@
 """Requests, proposals and offers that nobody decided on in time: they expire, and nothing is charged.
 
-A sweep finds them, and so does whoever tries to approve one. Every statement here changes only rows that
+A sweep finds them, and so does an attempt to approve one. Every statement here changes only rows that
 are still open and past their time by the database's clock, so it may run twice, or in two places at once.
 """
 

@@ -48,7 +48,7 @@ Take = Callable[[], list[Ticket[Q, A]]]
 
 @dataclass
 class _Queue(Generic[Q, A]):
-    """Who waits on one key. It exists while somebody leads."""
+    """The tickets waiting on one key. It exists as long as there is a leader."""
 
     leader: Ticket[Q, A]
     waiting: deque[Ticket[Q, A]] = field(default_factory=deque)
@@ -81,7 +81,7 @@ class Combiner(Generic[K, Q, A]):
         return ticket.result()
 
     def waiting(self, key: K) -> int:
-        """How many wait that no leader has taken yet."""
+        """Return the number of waiting tickets that no leader has taken yet."""
         with self._lock:
             queue = self._queues.get(key)
             return 0 if queue is None else len(queue.waiting)

@@ -1,4 +1,4 @@
-"""What is asked for: prices, policy, context lengths and the largest request that would fit.
+"""Requests: prices, policy, context lengths and the largest request that would fit.
 
 Reads no table; the ledger calls it with the rows that it holds.
 """
@@ -32,7 +32,7 @@ from accountant.core.template import templates
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What an analyst asks for, as it arrived."""
+    """An analyst's request, as it arrived."""
 
     dataset: str
     mechanism: str
@@ -207,12 +207,12 @@ class Candidate:
 
     @property
     def is_free(self) -> bool:
-        """Whether it asks nothing of any account."""
+        """True if it charges no account."""
         return self.asked == NOTHING
 
     @property
     def is_public(self) -> bool:
-        """Whether it reads public things only."""
+        """True if it reads public inputs only."""
         return mechanisms.get(self.mechanism).public
 
 
@@ -265,7 +265,7 @@ def parts_of(job: Candidate, most: int) -> int:
 def context_problem(
     job: Candidate, model: Mapping[str, Any] | None, probe: Mapping[str, Any]
 ) -> Refused | None:
-    """Why a model (with these facts) can't run the job: it lacks something, or its context is too short."""
+    """Return a refusal if a model with these facts can't run the job, or its context is too short."""
     if model is None:
         return None
     mechanism = mechanisms.get(job.mechanism)

@@ -1,4 +1,4 @@
-"""Who runs what: claims with fencing tokens, heartbeats, public progress, the reaper and the outbox.
+"""Leases on jobs: claims with fencing tokens, heartbeats, public progress, the reaper and the outbox.
 
 A message is only a hint; the rows in `parts` are the queue. Every time here is the database's clock, so a
 machine whose own clock is off can neither steal a lease nor keep one. Rows are locked in one order: the
@@ -259,7 +259,7 @@ def _requeue(connection: Connection, job: Row[Any], part: Row[Any]) -> None:
 
 
 def died(engine: Engine, job_id: UUID, attempt: int, part: int, worker: str) -> Claim | None:
-    """The claim of an attempt whose process died, for whoever saw it die; None: it holds none.
+    """Return the claim of an attempt whose process was seen to die; None: it holds none.
 
     `worker` names machine and process, so that nobody ends an attempt that runs elsewhere.
     """
@@ -275,7 +275,7 @@ def died(engine: Engine, job_id: UUID, attempt: int, part: int, worker: str) -> 
 
 
 def kept(engine: Engine, job_ids: set[UUID]) -> tuple[set[UUID], set[UUID], set[str]]:
-    """What must not be destroyed of these jobs' staged outputs.
+    """Find the staged outputs of these jobs that must not be destroyed.
 
     Returns (the jobs that exist here, tokens of leases that are held, addresses that are published or
     wait for a settlement).
@@ -297,7 +297,7 @@ _RESEND_LOCK = 0x45585152
 
 
 def _waiting() -> list[tuple[str, Select[Any]]]:
-    """For each task, what waits for it: (subject, attempt, part)."""
+    """Return what waits for each task: (subject, attempt, part)."""
     versions, models, corpora = tables.dataset_versions, tables.models, tables.corpora
     nothing = literal(0)
     return [
@@ -346,7 +346,7 @@ def resend(engine: Engine, older_than_seconds: float) -> int:
 
 
 def longest_wait(engine: Engine, tasks: set[str]) -> float:
-    """For how many seconds a message of these tasks has been with the broker, unclaimed; 0: none is."""
+    """Return the longest time, in seconds, that a message of these tasks has been unclaimed; 0: none is."""
     longest = 0.0
     age = func.extract("epoch", func.clock_timestamp() - func.min(outbox.c.sent_at))
     with engine.connect() as connection:

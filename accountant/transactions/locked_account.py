@@ -132,7 +132,7 @@ class LockedAccount:
         self._posted = []
 
     def _held(self, kind: EntryKind, job_id: UUID | None) -> Reservation | None:
-        """What an entry resolves. That it is live still, a unique index on the entries checks."""
+        """Return the reservation that an entry resolves; a unique index checks that it is still live."""
         if kind not in (EntryKind.COMMIT, EntryKind.VOID) or job_id is None:
             return None
         return read_reservation(self.reservation(job_id))

@@ -189,7 +189,7 @@ def accept(engine: Engine, offer_id: UUID, actor: Actor) -> UUID:
 
 
 def decline(engine: Engine, offer_id: UUID, actor: Actor, reason: str = "") -> None:
-    """Say no, as the analyst whom it is offered to. Raises NotFound and Conflict as `accept` does."""
+    """Decline an offer, as the analyst who received it. Raises NotFound and Conflict as `accept` does."""
     with engine.begin() as connection:
         _, found = _locked(connection, offer_id)
         if _asked(connection, found).analyst_id != actor.id:

@@ -61,7 +61,7 @@ def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str,
 
 
 def _check_reads_nothing(job: Candidate, field: str) -> None:
-    """An endpoint is elsewhere: what it is asked before publication would tell of the records."""
+    """Refuse an endpoint to a job that reads records: its requests would reveal them before publication."""
     if not job.is_free:
         problem = "an endpoint is asked by jobs that read no records"
         raise invalid(f"parameters.{field}", problem, "a registered language model")
@@ -75,7 +75,7 @@ def check_policy(policy: Policy, found: Mapping[str, Mapping[str, str]]) -> None
 
 
 def rows(engine: Engine, job: Row[Any]) -> dict[str, tuple[Row[Any], str]]:
-    """For a worker: {field: (row, the hash that the ledger holds)}."""
+    """Return {field: (row, the hash that the ledger holds)}, for a worker."""
     with engine.connect() as connection:
         return {
             field: (_row(connection, each["kind"], each["name"]), each["sha256"])  # type: ignore[misc]
@@ -103,5 +103,5 @@ def _query(kind: str) -> Any:
 
 
 def lineage(found: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """As it stands beside the other sources in a RESERVE; nothing where nothing is named."""
+    """Return its part of the lineage in a RESERVE; empty if nothing is named."""
     return {"public": {field: dict(each) for field, each in found.items()}} if found else {}

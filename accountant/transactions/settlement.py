@@ -1,4 +1,4 @@
-"""How a job ends: it is cancelled, publishes its output, or fails, and its reservation is settled.
+"""The end of a job: it is cancelled, publishes its output, or fails, and its reservation is settled.
 
 Each function is one transaction. It locks the account's row first and the job's row second, always in
 that order; calls the pure decision; appends the entry; moves balances and chain head on the locked row;

@@ -95,7 +95,7 @@ def rotate(engine: Engine, old: bytes, new: bytes) -> str:
 
 
 def in_use(engine: Engine, seed: bytes) -> bool:
-    """Whether this secret's key is the newest one."""
+    """Return True if this secret's key is the newest one."""
     with engine.connect() as connection:
         rows = _rows(connection)
         return bool(rows) and rows[-1].id == key_id(public_key(seed))

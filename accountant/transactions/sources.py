@@ -57,7 +57,7 @@ def _rows(
 
 
 def read_by(engine: Engine, job: Row[Any], resolved: Any) -> dict[str, Sequence[Row[Any]]]:
-    """For a worker: the artifacts that a claimed job reads, by field."""
+    """Return the artifacts that a claimed job reads, by field, for a worker."""
     with engine.connect() as connection:
         return _rows(connection, job.mechanism, job.sources, resolved)
 
@@ -65,7 +65,7 @@ def read_by(engine: Engine, job: Row[Any], resolved: Any) -> dict[str, Sequence[
 def lineage(
     connection: Connection, mechanism: str, sources: Mapping[str, str], resolved: Any
 ) -> dict[str, Any]:
-    """As it stands beside the other sources in a RESERVE; nothing where no field names a job."""
+    """Return its part of the lineage in a RESERVE; empty if no field names a job."""
     found = _rows(connection, mechanism, sources, resolved)
     return (
         {

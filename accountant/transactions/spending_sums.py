@@ -37,7 +37,7 @@ entries, jobs, spending, marks = tables.entries, tables.jobs, tables.spending, t
 
 @dataclass(frozen=True)
 class Move:
-    """How one entry changed what its job is charged; `sums` may be below zero."""
+    """The change that one entry makes to its job's charge; `sums` may be negative."""
 
     seq: int
     at: datetime
@@ -91,7 +91,7 @@ def _before(
 
 
 def _standing(reserve: Mapping[str, Any], current: Mapping[str, Any]) -> Sums:
-    """What a job is charged, or has reserved, after the entry `current`."""
+    """Return a job's charge, or its reservation, after the entry `current`."""
     if current["kind"] == "RESERVE":
         held = read_reservation(current["body"])
         spends = bool(releases(held.event)) or held.others.ex_post > 0 or held.others.secret is not None
@@ -119,9 +119,8 @@ def _added(moves: Iterable[Move]) -> dict[tuple[date, UUID, str], Sums]:
 
 
 def roll(engine: Engine) -> int:
-    """Keep the sums of what is new, dataset by dataset; returns how many entries were added.
-
-    Safe to run twice at once: whoever holds a dataset's mark adds to its sums.
+    """Bring the kept sums up to date, dataset by dataset; returns the number of entries added.
+    Safe to run twice at once: the holder of a dataset's mark adds to its sums.
     """
     accounts = tables.accounts
     new = accounts.c.chain_seq - func.coalesce(marks.c.through, 0)

@@ -100,9 +100,9 @@ _MOST_REMEMBERED = 1000
 
 
 def _price_beforehand(engine: Engine, request: JobRequest) -> None:
-    """Find the price and what it is on each filter; whoever holds the row then finds both in a cache.
+    """Fill the caches of the price and its cost on each filter before the account's row is locked.
 
-    Nothing is decided here. Where the terms have changed by then the price is found again.
+    Nothing is decided here. If the terms change in between, the price is computed again.
     """
     seen = _last_seen.get(request.dataset)
     if seen is None:
@@ -176,7 +176,7 @@ def _settle(ticket: Ticket[_Submission, _Answer], answer: _Answer | Exception) -
 
 
 def _is_hopeless(error: Exception) -> bool:
-    """Whether trying again at once would meet the same: the database is away, or somebody keeps the row."""
+    """Return True if an immediate retry would fail the same way: database down, or the row still locked."""
     lock_not_available = "55P03"
     return isinstance(error, OperationalError) and (
         error.connection_invalidated or getattr(error.orig, "sqlstate", None) == lock_not_available
@@ -224,9 +224,9 @@ def admit_approved(
 
 
 class _Batch:
-    """What the requests of one transaction refer to, all of it read while the row is held.
+    """Everything that the requests of one transaction refer to, read while the row is locked.
 
-    `admit` changes the books in memory only and collects the rows to be written; where it raises it has
+    `admit` changes the books in memory only and collects the rows to be written; if it raises, it has
     changed nothing.
     """
 

@@ -1,4 +1,4 @@
-"""Dataset identity: each privacy unit has one account, whatever it is registered as.
+"""Dataset identity: each privacy unit has one account, however often it is registered.
 
 Two registrations of the same people would be two allowances. So the units of all data found right are kept
 as keyed fingerprints, and data that shares one with another dataset is refused; its steward registers it
@@ -58,7 +58,7 @@ def claim(engine: Engine, version_id: UUID, proof: bytes, fingerprints: Iterable
 
 
 def private_in(engine: Engine, proof: bytes, texts: Iterable[Fingerprint]) -> str | None:
-    """What the steward of a public corpus is told where texts of it are records of a dataset; None: none is.
+    """Return the error text for a public corpus that contains records of a dataset; None: it has none.
 
     `texts`: as a dataset whose units are these records would have them, so they are compared as its units
     would be, with units and records of all data found right. Nothing of them is kept. Raises as `claim` does.
@@ -120,7 +120,7 @@ _SHARED = text(
 
 
 def _overlap(connection: Connection, dataset_id: UUID) -> str | None:
-    """What the steward is told where a unit is another dataset's; None where each is new or its own."""
+    """Return the error text if a unit belongs to another dataset; None: every unit is new or its own."""
     shares = _shares(connection, dataset_id)
     if not shares:
         return None
@@ -133,7 +133,7 @@ def _overlap(connection: Connection, dataset_id: UUID) -> str | None:
 
 
 def _shares(connection: Connection, dataset_id: UUID | None) -> dict[str, float]:
-    """What share of what is staged each dataset but this one has already, the largest first."""
+    """Return the share of the staged units that each other dataset already has, largest first."""
     shares: dict[str, float] = {}
     for row in connection.execute(_SHARED, {"dataset": dataset_id}):
         shares[row.name] = max(shares.get(row.name, 0.0), row.shared / row.whole)

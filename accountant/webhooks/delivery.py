@@ -130,7 +130,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Retries:
-    """How a message is tried again: the first wait, and for how long in all."""
+    """The retries of a message: the first wait, and the total time."""
 
     first_seconds: float
     hours: float
@@ -191,7 +191,7 @@ def _claim(connection: Connection, key: bytes, delivery_id: UUID) -> Delivery | 
 
 
 def _forbidden(row: Row[Any]) -> str | None:
-    """Why a message may not go to the owner of its webhook, by what they are now."""
+    """Return why a message may not go to its webhook's owner, given their present state; None: it may."""
     if not row.active:
         return "its owner's account is not active"
     if row.analyst_id == row.owner_id or OVERSEERS & set(row.roles):

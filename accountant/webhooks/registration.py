@@ -1,4 +1,4 @@
-"""Webhooks as their owners register them: an address, what it is told of, and a secret.
+"""Webhooks as their owners register them: an address, events, and a secret.
 
 The secret is kept under a key of the service, bound to its row, and shown once.
 """
@@ -108,7 +108,7 @@ def listing(engine: Engine, viewer: Actor) -> list[dict[str, Any]]:
 
 
 def show(engine: Engine, hook_id: UUID, viewer: Actor) -> dict[str, Any]:
-    """One of them. Raises NotFound."""
+    """Return a webhook. Raises NotFound."""
     with engine.connect() as connection:
         return _view(one(connection, _owned(viewer).where(hooks.c.id == hook_id), "webhook", hook_id))
 

@@ -1,4 +1,4 @@
-"""What really happened, from the database, the witness and the files: with SQL and arithmetic of its own.
+"""The facts of a run, from the database, the witness and the files: with SQL and arithmetic of its own.
 
 Nothing here calls the code that admits, charges or verifies. Costs are computed from stored events and
 limits from stored allowances by the published formulas, in floating point, and compared with a slack that
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Findings:
-    """What was found: for each promise the cases that break it, and what is worth knowing besides."""
+    """The findings: for each promise the cases that break it, and further remarks."""
 
     broken: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in (*PROMISES, GUARDS)})
     notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -105,7 +105,7 @@ def check_chain(found: Findings, account: Row, chain: list[Row]) -> None:
 
 
 def cost_of(event: Row, filters: list[Row]) -> dict[str, float | None]:
-    """What one Laplace or Gaussian release costs on each filter; None: it closes the filter."""
+    """Return the cost of one Laplace or Gaussian release on each filter; None: it closes the filter."""
     noise, costs = event["noise_multiplier"], dict[str, float | None]()
     for each in filters:
         kind = each["kind"]
@@ -152,7 +152,7 @@ def fraction(text: str) -> float:
 
 
 def limit_of(each: Row, epsilon: float, delta: float) -> float:
-    """What a filter allows in all under (epsilon, delta)."""
+    """Return a filter's total under (epsilon, delta)."""
     own = fraction(each["share"]) * delta
     if each["order"] is not None:
         order = fraction(each["order"])
@@ -177,7 +177,7 @@ def profile(mu: float, epsilon: float) -> float:
 
 
 class Tally:
-    """What is reserved and spent, filter by filter; a cost that is None counts as a closing step."""
+    """Reserved and spent amounts by filter; a cost that is None counts as a closing step."""
 
     def __init__(self) -> None:
         self.filters: list[Row] = []
@@ -263,7 +263,7 @@ def check_settlement(found: Findings, job: str, held: Row | None, body: Row, spe
 def check_charged(
     found: Findings, jobs: dict[str, Row], entries: dict[str, list[Row]], witness: list[Row]
 ) -> None:
-    """Whatever was read or published is charged, once."""
+    """Check that everything read or published is charged, once."""
     read = {line["job"] for line in witness}
     for job, row in jobs.items():
         kinds = [entry["kind"] for entry in entries[job]]

@@ -61,7 +61,7 @@ FAILING += ("submit.committed", "approve.written", "approve.committed", "publish
 
 @dataclass
 class Outcome:
-    """What a run did and found."""
+    """The actions and findings of a run."""
 
     seed: int
     injected: Counter[str]
@@ -120,7 +120,7 @@ class Harness:
     # --- setting up -----------------------------------------------------------------------------
 
     def _environment(self) -> None:
-        """What the parts read from their environment; set before the fork server starts."""
+        """Set the environment that the parts read, before the fork server starts."""
         os.environ |= {
             "EXCHEQUER_HOME": str(self.home / "stack"),
             "DATABASE_URL": self.servers.database_url,

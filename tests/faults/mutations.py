@@ -50,7 +50,7 @@ def no_row_lock() -> None:
 
 
 def no_token_check() -> None:
-    """Publication and failure believe whoever comes."""
+    """Publication and failure accept every token."""
     from accountant.transactions import rows
 
     rows.fenced = lambda connection, claim: rows.locked_job(connection, claim.job_id)  # type: ignore[assignment]

@@ -1,6 +1,6 @@
-"""Orders: how the harness tells a process what shall happen to it at a crash point.
+"""Orders: the harness tells a process by file what shall happen to it at a crash point.
 
-An order is a file named after the point. Whoever reaches the point first renames it away, so each order
+An order is a file named after the point. The first process to reach the point renames it away, so each order
 is carried out once, by one process, and what is in `taken` has happened.
 """
 
@@ -27,7 +27,7 @@ class Taken:
 
 
 class Hook:
-    """What a process of the harness does at every crash point."""
+    """The hook that a process of the harness runs at every crash point."""
 
     def __init__(self, folder: Path) -> None:
         self.orders, self.taken = folder / "orders", folder / "taken"
@@ -74,7 +74,7 @@ class Board:
         self._seen: set[str] = set()
 
     def give(self, point: str, action: str) -> None:
-        """Let this happen to whoever reaches `point` next."""
+        """Let this happen to the next process that reaches `point`."""
         draft = self.hook.orders.parent / "draft"
         draft.write_text(action)
         os.rename(draft, self.hook.orders / point)

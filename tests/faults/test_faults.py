@@ -21,7 +21,7 @@ LEASE = 1.2
 
 
 def run(*options: str) -> dict:
-    """What a run of the harness found, in a process of its own."""
+    """Return the findings of a run of the harness, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults", *options], cwd=ROOT, capture_output=True, text=True
     )

@@ -1,7 +1,7 @@
 """People at work while faults fall: analysts who ask, repeat and change their minds, and two stewards.
 
-Everything goes through HTTP with bearer tokens. Whoever gets no answer asks again with the same key, as
-the client of the service does, and every final answer is written down for the checker.
+Everything goes through HTTP with bearer tokens. A request without an answer is sent again with the same
+key, as the client of the service does, and every final answer is written down for the checker.
 """
 
 import random
@@ -26,7 +26,7 @@ TRY_AGAIN_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Answer:
-    """What one request was told in the end: a job, or a status that says no (0: nobody answered)."""
+    """The final answer to one request: a job, or a status that says no (0: no answer)."""
 
     key: str
     body: str
@@ -37,7 +37,7 @@ class Answer:
 
 @dataclass
 class Desk:
-    """What all people share: where the service is, and what it answered."""
+    """Facts that all people share: the service's address, and its answers."""
 
     urls: list[str]
     datasets: list[str]

@@ -32,7 +32,7 @@ main()
 
 @dataclass(frozen=True)
 class Turn:
-    """What the demo's last lines tell one person to do."""
+    """The step that the demo's last lines tell one person to take."""
 
     name: str
     address: str
@@ -41,7 +41,7 @@ class Turn:
 
 @pytest.fixture
 def printed(tmp_path: Path) -> Iterator[str]:
-    """What `exchequer demo` prints, with its stack still running."""
+    """The output of `exchequer demo`, with its stack still running."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = {

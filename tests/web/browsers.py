@@ -1,4 +1,4 @@
-"""What tests of the web share: a REST client, a browser without scripts, and a site with people."""
+"""Shared parts of the web's tests: a REST client, a browser without scripts, and a site with people."""
 
 import re
 from dataclasses import dataclass, field

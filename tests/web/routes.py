@@ -113,7 +113,7 @@ class World:
 
 @dataclass(frozen=True)
 class Request:
-    """What is sent; `form` goes to a page with the token of the sender's session."""
+    """A request to send; `form` goes to a page with the token of the sender's session."""
 
     method: str
     path: str

@@ -95,7 +95,7 @@ def _token(client, who: str) -> str:
 
 
 def closed(answer) -> bool:
-    """Whether an answer keeps somebody out: pages send who is not signed in to the sign-in form."""
+    """Return True if an answer keeps somebody out: pages send strangers to the sign-in form."""
     return answer.status_code in CLOSED or (
         answer.status_code == 303 and "/sign-in" in answer.headers.get("Location", "")
     )

@@ -60,7 +60,7 @@ def written(path: Path, counts: tuple[int, int], broken: int | None = None) -> P
 
 
 def checked(engine: Engine, version: UUID, path: Path) -> None:
-    """What a worker does with new data."""
+    """Check new data, as a worker does."""
     key = b"k" * 32
     try:
         units = fingerprints.fingerprints(str(path), LAYOUT, key)
@@ -126,7 +126,7 @@ def twins(servers, password_hash, tmp_path) -> Iterator[list[World]]:
 
 
 def seen(world: World) -> dict[str, Look]:
-    """What every route shows to an analyst, their own jobs' and everybody's."""
+    """Return what every route shows to an analyst: their own jobs' and everybody's."""
     found = {}
     for who in ("analyst", "stranger"):
         sender = Sender(world, who)

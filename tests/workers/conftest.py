@@ -99,7 +99,7 @@ class Service:
 
 @pytest.fixture(scope="module")
 def variables() -> dict[str, str]:
-    """What a module's processes have in their environment besides; for a module to say."""
+    """Further environment variables for a module's processes; a module may override this."""
     return {}
 
 

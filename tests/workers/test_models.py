@@ -1,4 +1,4 @@
-"""What is found about a model before anything is reserved, and what is refused when it is loaded."""
+"""Facts found about a model before anything is reserved, and refusals when it is loaded."""
 
 import io
 import json

@@ -124,7 +124,7 @@ def datasets() -> Response:
     """The catalogue, by name.
 
     `q`: every word of it stands in the name, the description or a label. `mechanism`: the policy admits it.
-    `open=true`: with an allowance and data that is ready, and whoever asks may ask for jobs.
+    `open=true`: with an allowance and data that is ready, and the caller may ask for jobs.
     """
     window = read_window(ORDER)
     wanted = dataset_queries.Wanted(

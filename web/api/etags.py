@@ -31,7 +31,7 @@ def add_etag(response: Response) -> Response:
 
 
 def matcher() -> Callable[[bytes], None] | None:
-    """What checks the present body of what is changed against the request's If-Match; None: it has none.
+    """Return a check of the present body against the request's If-Match; None: the request has none.
 
     The check raises PreconditionFailed (412). It must run under the lock under which the change is made.
     """

@@ -42,7 +42,7 @@ class NewJob(Body):
 
 
 class Reason(Body):
-    """Why somebody decided as they did."""
+    """The reason for a decision."""
 
     reason: str = Field(max_length=2000)
 
@@ -71,7 +71,7 @@ def submit() -> tuple[Response, int]:
 
 
 def submit_job(job: NewJob, key: str | None) -> UUID:
-    """Submit for whoever acts; pages do it too."""
+    """Submit a job for the current actor; pages call it too."""
     request = job_requests.JobRequest(
         job.dataset, job.mechanism, job.model, job.parameters, job.purpose, job.project
     )

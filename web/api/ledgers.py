@@ -1,4 +1,4 @@
-"""For auditors: entries over all datasets, one entry priced anew, refusals, checkpoints, who did what."""
+"""Routes for auditors: entries over all datasets, one entry priced anew, refusals, checkpoints, activity."""
 
 from datetime import datetime
 from uuid import UUID
@@ -149,7 +149,7 @@ def found_checkpoints(window: Window) -> list[SignedCheckpoint]:
     )
 )
 def list_activity() -> Response:
-    """Who did what, newest first, out of every table that tells."""
+    """The audit log: acts with their actors from all tables, newest first."""
     window = read_window(ACTIVITY)
     return page("activity", found_acts(window), window)
 

@@ -91,7 +91,7 @@ def _storage(broker_url: str) -> FixedWindowRateLimiter:
 
 
 def init_app(app: Flask, settings: Settings) -> None:
-    """One set of counters an application."""
+    """Set up one set of counters for each application."""
     app.extensions["exchequer"]["limits"] = RateLimits(settings)
 
 
@@ -102,7 +102,7 @@ def counted(name: str, holder: str) -> None:
 
 
 def tell(response: Response) -> Response:
-    """What is left, in the header fields of the IETF's draft (RateLimit, RateLimit-Policy)."""
+    """Add what is left in the header fields of the IETF's draft (RateLimit, RateLimit-Policy)."""
     told = g.get("rate_limits")
     if told:
         policies = (f'"{name}";q={allowed};w=60' for name, allowed, _, _ in told)
@@ -113,5 +113,5 @@ def tell(response: Response) -> Response:
 
 
 def address() -> str:
-    """Who is asking, by address: the proxy's word for it where `proxies` are trusted."""
+    """Return the client's address, as the proxy reports it if `proxies` are trusted."""
     return sign_ins.customer(request.remote_addr or "")

@@ -41,7 +41,7 @@ class OfferedParameters(Body):
 
 
 class Answer(Body):
-    """Why an analyst says no, where they say."""
+    """An analyst's reason to decline an offer, if they give one."""
 
     reason: str = Field("", max_length=2000)
 

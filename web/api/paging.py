@@ -58,7 +58,7 @@ class Window:
 
     @property
     def reads(self) -> dict[str, Any]:
-        """As the functions of `accountant` take it."""
+        """The window as arguments of the readers in `accountant`."""
         return {"limit": self.limit + 1, "after": self.after}
 
 

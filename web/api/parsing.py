@@ -152,7 +152,7 @@ def read_count(name: str, default: int | None, low: int = 1, high: int = MAX_PAG
 
 
 def read_limit(default: int) -> int:
-    """How many rows a listing answers with."""
+    """Return the number of rows that a listing answers with."""
     return read_count("limit", default) or default
 
 

@@ -67,7 +67,7 @@ class NewPassword(Body):
 
 
 class NewToken(Body):
-    """A token to be: what it is for, what it may do, how long."""
+    """A request for a token: its purpose, its scopes and its lifetime."""
 
     name: str = Field(max_length=100, description="what it is for")
     scopes: list[str] = Field(max_length=20, description=", ".join(credentials.SCOPES))
@@ -100,7 +100,7 @@ def sign_in() -> tuple[Response, int]:
 @api.delete("/session")
 @describe(Operation(answer=Ended))
 def sign_out() -> Response:
-    """End the token that asks, whatever its scopes. Others of the same person go on working."""
+    """Revoke the token of this request, with any scopes. Other tokens of the same person stay valid."""
     people.revoke_token(engine(), current_actor(), g.token_id)
     return jsonify(id=str(g.token_id))
 
@@ -108,7 +108,7 @@ def sign_out() -> Response:
 @api.get("/me")
 @describe(Operation(answer=Me))
 def me() -> Response:
-    """Whose token this is, and what it may do."""
+    """The token's owner, and what the token may do."""
     actor = current_actor()
     return jsonify(name=actor.name, roles=sorted(actor.roles), scopes=g.scopes)
 

@@ -1,7 +1,7 @@
-"""What the local stack needs before anybody can sign in, straight to its database.
+"""Setup of the local stack before anybody can sign in, made directly in its database.
 
-Whoever can read the stack's home may do anything with it anyway; across the web, accounts are made by
-administrators only.
+Read access to the stack's home already gives full control; over the web, only administrators make
+accounts.
 """
 
 import importlib.util
@@ -74,7 +74,7 @@ def engine(configured: Settings) -> Any:
 
 
 def excess_rights(configured: Settings) -> list[str] | None:
-    """What the service's database role could do to the ledger beyond its work; None: nobody answers."""
+    """Return the rights of the service's database role beyond its work; None: the database doesn't answer."""
     from accountant import database
 
     try:
@@ -133,7 +133,7 @@ def first_account(configured: Settings) -> str | None:
 
 
 def password_file(configured: Settings, name: str) -> Path:
-    """Where the generated password of an account of the local stack is kept."""
+    """Return the path of the generated password of a local stack's account."""
     return configured.home / "keys" / f"{name}-password"
 
 

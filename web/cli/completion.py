@@ -1,4 +1,4 @@
-"""Names that a shell completes: asked of the server, once and briefly. Whatever fails completes nothing."""
+"""Names that a shell completes: asked of the server, once and briefly. After an error there are none."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -146,7 +146,7 @@ def _checked(dataset: dict[str, Any]) -> Answer:
 
 
 def data_refused(dataset: dict[str, Any]) -> Failed:
-    """Why a worker refused a dataset's data (told to its steward only)."""
+    """Return the error for a dataset whose data a worker refused; only its steward is told the reason."""
     name = dataset["name"]
     why = (dataset.get("versions") or [{}])[-1].get("error") or "its steward can see why"
     hint = " Roots come from EXCHEQUER_DATA_ROOTS when the stack starts." if "data root" in why else ""

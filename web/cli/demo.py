@@ -352,7 +352,7 @@ def _say_where(step: Steps, configured: Settings, address: str, job: dict[str, A
 
 
 def _command() -> str:
-    """How this program is called here: by its name where the shell finds it."""
+    """Return the command that calls this program: its name if the shell finds it."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "exchequer" and shutil.which("exchequer") is None else "exchequer"
 

@@ -118,7 +118,7 @@ def _answer(error: ApiProblem) -> Told:
 
 
 def _again(key: str | None) -> str | None:
-    """How to repeat a submission that may have arrived."""
+    """Return the advice to repeat a submission that may have arrived."""
     if key is None:
         return None
     return f"It may have arrived: run it again with `--key {shlex.quote(key)}`, and it is one job."

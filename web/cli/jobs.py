@@ -147,7 +147,7 @@ NEXT = {
 
 
 def explain_refusal(job: Job, file: str | None = None) -> None:
-    """Which cap binds, what was asked, what is left, the largest that fits, and how to ask for that."""
+    """Print the binding cap, what was asked, what is left, the largest that fits, and the next command."""
     refused = Refused(job)
     if refused.largest is None:
         report(refused)

@@ -32,7 +32,7 @@ Advance = Callable[[int], None]
 
 
 def folder_of(configured: Settings, name: str, sha256: str) -> Path:
-    """Where a model with these weights lies, or will."""
+    """Return the folder for a model with these weights; it may not exist yet."""
     return configured.home.absolute() / "models" / f"{name}-{sha256[:16]}"
 
 

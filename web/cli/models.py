@@ -140,7 +140,7 @@ def wait_for_model(client: Api, name: str) -> dict[str, Any]:
 
 
 def model_refused(model: dict[str, Any]) -> Failed:
-    """Why a worker refused a model."""
+    """Return the error for a model that a worker refused."""
     why = model.get("error") or "its steward can see why"
     hint = " Roots come from EXCHEQUER_MODEL_ROOTS when the stack starts." if "model root" in why else ""
     return Failed(

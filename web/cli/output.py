@@ -1,4 +1,4 @@
-"""What the commands print: results on standard output, everything else on standard error.
+"""Output of the commands: results on standard output, everything else on standard error.
 
 With --json, standard output holds one JSON document and nothing else, and notes are for terminals only.
 """
@@ -32,7 +32,7 @@ class Failed(ExchequerError):
 
 
 class Mode:
-    """How this command speaks; set when it starts."""
+    """The output mode of a command; set when it starts."""
 
     json = False
 

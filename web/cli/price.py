@@ -244,7 +244,7 @@ def dataset_part(on: Quote) -> Iterator[str | Table]:
 
 
 def _refusal(refusal: Quote) -> Iterator[str]:
-    """Which cap binds, what was asked, what is left, and the largest that fits."""
+    """Yield the lines of a refusal: binding cap, what was asked, what is left, and the largest that fits."""
     yield f"  {refusal['why']}"
     if refusal.get("asked") is not None:
         yield f"  binding cap: {refusal['cap']}; asked: {refusal['asked']}; left: {refusal['left']}"

@@ -1,4 +1,4 @@
-"""Which server a command talks to, and as whom: --profile, or what web.client.profiles finds."""
+"""The server and user of a command: --profile, or what web.client.profiles finds."""
 
 from web.client.api import Api
 from web.client.profiles import Profile, chosen

@@ -116,7 +116,7 @@ def logout(
 
 
 def _ended(kept: Profile) -> bool:
-    """Whether the token of a profile is worth nothing any more; without its server nobody can end it."""
+    """Revoke a profile's token; returns False if its server can't be asked, so that it may still be valid."""
     try:
         with Api(kept.url, kept.token, timeout_seconds=10.0, attempts=1) as api:
             api.sign_out()

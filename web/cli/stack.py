@@ -46,7 +46,7 @@ def start(configured: Settings) -> str:
 
 
 def sign_in_here(configured: Settings, address: str) -> None:
-    """Keep whoever is signed in to this stack; else sign in as its steward."""
+    """Sign in to this stack as its steward, unless somebody is signed in to it already."""
     known = profiles.read().known
     kept_as = next((name for name, each in known.items() if each.url == address and each.token), None)
     name, token = bootstrap.STEWARD, known[kept_as].token if kept_as is not None else None

@@ -113,7 +113,7 @@ def _legend(y: int) -> str:
 
 
 def _width(share: float) -> int:
-    """Pixels; whatever is used at all is seen."""
+    """Return a bar's width in pixels: at least 1 for any use at all."""
     if share <= 0:
         return 0
     return max(1, round(_BAR * min(1.0, share)))

@@ -43,7 +43,7 @@ class Client:
         self.api.close()
 
     def whoami(self) -> Me:
-        """Whose token this is."""
+        """Return the token's owner, and what the token may do."""
         return read(Me, self.api.me())
 
     # --- data -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What can go wrong between a program and the service. Errors carry facts; texts are made from them here.
+"""Errors between a program and the service. They carry facts; texts are made from them here.
 
 ExchequerError
 ├── Unreachable             no answer from the server, after the retries
@@ -46,7 +46,7 @@ class Unreadable(ExchequerError):
 
 
 class ApiProblem(ExchequerError):
-    """What the server answered instead; `problems` names the fields, where fields were wrong."""
+    """An error answer of the server; `problems` names the fields that were wrong, if any."""
 
     def __init__(self, status: int, code: str, detail: str, problems: tuple[FieldProblem, ...] = ()):
         self.status, self.code, self.detail, self.problems = status, code, detail, problems
@@ -64,7 +64,7 @@ class ApiProblem(ExchequerError):
         return f"Did you mean {' or '.join(map(repr, self.near))}?" if self.near else ""
 
     def facts(self) -> Json:
-        """What a program may branch on."""
+        """Return the facts that a program may branch on."""
         problems = [
             {"field": each.field, "problem": each.problem, "allowed": each.allowed} for each in self.problems
         ]
@@ -178,7 +178,7 @@ class Refused(ExchequerError):
         super().__init__("\n".join(self.lines()))
 
     def lines(self) -> list[str]:
-        """What binds, what was asked, what is left, and what would fit, one fact a line."""
+        """Return binding cap, what was asked, what is left, and what would fit, one fact a line."""
         said = [f"the job was refused: {self.why}"]
         if self.cap in PEOPLE_AND_MODELS:
             return said

@@ -75,7 +75,7 @@ class Quote(QuoteAnswer):
 
     @property
     def epsilon(self) -> float | None:
-        """Of the job alone, at `delta`; None where it has no (ε, δ) price."""
+        """The ε of the job alone, at `delta`; None if it has no (ε, δ) price."""
         return None if self.dp is None else self.dp.epsilon
 
     @property
@@ -105,15 +105,15 @@ class Quote(QuoteAnswer):
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why it would be refused."""
+        """The refusal, if it would be refused."""
         return self.dataset.refusal if isinstance(self.dataset.refusal, Refusal) else None
 
     @property
     def jobs_of_this_shape(self) -> int | None:
-        """How many more would fit; None: free, or not told."""
+        """The number of further jobs of this shape that would fit; None: free, or not shown."""
         return self.dataset.jobs_of_this_shape
 
     @property
     def fits(self) -> bool:
-        """Whether the request would be admitted, at once or after a steward's approval."""
+        """True if the request would be admitted, at once or after a steward's approval."""
         return self.decision != "Refused"

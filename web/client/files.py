@@ -46,7 +46,7 @@ class Hashing:
 
     @property
     def sha256(self) -> str:
-        """Of everything written so far."""
+        """The SHA-256 of everything written so far."""
         return self._total.hexdigest()
 
     def check(self, sha256: str | None) -> None:

@@ -57,12 +57,12 @@ class Job:
 
     @property
     def progress(self) -> Progress:
-        """How far it is, in public quantities."""
+        """The job's progress, in public quantities."""
         return self.facts.progress
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why it may not run, where it may not."""
+        """The refusal, if the job was refused."""
         return self.facts.refusal
 
     def refresh(self) -> Self:
@@ -162,7 +162,7 @@ class Job:
         file.check(self.facts.output_sha256)
 
     def _ready(self) -> Self:
-        """As it stands now. Raises Refused or JobFailed where it can't succeed any more."""
+        """Return the job as it stands now. Raises Refused or JobFailed if it can't succeed any more."""
         if self.state not in watching.ENDED:
             self.refresh()
         return self._checked()

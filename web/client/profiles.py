@@ -1,4 +1,4 @@
-"""Who you are to which server: ~/.config/exchequer/profile.json, mode 0600.
+"""Profiles of servers and users: ~/.config/exchequer/profile.json, mode 0600.
 
 A profile is a server's address, your name there and a token. A stored token goes only to the server that
 gave it. What decides, first to last: the profile that is asked for, EXCHEQUER_PROFILE, EXCHEQUER_URL (with
@@ -62,12 +62,12 @@ def default_url() -> str:
 
 
 def default_name(url: str) -> str:
-    """What a profile is called where nobody names it: the server's host and port."""
+    """Return the default name of a profile: the server's host and port."""
     return urlsplit(url).netloc.rpartition("@")[2] or url
 
 
 def read() -> Profiles:
-    """What is kept; a damaged file counts as none."""
+    """Return the stored profiles; a damaged file counts as none."""
     try:
         found = json.loads(path().read_text(encoding="utf-8"))
         if "servers" in found:  # as versions before profiles had names wrote it

@@ -46,12 +46,12 @@ def watch(
 
 
 def ended(job: Json) -> bool:
-    """Whether nothing will change any more."""
+    """Return True if the job will not change any more."""
     return job["state"] in ENDED
 
 
 def decided(job: Json) -> bool:
-    """Whether it is known if the job runs, or who decides."""
+    """Return True if it is known whether the job runs, or who decides."""
     return job["state"] not in UNDECIDED
 
 

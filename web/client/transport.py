@@ -29,7 +29,7 @@ PAGE = 200  # rows of a page: the most that the service answers with
 
 
 class Writable(Protocol):
-    """What a download is written to: a binary file, for one."""
+    """The target of a download, such as a binary file."""
 
     def write(self, block: bytes, /) -> object: ...
 
@@ -194,7 +194,7 @@ def part(name: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether an address is this machine's."""
+    """Return True if the address is this machine's."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -203,5 +203,5 @@ def is_loopback(url: str) -> bool:
 
 
 def given(named: Mapping[str, Any]) -> Json:
-    """What was given: nothing is sent for the rest."""
+    """Return the values that are not None; nothing is sent for the rest."""
     return {name: value for name, value in named.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Folders, sockets and environment variables of a home: the same for whoever computes them."""
+"""Folders, sockets and environment variables of a home, computed the same way everywhere."""
 
 import hashlib
 import json
@@ -48,7 +48,7 @@ def _spelled(value: Any) -> str:
 
 
 def page_address(settings: Settings) -> str:
-    """Where a browser on this machine finds the web page; a wildcard address isn't one."""
+    """Return the web page's address for a browser on this machine, never a wildcard address."""
     wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (compared, not bound)
     host = wildcards.get(settings.host, settings.host)
     return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"

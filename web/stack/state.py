@@ -1,4 +1,4 @@
-"""What the supervisor tells `up`, `down` and `status`: home/run/stack.json, replaced as a whole."""
+"""The state that the supervisor tells `up`, `down` and `status`: home/run/stack.json, replaced as a whole."""
 
 from contextlib import suppress
 from pathlib import Path

@@ -186,7 +186,7 @@ class Supervisor:
         self._note(name, "running", self.servers.children[name])
 
     def _stop(self) -> None:
-        """Programs stage by stage, whatever they left, then the servers."""
+        """Stop programs stage by stage, then processes that they left, then the servers."""
         self._note(phase="stopping")
         if not self.servers.held:  # somebody else's home
             self._note(phase="failed")
@@ -249,7 +249,7 @@ def _stage(program: Program) -> int:
 
 
 def _answers(url: str, status_code: int | None = None) -> bool:
-    """Whether an HTTP server answers there (with this status); no proxy stands between us and it."""
+    """Return True if an HTTP server answers there (with this status). Asks directly, without a proxy."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=5.0) as response:
@@ -261,7 +261,7 @@ def _answers(url: str, status_code: int | None = None) -> bool:
 
 
 def _worker_answers(url: str, node: str) -> bool:
-    """Whether a Celery worker answers a ping: it then takes tasks from its queue."""
+    """Return True if a Celery worker answers a ping: it then takes tasks from its queue."""
     from celery import Celery
     from celery.utils.nodenames import host_format
     from kombu.exceptions import OperationalError

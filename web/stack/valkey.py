@@ -37,7 +37,7 @@ def start(home: Path, death_signal: int | None) -> Child:
 
 
 def answers(home: Path) -> bool:
-    """Whether it accepts us and has read its data (until then it answers every ping with LOADING)."""
+    """Return True if it accepts us and has read its data (until then it answers every ping with LOADING)."""
     import redis
 
     client = redis.Redis.from_url(redis_url(broker_url(home)))

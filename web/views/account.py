@@ -23,7 +23,7 @@ DAYS = (7, 30, 90, 365)
 
 @pages.get("/account")
 def show() -> str:
-    """Who one is here, where one is signed in, and who tried to be."""
+    """The user's own account: name and roles, sessions, and attempts to sign in."""
     actor = current_actor()
     return render_template(
         "account.html",

@@ -1,4 +1,4 @@
-"""The front page: datasets that one may ask, and what to do next for whoever is new here."""
+"""The front page: datasets open to requests, and the next step for a new user."""
 
 from typing import Any
 

@@ -137,7 +137,7 @@ def _project(values: Mapping[str, str]) -> str | None:
 
 
 def fitted_field(mechanism: Mechanism[Any], values: Mapping[str, str]) -> str | None:
-    """The field that makes a request larger or smaller; None where it costs nothing whatever it holds."""
+    """Return the field that makes a request larger or smaller; None if the request is free at any size."""
     if mechanism.public or mechanism.reads_output or values.get("parameters.from_job", "").strip():
         return None
     median = values.get("parameters.aggregation") == "median"

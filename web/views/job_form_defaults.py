@@ -1,4 +1,4 @@
-"""How a request's form begins: defaults that a model can run, an earlier job's values, or its artifacts.
+"""The initial values of a request's form: defaults that a model can run, an earlier job's, or its artifacts.
 
 What is offered are public facts and the asker's own jobs; of other people's jobs only what they share.
 """
@@ -215,7 +215,7 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
 
 
 def resource_kinds(mechanism: Mechanism[Any]) -> dict[str, str]:
-    """Which fields name a registered thing, and its kind: what the mechanism says where all are given."""
+    """Return the kind of registered thing that each field names, as the mechanism declares for full input."""
     return _given(mechanism.resources, mechanism)
 
 

@@ -101,7 +101,7 @@ def refusals() -> str:
 @pages.get("/ledger/activity")
 @needs_role("auditor", "steward", "administrator")
 def activity() -> str:
-    """Who did what, as far as the viewer's role goes."""
+    """The audit log, as far as the viewer's role goes."""
     window = read_window(ACTIVITY, PAGE)
     found, following = cut(found_acts(window), window)
     overseer = bool(current_actor().roles & OVERSEERS)
@@ -184,7 +184,7 @@ def exports() -> str:
 
 
 def _exports_made() -> list[dict[str, Any]]:
-    """The newest exports, by whoever made them."""
+    """Return the newest exports, of all users."""
     return ledgers.exports_made(
         engine(), current_actor(), dataset=request.args.get("dataset") or None, limit=20
     )

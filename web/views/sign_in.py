@@ -16,7 +16,7 @@ _WANTED = "wanted"  # in the session, while somebody is at the provider
 
 @pages.get("/sign-in")
 def form() -> str | BaseResponse:
-    """The form; whoever is signed in goes on."""
+    """The sign-in form; a user who is signed in is sent on."""
     if current_user.is_authenticated:
         return redirect(local_path(request.args.get("next")), 303)
     return _form(Form(), request.args.get("next", ""))

@@ -1,4 +1,4 @@
-"""How values look on a page: times, figures, states, units. No number without its unit."""
+"""Display of values on pages: times, figures, states, units. No number without its unit."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -63,7 +63,7 @@ def spent(value: object, digits: int = 4) -> str:
 
 
 def left(value: object, digits: int = 4) -> str:
-    """What is left, as a figure that is not above it."""
+    """Return a remaining amount as a figure that is not above it."""
     return _towards(rounded_down, value, digits)
 
 
@@ -104,7 +104,7 @@ def units(amount: str | int) -> str:
 
 
 def unit(kind: str) -> str:
-    """What a filter counts in."""
+    """Return the unit of a filter."""
     return UNIT_NAMES[Kind(kind)]
 
 
@@ -137,7 +137,7 @@ def state_look(state: str) -> dict[str, str]:
 
 
 def refusal_unit(cap: str) -> str:
-    """What a refusal's figures count."""
+    """Return the unit of a refusal's figures."""
     if cap in set(Kind):
         return unit(cap)
     return {"model context": "tokens", "allowance": "ε", "basic δ": "δ"}.get(cap, "")
@@ -171,7 +171,7 @@ def cost_plots(curve: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def waiting() -> int:
-    """How many jobs wait for a steward; shown beside the inbox."""
+    """Return the number of jobs that wait for a steward; shown beside the inbox."""
     if not current_user.is_authenticated or "steward" not in current_user.actor.roles:
         return 0
     return inbox.count_waiting(engine())

@@ -73,7 +73,7 @@ def start() -> str:
 @pages.post("/add-dataset")
 @needs_role("steward")
 def step() -> BaseResponse:
-    """Go on, go back, or create: whatever was typed in this step is kept."""
+    """Go on, go back, or create; the input of this step is kept."""
     values, now = _values()
     names = list(STEPS)
     action = request.form.get("action", "next")

@@ -1,7 +1,7 @@
-"""A meter that notes what it is handed, and how far two runs on neighbouring records are apart.
+"""A meter that notes its calls, and the distance between two runs on neighbouring records.
 
-The second run is answered with what the first one drew, so that all that differs between the two is what
-the records themselves moved. Exact: whole numbers and fractions, no tolerance (but for ex-post costs, which
+The second run gets the draws of the first, so that the two differ only by what the records themselves
+moved. Exact: whole numbers and fractions, no tolerance (but for ex-post costs, which
 are floats).
 """
 
@@ -37,7 +37,7 @@ class Call:
 
     @property
     def form(self) -> tuple[Any, ...]:
-        """What must be the same whatever the records are."""
+        """The part of a call that must be the same for all records."""
         return self.kind, self.event, self.values.shape, self.per
 
 
@@ -50,14 +50,14 @@ class Noting(Meter):
         self._earlier = earlier
 
     def sample_token(self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None) -> int:
-        """As the meter's."""
+        """Draw as `Meter.sample_token` does, and note the call."""
         made = super().sample_token(scores, scale, event, part)
         return int(self._note(part, Call("token", event, scores.copy(), Fraction(scale), made)))
 
     def ex_post_token(
         self, scores: Ints, scale: Fraction, costs: NDArray[np.float64], part: Hashable | None = None
     ) -> int:
-        """As the meter's."""
+        """Draw as `Meter.ex_post_token` does, and note the call."""
         made = super().ex_post_token(scores, scale, costs, part)
         call = Call("ex-post token", None, scores.copy(), Fraction(scale), made, costs.copy())
         return int(self._note(part, call))
@@ -65,7 +65,7 @@ class Noting(Meter):
     def gaussian(
         self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
     ) -> Grid:
-        """As the meter's."""
+        """Add noise as `Meter.gaussian` does, and note the call."""
         made = super().gaussian(values, sensitivity, event, part)
         found: Grid = self._note(
             part, Call("gaussian", event, values.copy(), 1 / Fraction(sensitivity), made)
@@ -75,7 +75,7 @@ class Noting(Meter):
     def laplace(
         self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
     ) -> Grid:
-        """As the meter's."""
+        """Add noise as `Meter.laplace` does, and note the call."""
         made = super().laplace(values, sensitivity, event, part)
         found: Grid = self._note(part, Call("laplace", event, values.copy(), 1 / Fraction(sensitivity), made))
         return found

@@ -32,7 +32,7 @@ class PublicText(str):
         return str, (str(self),)  # what comes out of a file is not known to be public
 
     def through(self, change: Callable[[str], str]) -> "PublicText":
-        """What `change` makes of this text, and of nothing else."""
+        """Return the result of `change`, which is given this text and nothing else."""
         return vouch(change(str(self)))
 
 
@@ -50,7 +50,7 @@ def constant(text: str) -> PublicText:
 
 
 def parameter(parameters: BaseModel, field: str) -> PublicText:
-    """What a job's request says in `field`: an operator's template or description."""
+    """Return the text in a job's parameter `field`: an operator's template or description."""
     value = getattr(parameters, field)
     if not isinstance(value, str):
         raise TypeError(f"{field} is no text")
@@ -119,7 +119,7 @@ def _check(value: object) -> None:
 
 @dataclass(frozen=True)
 class PublicPrompt:
-    """What a Writer is asked with.
+    """A prompt for a Writer.
 
     `chat`: a user's message, which a model with a chat template answers; else a text that it continues.
     """

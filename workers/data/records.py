@@ -71,7 +71,7 @@ class Layout:
         return list(self.fields())
 
     def fields(self) -> dict[str, str]:
-        """For every column that is needed, the field of the declaration that names it first."""
+        """Return, for each needed column, the field of the declaration that names it first."""
         named = [(slot, "text_template") for slot in slots(self.text_template)]
         named += [
             (value, field)

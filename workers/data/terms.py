@@ -3,7 +3,7 @@
     text -> NFKC, case folded -> words: letters and digits, with inner apostrophes and hyphens
     a term is one to n words, joined by blanks
 
-Whoever counts the terms of a list in records must cut the records as the list was cut, so both use `words`.
+Terms are counted in records cut as the list was cut, so both use `words`.
 """
 
 import re
@@ -40,12 +40,12 @@ class TermList:
         return max((term.count(" ") + 1 for term in self.documents), default=0)
 
     def to_json(self) -> dict[str, Any]:
-        """As the artifact of kind `term-list` keeps it."""
+        """Return it as the content of an artifact of kind `term-list`."""
         return {"texts": self.texts, "terms": [[term, count] for term, count in self.documents.items()]}
 
     @classmethod
     def of(cls, artifact: _Json) -> "TermList":
-        """That of a released artifact. Raises DataError for another."""
+        """Return the list in a released artifact. Raises DataError for another kind."""
         try:
             value = artifact.json()
             return cls({str(term): int(count) for term, count in value["terms"]}, int(value["texts"]))

@@ -123,7 +123,7 @@ def _share(weights: NDArray[np.float64], total: int) -> list[int]:
 
 
 def within(pieces_of: Mapping[str | None, Iterable[Floats]], records: Records, clusters: Clusters) -> Within:
-    """For each record, its cluster's first batch and number of batches (records.Records.batches).
+    """Return each record's cluster's first batch and number of batches (records.Records.batches).
 
     A record without an embedding is in its label's first cluster.
     """

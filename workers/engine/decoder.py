@@ -113,7 +113,7 @@ class Decoder:
         return _Rows(ids.to(device), positions.to(device), rows.dead.to(device), rows.soft)
 
     def _place(self, rows: _Rows, row: int, context: Context, before: int) -> None:
-        """Lay out one context behind a prefix of `before` tokens, whatever stood in its row."""
+        """Lay out one context behind a prefix of `before` tokens, over the former content of its row."""
         begin, end = self.shape.prefix, self.shape.prefix + self.shape.rest
         own = context[-self.shape.rest :] if self.shape.rest else context[:0]
         device = rows.ids.device

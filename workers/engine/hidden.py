@@ -23,7 +23,7 @@ def hidden_states(
     spans: Sequence[Span] | None = None,
     steering: Mapping[int, torch.Tensor] | None = None,
 ) -> Iterator[torch.Tensor]:
-    """For each context in order, one row: (layers, hidden) float32, pooled.
+    """Yield one row for each context in order: (layers, hidden) float32, pooled.
 
     `layers`: l for the residual stream after block l, counted from 0; HEAD for the head's input. `spans`: the
     tokens to average over (an empty span gives NaN); None: each context's last token. Memory does not grow

@@ -37,7 +37,7 @@ _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
 class _Passing(Exception):
-    """What may go well the next time."""
+    """An error that may pass: the next try may succeed."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Registered:
 
 @dataclass
 class Spending:
-    """What was sent so far, under a limit that is never passed."""
+    """The amount sent so far, under a limit that is never passed."""
 
     limit: Registered
     requests: int = 0
@@ -74,7 +74,7 @@ class Spending:
         self.tokens += tokens
 
     def give_back(self, tokens: int) -> None:
-        """Of an answered request, what it did not use."""
+        """Give back the tokens that an answered request did not use."""
         self.tokens -= tokens
 
 
@@ -174,7 +174,7 @@ class Endpoint:
         return Written(vouch(text), complete, row)
 
     def _body(self, prompt: PublicPrompt, manner: Manner, number: int) -> tuple[str, dict[str, Any]]:
-        """Where a request goes below the endpoint's address, and what it says."""
+        """Return a request's path below the endpoint's address, and its body."""
         body: dict[str, Any] = {
             "model": self.registered.model,
             "max_tokens": manner.max_tokens,

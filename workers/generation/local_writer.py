@@ -172,7 +172,7 @@ class _Rows:
         return decoded
 
     def _may_stop(self, token: int) -> bool:
-        """Whether a stop text can end with this token: decoding every text at every step would take long."""
+        """Return True if a stop text can end with this token: decoding every text at each step is slow."""
         if not self.manner.stop:
             return False
         return not self.manner.stop.isascii() or token in _tokens_with(
@@ -181,7 +181,7 @@ class _Rows:
 
 
 def _shared(prompts: list[list[int]]) -> int:
-    """How many tokens all prompts begin with, leaving each one at least of its own."""
+    """Return the number of leading tokens that all prompts share; each keeps at least one of its own."""
     least, most = min(prompts), max(prompts)  # what the first and last in order share, all share
     same = takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False))
     return min(sum(1 for _ in same), min(map(len, prompts)) - 1)

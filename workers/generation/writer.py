@@ -25,7 +25,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Manner:
-    """How texts are written. `temperature` 0: the likeliest token, always. `stop`: text that ends a text."""
+    """Settings for writing. `temperature` 0: always the likeliest token. `stop`: text that ends a text."""
 
     max_tokens: int
     temperature: float
@@ -37,7 +37,7 @@ class Writer(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in figures and reports."""
+        """The writer's name in figures and reports."""
 
     def write(self, prompts: Sequence[PublicPrompt], manner: Manner, each: int = 1) -> Iterator[Written]:
         """`each` texts of every prompt, as they end; each that has begun is written to its end.
@@ -52,7 +52,7 @@ class Writer(Protocol):
         """The beginning of a text, of about `tokens` tokens at most."""
 
     def room(self, manner: Manner) -> int:
-        """How many tokens a prompt may have at most, so that a text fits behind it."""
+        """Return the most tokens that a prompt may have so that a text still fits after it."""
 
 
 def answers(writer: Writer, prompts: Sequence[PublicPrompt], manner: Manner) -> list[PublicText]:

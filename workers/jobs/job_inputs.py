@@ -52,7 +52,7 @@ def _endpoint(row: Any, check: Callable[[], None]) -> Endpoint:
 def public_things(
     engine: Engine, job: Any, mechanism: Mechanism[Any], parameters: Any, check: Callable[[], None]
 ) -> Public:
-    """What the parameters of a job name. Raises ModelError and DataError where bytes changed.
+    """Return the public things that a job's parameters name. Raises ModelError or DataError if bytes changed.
 
     `check` is called while an endpoint is waited for, and may raise. No other job gets an endpoint than one
     that names it.

@@ -78,7 +78,7 @@ def generate(self: Any, job_id: str, attempt: int, part: int = 0) -> None:
 
 
 def run(engine: Engine, claim: Claim, configured: settings.Settings) -> None:
-    """Run a claimed attempt to its end, whatever that is, and destroy what it leaves unpublished."""
+    """Run a claimed attempt until it ends in any way, and destroy what it leaves unpublished."""
     work = leases.work(engine, claim.job_id)
     progress = Progress(total=0)
     own = Policy.model_validate(work.dataset.policy).time_limit_seconds
@@ -148,7 +148,7 @@ class _Attempt:
         meter: Meter,
         public: Public,
     ) -> settlement.Output:
-        """What the mechanism makes, staged. Only a job that reads records is given any, or can open them."""
+        """Run the mechanism and stage its output. Only a job that reads records is given or can open any."""
         job, progress = self.work.job, self.progress
         uri = staging.staged_uri(self.configured.results, self.claim)
         if job.reads_records:

@@ -162,7 +162,7 @@ class Contexts:
 
     @property
     def public_count(self) -> int:
-        """How many contexts `public` shows."""
+        """The number of contexts shown by `public`."""
         if self.parameters.aggregation != "median":
             return 0
         return 1 if self.corpus is None else self.parameters.public_contexts

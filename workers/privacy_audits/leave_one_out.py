@@ -48,7 +48,7 @@ class Noting(Meter):
         self.costs: dict[Hashable, Fraction] = defaultdict(Fraction)
 
     def sample_token(self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None) -> int:
-        """As the meter's."""
+        """Draw as `Meter.sample_token` does, and note the token and its likelihood."""
         token = super().sample_token(scores, scale, event, part)
         self._note(part, scores, scale, token)
         return token
@@ -60,7 +60,7 @@ class Noting(Meter):
         costs: NDArray[np.float64],
         part: Hashable | None = None,
     ) -> int:
-        """As the meter's."""
+        """Draw as `Meter.ex_post_token` does, and note the token, its likelihood and its cost."""
         token = super().ex_post_token(scores, scale, costs, part)
         self._note(part, scores, scale, token)
         self.costs[part] += Fraction(float(costs[token]))

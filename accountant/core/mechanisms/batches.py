@@ -31,7 +31,7 @@ def tokens_of_one_batch(draw: Event, tokens: int) -> Event:
 
 
 def doubled(terms: Terms) -> int:
-    """How much further a replaced unit moves a sum than an added one: 2 under replace-one, else 1."""
+    """Return the factor by which replacing a unit moves a sum more than adding one: 2 or 1."""
     return 2 if terms.neighbours is Neighbours.REPLACE_ONE else 1
 
 
@@ -52,7 +52,7 @@ def describe(shift: Fraction, scale: Fraction, tokens: int, terms: Terms, what: 
 
 
 def batches_per_label(asked: int | None, batch_units: int, terms: Terms) -> int | None:
-    """As asked, or so many that a batch of the declared public size holds `batch_units` on average."""
+    """Return `asked`, or the number of batches with `batch_units` each on average, by the declared size."""
     if asked is not None or terms.public_size is None:
         return asked
     return max(1, terms.public_size // (max(1, len(terms.labels)) * batch_units))

@@ -102,7 +102,7 @@ def _range(mechanism: Mechanism[Any], name: str) -> tuple[float, float, bool]:
 
 
 def _rises(mechanism: Mechanism[Any], terms: Terms, low: Parameters, high: Parameters) -> bool | None:
-    """Whether the price rises from `low` to `high`; None where it does not move at all."""
+    """Return True if the price rises from `low` to `high`, False if it falls, None if it stays the same."""
     ends = [mechanism.price(each, terms) for each in (low, high)]
     if ends[0].ex_post_cap != ends[1].ex_post_cap:
         return (ends[1].ex_post_cap or 0) > (ends[0].ex_post_cap or 0)

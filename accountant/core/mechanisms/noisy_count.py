@@ -1,4 +1,4 @@
-"""The price of `noisy-count`: how many privacy units there are, per declared label or in all.
+"""The price of `noisy-count`: the number of privacy units, per declared label or in all.
 
 One noisy vector with a count for every declared label, those without records too. A unit keeps at most b
 records, so it is counted under at most k = min(b, labels) of them, by 1 each. Adding or removing it moves
@@ -8,7 +8,7 @@ because a unit may be unreadable and count nowhere.
 
 Laplace noise (Dwork, McSherry, Nissim and Smith 2006) is pure and the better one for few labels; Gaussian
 noise grows with the square root of the moved counts only. Noisy counts are whole numbers and may be
-negative: cutting them at zero would bias every sum of them, and is free for whoever wants it.
+negative: cutting them at zero would bias every sum of them, and anyone may do it later for free.
 """
 
 import math
@@ -61,7 +61,7 @@ class NoisyCount(Parameters):
 
 
 def count_labels(parameters: NoisyCount, terms: Terms) -> int:
-    """How many counts are released: public."""
+    """Return the number of counts released, which is public."""
     return max(1, len(terms.labels)) if parameters.per == "label" else 1
 
 

@@ -281,7 +281,7 @@ def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
 
 
 def _batches_per_label(parameters: PrivatePrediction, terms: Terms) -> int | None:
-    """As asked, or by the declared size; with clusters at least one for each that a label keeps."""
+    """Return the number asked for, or that by the declared size; at least one for each cluster of a label."""
     private = parameters.context_partner in ("exact-slot", "lowest-hash")
     units = 2 * slots(parameters) if private else parameters.batch_size
     batches = batches_per_label(parameters.batches_per_label, units, terms)
@@ -332,7 +332,7 @@ def _uses_corpus(parameters: PrivatePrediction) -> bool:
 
 
 def _shows_corpus(parameters: PrivatePrediction) -> bool:
-    """Whether contexts show texts of the corpus, which then are those of the context's label."""
+    """Return True if contexts show texts of the corpus: those with the context's label."""
     return parameters.context_partner == "public" or parameters.aggregation == "median"
 
 

@@ -1,11 +1,11 @@
-"""Mechanisms that others ship: found by entry point, refused unless the conformance kit passed what is there.
+"""Third-party mechanisms: found by entry point, refused unless their files passed the conformance kit.
 
     [project.entry-points."exchequer.mechanisms"]
     length-histogram = "length_histogram.price"
 
 The module defines MECHANISM. `exchequer conform` tries it and leaves a record in its package with the hash of
 every file there. Where the record lacks, or one byte was changed since, the package is not even imported.
-This keeps mistakes out, not malice: whoever installs a package on a worker trusts its author.
+This prevents mistakes, not malice: installing a package on a worker means trusting its author.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ _ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 class Refused(Exception):
-    """Why a mechanism is not registered."""
+    """A mechanism is not registered; the message says why."""
 
 
 def found(own: Mapping[str, Mechanism[Any]]) -> tuple[dict[str, Mechanism[Any]], dict[str, str]]:

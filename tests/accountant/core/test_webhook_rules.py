@@ -1,4 +1,4 @@
-"""Where a webhook may lead, what may be registered, how a message is signed and when it is tried again."""
+"""Rules of webhooks: allowed addresses, registration, signatures and retries."""
 
 import base64
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What an auditor holds a live ledger to: exports in every format, checkpoints, keys, publication."""
+"""An auditor's checks of a live ledger: exports in every format, checkpoints, keys, publication."""
 
 import csv
 import hashlib
@@ -158,7 +158,7 @@ def test_a_small_figure_can_not_be_searched(audited):
 
 
 def overwrite(owner, bench: Bench, documents: list[dict]) -> None:
-    """What only the database's owner can do: other entries, chained and consistent."""
+    """Overwrite entries with others, chained and consistent, as only the database's owner can."""
     with owner.begin() as connection:
         find = text("SELECT id FROM datasets WHERE name = :name")
         own = {"id": connection.execute(find, {"name": bench.dataset}).scalar_one()}

@@ -1,4 +1,4 @@
-"""What an allowance went on: the sums are the balances, kept or not, and analysts see what they may."""
+"""Spending of an allowance: the sums are the balances, kept or not, and analysts see what they may."""
 
 import datetime
 import uuid

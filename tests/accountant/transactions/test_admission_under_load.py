@@ -60,7 +60,7 @@ class Gathering:
 
 @contextmanager
 def gathering(bench: Bench, engine: Engine | None = None) -> Iterator[Gathering]:
-    """What is sent inside waits, and is decided together at the end."""
+    """Hold requests sent inside the block, and decide them together at its end."""
     gathered = Gathering(bench, engine or bench.engine)
     with bench.engine.begin() as connection:
         LockedAccount(connection, bench.dataset)

@@ -176,7 +176,7 @@ def test_artifacts_stay_on_their_dataset_and_mechanism(made, monkeypatch):
 
 
 def test_only_artifacts_are_free_and_they_always_are(made, monkeypatch):
-    """Whatever a mechanism's price says: records cost something, and artifacts nothing."""
+    """Records cost something and artifacts nothing, for every price that a mechanism states."""
     from accountant.core.privacy.events import FREE, Gaussian
     from accountant.core.privacy.price import Price
 

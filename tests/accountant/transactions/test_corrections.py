@@ -247,7 +247,7 @@ def _policy(desk) -> Policy:
 
 
 def test_one_steward_cannot_switch_two_people_off_and_raise_alone(desk):
-    """What else the policy would change waits with it, and both names are told."""
+    """Other changes in the same policy wait as well, and both names are told."""
     both, alone = Policy(two_people=True, approval_days=3), Policy(approval_days=5)
     assert proposals.set_policy(desk.engine, desk.dataset, both, desk.steward) is None
     found = proposals.set_policy(desk.engine, desk.dataset, alone, desk.steward)

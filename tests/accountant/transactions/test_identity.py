@@ -1,4 +1,4 @@
-"""Dataset identity on a real PostgreSQL: a unit has one account, whoever registers it and how."""
+"""Dataset identity on a real PostgreSQL: a unit has one account, however and by whom it is registered."""
 
 import json
 import threading
@@ -215,7 +215,7 @@ def test_a_second_message_changes_nothing(registrar, tag):
 
 
 def test_analysts_see_the_same_of_data_that_overlaps_and_of_data_that_is_broken(registrar, tag):
-    """Whether somebody is in another dataset is a fact about people."""
+    """That somebody is in another dataset is a fact about people, so analysts don't see it."""
     registrar.checked(units(f"{tag}a"))
     overlapping = registrar.checked(units(f"{tag}a"))
     broken, version = registrar.waiting()

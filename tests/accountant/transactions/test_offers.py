@@ -188,7 +188,7 @@ def test_an_offer_expires(desk):
 
 
 def race(*acts) -> list[str]:
-    """What becomes of these acts, all started at once."""
+    """Start all acts at once and return their outcomes."""
     gate = threading.Barrier(len(acts))
 
     def one(act) -> str:

@@ -81,7 +81,7 @@ def _named(bench: Bench) -> job_requests.JobRequest:
 
 
 def at(bench: Bench, tokens: int) -> dict[str, float]:
-    """What a job of so many tokens costs by itself, by δ of the allowance."""
+    """Return the cost of a job of this many tokens by itself, by δ of the allowance."""
     found = from_json(job(bench, bench.submit(tokens))["event"])
     return {delta: epsilon_alone(found, float(delta))[0] for delta in ("1e-6", "1e-9")}
 

@@ -1,4 +1,4 @@
-"""Whatever is asked, settled, voided and corrected, in any order: the entries give the cached balances."""
+"""Replay of requests, settlements, voids and corrections in any order: entries give the cached balances."""
 
 import os
 
@@ -28,7 +28,7 @@ STEPS = st.lists(
 
 
 class Oracle:
-    """What each job is charged, in steps of one token: all that an account's sum may be."""
+    """The charge of each job in steps of one token: every value that an account's sum may take."""
 
     def __init__(self, engine) -> None:
         self.bench = Bench(engine, policy={"auto_approve_epsilon": "1000"})

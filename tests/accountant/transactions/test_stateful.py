@@ -47,7 +47,7 @@ MOST_ATTEMPTS = 3
 
 @dataclass
 class Known:
-    """What the oracle knows of a job."""
+    """The oracle's facts about a job."""
 
     request: str
     state: str
@@ -275,7 +275,7 @@ class Ledger(RuleBasedStateMachine):
     @precondition(lambda self: any(job.old for job in self.known.values()))
     @rule(data=st.data())
     def late_worker(self, data: st.DataObject) -> None:
-        """Who lost the lease can do nothing with its token, whatever the job is by now."""
+        """After its lease is lost, a token does nothing in any state of the job."""
         late = [job_id for job_id, job in self.known.items() if job.old]
         running = [job_id for job_id in late if self.known[job_id].state == "running"]
         job_id = data.draw(st.sampled_from(running or late))

@@ -1,4 +1,4 @@
-"""Guessing is slow, whoever guesses and whatever the name; nothing tells whether the name is known."""
+"""Guessing is slow for every client and every name; nothing tells whether the name is known."""
 
 import threading
 import time

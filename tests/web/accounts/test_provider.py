@@ -194,7 +194,7 @@ def test_a_state_is_of_one_browser_and_of_one_use(app, provider):
 
 
 def test_a_code_without_its_verifier_is_worth_nothing(app, provider):
-    """What PKCE is for: somebody saw the code on its way, and even has the client's secret."""
+    """PKCE protects a code that somebody saw on its way, even if they have the client's secret."""
     knows(provider, "alan", ["data-people"])
     browser = Pages(app)
     away = browser.get("/sign-in/provider").headers["Location"]

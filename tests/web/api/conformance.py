@@ -36,7 +36,7 @@ class Description:
         return found
 
     def problems(self, method: str, path: str, response: Any, *, strict: bool = True) -> Iterator[str]:
-        """What is wrong with an answer to `method` at the described `path`.
+        """Yield what is wrong with an answer to `method` at the described `path`.
 
         `strict`: also what it holds that its schema does not name.
         """
@@ -57,7 +57,7 @@ class Description:
             yield from self.misfits(content[response.mimetype]["schema"], response.get_json(), strict)
 
     def misfits(self, schema: Mapping[str, Any], value: object, strict: bool = True) -> Iterator[str]:
-        """Where `value` does not fit its schema, and what it holds that the schema doesn't name."""
+        """Yield places where `value` does not fit its schema, and members that the schema doesn't name."""
         _, validator = self._validators.get(id(schema)) or self._add(schema)
         errors = [f"{error.instance_path}: {error.message}" for error in validator.iter_errors(value)]
         yield from errors

@@ -20,7 +20,7 @@ def described(app) -> Description:
 
 
 def shape(value):
-    """What a value looks like: members and their types; the first of a list stands for all."""
+    """Return a value's members and their types; the first of a list stands for all."""
     if isinstance(value, dict):
         return {name: shape(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -40,7 +40,7 @@ NASTY = ["'; DROP TABLE entries; --", "a" * 5_000, "-1", "%ff%fe", "\u202e", "nu
 
 @pytest.fixture(scope="module")
 def askers(app, engine, password_hash):
-    """Who asks, in turn: half of all requests reach what is behind the roles."""
+    """Headers of the requests' senders, in turn: half of all requests get past the check of roles."""
 
     def of(name: str, roles: list[str]) -> dict[str, str]:
         user_id = credentials.add_user(engine, f"fuzz-{name}", password_hash, roles)

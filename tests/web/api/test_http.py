@@ -1,4 +1,4 @@
-"""What holds of every route of the API: methods, media types, ETags, keys and limits."""
+"""Rules for every route of the API: methods, media types, ETags, keys and limits."""
 
 import json
 import re
@@ -147,7 +147,7 @@ def test_a_policy_is_not_changed_over_somebody_s_head(site):
 
 
 def test_of_two_who_change_one_policy_at_once_the_second_is_told(site):
-    """The ETag is compared while nobody else can change the policy: whoever waits sees what came before."""
+    """The ETag is compared under the policy's lock, so the second to change it sees the first change."""
     api, path = site.api("steward"), f"{site.dataset}/policy"
     read = api.get(path)
     answers = []
@@ -291,7 +291,7 @@ UNKEYED = {
 
 
 def test_every_post_that_makes_something_takes_a_key_or_says_why_not(app):
-    """What needs none: `made` by its name, or one and the same when it is asked for again."""
+    """A route needs no key if its name decides what is made, or if asking again makes the same thing."""
     without = {route.label for route in routes(app) if route.method == "POST" and not route.operation.keyed}
     assert without - UNKEYED == {
         "POST /api/v1/session",  # a second token does no harm, and the first could not be shown again

@@ -36,7 +36,7 @@ def named(found: Any) -> Any:
 
 
 def broken(old: Any, new: Any, place: str = "") -> Iterator[str]:
-    """Where `new` lacks, or tells otherwise, what `old` promised."""
+    """Yield the places where `new` lacks or contradicts what `old` promised."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key, each in old.items():
             if key not in new:

@@ -30,7 +30,7 @@ from web.api.paging import Order, encoded
 
 @dataclass(frozen=True)
 class Rows:
-    """How a listing gets a row, who reads it (of those who may, who sees least), what narrows it to ours."""
+    """A listing's test: how it gets a row, who reads it (and who sees least), the filter for our rows."""
 
     add: Callable[[World, Path], object]
     query: str = ""

@@ -1,4 +1,4 @@
-"""What takes two stewards, over REST and by page; caps as each role sees them."""
+"""Changes that need two stewards, over REST and by page; caps as each role sees them."""
 
 import re
 

@@ -165,7 +165,7 @@ def test_an_upload_is_sent_as_it_lies(server: StandIn, tmp_path: Path) -> None:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What is waited for, instead of waiting."""
+    """The pauses asked for, recorded instead of slept."""
     waited: list[float] = []
     monkeypatch.setattr("web.client.transport._sleep", waited.append)
     return waited

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("bash") is None,
 
 @pytest.fixture
 def complete(tmp_path: Path, server: StandIn):
-    """What bash offers for a line whose last word is being typed."""
+    """Bash's completions for a line whose last word is being typed."""
     folder = tmp_path / "bin"
     folder.mkdir()
     command = folder / "exchequer"

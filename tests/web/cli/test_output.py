@@ -1,4 +1,4 @@
-"""What every command keeps to: --json and nothing else, errors that say what to do next, 80 columns."""
+"""Rules for every command: --json and nothing else, errors that say what to do next, 80 columns."""
 
 import ast
 import json

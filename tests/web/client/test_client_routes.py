@@ -1,4 +1,4 @@
-"""What the API can do, the Python client can: each described operation is asked for by some method."""
+"""The Python client covers the API: each described operation is asked for by some method."""
 
 import http.server
 import inspect

@@ -407,7 +407,7 @@ def test_a_reused_pid_is_left_alone(settings: Settings) -> None:
 
 
 def test_stages_end_in_order_and_within_their_bounds(settings: Settings, tmp_path: Path) -> None:
-    """The worker may finish its task; whoever doesn't end is killed."""
+    """The worker may finish its task; processes that don't end are killed."""
     told = tmp_path / "order"
     polite = f"""
 import signal, sys, time

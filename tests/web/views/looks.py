@@ -1,4 +1,4 @@
-"""What one request shows to whoever sent it: status, headers, body, and the statements that it cost."""
+"""One request's answer to its sender: status, headers, body, and the statements that it cost."""
 
 import io
 import re
@@ -34,7 +34,7 @@ class Look:
 
 
 def look(ask: Callable[[], Any], mask: re.Pattern[str] = OWN) -> Look:
-    """What `ask` answers; the length of a body is compared by the body."""
+    """Return the answer of `ask`; the length of a body is compared by the body."""
     statements: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:

@@ -64,7 +64,7 @@ class Recorder:
         return response
 
     def recorded(self) -> dict[str, Any]:
-        """What was kept, with plain names."""
+        """Return the records, with plain names."""
         text = json.dumps(self.kept)
         for name, plain in sorted(self.names.items(), key=lambda each: -len(each[0])):
             text = text.replace(name, plain)
@@ -196,7 +196,7 @@ def files(r: Recorder, _: Publish) -> None:
 
 
 def refuse_version(r: Recorder, name: str) -> None:
-    """What a worker does with data that is not as it was declared."""
+    """Refuse data that is not as it was declared, as a worker does."""
     from sqlalchemy import text
 
     query = text(

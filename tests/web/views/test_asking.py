@@ -120,7 +120,7 @@ def test_resources_are_found_without_a_request():
 
 
 def fields(page: str) -> dict[str, str]:
-    """What the form holds now, as a browser would send it."""
+    """Return the form's present fields, as a browser would send them."""
     found = dict(re.findall(r'<input[^>]* name="([^"]+)"[^>]*? value="([^"]*)"', page))
     found |= dict(re.findall(r'<textarea[^>]* name="([^"]+)"[^>]*>\n?([^<]*)</textarea>', page))
     for name, options in re.findall(r'<select[^>]* name="([^"]+)"[^>]*>(.*?)</select>', page, re.S):

@@ -78,7 +78,7 @@ def everything(api, path: str, name: str, limit: int = 2) -> list[dict]:
 
 
 def tampered(owner: Engine, table: str, statement: str, **values: object) -> None:
-    """What only the owner of the database can do: change what is append-only."""
+    """Change what is append-only, as only the owner of the database can."""
     with owner.begin() as connection:
         connection.execute(text(f"ALTER TABLE {table} DISABLE TRIGGER USER"))
         assert connection.execute(text(statement), values).rowcount == 1
@@ -560,7 +560,7 @@ def test_a_report_for_publication_names_nobody(site, corrected):
 
 @pytest.mark.parametrize("settlement", ["planned", "realized"])
 def test_a_report_for_publication_tells_no_realized_cost(site, settlement):
-    """What an ex-post job really cost is for stewards and auditors, with the warning beside it."""
+    """Realized costs of ex-post jobs are for stewards and auditors, with the warning beside them."""
     bench, units = site.bench, 1_234_567_891
     allowed = Allowance(None, None, "a study", ex_post="3", ex_post_settlement=settlement)
     allowances.allow(site.engine, bench.dataset, allowed, bench.steward)

@@ -142,7 +142,7 @@ def test_a_refusal_in_the_inbox_names_cap_asked_left_and_largest(site):
 
 
 def counted(site, act) -> tuple[str, int]:
-    """What `act` answers, and how many statements it took."""
+    """Return the answer of `act`, and the number of statements it took."""
     statements: list[str] = []
 
     def listen(*rest: object) -> None:

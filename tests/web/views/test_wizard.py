@@ -25,7 +25,7 @@ STEPS = [
 
 
 def fields(page: str) -> dict[str, str]:
-    """What a browser would send of the wizard's form: hidden fields and what stands in the others."""
+    """Return the wizard's fields as a browser would send them: hidden ones and the input in the others."""
     form = page.partition('<form id="wizard"')[2].partition("</form>")[0]
     found = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', form))
     found |= dict(re.findall(r'<input class="form-control"[^>]* name="([^"]+)"[^>]* value="([^"]*)"', form))

@@ -105,7 +105,7 @@ def test_a_worker_reads_it_through(warm_engine):
 
 @pytest.mark.slow
 def test_a_datasets_own_file_is_no_public_corpus(warm_engine, tmp_path):
-    """Whatever reads a public corpus is free. Its steward hears why; nobody else hears of whose data."""
+    """Reading a public corpus is free, so it is refused. Only its steward learns whose data it is."""
     engine = warm_engine
     steward = person(engine, "steward")
     private = other_people(SAMPLE / "public_sample.csv", tmp_path / "private.csv")

@@ -1,4 +1,4 @@
-"""Where public text may come from: a list of callers, literals, and what keeps to public text."""
+"""Allowed sources of public text: a list of callers, literals, and what keeps to public text."""
 
 import ast
 import copy

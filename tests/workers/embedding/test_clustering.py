@@ -74,7 +74,7 @@ def test_the_worst_units_reach_what_is_charged():
 
 
 def vector(context: tuple[str, ...]) -> np.ndarray:
-    """What stands for a context's clipped logits: any function of the context, within the grid's ends."""
+    """Return a stand-in for a context's clipped logits: any function of it, within the grid's ends."""
     seed = int.from_bytes(hashlib.sha256("\0".join(context).encode()).digest()[:8], "big")
     return np.random.default_rng(seed).choice([-GRID, GRID, 0, 17], 12)
 

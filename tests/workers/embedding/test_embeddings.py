@@ -185,7 +185,7 @@ def test_a_text_whose_states_are_nan_is_zero(bert, tmp_path):
 
 
 def test_every_pass_has_the_same_shape(bert, monkeypatch):
-    """Whatever the texts are and however many: lengths and counts of private texts show nowhere."""
+    """Lengths and counts of private texts show nowhere: every pass has the same shape for all texts."""
     model, seen = ready(bert), []
     forward = type(model.network).forward
     monkeypatch.setattr(

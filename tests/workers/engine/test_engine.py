@@ -354,7 +354,7 @@ def test_soft_prompts_are_the_models_input_embeddings(name):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_head_on_hidden_states_gives_the_logits(name):
-    """What a mechanism needs that adds noise to the mean hidden state before the head."""
+    """A mechanism that adds noise to the mean hidden state before the head needs this."""
     model, _ = family(name)
     batch = Batch(contexts((4, 20)), PREFIX)
     plain = Decoder(model, [batch], SHAPE, Sizes(2, 2, 1))

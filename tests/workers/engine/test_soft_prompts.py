@@ -60,7 +60,7 @@ def test_the_models_weights_get_no_gradient_and_do_not_move():
 
 
 def test_following_the_gradient_through_an_adapter_lowers_the_loss_and_decoding_shows_it():
-    """What the trained tokens make likely is what the engine then writes."""
+    """The engine then writes what the trained tokens make likely."""
     model, _ = family("llama")
     target = [7, 23, 42, 11]
     torch.manual_seed(1)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True)
 class Served:
-    """Where it listens, and what it was asked."""
+    """A served endpoint: its address, and the requests it received."""
 
     port: int
     log: Path

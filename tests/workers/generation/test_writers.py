@@ -56,7 +56,7 @@ def at(served, behaviour: str = "good", **changes) -> Endpoint:
 
 
 def plainly(model, text: str) -> str:
-    """What the model writes alone, token by token."""
+    """Return the text that the model writes alone, token by token."""
     ids = [*([model.tokenizer.bos_token_id] if model.tokenizer.bos_token_id is not None else [])]
     ids += model.tokenizer.encode(text, add_special_tokens=False)
     start = len(ids)

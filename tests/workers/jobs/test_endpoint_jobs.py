@@ -189,7 +189,7 @@ def test_a_job_that_reads_records_may_name_no_endpoint(desk, source, endpoint):
 
 
 def test_a_worker_gives_no_endpoint_to_a_job_that_reads_records(desk, endpoint, served, folder):
-    """Whatever a row says: nothing is opened, nothing sent, nothing charged."""
+    """Even with a forged row nothing is opened, nothing sent, nothing charged."""
     name = endpoint("good")
     dataset = small(desk, folder, policy={})
     allowances.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)

@@ -1,4 +1,4 @@
-"""What real workers survive: shared jobs, processes that die, limits, a broker that says nothing."""
+"""Survival of real workers: shared jobs, processes that die, limits, a broker that says nothing."""
 
 import json
 import os

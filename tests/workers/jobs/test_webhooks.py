@@ -260,7 +260,7 @@ def test_what_somebody_may_see_is_looked_up_when_it_is_sent(bench, receiver, sen
 
 
 def check(message: dict, shown: str) -> None:
-    """What a receiver does, by the specification."""
+    """Check a message as a receiver does, by the specification."""
     secret = base64.b64decode(shown.removeprefix("whsec_"))
     head = message["headers"]
     assert abs(time.time() - int(head["webhook-timestamp"])) < 300
@@ -486,7 +486,7 @@ def dripping(tmp_path, monkeypatch) -> Iterator[str]:
 
 
 def test_tls_gives_a_receiver_no_more_time(dripping, monkeypatch):
-    """Who holds a sender's thread for as long as they like holds up everybody's messages."""
+    """A receiver that holds a sender's thread for long would hold up everybody's messages."""
     monkeypatch.setattr(sending, "ATTEMPT_SECONDS", 1.0)
     came = []
     thread = threading.Thread(

@@ -218,7 +218,7 @@ def test_the_medians_public_contexts_are_the_same_in_every_batch(model, public):
     "raw", [MEDIAN | {"public_corpus": "c", "public_contexts": 3}, MEDIAN | PUBLIC, MEDIAN]
 )
 def test_the_medians_costs_are_those_of_private_and_public_contexts(model, public, raw, monkeypatch):
-    """What reaches the meter for a first token, against plain forward passes of all contexts."""
+    """The meter's costs of a first token equal those of plain forward passes of all contexts."""
     seen = []
 
     def catch(self, scores, scale, costs):

@@ -55,7 +55,7 @@ def reviews(count: int, label: str | None = None) -> tuple[Record, ...]:
 
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 def test_meter_equals_price_and_progress_is_public(model, neighbours):
-    """Where no token ends a text every one is drawn that was paid for; label b has no record and runs too."""
+    """If no token ends a text, every paid token is drawn; label b has no record and runs too."""
     terms = Terms(neighbours, labels=("a", "b"))
     data = Records(("a", "b"), reviews(5, "a"), b"k" * 32)
     endless = replace(model, end_tokens=frozenset())
@@ -191,7 +191,7 @@ def test_a_record_in_or_out_changes_one_batch_by_at_most_the_priced_shift(
 
 
 def test_the_shift_that_is_priced_is_reached():
-    """What is charged is not more than can happen."""
+    """The charge is not more than can happen."""
     parsed = PRICE.parse({"batch_size": 4, "clip": 0.5, "batches_per_label": 1}, Terms())
     public = torch.zeros(SIZE)
     one = difference_steps(torch.full((1, SIZE), 3.0), public, parsed.clip)

@@ -80,7 +80,7 @@ def test_one_unit_moves_the_counts_by_no_more_than_is_charged(
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 @pytest.mark.parametrize("bound", [1, 2])
 def test_the_worst_neighbours_reach_the_sensitivity(tmp_path_factory, neighbours, bound):
-    """What is charged is not more than can happen."""
+    """The charge is not more than can happen."""
     terms = Terms(neighbours, max_records_per_unit=bound, labels=LABELS)
     parameters = PRICE.parse({}, terms)
     ends = [[("x", label) for label in LABELS[:bound]], [("y", label) for label in LABELS[::-1][:bound]]]

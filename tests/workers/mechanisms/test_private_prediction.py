@@ -123,7 +123,7 @@ def test_each_text_of_a_batch_begins_from_its_prompts(model, monkeypatch):
 
 
 def test_the_mean_is_drawn_at_the_priced_clip_temperature_and_public_batch_size(model, monkeypatch):
-    """What reaches the meter against plain passes; a record that fills the clip moves it by the price."""
+    """Scores at the meter equal those of plain passes; a record that fills the clip moves them as priced."""
     seen = []
 
     def catch(self, scores, scale, event):
@@ -163,7 +163,7 @@ def test_the_median_draws_its_tokens_and_pays_for_each(model, size):
 
 
 def test_the_medians_costs_are_those_of_the_contexts_that_it_saw(model, monkeypatch):
-    """What reaches the meter against `median_token_costs` of plain forward passes, the public ones twice."""
+    """The meter's costs equal `median_token_costs` of plain forward passes, the public ones twice."""
     seen = []
 
     def catch(self, scores, scale, costs):

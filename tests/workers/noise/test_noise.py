@@ -267,7 +267,7 @@ def test_no_seed_and_no_two_processes_the_same():
 
 
 def test_a_two_sided_geometric_would_cost_more_than_its_price():
-    """Why counts get a rounded Laplace: at an integer sensitivity the discrete one is randomised response."""
+    """Counts get a rounded Laplace: at an integer sensitivity the discrete one is randomised response."""
     multiplier, order = 4.0, 8.0
     ratio = np.exp(-1 / multiplier)
     steps = np.arange(-400, 402)

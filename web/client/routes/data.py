@@ -10,7 +10,7 @@ _BLOCK_BYTES = 2**16
 
 
 class DataRoutes(Transport):
-    """What a steward registers, and what can be asked for."""
+    """Routes for datasets, models and other registered data, and for mechanisms."""
 
     def datasets(
         self, *, q: str | None = None, mechanism: str | None = None, open: bool | None = None
@@ -40,7 +40,7 @@ class DataRoutes(Transport):
         return self._json("GET", "/meaning", params={"epsilon": epsilon, "delta": delta, **of})
 
     def preview_allowance(self, name: str, epsilon: str | None, delta: str | None, **others: Any) -> Json:
-        """What an allowance would change: every limit before and after; nothing is written (stewards)."""
+        """Return every limit before and after an allowance; nothing is written (stewards)."""
         body = {"epsilon": epsilon, "delta": delta, "reason": "", **others}
         path = f"/datasets/{part(name)}/allowance/preview"
         return self._json("POST", path, json=body, repeat=True)
@@ -64,7 +64,7 @@ class DataRoutes(Transport):
         return dict(document(response)), response.headers.get("ETag", "*")
 
     def spending(self, name: str) -> Json:
-        """What is left over time, and what it went on, for every currency."""
+        """Return what is left over time, and how it was spent, for every currency."""
         return self._json("GET", f"/datasets/{part(name)}/spending")
 
     def allow(self, name: str, epsilon: str | None, delta: str | None, reason: str, **others: Any) -> Json:
@@ -124,7 +124,7 @@ class DataRoutes(Transport):
         return self._json("POST", "/corpora", json=dict(declaration))
 
     def mechanisms(self) -> list[Json]:
-        """What can be asked for."""
+        """Return the mechanisms."""
         return self._list("/mechanisms", "mechanisms")
 
     # --- uploads ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What people decide: proposals of two, the inbox, offers."""
+"""Routes for decisions: proposals that need two people, the inbox, offers."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,14 +8,14 @@ from web.client.transport import Transport, part
 
 
 class DecidingRoutes(Transport):
-    """What waits for somebody."""
+    """Routes for pending decisions."""
 
     def correct(self, job_id: str, reason: str, **others: Any) -> Json:
         """Propose a correction of a settled job's charge. `others`: event, nothing, ex_post."""
         return self._json("POST", f"/jobs/{part(job_id)}/correct", json={"reason": reason, **others})
 
     def proposals(self, state: str = "open") -> list[Json]:
-        """What waits for a second steward, or proposals of another state."""
+        """Return proposals: those that wait for a second steward, or those of another state."""
         return list(self._pages("/proposals", "proposals", {"state": state}))
 
     def proposal(self, proposal_id: str) -> Json:
@@ -45,7 +45,7 @@ class DecidingRoutes(Transport):
         return self._json("GET", f"/offers/{part(offer_id)}")
 
     def price_offer(self, job_id: str, parameters: Mapping[str, Any]) -> Json:
-        """What a request with these changed parameters would cost and do now (stewards)."""
+        """Return the cost and effect of a request with these changed parameters now (stewards)."""
         body = {"parameters": dict(parameters)}
         return self._json("POST", f"/jobs/{part(job_id)}/offer/quote", json=body, repeat=True)
 

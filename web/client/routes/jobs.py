@@ -73,7 +73,7 @@ class JobRoutes(Transport):
     def artifacts(
         self, *, job: str | None = None, dataset: str | None = None, limit: int | None = None
     ) -> list[Json]:
-        """What jobs released besides texts, as far as you may see it, newest first: all, or `limit`."""
+        """Return artifacts, the releases besides texts, that you may see, newest first: all, or `limit`."""
         wanted = {"job": job, "dataset": dataset, "limit": limit and min(limit, PAGE)}
         return list(islice(self._pages("/artifacts", "artifacts", wanted), limit))
 

@@ -8,7 +8,7 @@ from web.client.transport import Transport, Writable, given, part
 
 
 class LedgerRoutes(Transport):
-    """What stewards and auditors read."""
+    """Routes for stewards and auditors."""
 
     def ledger(self, dataset: str, *, before: int | None = None, limit: int | None = None) -> list[Json]:
         """Entries, newest first (stewards and auditors)."""
@@ -36,7 +36,7 @@ class LedgerRoutes(Transport):
         return self._pages("/refusals", "refusals", wanted)
 
     def activity(self, **wanted: Any) -> Iterator[Json]:
-        """Who did what, newest first. `wanted`: what, actor, dataset, since, until."""
+        """Yield acts in the audit log, newest first. `wanted`: what, actor, dataset, since, until."""
         return self._pages("/activity", "activity", wanted)
 
     def report(self, dataset: str, *, public: bool = False) -> Json:
@@ -45,7 +45,7 @@ class LedgerRoutes(Transport):
         return self._json("GET", f"/datasets/{part(dataset)}/report", params=query)
 
     def ex_post(self, dataset: str) -> Json:
-        """What ex-post jobs really cost, {jobs, note} (stewards and auditors)."""
+        """Return the realized costs of ex-post jobs, {jobs, note} (stewards and auditors)."""
         answers = list(self._answers(f"/datasets/{part(dataset)}/ex-post", {}))
         return {"jobs": [row for each in answers for row in each["jobs"]], "note": answers[0]["note"]}
 
@@ -55,7 +55,7 @@ class LedgerRoutes(Transport):
         self._save(f"/datasets/{part(dataset)}/ledger/export", query, file)
 
     def check_ledger(self, dataset: str) -> list[str]:
-        """What disagrees among cached balances, entries and jobs (stewards and auditors)."""
+        """Return disagreements among cached balances, entries and jobs (stewards and auditors)."""
         return list(self._json("GET", f"/datasets/{part(dataset)}/ledger/check")["problems"])
 
     def make_checkpoint(self, dataset: str) -> Json:

@@ -1,4 +1,4 @@
-"""Whose token this is, tokens and accounts."""
+"""Routes for the token's owner, tokens and accounts."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ class PeopleRoutes(Transport):
         return self._json("DELETE", "/session")
 
     def me(self) -> Json:
-        """Whose token this is."""
+        """Return the token's owner, and what the token may do."""
         return self._json("GET", "/me")
 
     def change_password(self, current: str, new: str) -> Json:

@@ -10,7 +10,7 @@ class HookRoutes(Transport):
     """One's own webhooks."""
 
     def webhook_events(self) -> list[Json]:
-        """What a webhook may be told of, and who may see it."""
+        """Return the events that a webhook may subscribe to, and who may see each."""
         return self._list("/webhooks/events", "events")
 
     def webhooks(self) -> list[Json]:
@@ -34,7 +34,7 @@ class HookRoutes(Transport):
         return self._json("POST", f"/webhooks/{part(hook_id)}/{part(act)}")
 
     def deliveries(self, hook_id: str) -> Iterator[Json]:
-        """What was sent, newest first."""
+        """Yield deliveries, newest first."""
         path = f"/webhooks/{part(hook_id)}/deliveries"
         return self._pages(path, "deliveries", {})
 

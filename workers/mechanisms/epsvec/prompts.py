@@ -31,7 +31,7 @@ BLANK, LINE, PARAGRAPH = constant(" "), constant("\n"), constant("\n\n")
 
 @dataclass(frozen=True)
 class Scaffold:
-    """How prompts are put together; part of what is released, so that later jobs use the same."""
+    """The layout of prompts. It is part of what is released, so that later jobs use the same."""
 
     template: PublicText
     description: PublicText
@@ -52,7 +52,7 @@ class Scaffold:
 
     @classmethod
     def released(cls, artifact: Released) -> "Scaffold":
-        """That of an earlier job."""
+        """Return the layout that an earlier job released."""
         found = artifact.json()["scaffold"]
         texts = {
             name: None if found[name] is None else released(artifact, found[name])
@@ -74,7 +74,7 @@ class Scaffold:
 
 
 class Prompt:
-    """What a Writer is asked with, and its token ids, up to where a text begins; `read` adds one."""
+    """A prompt for a Writer, and its token ids up to the start of the text; `read` adds one."""
 
     def __init__(
         self, scaffold: Scaffold, tokenizer: Any, label: PublicText, shots: Sequence[PublicText]

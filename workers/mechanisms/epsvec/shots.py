@@ -76,7 +76,7 @@ class OwnEmbedder:
 def count_near(
     records: Records, candidates: Mapping[Label, Sequence[str]], embedder: Embedder, tokens: int, check: Check
 ) -> dict[Label, Integers]:
-    """How many records of each label are nearest to each of its candidates: int64 (candidates,).
+    """Count the records of each label nearest to each of its candidates: int64 (candidates,).
 
     Private, and held in memory only. Embeddings of candidates are centred on their mean, which is public: the
     states of a language model lie in a narrow cone, where all cosines are alike.

@@ -73,7 +73,7 @@ def test_free_and_secret_releases_claim_nothing_else():
     ],
 )
 def test_a_text_stays_where_it_stands_on_a_card(text):
-    """What a parameter says is the asker's: it must not read as a line of the card."""
+    """Parameters come from the asker: their text must not read as a line of the card."""
     (line,) = _section("Parameters", {"prompt": _value(text)})[2:-1]
     assert len(line.splitlines()) == 1
     shown = line.removeprefix("- **prompt**: ")

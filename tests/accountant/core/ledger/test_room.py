@@ -29,7 +29,7 @@ def fresh(epsilon: int, delta: float = 1e-6) -> Account:
 
 
 def admitted(accounts: Accounts, asked: Demand, policy: Policy, alone: float, most: int = 3000) -> int:
-    """How many are really admitted, one after the other."""
+    """Return the number of jobs really admitted, one after the other."""
     used = 0
     for count in range(most):
         decision = decide_job(accounts, asked, alone, policy, True, Usage(analyst=used))

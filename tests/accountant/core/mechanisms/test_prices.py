@@ -1,4 +1,4 @@
-"""What each mechanism charges under both relations, with several records in a unit, and in words."""
+"""Prices of each mechanism under both relations, with several records in a unit, and in words."""
 
 import json
 import math
@@ -147,7 +147,7 @@ SHIFTS = st.floats(1e-4, 20)
 
 @given(SHIFTS, SHIFTS, st.floats(1.01, 200))
 def test_the_cost_of_tokens_is_superadditive_in_the_shift_on_every_filter(a, b, order):
-    """Why all records of a unit in one batch are the worst case: the claim in private_prediction.py."""
+    """All records of a unit in one batch are the worst case, as private_prediction.py claims."""
     for cost in (
         lambda event: divergences.renyi(event, Fraction(order)),
         divergences.gaussian_mu_squared,
@@ -287,7 +287,7 @@ def test_the_sensitivities_of_vocabulary_and_sketches():
 
 @given(SHIFTS, SHIFTS, st.floats(1.01, 200))
 def test_one_moved_count_is_the_worst_of_all_moves_of_one_l1_norm(a, b, order):
-    """Why a Laplace event needs the L1 norm only: two coordinates cost no more than one that moves as far."""
+    """A Laplace event needs the L1 norm only: two coordinates cost no more than one that moves as far."""
     one, first, second = Laplace(1 / (a + b)), Laplace(1 / a), Laplace(1 / b)
     for cost in (lambda event: divergences.renyi(event, Fraction(order)), divergences.gaussian_mu_squared):
         slack = Fraction(1, 10**9)

@@ -18,7 +18,7 @@ MECHANISM = replace(noisy_count.MECHANISM, id={id!r}, runner={runner!r})
 
 @pytest.fixture
 def shipped(tmp_path, monkeypatch):
-    """Write a package with an entry point, conformed or not, and look again at what there is."""
+    """Write a package with an entry point, conformed or not, and load the mechanisms again."""
     names = []
 
     def ship(name="shipped-count", runner="shipped.price", record=True, own_id=None):

@@ -239,7 +239,7 @@ static = st.lists(
 @settings(max_examples=25, deadline=None)
 @given(static, st.sampled_from(["0.8", "3", "6"]), st.randoms(use_true_random=False))
 def test_static_sequences_hold_by_an_independent_pld(events, epsilon, random):
-    """Whatever was admitted until the first refusal is (epsilon, delta) by dp-accounting's PLD."""
+    """Everything admitted until the first refusal is (epsilon, delta) by dp-accounting's PLD."""
     of = account(epsilon, "1e-6")
     costs = [of.costs(event) for event in events]
     counts = [0] * len(events)
@@ -262,7 +262,7 @@ def test_static_sequences_hold_by_an_independent_pld(events, epsilon, random):
 
 
 def admitted(of: Account, event: Event) -> int:
-    """How many identical jobs are admitted, one after another."""
+    """Return the number of identical jobs admitted, one after another."""
     costs, count = of.costs(event), 0
     while of.admitting(costs):
         of = move(of, costs, spent=1)
