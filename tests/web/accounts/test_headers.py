@@ -29,7 +29,7 @@ INLINE = re.compile(r"<script(?![^>]*\ssrc=)|\sstyle=|<style|\son[a-z]+=|javascr
 
 def address(rule, names: dict[str, str]) -> str:
     """An address that a rule matches: of something that is there, where a name for it is known."""
-    path = re.sub(r"<any\((\w+)[^<>]*>", r"\1", rule.rule)
+    path = re.sub(r"<any\('?(\w+)[^<>]*>", r"\1", rule.rule)
     return re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", lambda found: names.get(found[1], "x"), path)
 
 

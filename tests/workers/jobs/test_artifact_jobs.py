@@ -167,7 +167,7 @@ def test_a_job_that_fails_leaves_no_artifact_and_no_file(desk, released):
     name, _ = released
     job = desk.ended(desk.ask(name, epsilon=0.1, fails=True))
     assert (job["state"], job["entries"][-1]["kind"]) == ("failed", "COMMIT")
-    assert "secret" not in json.dumps(job)
+    assert "secret" not in json.dumps(job.document())
     assert desk.rows(uuid.UUID(job["id"])) == []
     results = Path(desk.service.environment["EXCHEQUER_HOME"]) / "results" / job["id"]
     # The job has ended when its charge is committed; what it staged goes right after that.

@@ -216,8 +216,8 @@ def test_a_model_whose_bytes_changed_does_not_run(desk, dataset, tmp_path):
     [
         ({"uri": "/etc/passwd"}, "not under a data root"),
         ({"uri": str(SAMPLE / "nothing.csv")}, "no such file"),
-        ({"label_column": "stars"}, "no column stars"),
-        ({"text_template": "{words}"}, "no column words"),
+        ({"label_column": "stars"}, "no column 'stars'"),
+        ({"text_template": "{words}"}, "no column 'words'"),
         ({"labels": ["hotel positive"]}, "not among the declared labels"),
     ],
 )
@@ -240,5 +240,6 @@ def test_a_failure_while_private_data_is_read_says_nothing(desk, dataset, tmp_pa
     assert job["failure"] == settlement.UNSAID
     assert job["entries"][-1]["costs"] == job["entries"][0]["costs"]
     with desk.engine.connect() as connection:
-        stored = connection.execute(text("SELECT row_to_json(jobs)::text FROM jobs WHERE id = :id"), job)
+        row = text("SELECT row_to_json(jobs)::text FROM jobs WHERE id = :id")
+        stored = connection.execute(row, {"id": job["id"]})
         assert "no such file" not in stored.scalar_one().lower()

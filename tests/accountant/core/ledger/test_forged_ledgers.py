@@ -78,7 +78,7 @@ def test_an_honest_ledger_stands():
     artifacts = [{"name": name, "kind": "vectors", "sha256": sha256} for name, sha256 in ARTIFACTS.items()]
     forger.commit("writer", FREE, artifacts=artifacts)
     forger.reserve("reader", source=of_artifacts("writer", ARTIFACTS), from_job="writer")
-    forger.commit("reader", FREE)
+    forger.commit("reader", FREE, read=False)
     forger.reserve("lost")
     forger.commit("lost", event, "failed")
     assert forger.verifier.result().entries == 7
