@@ -14,7 +14,18 @@ from psycopg import sql
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
 
-__all__ = ["UNAVAILABLE", "Engine", "connect", "engine_for", "excess_rights", "grant", "migrate", "unpooled"]
+__all__ = [
+    "MIGRATIONS",
+    "UNAVAILABLE",
+    "Engine",
+    "connect",
+    "engine_for",
+    "excess_rights",
+    "grant",
+    "migrate",
+    "reading",
+    "unpooled",
+]
 
 #: What is raised where the server is away, stopping, or has closed the connection: trying again may help.
 UNAVAILABLE = (OperationalError, InterfaceError)
