@@ -29,8 +29,8 @@ MOST_ORDER = 256
 SLACK = 1e-11
 #: Divergences without against with below this order are taken at it: they grow with the order.
 _LEAST_ORDER = 1.25
-#: Beyond this total spread (4,500 nats at order 9) no account admits a job, whatever its coin.
-_MOST_SPREAD = 1e3
+#: Beyond these total spreads (16 is 72 nats at order 9) the integral, and then the series, isn't computed.
+_MOST_INTEGRATED, _MOST_SPREAD = 16.0, 1e3
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,15 @@ class Batch:
 
     @property
     def log_normal(self) -> float:
-        """v such that E_Q e^(-z L) is at most that of a log-normal ratio of variance v, for every z > 0."""
-        each = self.mu if self.mu else mu_of_pure(self.shift)
-        return self.tokens * each**2
+        """v with E_Q e^(-z L) <= E e^(-z R) for all z > 0, R log-normal of mean 1 and ln R of variance v.
+
+        A token: v = S e^(3S/4) with S = 2 (cosh shift - 1), or that of the Gaussian which dominates it
+        (docs/accounting.md, section 3.6); the latter is less from shift 0.83 on.
+        """
+        if self.mu:
+            return self.spread
+        square = 4 * math.sinh(min(self.shift, 2.0) / 2) ** 2
+        return self.tokens * min(square * math.exp(0.75 * square), mu_of_pure(self.shift) ** 2)
 
     def log_moment(self, order: float) -> float:
         """ln of a bound on E_Q L^order, order >= 1."""
@@ -108,14 +114,30 @@ def log_moments(batches: int, run: int, batch: Batch, most: int) -> Array:
     idle = math.log((batches - run) / batches) if run < batches else -math.inf
     with np.errstate(invalid="ignore"):
         whole = np.where(n == 0, 0.0, n * idle) - factorials
-    left = run
-    while left:
-        if left & 1:
-            whole = _product(whole, base)
-        left >>= 1
-        if left:
-            base = _product(base, base)
-    return np.asarray(np.maximum(whole + factorials, 0.0))
+    return np.asarray(np.maximum(_product(whole, _power(base, run)) + factorials, 0.0))
+
+
+def _power(series: Array, exponent: int) -> Array:
+    """The logarithms of the coefficients of a power of a series whose first coefficient is 1."""
+    size = len(series)
+    if exponent + 1 < size:
+        whole, factor, left = None, series, exponent
+        while True:
+            if left & 1:
+                whole = factor if whole is None else _product(whole, factor)
+            left >>= 1
+            if not left:
+                assert whole is not None  # the exponent is positive
+                return whole
+            factor = _product(factor, factor)
+    # f = p^g solves p f' = g p' f: n f_n = sum_j (j (g + 1) - n) p_j f_(n-j), all terms positive here.
+    found = np.zeros(size)
+    for n in range(1, size):
+        j = np.arange(1, n + 1)
+        terms = np.log((j * (exponent + 1.0) - n) / n) + series[1 : n + 1] + found[n - 1 :: -1]
+        top = terms.max()
+        found[n] = top + math.log(np.exp(terms - top).sum())
+    return found
 
 
 def _product(first: Array, second: Array) -> Array:
@@ -140,6 +162,9 @@ def without_against_with(order: float, batches: int, run: int, batch: Batch) -> 
     whatever their width.
     """
     s = max(order, _LEAST_ORDER) - 1
+    mean = float(geometric_mean(s, batches, run, batch))
+    if batch.log_normal > _MOST_INTEGRATED:
+        return mean
     ends, logs = _log_laplace(batches, run, batch)
     slope = np.maximum(-np.diff(logs) / np.diff(ends), 1e-300)
     start = logs[:-1] + slope * ends[:-1]
@@ -153,7 +178,7 @@ def without_against_with(order: float, batches: int, run: int, batch: Batch) -> 
     r = np.arange(1.0, 400.0)
     tail = gammaln(s + r) - gammaln(s) - r * math.log(ends[-1])
     tail += (s + r) * geometric_mean(s + r, batches, run, batch)
-    return float(np.logaddexp(body, tail.min())) / s
+    return min(mean, float(np.logaddexp(body, tail.min())) / s)
 
 
 def geometric_mean(s: float | Array, batches: int, run: int, batch: Batch) -> Any:
@@ -164,34 +189,28 @@ def geometric_mean(s: float | Array, batches: int, run: int, batch: Batch) -> An
 @lru_cache(maxsize=256)
 def _log_laplace(batches: int, run: int, batch: Batch) -> tuple[Array, Array]:
     """Ends λ of cells, from 0 on, and ln of a bound on E_Q e^(-λm) there."""
-    variance = batch.log_normal
-    ends = np.exp(np.arange(-14.0, 8.0 + min(8 * math.sqrt(variance), 30.0), 1 / 32))
-    z = ends / batches
-    logs = -ends + run * _log_centred(z, variance)
+    deviation = math.sqrt(batch.log_normal)
+    ends = np.exp(np.arange(-6.0, 8.0 + 8 * deviation, 1 / 24))
+    # Trapezium rule over R = e^(deviation x - deviation^2 / 2), which converges geometrically here.
+    x = np.arange(-12.0, 12.0 + deviation, min(0.15, 0.25 / deviation))
+    weights = np.exp(-x * x / 2)
+    moved = np.expm1(deviation * x - deviation**2 / 2)
+    logs = -ends + run * _log_centred(ends / batches, weights / weights.sum(), moved)
     kept = logs > -600.0
     return np.concatenate([[0.0], ends[kept]]), np.concatenate([[0.0], logs[kept]])
 
 
-def _log_centred(z: Array, variance: float) -> Array:
-    """ln E e^(-z (R - 1)) for R log-normal of mean 1 and this variance of its logarithm; at least 0.
+def _log_centred(z: Array, weights: Array, values: Array) -> Array:
+    """ln E e^(-z Y) >= 0, for Y of mean 0 with these values and weights, where z is sorted.
 
-    By the trapezium rule, which converges geometrically here. Where z R stays small the sum is of
-    e^-t - 1 + t, which does not cancel.
+    For z < 1 it is computed from E (e^-t - 1 + t), t = zY, which does not cancel.
     """
-    deviation = math.sqrt(variance)
-    step = min(0.1, 0.2 / deviation)
-    x = np.arange(-12.0, 12.0 + step, step)
-    weights = np.exp(-x * x / 2)
-    weights /= weights.sum()
-    moved = np.expm1(deviation * x - variance / 2)
-    t = z[:, None] * moved
-    small = np.abs(t) < 1e-2
+    small, large = z[z < 1.0], z[z >= 1.0]
+    t = small[:, None] * values
     series = t * t / 2 * (1 - t / 3 * (1 - t / 4 * (1 - t / 5 * (1 - t / 6))))
-    with np.errstate(over="ignore"):
-        excess = np.where(small, series, np.expm1(np.minimum(-t, 700.0)) + t)
-    near = np.log1p(excess @ weights)
-    far = z + logsumexp(-z[:, None] * (1 + moved), b=weights, axis=1)
-    return np.asarray(np.where(z < 1.0, near, np.maximum(far, 0.0)))
+    excess = np.where(np.abs(t) < 1e-2, series, np.expm1(-t) + t)
+    far = logsumexp(-large[:, None] * values, b=weights, axis=1)
+    return np.concatenate([np.log1p(excess @ weights), np.maximum(far, 0.0)])
 
 
 # --- prices -------------------------------------------------------------------------------------
@@ -204,7 +223,7 @@ def renyi(order: float, batches: int, run: int, batch: Batch) -> float:
     there = with_against_without(order, batches, run, batch)
     back = geometric_mean(order - 1, batches, run, batch)
     if back > there:
-        back = min(back, without_against_with(order, batches, run, batch))
+        back = without_against_with(order, batches, run, batch)
     return float(max(there, back) + SLACK)
 
 
@@ -225,7 +244,7 @@ def renyi_replaced(order: float, batches: int, run: int, batch: Batch) -> float:
         there = (order - 1 / p) / (order - 1) * with_against_without(raised, batches, run, batch)
         back = geometric_mean(other, batches, run, batch)
         if there < best and other < 4 * MOST_ORDER:
-            back = min(back, without_against_with(other + 1, batches, run, batch))
+            back = without_against_with(other + 1, batches, run, batch)
         best = min(best, there + back)
     return best + 2 * SLACK
 
