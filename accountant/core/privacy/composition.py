@@ -190,10 +190,9 @@ def _pairs_epsilon(counts: Counter[Event], delta: float) -> float | None:
     None where there is no coin, or something else, or where the pairs take too much work.
     """
     coins = [leaf for leaf in counts if isinstance(leaf, Allocated)]
-    gaussians = Counter({leaf: n for leaf, n in counts.items() if isinstance(leaf, Gaussian)})
-    pure = divergences.pure_epsilon(
-        from_releases(counts - gaussians - Counter({c: counts[c] for c in coins}))
-    )
+    gaussians: Counter[Event] = Counter({e: n for e, n in counts.items() if isinstance(e, Gaussian)})
+    others = Counter({e: n for e, n in counts.items() if not isinstance(e, Gaussian | Allocated)})
+    pure = divergences.pure_epsilon(from_releases(others))
     if not coins or pure is None:
         return None
     parts = []
