@@ -191,7 +191,9 @@ def _pairs_epsilon(counts: Counter[Event], delta: float) -> float | None:
     """
     coins = [leaf for leaf in counts if isinstance(leaf, Allocated)]
     gaussians: Counter[Event] = Counter({e: n for e, n in counts.items() if isinstance(e, Gaussian)})
-    others = Counter({e: n for e, n in counts.items() if not isinstance(e, Gaussian | Allocated)})
+    others: Counter[Event] = Counter(
+        {e: n for e, n in counts.items() if not isinstance(e, Gaussian | Allocated)}
+    )
     pure = divergences.pure_epsilon(from_releases(others))
     if not coins or pure is None:
         return None
