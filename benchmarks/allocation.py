@@ -86,9 +86,7 @@ def jobs(filters: tuple[Filter, ...], limits: tuple[int, int], event: Event) -> 
 def main() -> int:
     """Print the tables; 1 where a promise is broken."""
     short = False
-    print(
-        f"k = {BATCHES}, shift {DRAW.shift:g}, delta {DELTA:g}; tokens of one batch, one job alone (rounds of {ROUND})"
-    )
+    print(f"k = {BATCHES}, shift {DRAW.shift:g}, delta {DELTA:g}; tokens of one batch, one job alone")
     print(f"{'epsilon':>8} {'coin known':>11} {'Rényi':>7} {'exact':>7} {'rounds':>14} {'by Rényi':>9}")
     for epsilon, least, least_rounds in zip(EPSILONS, ONE_COIN, ROUNDS, strict=True):
         figures = (

@@ -79,7 +79,7 @@ def token_log_moment(order: float, shift: float) -> float:
     if order <= 1:
         return 0.0
     bound = min(order * (order - 1) * shift**2 / 2, 2 * shift * (order - 1))
-    if not 1e-2 < shift < 10:  # the closed form would cancel, or overflow
+    if order * shift < 1e-2 or shift > 10:  # the closed form would cancel, or overflow
         return bound
     whole = -math.expm1(-2 * shift)
     high = -math.expm1(-2 * order * shift)
