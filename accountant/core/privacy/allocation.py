@@ -29,6 +29,8 @@ MOST_ORDER = 256
 SLACK = 1e-11
 #: Divergences without against with below this order are taken at it: they grow with the order.
 _LEAST_ORDER = 1.25
+#: The same for a replaced unit, whose bound would rise again towards order 1.
+_LEAST_REPLACED = 1.5
 #: Up to this z one token's Laplace transform is bounded by its moments, beyond it by a larger log-normal.
 _SMALL_TILT = 0.35
 #: Beyond these total spreads (16 is 72 nats at order 9) the integral, and then the series, isn't computed.
@@ -97,7 +99,7 @@ def with_against_without(order: float, batches: int, run: int, batch: Batch) -> 
     ln E_Q m^a is convex in a and 0 at 1, so between whole orders its chord is a bound.
     """
     low = math.floor(order)
-    table = log_moments(batches, run, batch, max(8, 2 ** math.ceil(math.log2(low + 1))))
+    table = log_moments(batches, run, batch, max(8, 2 ** math.ceil(math.log2(order))))
     between = order - low
     return float((1 - between) * table[low] + between * table[min(low + 1, len(table) - 1)]) / (order - 1)
 
@@ -192,7 +194,9 @@ def geometric_mean(s: float | Array, batches: int, run: int, batch: Batch) -> An
 def _log_laplace(batches: int, run: int, batch: Batch) -> tuple[Array, Array]:
     """Ends λ of cells, from 0 on, and ln of a bound on E_Q e^(-λm) there."""
     deviation = math.sqrt(batch.log_normal)
-    ends = np.exp(np.arange(-6.0, 8.0 + 6 * deviation, 1 / 24))
+    # With few batches the integrand's weight lies near λ = s e^(s v / k).
+    top = 8.0 + 6 * deviation + min(32 / batches, 8.0) * deviation**2
+    ends = np.exp(np.arange(-6.0, min(top, 80.0), 1 / 24))
     z = ends / batches
     each = _log_centred(z, deviation)
     if batch.shift:
@@ -274,6 +278,7 @@ def renyi_replaced(order: float, batches: int, run: int, batch: Batch) -> float:
     best = math.inf
     if not _priced(order, batch):
         return best
+    order = max(order, _LEAST_REPLACED)
     for raised in sorted({math.ceil(order * p) for p in (1.25, 1.5, 1.75, 2, 2.5, 3, 4)}):
         if not order < raised <= MOST_ORDER:
             continue
