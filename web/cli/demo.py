@@ -141,7 +141,7 @@ def _dataset(steward: Api, sample: Any, folder: Path, model: str) -> dict[str, A
     name, size = DATASETS[model]
     file = folder / sample.PRIVATE_CSV.name
     if model != SAMPLE:
-        file = _first_of_each_label(file, size // len(sample.LABELS), folder.with_name(f"{name}.csv"))
+        file = _first_of_each_label(file, size // len(sample.LABELS), folder / f"{name}.csv")
     try:
         found = steward.dataset(name)
     except NotFound:
