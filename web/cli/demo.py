@@ -4,13 +4,11 @@ Safe to repeat: the dataset and the model are reused and another job is submitte
 used up the job is refused, and the steward raises the allowance, with a reason, in the ledger.
 """
 
-import csv
 import io
 import itertools
 import json
 import shutil
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +34,8 @@ from web.cli.stack import sign_in_here, start
 from web.cli.verify import verified
 from web.client import Api, NotFound
 
+DATASET = "sample-reviews"
 SAMPLE = "sample-model"
-#: Datasets by size: a pretrained model is a hundred times larger, and reads a quarter of the reviews.
-DATASETS = {SAMPLE: ("sample-reviews", 3000), "smollm2": ("sample-reviews-768", 768)}
 PEOPLE = {"steward": bootstrap.STEWARD_ROLES, "analyst": ("analyst",), "auditor": ("auditor",)}
 
 EPSILON, DELTA, RAISE = "10", "0.000001", 5
@@ -97,7 +94,7 @@ def run(model: str = SAMPLE) -> None:
         request = _price(step, analyst, model)
         job = _run_job(step, request, analyst, steward)
         _show_texts(step, analyst, job)
-        _audit(step, auditor, configured, job["dataset"])
+        _audit(step, auditor, configured)
     _say_where(step, configured, address, job)
 
 
@@ -122,72 +119,51 @@ def _register(step: Steps, steward: Api, configured: Settings, name: str = SAMPL
     model = wait_for_model(steward, name)
     if model["state"] == "invalid":
         raise model_refused(model)
-    dataset = _dataset(steward, sample, folder, name)
-    tell(f"model {name}: {model['state']}; dataset {dataset['name']}: {dataset['state']}")
+    dataset = _dataset(steward, sample, folder)
+    tell(f"model {name}: {model['state']}; dataset {DATASET}: {dataset['state']}")
     step(
         "The steward allows a budget",
         "All jobs together may spend this much, whatever they are and whoever asks. Setting it is the "
         "first entry of the dataset's ledger.",
     )
     if dataset["account"] is None:
-        steward.allow(dataset["name"], EPSILON, DELTA, "demo: first allowance")
-        dataset = steward.dataset(dataset["name"])
+        steward.allow(DATASET, EPSILON, DELTA, "demo: first allowance")
+        dataset = steward.dataset(DATASET)
     account = dataset["account"]
     used = percent_up(account["used_share"])
     tell(f"allowed: ε {account['epsilon']} at δ {account['delta']}; used so far: {used}")
 
 
-def _dataset(steward: Api, sample: Any, folder: Path, model: str) -> dict[str, Any]:
-    name, size = DATASETS[model]
-    file = folder / sample.PRIVATE_CSV.name
-    if model != SAMPLE:
-        file = _first_of_each_label(file, size // len(sample.LABELS), folder / f"{name}.csv")
+def _dataset(steward: Api, sample: Any, folder: Path) -> dict[str, Any]:
     try:
-        found = steward.dataset(name)
+        found = steward.dataset(DATASET)
     except NotFound:
         found = steward.add_dataset(
             {
-                "name": name,
-                "uri": str(file),
+                "name": DATASET,
+                "uri": str(folder / sample.PRIVATE_CSV.name),
                 "description": "Made-up reviews of six kinds of business; nobody is in them.",
                 "neighbours": "add-remove",
                 "label_column": "label",
                 "labels": list(sample.LABELS),
-                "public_size": size,
+                "public_size": 3000,
                 "policy": {"auto_approve_epsilon": "0"},
             }
         )
-    found = wait_for_dataset(steward, name)
+    found = wait_for_dataset(steward, DATASET)
     if found["state"] == "invalid":  # the file may have been moved since
-        steward.correct_dataset(name, uri=str(file))
-        found = wait_for_dataset(steward, name)
+        steward.correct_dataset(DATASET, uri=str(folder / sample.PRIVATE_CSV.name))
+        found = wait_for_dataset(steward, DATASET)
     if found["state"] == "invalid":
         raise data_refused(found)
     return found
 
 
-def _first_of_each_label(source: Path, count: int, target: Path) -> Path:
-    """`target`, made once: the first `count` reviews of each label."""
-    if not target.exists():
-        taken: Counter[str] = Counter()
-        draft = target.with_suffix(".draft")
-        with source.open(newline="") as given, draft.open("w", newline="") as kept:
-            rows = csv.DictReader(given)
-            writer = csv.DictWriter(kept, rows.fieldnames or ())
-            writer.writeheader()
-            for row in rows:
-                taken[row["label"]] += 1
-                if taken[row["label"]] <= count:
-                    writer.writerow(row)
-        draft.rename(target)
-    return target
-
-
 def parameters(model: str = SAMPLE) -> dict[str, Any]:
     """A job that two cores finish in two minutes: a short text or two from each of 48 batches.
 
-    A pretrained model reads fewer reviews: some sentences from each of 12 batches. One a text, because small
-    models begin to repeat themselves after the first.
+    A pretrained model is a hundred times larger: some sentences from each of 12 batches. One a text, because
+    small models begin to repeat themselves after the first.
     """
     if model != SAMPLE:
         return {
@@ -220,13 +196,13 @@ def _price(step: Steps, analyst: Api, model: str) -> dict[str, Any]:
         "64 records' clipped logits.",
     )
     request: dict[str, Any] = {
-        "dataset": DATASETS[model][0],
+        "dataset": DATASET,
         "mechanism": MECHANISM,
         "model": model,
         "parameters": parameters(model),
         "purpose": "demo: what do customers write about?",
     }
-    quote = analyst.quote(request["dataset"], MECHANISM, request["parameters"])
+    quote = analyst.quote(DATASET, MECHANISM, request["parameters"])
     for line in quote["breakdown"]:
         tell(line)
     dp, on = quote["dp"], quote["dataset"]
@@ -276,15 +252,14 @@ def _raise_allowance(step: Steps, job: dict[str, Any], steward: Api) -> None:
     """Show the refusal, then let the steward allow more."""
     tell("refused, and a refusal costs nothing:")
     explain_refusal(job)
-    name = job["dataset"]
-    account = steward.dataset(name)["account"]
+    account = steward.dataset(DATASET)["account"]
     raised = float(exact(account["epsilon"]) + RAISE)
     step(
         "The steward raises the allowance",
         "That weakens what is promised to the people in the data, so it stands in the ledger with a reason. "
         "The promise holds for the largest allowance ever, if no raise depends on results.",
     )
-    steward.allow(name, f"{raised:g}", account["delta"], "demo: another run on made-up reviews")
+    steward.allow(DATASET, f"{raised:g}", account["delta"], "demo: another run on made-up reviews")
     tell(f"allowed: ε {account['epsilon']} → {raised:g}")
 
 
@@ -325,7 +300,7 @@ def _kind(text: dict[str, Any]) -> str:
 # --- after the job ------------------------------------------------------------------------------
 
 
-def _audit(step: Steps, auditor: Api, configured: Settings, dataset: str) -> None:
+def _audit(step: Steps, auditor: Api, configured: Settings) -> None:
     """The ledger, its export, and the check that needs no server."""
     step(
         "The auditor reads the ledger and checks it offline",
@@ -333,11 +308,11 @@ def _audit(step: Steps, auditor: Api, configured: Settings, dataset: str) -> Non
         "from the file alone.",
     )
     out.print()
-    out.print(entry_table(list(reversed(auditor.ledger(dataset, limit=50)))), width=min(WIDTH, out.width))
+    out.print(entry_table(list(reversed(auditor.ledger(DATASET, limit=50)))), width=min(WIDTH, out.width))
     out.print()
-    show(account(auditor.dataset(dataset)))
+    show(account(auditor.dataset(DATASET)))
     exported = configured.home / "demo-ledger.jsonl"
-    save(str(exported), lambda file: auditor.save_ledger(dataset, "jsonl", file))
+    save(str(exported), lambda file: auditor.save_ledger(DATASET, "jsonl", file))
     found = verified(str(exported))
     live = summary(found.books, found.live)["live_reservations"]
     tell(f"{_command()} verify {_short(exported)}")
@@ -353,11 +328,11 @@ def _say_where(step: Steps, configured: Settings, address: str, job: dict[str, A
     turns = (
         (
             "analyst",
-            f"/datasets/{job['dataset']}/submit?like={job['id']}",
+            f"/datasets/{DATASET}/submit?like={job['id']}",
             "The form is filled in and priced. Say what the texts are for, and submit the job.",
         ),
         ("steward", "/inbox", "Read the purpose and the price, write a reason, approve."),
-        ("auditor", f"/datasets/{job['dataset']}", "See both in the ledger, and take it home as a file."),
+        ("auditor", f"/datasets/{DATASET}", "See both in the ledger, and take it home as a file."),
     )
     for number, (name, path, what) in enumerate(turns, start=1):
         out.print()
