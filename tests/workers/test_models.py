@@ -138,7 +138,7 @@ def test_licence_and_source_are_public_facts(folder):
 
 
 def test_small_models_stay_in_float32_on_a_processor(monkeypatch):
-    """Saved in bfloat16, the sample gains nothing by it there; a large model does where products are fast in it."""
+    """Saved in bfloat16, the sample gains nothing by it there; a large model does where that is fast."""
     assert not models._faster_in_bfloat16(SAMPLE, "cpu")
     assert models._faster_in_bfloat16(SAMPLE, "cuda")
     monkeypatch.setattr(models, "LARGE", 1)
