@@ -24,7 +24,7 @@ from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.faults import reached
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
-from accountant.transactions import artifacts, cap_usage
+from accountant.transactions import artifacts, cap_usage, job_keys
 from accountant.transactions.artifacts import Stored
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import (
@@ -173,11 +173,12 @@ def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: 
 
 
 def _end_parts(connection: Connection, job_id: UUID) -> None:
-    """Fence off every part of a job that ends, and take away what they left for its settlement.
+    """Fence off every part of a job that ends, and take away its key and what they left for its settlement.
 
     Where their outputs lie is in the tokens' names: the relay's sweep destroys all that the job did not
     publish.
     """
+    job_keys.forget(connection, job_id)
     connection.execute(
         update(tables.parts)
         .where(tables.parts.c.job_id == job_id)

@@ -4,8 +4,6 @@ While a worker reads private data, only public progress may leave it, and at the
 raised while private data is read is shown to nobody outside, so its text is discarded.
 """
 
-import hashlib
-import hmac
 import os
 import socket
 import time
@@ -19,7 +17,7 @@ import structlog
 from accountant import settings
 from accountant.catalogue import datasets, registration
 from accountant.core import mechanisms
-from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
+from accountant.core.errors import Cancelled, DataError, ExchequerError, KeyMismatch, LeaseLost
 from accountant.core.ledger.accounts import demand
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import Mechanism
@@ -71,7 +69,12 @@ def generate(self: Any, job_id: str, attempt: int, part: int = 0) -> None:
     configured, engine = settings.load(), _engine()
     reached("worker.received")
     worker = process_name(os.getppid(), self.request.id)
-    claim = leases.claim(engine, UUID(job_id), attempt, worker, configured.lease_seconds, part)
+    units = configured.secret("units")
+    try:
+        claim = leases.claim(engine, UUID(job_id), attempt, worker, configured.lease_seconds, part, units)
+    except KeyMismatch as error:  # it stays queued, for a worker that has the key
+        log.error("job not taken", job=job_id, part=part, error=str(error))
+        return
     if claim is not None:
         reached("worker.claimed")
         run(engine, claim, configured)
@@ -172,6 +175,8 @@ class _Attempt:
     def _records(self) -> records.Records:
         """Commit "reading begins", then open the data: this part's share of it."""
         work = self.work
+        if self.claim.key is None:
+            raise DataError("the job's key is gone, so nobody knows in which batches its units lie")
         address = records.check_address(work.version.uri, self.configured.data_root_list)
         reached("worker.before reading")
         self._write(lambda: leases.begin_reading(self.engine, self.claim))
@@ -179,7 +184,7 @@ class _Attempt:
         reached(
             "worker.opens data", job=self.claim.job_id, attempt=self.claim.attempt, token=self.claim.token
         )
-        data = records.read(address, layout_of(work.dataset, work.version), batch_key(self.claim.job_id))
+        data = records.read(address, layout_of(work.dataset, work.version), self.claim.key)
         return replace(data, share=(self.claim.part, work.parts))
 
     def _meter(self, price: Price) -> Meter:
@@ -254,11 +259,6 @@ def layout_of(dataset: Any, version: Any) -> records.Layout:
         secret_column=version.secret_column,
         secrets=Secrets(tuple(dataset.secret_patterns), tuple(dataset.secret_terms)),
     )
-
-
-def batch_key(job_id: UUID) -> bytes:
-    """The key of a job's batches: secret, different for every job, the same for each of its attempts."""
-    return hmac.new(settings.load().secret("units"), job_id.bytes, hashlib.sha256).digest()
 
 
 # --- public looks -------------------------------------------------------------------------------
