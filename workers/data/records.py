@@ -113,18 +113,21 @@ class Records:
         """The same records under the fresh and independent coins of a round."""
         return replace(self, key=keyed_hash(self.key, "round", str(number)))
 
-    def batches(self, count: int, within: Within | None = None) -> dict[Place, list[str]]:
+    def batches(
+        self, count: int, within: Within | None = None, run: int | None = None
+    ) -> dict[Place, list[str]]:
         """Texts by (label, batch): `count` batches per label, each unit in the batch its keyed hash picks.
 
+        Only the first `run` batches of each label are returned; None: all.
         A record's batch depends on that record alone, so adding or removing a unit changes one batch; nothing
         is dropped or moved to even them out, and a batch may be empty. `within` gives for each record the
         first batch of its cluster and the cluster's number of batches.
         """
-        found = self._placed(count, within)
+        found = self._placed(count, within, run)
         return {place: [each.text for _, each in sorted(held, key=_rank)] for place, held in found.items()}
 
     def pairs(
-        self, count: int, slots: int, lowest: bool, within: Within | None = None
+        self, count: int, slots: int, lowest: bool, within: Within | None = None, run: int | None = None
     ) -> dict[Place, list[tuple[str, str]]]:
         """Pairs of texts by (label, batch), as `batches`: each record in the slot that its keyed hash picks.
 
@@ -132,7 +135,7 @@ class Records:
         if `lowest`, its two lowest hashes if two or more do, so that a record may also change a pair.
         """
         made: dict[Place, list[tuple[str, str]]] = {}
-        for place, held in self._placed(count, within).items():
+        for place, held in self._placed(count, within, run).items():
             filled: dict[int, list[str]] = {}
             for _, each in sorted(held, key=_rank):
                 slot = pick(keyed_hash(self.key, "slot", each.unit, each.text), slots)
@@ -143,9 +146,11 @@ class Records:
             ]
         return made
 
-    def _placed(self, count: int, within: Within | None) -> dict[Place, list[tuple[bytes, Record]]]:
+    def _placed(
+        self, count: int, within: Within | None, run: int | None
+    ) -> dict[Place, list[tuple[bytes, Record]]]:
         """Records with the hash that orders them, by (label, batch)."""
-        places = [(label, index) for label in self.labels for index in range(count)]
+        places = [(label, index) for label in self.labels for index in range(run or count)]
         mine, of = self.share
         share = places[len(places) * mine // of : len(places) * (mine + 1) // of]
         found: dict[Place, list[tuple[bytes, Record]]] = {place: [] for place in share}

@@ -21,7 +21,7 @@ from accountant.core.errors import Cancelled, DataError, ExchequerError, KeyMism
 from accountant.core.ledger.accounts import demand
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.privacy.events import FREE, from_json
+from accountant.core.privacy.events import FREE, Allocation, from_json, releases
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.secret_patterns import Secrets
 from accountant.core.template import templates
@@ -128,8 +128,10 @@ class _Attempt:
         model = (
             None if work.model is None else job_inputs.language_model(work.model, work.model.facts["sha256"])
         )
-        meter = self._meter(mechanism.price(parameters, terms))
+        price = mechanism.price(parameters, terms)
+        meter = self._meter(price)
         self.progress.total = running.total(parameters, terms)
+        self.progress.silent = any(isinstance(each, Allocation) for each in releases(price.dp or FREE))
         self.progress.check()
         public = job_inputs.public_things(self.engine, work.job, mechanism, parameters, self.progress.check)
         output = self._staged(mechanism, running, parameters, terms, model, meter, public)
@@ -195,7 +197,7 @@ class _Attempt:
     def _settle(self, meter: Meter, output: settlement.Output) -> None:
         """Hand in this part's share; the last part publishes the whole and settles the job."""
         engine, claim, seconds = self.engine, self.claim, self.configured.lease_seconds
-        done, total = self.progress.done, self.progress.total
+        done, total = self.progress.told, self.progress.total
         self._write(lambda: leases.renew(engine, claim, seconds, done, total))
         cost, curve = (meter.realized_ex_post, meter.ex_post_curve) if meter.has_ex_post else (None, None)
         outputs = self._write(lambda: leases.finish(engine, claim, meter.realized, output, cost, curve))
