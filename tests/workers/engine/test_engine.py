@@ -247,6 +247,16 @@ def test_where_memory_runs_out_passes_get_smaller(monkeypatch, error):
     )
 
 
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
+def test_passes_whose_shape_is_fixed_fail_rather_than_shrink(monkeypatch, error):
+    """Smaller passes move last digits of all units in them, which a price by allocation does not cover."""
+    model, _ = family("llama")
+    monkeypatch.setattr(decoding.Decoder, "_forward", failing_above(3, error))
+    decoder = Decoder(model, [Batch(contexts())], SHAPE, Sizes(8, 8, 1), fixed=True)
+    with pytest.raises(decoding.PassTooLarge, match="a pass of 8 contexts, a public number"):
+        gathered(decoder.read())
+
+
 @pytest.mark.parametrize("error", [OUT_OF_MEMORY[0], RuntimeError("another thing went wrong")])
 def test_what_smaller_passes_do_not_mend_goes_to_the_caller(monkeypatch, error):
     model, _ = family("llama")
