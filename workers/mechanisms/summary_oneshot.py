@@ -45,7 +45,7 @@ class Runner:
         """Summaries written and one for the release, as the parameters state them: public."""
         written = 0
         if parameters.adapter is not None:
-            written = parameters.releases * parameters.decodings * max(1, len(terms.groups))
+            written = parameters.decodings * max(1, len(terms.groups))
         return written + (parameters.from_job is None)
 
     def run(
@@ -140,16 +140,19 @@ def _decoded(
     progress: Progress,
     public: Public,
 ) -> Iterator[Text]:
-    """`decodings` summaries of every mean, group by group. The label of a text is its group."""
+    """`decodings` summaries of every group, as they end; the label of a text is its group.
+
+    What is decoded is the average of a group's releases, whose noise is that of one at the whole budget.
+    """
     if parameters.adapter is None:
         return
     (weights,) = public.sources["adapter"].values()
     adapter = soft_prompt_adapter.of_tensors(
         weights.tensors(), model.structure.hidden, parameters.soft_tokens
     )
-    groups = [group for group, own in means.items() for _ in own]
+    groups = list(means)
     with torch.inference_mode():
-        soft = adapter(torch.from_numpy(np.concatenate(list(means.values()))))
+        soft = adapter(torch.from_numpy(np.stack([own.mean(axis=0) for own in means.values()])))
     writer = LocalWriter(model, generator(model.device, parameters.seed))
     manner = Manner(parameters.max_tokens, parameters.temperature)
     for each in writer.write_after(list(soft), manner, parameters.decodings):

@@ -8,7 +8,7 @@ are decoded side by side, as many as memory holds; each has its own text, its ow
 the meter. States and clean sums are never written to disk.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -57,7 +57,12 @@ class Runner:
         most = max(public_sizes.values())
         chosen = engine.sizes(model.network, shape, most, len(public_sizes), model.memory_bytes)
         groups = list(public_sizes)
-        random = generator(torch.device("cpu"), parameters.seed)
+        # Of each group its own, so that a seed's draws don't depend on how many go side by side.
+        seeds = {group: place + (parameters.seed or 0) for place, group in enumerate(groups)}
+        random = {
+            group: generator(torch.device("cpu"), None if parameters.seed is None else seeds[group])
+            for group in groups
+        }
         for first in range(0, len(groups), chosen.batches):
             together = groups[first : first + chosen.batches]
             batches = [
@@ -88,7 +93,7 @@ class Writing:
         meter: Meter,
         decoder: Decoder,
         groups: Sequence[Group],
-        random: torch.Generator,
+        random: Mapping[Group, torch.Generator],
     ) -> None:
         self.parameters, self.terms, self.model = parameters, terms, model
         self.meter, self.decoder, self.groups, self.random = meter, decoder, groups, random
@@ -138,4 +143,4 @@ class Writing:
         with torch.inference_mode():
             logits = structure.logits(torch.from_numpy(mean).float().to(structure.device)).double().cpu()
         weights = torch.softmax(logits / self.parameters.temperature, dim=-1)
-        return int(torch.multinomial(weights, 1, generator=self.random))
+        return int(torch.multinomial(weights, 1, generator=self.random[group]))

@@ -93,7 +93,7 @@ MECHANISM = Mechanism(
         "Training": "steps batch_size set_size target_tokens learning_rate held_out evaluate_every patience",
     },
     order=9,
-    example={"corpus": "public-reviews", "steps": 2, "set_size": 4, "target_tokens": 12},
+    example={"corpus": "public-reviews", "public_texts": 200, "steps": 2, "set_size": 4, "target_tokens": 12},
     artifacts={"adapter": "the weights of the adapter, with the centre and scale of its input"},
     releases=(ADAPTER,),
 )

@@ -67,7 +67,10 @@ class SummaryOneshot(GroupMeans, OneshotReading):
 
     from_job: str | None = from_job_field("noisy means")
     releases: int = Field(
-        1, ge=1, le=10_000, description="noisy means k of every group; they share one budget"
+        1,
+        ge=1,
+        le=10_000,
+        description="noisy means k of every group, on one budget; their average is decoded",
     )
     adapter: str | None = Field(
         None,
@@ -78,7 +81,7 @@ class SummaryOneshot(GroupMeans, OneshotReading):
     public_corpus: str | None = Field(
         None, min_length=1, max_length=63, description="the corpus of centre and components; nothing: neither"
     )
-    decodings: int = Field(1, ge=1, le=1_000_000, description="summaries decoded from every mean: free")
+    decodings: int = Field(1, ge=1, le=1_000_000, description="summaries decoded for every group: free")
     max_tokens: int = Field(50, ge=1, le=1_000_000, description="a summary ends here at the latest")
     temperature: float = Field(0.7, ge=0.001, le=1_000, description="temperature of every draw")
     seed: int | None = Field(
@@ -101,7 +104,7 @@ def price(parameters: SummaryOneshot, terms: Terms) -> Price:
     if parameters.components is not None:
         what += f" in {parameters.components:,} coordinates"
     lines = group_means.describe(parameters, terms, what, cost(event(parameters), terms))
-    return Price(event(parameters), (*lines, f"{parameters.decodings:,} decodings of each: free"))
+    return Price(event(parameters), (*lines, f"{parameters.decodings:,} decodings of it: free"))
 
 
 def resolve(parameters: SummaryOneshot, terms: Terms) -> SummaryOneshot:
