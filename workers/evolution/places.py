@@ -1,13 +1,14 @@
 """Embeddings of records and samples in one space, each text cut at the same public number of tokens."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from accountant.core.mechanisms.evolution_fields import EvolvingTexts
 from workers.data.records import Records
 from workers.embedding.embedders import Embedder
+from workers.embedding.model_states import OwnEmbedder
 from workers.embedding.neighbours import Floats, unit
 from workers.interface import Public
 from workers.models import LocalModel
@@ -38,31 +39,27 @@ class Space:
         return np.concatenate(pieces) if pieces else np.empty((0, self.embedder.dimensions), np.float32)
 
 
-def space(parameters: EvolvingTexts, model: LocalModel, public: Public, texts: Iterable[str]) -> Space:
-    """The space of a job: that of its embedding model, else of its language model around public `texts`."""
-    return around(parameters, model, public, None, texts)
-
-
-def around(
+def space(
     parameters: EvolvingTexts,
     model: LocalModel,
     public: Public,
-    centre: Floats | None,
     texts: Iterable[str] = (),
+    centre: Floats | None = None,
 ) -> Space:
-    """As `space`, around a known centre where one is given."""
+    """The space of a job: that of its embedding model, else of its language model.
+
+    That is centred on the mean of public `texts`, or where an earlier job's was.
+    """
     tokens = parameters.record_tokens
     if parameters.embedding is not None:
         embedder = public.embedder("embedding")
         return Space(embedder, tokens, np.zeros(embedder.dimensions, np.float32))
-    from workers.embedding.model_states import OwnEmbedder
-
     own = OwnEmbedder(model)
+    if centre is not None:
+        return Space(own, tokens, centre)
     plain = Space(own, tokens, np.zeros(own.dimensions, np.float32))
-    if centre is None:
-        found = plain.all(texts)
-        centre = found.mean(axis=0) if len(found) else plain.centre
-    return Space(own, tokens, centre)
+    found = plain.all(texts)
+    return replace(plain, centre=found.mean(axis=0)) if len(found) else plain
 
 
 def of_records(space: Space, records: Records, check: Callable[[], None]) -> dict[str | None, list[Floats]]:

@@ -27,8 +27,10 @@ from workers.data.public_text import (
     parameter,
 )
 from workers.data.public_text import label as public_label
+from workers.generation.local_writer import LocalWriter, generator
 from workers.generation.writer import Manner, Writer
-from workers.interface import Progress
+from workers.interface import Progress, Public
+from workers.models import LocalModel
 
 #: How often a text is asked for before what there is has to do.
 TRIES = 3
@@ -163,3 +165,14 @@ def usable(text: str) -> bool:
 def is_copy(text: str, source: str) -> bool:
     """True where both have the same words, whatever their case, blanks and punctuation."""
     return _LETTERS.findall(text.lower()) == _LETTERS.findall(source.lower())
+
+
+def tools(
+    parameters: EvolvingTexts, terms: Terms, model: LocalModel, progress: Progress, public: Public
+) -> tuple[Scribe, np.random.Generator]:
+    """What writes for a job, and its public random numbers: of the job's seed, or of the system."""
+    random = np.random.default_rng(parameters.seed)
+    if parameters.writer is not None:
+        return Scribe(parameters, terms, public.writer("writer", parameters.seed), progress, random), random
+    writer = LocalWriter(model, generator(model.device, parameters.seed))
+    return Scribe(parameters, terms, writer, progress, random), random

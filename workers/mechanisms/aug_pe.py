@@ -14,15 +14,15 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from accountant.core.mechanisms.aug_pe import EVOLUTION, AugPe, sensitivity, votes_event
+from accountant.core.mechanisms.aug_pe import AugPe, sensitivity, votes_event
+from accountant.core.mechanisms.evolution_fields import EVOLUTION
 from accountant.core.privacy.price import Terms
 from workers.data.records import Records
 from workers.embedding.neighbours import Floats, Integers, votes
 from workers.evolution import population
 from workers.evolution.places import Space, of_records, of_samples, space
 from workers.evolution.population import Evolution, Label
-from workers.evolution.variation import Scribe
-from workers.generation.local_writer import LocalWriter, generator
+from workers.evolution.variation import tools
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Released, Text
 from workers.models import LocalModel
 from workers.noise.meter import Meter
@@ -50,7 +50,7 @@ class Runner:
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Artifact]:
         """Write, let records vote, select and vary; the last epoch's survivors are published."""
-        scribe, random = _tools(parameters, terms, model, progress, public)
+        scribe, random = tools(parameters, terms, model, progress, public)
         evolution = Evolution.begun(parameters, records.labels, scribe, random, progress)
         first = [text for family in evolution.families.values() for text in family.texts()]
         where = space(parameters, model, public, first)
@@ -79,7 +79,7 @@ class Runner:
         """Select by an earlier job's noisy counts, then vary. Raises DataError where it has no such epoch."""
         labels: tuple[Label, ...] = terms.labels or (None,)
         families = population.read(artifacts[EVOLUTION], labels, parameters.from_epoch)
-        scribe, random = _tools(parameters, terms, model, progress, public)
+        scribe, random = tools(parameters, terms, model, progress, public)
         evolution = Evolution(parameters, families, scribe, random, progress)
         earlier = {label: np.array(family.rounds[-1].counts, np.int64) for label, family in families.items()}
         evolution.select(earlier, parameters.threshold)
@@ -105,17 +105,6 @@ class Runner:
         most = evolution.parameters.samples * (evolution.parameters.variations + 1)
         evolution.progress.advance(ahead * (most - len(sources)))
         return of_samples(where, family.texts(), [[made.text for made in each] for each in found])
-
-
-def _tools(
-    parameters: AugPe, terms: Terms, model: LocalModel, progress: Progress, public: Public
-) -> tuple[Scribe, np.random.Generator]:
-    random = np.random.default_rng(parameters.seed)
-    if parameters.writer is not None:
-        writer = public.writer("writer", parameters.seed)
-    else:
-        writer = LocalWriter(model, generator(model.device, parameters.seed))
-    return Scribe(parameters, terms, writer, progress, random), random
 
 
 def count(private: list[Floats], candidates: Floats, k: int) -> Integers:

@@ -16,6 +16,7 @@ from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.evolution_fields import (
+    EVOLUTION,
     MOST_SCALE,
     EvolvingTexts,
     evolution_context,
@@ -35,9 +36,6 @@ from accountant.core.mechanisms.noise_fields import (
 from accountant.core.privacy.calibration import gaussian_multiplier
 from accountant.core.privacy.events import FREE, Gaussian, SelfComposed
 from accountant.core.privacy.price import Price, Terms
-
-#: What the populations and their noisy counts are to a job that reads them.
-EVOLUTION = "evolution"
 
 
 class AugPe(EvolvingTexts, GaussianNoise):

@@ -23,6 +23,9 @@ DEFAULT_BLANKS = (
     "their places: {text}\nThe whole text:"
 )
 
+#: What samples and their votes are to a job that reads them: the name and the kind of the artifact.
+EVOLUTION = "evolution"
+
 #: Tokens set aside for what a chat template puts around a request.
 CHAT_TOKENS = 128
 
