@@ -32,8 +32,9 @@ from accountant.core.privacy.events import (
     to_json,
 )
 from accountant.core.privacy.price import Price, Terms
+from accountant.core.privacy.secrets import SecretRelease
 from workers.conformance import samples, toys
-from workers.conformance.noting import Noting, compare
+from workers.conformance.noting import Noting, compare, compare_secret
 from workers.data.records import Records
 from workers.interface import Artifact, Progress, Public, Released
 from workers.noise import coins
@@ -157,7 +158,8 @@ def _try(
             _check_make(mechanism, running, known, parsed)
         return
     if price.secret is not None:
-        raise Refused("price: the kit can't try one in secrets")
+        _try_secret(mechanism, running, known, raw, parsed, random, price, thorough)
+        return
     if not releases(price.dp or FREE) and not price.ex_post_draws:
         raise Refused("price: it reads records and costs nothing")
     samples_of = [event for event in releases(price.dp or FREE) if isinstance(event, Sampled)]
@@ -172,6 +174,34 @@ def _try(
         raise Refused(f"progress: {done} with a unit and {again} without it, so it is not public")
     if thorough and mechanism.batches(parsed, known) > 1:
         _check_shares(mechanism, running, pair, parsed, price, one)
+    if thorough and artifacts and "from_job" in mechanism.fields:
+        _check_reuse(mechanism, running, known, raw, artifacts)
+
+
+def _try_secret(
+    mechanism: Mechanism[Any],
+    running: Any,
+    known: Terms,
+    raw: Mapping[str, Any],
+    parsed: Any,
+    random: Random,
+    price: Price,
+    thorough: bool,
+) -> None:
+    """One trial in the secret currency: with records that carry a secret, and without the secret."""
+    if price.dp is not None or price.ex_post_draws:
+        raise Refused("price: one in secrets has no other part")
+    assert price.secret is not None
+    stated = SecretRelease.from_json(price.secret["release"])
+    with_it, without, differ = samples.secret_pair(random, known, stated.group)
+    with _everybody_takes_part():
+        one, artifacts, done = _run(mechanism, running, known, parsed, with_it, Noting(price))
+        two, _, again = _run(mechanism, running, known, parsed, without, Noting(price, one))
+    if one.secret_rounds != stated.rounds:
+        raise Refused(f"price: it is {stated.rounds} rounds, the run made {one.secret_rounds}")
+    compare_secret(one, two, stated.group, differ)
+    if done != again:
+        raise Refused(f"progress: {done} with a secret and {again} without it, so it is not public")
     if thorough and artifacts and "from_job" in mechanism.fields:
         _check_reuse(mechanism, running, known, raw, artifacts)
 
