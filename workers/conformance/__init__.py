@@ -35,7 +35,7 @@ from accountant.core.privacy.price import Price, Terms
 from workers.conformance import samples, toys
 from workers.conformance.noting import Noting, compare
 from workers.data.records import Records
-from workers.interface import Artifact, Progress, Released
+from workers.interface import Artifact, Checker, Progress, Released
 from workers.noise import coins
 
 TRIALS, WILD = 30, 150
@@ -58,7 +58,7 @@ def conform(module: str, trials: int = TRIALS, seed: int = 0) -> Mechanism[Any]:
         _check_total(mechanism, samples.wild(mechanism, random), samples.terms(random))
     choices = samples.choices(mechanism)
     for number in range(trials):
-        known, raw, parsed = _accepted(mechanism, random, choices[number % len(choices)])
+        known, raw, parsed = _accepted(mechanism, running, random, choices[number % len(choices)])
         try:
             _try(mechanism, running, known, raw, parsed, random, thorough=number % 5 == 0)
         except Refused as error:
@@ -116,7 +116,7 @@ def _check_total(mechanism: Mechanism[Any], raw: Mapping[str, Any], known: Terms
 
 
 def _accepted(
-    mechanism: Mechanism[Any], random: Random, choice: Mapping[str, Any]
+    mechanism: Mechanism[Any], running: Any, random: Random, choice: Mapping[str, Any]
 ) -> tuple[Terms, dict[str, Any], Any]:
     """Terms and parameters that would be admitted, with `choice` if they can be, and these resolved."""
     why: object = None
@@ -134,9 +134,21 @@ def _accepted(
         why = mechanism.missing(parsed) or mechanism.unfit_public(parsed, known, facts)
         if mechanism.uses_model:
             why = why or mechanism.unfit(parsed, toys.model_facts())
+        why = why or _unserved(running, parsed, known, mechanism)
         if why is None:
             return known, raw, parsed
     raise Refused(f"example: of 1,000 requests around it none is admitted; the last one: {why}")
+
+
+def _unserved(running: Any, parsed: Any, known: Terms, mechanism: Mechanism[Any]) -> DataError | None:
+    """What the runner finds lacking in its public inputs before it is given records."""
+    if not isinstance(running, Checker):
+        return None
+    try:
+        running.check(parsed, known, toys.public(mechanism.resources(parsed), mechanism.sources(parsed)))
+    except DataError as error:
+        return error
+    return None
 
 
 def _try(
@@ -192,7 +204,7 @@ def _run(
 ) -> tuple[Noting, dict[str, Artifact], int]:
     progress = Progress(running.total(parsed, known))
     model = toys.model() if mechanism.uses_model else None
-    public = toys.public(mechanism.resources(parsed))
+    public = toys.public(mechanism.resources(parsed), mechanism.sources(parsed))
     try:
         made = list(running.run(parsed, known, data, model, meter, progress, public))
     except Refused:
@@ -237,7 +249,10 @@ def _check_shares(
 def _check_make(mechanism: Mechanism[Any], running: Any, known: Terms, parsed: Any) -> None:
     """A public job runs from public things alone, and leaves what its mechanism declares."""
     model = toys.model() if mechanism.uses_model else None
-    public, progress = toys.public(mechanism.resources(parsed)), Progress(running.total(parsed, known))
+    public, progress = (
+        toys.public(mechanism.resources(parsed), mechanism.sources(parsed)),
+        Progress(running.total(parsed, known)),
+    )
     try:
         made = list(running.make(parsed, known, model, progress, public))
     except DataError:  # parameters that no toy corpus has anything for
@@ -266,7 +281,10 @@ def _check_reuse(
     if price.dp != FREE or price.ex_post_draws or price.secret is not None:
         raise Refused("price: a job that reads artifacts alone must be free")
     model = toys.model() if mechanism.uses_model else None
-    public, progress = toys.public(mechanism.resources(parsed)), Progress(running.total(parsed, known))
+    public, progress = (
+        toys.public(mechanism.resources(parsed), mechanism.sources(parsed)),
+        Progress(running.total(parsed, known)),
+    )
     try:
         released = {name: Released(**vars(each)) for name, each in artifacts.items()}
         list(running.reuse(parsed, known, released, model, progress, public))

@@ -6,7 +6,7 @@ public text. A record's text is a `str`, and no way leads from there to a Public
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -74,9 +74,14 @@ class _Released(Protocol):
 
 def released(artifact: _Released, text: str) -> PublicText:
     """`text`, where it stands in a JSON artifact that was released. Raises ValueError where it does not."""
-    if artifact.released is not True or text not in _strings(artifact.json()):
+    return all_released(artifact, [text])[0]
+
+
+def all_released(artifact: _Released, texts: Sequence[str]) -> list[PublicText]:
+    """As `released`, of many texts at once."""
+    if artifact.released is not True or not _strings(artifact.json()).issuperset(texts):
         raise ValueError("the text does not stand in a released artifact")
-    return vouch(text)
+    return [vouch(text) for text in texts]
 
 
 def _strings(value: Any) -> set[str]:
