@@ -87,7 +87,8 @@ def main() -> int:
     """Print the tables; 1 where a promise is broken."""
     short = False
     print(
-        f"k = {BATCHES}, shift {DRAW.shift:g}, delta {DELTA:g}; tokens of one batch, one job alone (rounds of {ROUND})"
+        f"k = {BATCHES}, shift {DRAW.shift:g}, delta {DELTA:g}; tokens of one batch, one job alone "
+        f"(rounds of {ROUND})"
     )
     print(f"{'epsilon':>8} {'coin known':>11} {'Rényi':>7} {'exact':>7} {'rounds':>14} {'by Rényi':>9}")
     for epsilon, least, least_rounds in zip(EPSILONS, ONE_COIN, ROUNDS, strict=True):
