@@ -304,10 +304,7 @@ def _check_shares(
 def _check_make(mechanism: Mechanism[Any], running: Any, known: Terms, parsed: Any) -> None:
     """A public job runs from public things alone, and leaves what its mechanism declares."""
     model = toys.model() if mechanism.uses_model else None
-    public, progress = (
-        toys.public(mechanism.resources(parsed), mechanism.sources(parsed)),
-        Progress(running.total(parsed, known)),
-    )
+    public, progress = _public(mechanism, parsed, known), Progress(running.total(parsed, known))
     try:
         made = list(running.make(parsed, known, model, progress, public))
     except DataError:  # parameters that no toy corpus has anything for
