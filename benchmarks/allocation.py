@@ -1,4 +1,4 @@
-"""What a secret coin buys: tables of docs/accounting.md, section 3.9. `python -m benchmarks.allocation`
+"""What a secret coin buys: tables of docs/accounting.md, section 10.8. `python -m benchmarks.allocation`
 
 The shape is AG News': 120,000 units in 4 labels, 64 to a batch (k = 468), clip 9, temperature 1.5, one unit
 added or removed. Alone: tokens of one batch at an epsilon and delta 2.9e-6, on one coin and with a coin drawn
@@ -23,7 +23,7 @@ ROUNDS = (2_200, 17_000, 137_000)
 
 ACCOUNTS = ((1, "0.0000029"), (3, "0.000001"), (10, "0.0000029"))
 SIZES = (10, 25, 50, 100, 200)
-#: Jobs of section 5 of the note behind issue 16, which a default account has to reach.
+#: Jobs of these sizes that each account has to reach, with default shares and order.
 JOBS = ((256, 96, 42, 0, 0), (1_788, 668, 297, 115, 0), (15_798, 5_907, 2_631, 1_030, 294))
 
 

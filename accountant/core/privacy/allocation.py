@@ -1,4 +1,4 @@
-"""Rényi divergence where a secret coin puts a unit into one of k batches (docs/accounting.md, section 3).
+"""Rényi divergence where a secret coin puts a unit into one of k batches (docs/accounting.md, section 10).
 
 World P is with the unit, world Q without. Given where all other units lie, the batches are independent
 under Q and m = dP/dQ = (1/k) (L_1 + … + L_k), L_i the likelihood ratio of batch i, of mean 1; a batch that
@@ -58,7 +58,7 @@ class Batch:
         """v with E_Q e^(-z L) <= E e^(-z R) for all z > 0, R log-normal of mean 1 and ln R of variance v.
 
         A token: v = S e^(3S/4) with S = 2 (cosh shift - 1), or that of the Gaussian which dominates it
-        (docs/accounting.md, section 3.6); the latter is less from shift 0.83 on.
+        (docs/accounting.md, section 10.4); the latter is less from shift 0.83 on.
         """
         if self.mu:
             return self.spread
