@@ -64,6 +64,19 @@ def test_one_batch_of_one_token_is_the_two_point_pair():
         assert found.max() <= mine + 1e-12 <= found.max() * 1.01 + 1e-4
 
 
+@pytest.mark.parametrize("shift", [0.02, 0.3, 1.5])
+@pytest.mark.parametrize(("parts", "tokens"), [(2, 1), (3, 2), (2, 20)])
+def test_a_shift_in_parts_is_dominated_by_the_whole(shift, parts, tokens):
+    """A unit of several records moves batches of one number by shifts that add up to the stated one."""
+    whole = allocation_pairs.worst_ratio(Batch(tokens, shift=shift))
+    split = allocation_pairs.worst_ratio(Batch(parts * tokens, shift=shift / parts))
+    for k in np.exp(2 * shift * tokens * np.linspace(-0.9, 0.9, 37)):
+        calls = [
+            float(each.under_q @ np.maximum(each.values - k, 0)) + each.infinite for each in (split, whole)
+        ]
+        assert calls[0] <= calls[1] * (1 + 1e-9) + 1e-12
+
+
 def test_a_pair_keeps_all_mass():
     for batch in (Batch(40, shift=0.2), Batch(3, mu=0.5)):
         for batches, run in ((1, 1), (7, 7), (100, 60)):

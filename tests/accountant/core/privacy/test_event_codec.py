@@ -43,7 +43,7 @@ LEAVES = st.one_of(
     POSITIVE.map(Laplace),
     POSITIVE.map(Exponential),
     POSITIVE.map(ZCDp),
-    st.builds(EpsilonDelta, POSITIVE, st.floats(0, 0.5)),
+    st.builds(EpsilonDelta, POSITIVE, st.one_of(st.just(0.0), st.floats(1e-300, 0.5))),
     st.builds(PoissonSampled, RATES, GAUSSIANS),
     st.builds(PoissonReplaced, RATES, GAUSSIANS),
     st.builds(
