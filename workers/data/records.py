@@ -11,7 +11,7 @@ import io
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -108,6 +108,13 @@ class Records:
     share: tuple[int, int] = (0, 1)
     groups: tuple[str, ...] = ()
     secrets: Secrets = NO_SECRETS
+
+    def of(self, labels: Collection[str]) -> "Records":
+        """The records of some labels, in their order; of all, where there are none named."""
+        if not labels:
+            return self
+        kept = tuple(each for each in self.records if each.label in labels)
+        return replace(self, labels=tuple(labels), records=kept)
 
     def in_round(self, number: int) -> "Records":
         """The same records under the fresh and independent coins of a round."""

@@ -63,6 +63,7 @@ class Runner:
         public: Public = NOTHING_PUBLIC,  # noqa: ARG002
     ) -> Iterator[Text]:
         """Write the texts of all batches, as many side by side as a public count of contexts has room for."""
+        records = records.of(parameters.labels)
         prompts = {label: _Prompts(parameters, model, label) for label in records.labels}
         shape = _private_shape(parameters, prompts)
         for number in range(parameters.rounds):

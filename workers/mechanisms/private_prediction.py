@@ -79,6 +79,7 @@ class Runner:
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Artifact]:
         """Write the texts of all batches, as many side by side as a public count of contexts has room for."""
+        records = records.of(parameters.labels)
         places = None
         if parameters.batching == "clusters":
             clusters, places = _clustered(parameters, terms, records, meter, progress, public)

@@ -52,6 +52,12 @@ class Batched(Parameters):
         description="batches per label, over all its clusters where there are any; nothing: public size / "
         "labels / records of a batch, at least one a cluster",
     )
+    labels: tuple[str, ...] = Field(
+        (),
+        max_length=1_000,
+        strict=False,  # JSON has lists
+        description="labels to write, of the dataset's; nothing: all",
+    )
     amplification: Literal["none", "allocation"] = Field(
         "none",
         description="allocation: pay for what is learned by whoever does not know which batch a unit lies "
@@ -78,7 +84,21 @@ class Batched(Parameters):
 
     def batches_run(self, terms: Terms) -> int:
         """Batches that run in one round, over all labels."""
-        return (self.batches_to_run or self.batches_per_label or 1) * max(1, len(terms.labels))
+        return (self.batches_to_run or self.batches_per_label or 1) * max(1, len(self.written(terms)))
+
+    def written(self, terms: Terms) -> tuple[str, ...]:
+        """The labels that the job writes; records of others are not in its batches."""
+        return self.labels or terms.labels
+
+
+def check_labels(parameters: Batched, terms: Terms) -> None:
+    """Refuse labels that the dataset does not have, and one that is named twice."""
+    unknown = [label for label in parameters.labels if label not in terms.labels]
+    if unknown:
+        allowed = ", ".join(terms.labels) or "nothing: the dataset has no labels"
+        raise invalid("labels", f"{unknown[0]!r} is no label of the dataset", allowed)
+    if len(set(parameters.labels)) < len(parameters.labels):
+        raise invalid("labels", "a label is named twice", "each of them once")
 
 
 def check_allocation(parameters: Batched) -> None:
