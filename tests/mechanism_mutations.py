@@ -38,7 +38,59 @@ class Mutation:
     tests: str
 
 
+COIN_PRICE = "accountant/core/privacy/allocation.py"
+COIN_TESTS = "tests/accountant/core/privacy/test_allocation.py"
+
 MUTATIONS = (
+    Mutation(
+        "a secret coin priced with against without only",
+        COIN_PRICE,
+        "return float(max(there, back) + SLACK)",
+        "return float(there + SLACK)",
+        COIN_TESTS,
+    ),
+    Mutation(
+        "a secret coin priced without against with only",
+        COIN_PRICE,
+        "return float(max(there, back) + SLACK)",
+        "return float(back + SLACK)",
+        COIN_TESTS,
+    ),
+    Mutation(
+        "a token's reverse direction by a log-normal of its own variance",
+        COIN_PRICE,
+        "square * math.exp(0.75 * square)",
+        "self.shift**2 * 0.98",
+        COIN_TESTS,
+    ),
+    Mutation(
+        "a replaced unit priced as one that is added",
+        "accountant/core/privacy/divergences.py",
+        "by = allocation.renyi if isinstance(event, Allocated) else allocation.renyi_replaced",
+        "by = allocation.renyi",
+        COIN_TESTS,
+    ),
+    Mutation(
+        "batches that aren't run left out of the coin",
+        COIN_PRICE,
+        "idle = math.log((batches - run) / batches) if run < batches else -math.inf",
+        "idle = -math.inf",
+        COIN_TESTS,
+    ),
+    Mutation(
+        "a coin's smaller tail on the Gaussian filter",
+        "accountant/core/privacy/divergences.py",
+        "            return gaussian_mu_squared(event.plain)",
+        "            return gaussian_mu_squared(event.draw)",
+        COIN_TESTS,
+    ),
+    Mutation(
+        "a group of units with one coin",
+        "accountant/core/privacy/secrets.py",
+        "return group_divergence(event.plain, order, size)  # a group has several coins",
+        "return divergences.renyi(event, order * size)",
+        COIN_TESTS,
+    ),
     Mutation(
         "lowest-hash without its factor 2",
         PREDICTION,
