@@ -21,8 +21,9 @@ from accountant.core.errors import Cancelled, DataError, ExchequerError, KeyMism
 from accountant.core.ledger.accounts import demand
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.privacy.events import FREE, Allocation, from_json, releases
+from accountant.core.privacy.events import FREE, from_json
 from accountant.core.privacy.price import Price, Terms
+from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.core.secret_patterns import Secrets
 from accountant.core.template import templates
 from accountant.core.webhook_rules import networks
@@ -131,7 +132,7 @@ class _Attempt:
         price = mechanism.price(parameters, terms)
         meter = self._meter(price)
         self.progress.total = running.total(parameters, terms)
-        self.progress.silent = any(isinstance(each, Allocation) for each in releases(price.dp or FREE))
+        self.progress.silent = has_secret_batches(price.dp or FREE)
         self.progress.check()
         public = job_inputs.public_things(self.engine, work.job, mechanism, parameters, self.progress.check)
         output = self._staged(mechanism, running, parameters, terms, model, meter, public)
