@@ -176,7 +176,11 @@ NOTHING_PUBLIC = Public()
 
 
 class Runner(Protocol):
-    """The algorithm of one mechanism."""
+    """The algorithm of one mechanism.
+
+    It may have a method `prepare(parameters, terms, model, share)`, called before any record is read: what it
+    raises is told, and the job is void. `share` is (i, n) of the worker, as in Records.
+    """
 
     def total(self, parameters: Any, terms: Terms) -> int:
         """The public number of steps of a run."""

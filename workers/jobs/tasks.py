@@ -162,6 +162,9 @@ class _Attempt:
                 raise DataError(f"{mechanism.id} reads public things only: this job opens no dataset")
             if public.endpoints:  # what leaves before publication would tell what was read
                 raise WriterError("a job that reads records asks no endpoint")
+            prepare = getattr(running, "prepare", None)
+            if prepare is not None:
+                prepare(parameters, terms, model, (self.claim.part, self.work.parts))
             return stored.write(
                 uri, running.run(parameters, terms, self._records(), model, meter, progress, public)
             )
