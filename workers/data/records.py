@@ -97,8 +97,8 @@ Within = Sequence[tuple[int, int]]
 class Records:
     """A dataset as a mechanism sees it: records by label, at most a fixed number of each unit.
 
-    `groups` are the declared ones. `secrets` tells what counts as a secret; look for them in a text as the
-    model sees it. `share` is (i, n) if n workers share the batches of a job: only the i-th of n runs of
+    `groups` are the declared ones. `secrets` tells what counts as a secret; a mechanism says where it
+    looks for them. `share` is (i, n) if n workers share the batches of a job: only the i-th of n runs of
     batches is seen.
     """
 

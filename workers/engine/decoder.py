@@ -134,6 +134,7 @@ class Decoder:
         own = context[-self.shape.rest :] if self.shape.rest else context[:0]
         device = rows.ids.device
         rows.ids[row] = 0
+        rows.soft.pop(row, None)
         rows.positions[row, begin:end] = -1
         rows.positions[row, end - len(own) : end] = torch.arange(before, before + len(own), device=device)
         rows.positions[row, end:] = before + len(own) + torch.arange(self.shape.text, device=device)
@@ -260,7 +261,7 @@ class Decoder:
         """Read all prompts; yields the values for the first token of a text. Exhaust it before any step."""
         return self._passes(self._read, self.reading, set(range(len(self.batches))))
 
-    def replace(self, row: int, context: Sequence[int]) -> torch.Tensor:
+    def replace(self, row: int, context: Context) -> torch.Tensor:
         """Give a row of a single batch another public context, and read it; values for its first token.
 
         (1, vocabulary), or (1, hidden). For contexts that write texts of their own (`extend`).

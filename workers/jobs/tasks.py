@@ -36,7 +36,7 @@ from workers.data import corpora, fingerprints, records
 from workers.embedding import embedders
 from workers.generation import endpoint
 from workers.generation.writer import WriterError
-from workers.interface import Maker, Progress, Public, Reuser
+from workers.interface import Checker, Maker, Preparer, Progress, Public, Reuser
 from workers.jobs import artifacts as stored
 from workers.jobs import job_inputs, staging
 from workers.jobs.app import app
@@ -162,9 +162,10 @@ class _Attempt:
                 raise DataError(f"{mechanism.id} reads public things only: this job opens no dataset")
             if public.endpoints:  # what leaves before publication would tell what was read
                 raise WriterError("a job that reads records asks no endpoint")
-            prepare = getattr(running, "prepare", None)
-            if prepare is not None:
-                prepare(parameters, terms, model, (self.claim.part, self.work.parts))
+            if isinstance(running, Checker):
+                running.check(parameters, terms, public)
+            if isinstance(running, Preparer):
+                running.prepare(parameters, terms, model, (self.claim.part, self.work.parts))
             return stored.write(
                 uri, running.run(parameters, terms, self._records(), model, meter, progress, public)
             )

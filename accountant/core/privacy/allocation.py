@@ -29,6 +29,8 @@ MOST_ORDER = 256
 SLACK = 1e-11
 #: Divergences without against with below this order are taken at it: they grow with the order.
 _LEAST_ORDER = 1.25
+#: Up to this z one token's Laplace transform is bounded by its moments, beyond it by a larger log-normal.
+_SMALL_TILT = 0.35
 #: Beyond these total spreads (16 is 72 nats at order 9) the integral, and then the series, isn't computed.
 _MOST_INTEGRATED, _MOST_SPREAD = 16.0, 1e3
 
@@ -190,26 +192,62 @@ def geometric_mean(s: float | Array, batches: int, run: int, batch: Batch) -> An
 def _log_laplace(batches: int, run: int, batch: Batch) -> tuple[Array, Array]:
     """Ends λ of cells, from 0 on, and ln of a bound on E_Q e^(-λm) there."""
     deviation = math.sqrt(batch.log_normal)
-    ends = np.exp(np.arange(-6.0, 8.0 + 8 * deviation, 1 / 24))
-    # Trapezium rule over R = e^(deviation x - deviation^2 / 2), which converges geometrically here.
-    x = np.arange(-12.0, 12.0 + deviation, min(0.15, 0.25 / deviation))
-    weights = np.exp(-x * x / 2)
-    moved = np.expm1(deviation * x - deviation**2 / 2)
-    logs = -ends + run * _log_centred(ends / batches, weights / weights.sum(), moved)
+    ends = np.exp(np.arange(-6.0, 8.0 + 6 * deviation, 1 / 24))
+    z = ends / batches
+    each = _log_centred(z, deviation)
+    if batch.shift:
+        variance, sixth = _small_tilts(batch.shift)
+        near = z[z < _SMALL_TILT]
+        beyond = math.log(sixth * batch.tokens) + 15 * batch.tokens * max(variance, batch.shift**2)
+        less = _log_centred(near, math.sqrt(batch.tokens * variance))
+        less = np.logaddexp(less, beyond + 6 * np.log(near) + near)
+        each = np.concatenate([np.minimum(each[: len(near)], less), each[len(near) :]])
+    logs = -ends + run * each
     kept = logs > -600.0
     return np.concatenate([[0.0], ends[kept]]), np.concatenate([[0.0], logs[kept]])
 
 
-def _log_centred(z: Array, weights: Array, values: Array) -> Array:
-    """ln E e^(-z Y) >= 0, for Y of mean 0 with these values and weights, where z is sorted.
+@lru_cache(maxsize=256)
+def _small_tilts(shift: float) -> tuple[float, float]:
+    """(v, c): one token has E_Q e^(-z L) <= E e^(-z R) + c z^6 for all z > 0, ln R of variance v.
 
-    For z < 1 it is computed from E (e^-t - 1 + t), t = zY, which does not cancel.
+    Up to z = _SMALL_TILT without the second term. With Y = L - 1 in {a, -b} and e^-y between its Taylor
+    polynomials it is enough that ab (1/2 - z (a - b)/6 + z^2 (a^2 - ab + b^2) e^(zb)/24) is at most
+    s (1/2 - z s (s + 3)/6), s = e^v - 1: convex in z against linear, so only the ends count.
     """
+    t = 2 * shift * np.arange(2001) / 2000
+    a, b = np.expm1(t), -np.expm1(t - 2 * shift)
+    z = _SMALL_TILT
+    second = float((a * b).max())
+    fourth = (a * a - a * b + b * b) * math.exp(2 * shift * z) / 24
+    needed = float((a * b * (0.5 - z * (a - b) / 6 + z * z * fourth)).max())
+    s = second
+    for _ in range(60):  # s (1/2 - z s (s + 3)/6) = needed, by its fixed point from below
+        s = max(second, needed / (0.5 - z * s * (s + 3) / 6))
+    v = math.log1p(s) * (1 + 1e-6)  # the grid of t misses the largest by less
+    s = math.expm1(v)
+    most = Batch(1, shift=shift).log_normal
+    if not v < most or s * (0.5 - z * s * (s + 3) / 6) < needed:
+        v = most
+    # E e^(-z R) grows with the variance by at most 2 e^-2 of it.
+    return v, 2 * math.exp(-2) * max(most - v, 1e-6 * v) / z**6
+
+
+def _log_centred(z: Array, deviation: float) -> Array:
+    """ln E e^(-z (R - 1)) >= 0, z sorted, for R log-normal of mean 1 and ln R of this standard deviation.
+
+    By the trapezium rule, which converges geometrically here. For z < 1 it is computed from
+    E (e^-t - 1 + t), t = z (R - 1), which does not cancel.
+    """
+    x = np.arange(-12.0, 12.0 + deviation, min(0.2, 0.3 / deviation))
+    weights = np.exp(-x * x / 2)
+    weights /= weights.sum()
+    moved = np.expm1(deviation * x - deviation**2 / 2)
     small, large = z[z < 1.0], z[z >= 1.0]
-    t = small[:, None] * values
+    t = small[:, None] * moved
     series = t * t / 2 * (1 - t / 3 * (1 - t / 4 * (1 - t / 5 * (1 - t / 6))))
     excess = np.where(np.abs(t) < 1e-2, series, np.expm1(-t) + t)
-    far = logsumexp(-large[:, None] * values, b=weights, axis=1)
+    far = logsumexp(-large[:, None] * moved, b=weights, axis=1)
     return np.concatenate([np.log1p(excess @ weights), np.maximum(far, 0.0)])
 
 

@@ -100,7 +100,7 @@ def _renyi_allocated(order: Fraction, event: Allocation) -> Fraction:
     """
     plain = renyi(event.plain, order)
     assert plain is not None  # tokens and Gaussians have a divergence
-    batch = _batch(event)
+    batch = batch_of(event)
     by = allocation.renyi if isinstance(event, Allocated) else allocation.renyi_replaced
     if batch is None or event.batches == 1:
         return plain
@@ -111,7 +111,7 @@ def _renyi_allocated(order: Fraction, event: Allocation) -> Fraction:
     return min(plain, Fraction(math.ceil(mantissa * 2**20), 2**20) * Fraction(2) ** exponent)
 
 
-def _batch(event: Allocation) -> allocation.Batch | None:
+def batch_of(event: Allocation) -> allocation.Batch | None:
     """What one batch draws, as floats; None beyond their range."""
     try:
         if isinstance(event.draw, Gaussian):

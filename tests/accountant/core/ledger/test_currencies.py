@@ -193,6 +193,20 @@ def test_where_batches_were_secret_the_statement_has_two_sentences():
     assert "was not added up" in ledger.says()["dp"].text
 
 
+def test_what_was_reserved_by_a_secret_coin_is_not_charged_otherwise_afterwards():
+    """The cheaper of "allocated" and "plain with refund", chosen after the run, would be unsound."""
+    ledger = Ledger("10", "1e-6")
+    ledger.reserve("a", Demand(Allocated(4, 4, 40, Exponential(0.1))))
+    for event in (
+        SelfComposed(Exponential(0.1), 3),
+        Allocated(4, 4, 3, Exponential(0.1)),
+        SelfComposed(Allocated(4, 4, 40, Exponential(0.1)), 2),
+    ):
+        with pytest.raises(VerificationFailed, match="more than was reserved"):
+            ledger.commit("a", Demand(event))
+    ledger.commit("a", Demand(FREE))
+
+
 def test_a_voided_job_leaves_no_secret_batches_behind():
     ledger = Ledger("10", "1e-6")
     ledger.reserve("a", Demand(Gaussian(100.0)))
