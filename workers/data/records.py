@@ -158,9 +158,9 @@ class Records:
     ) -> dict[Place, list[tuple[bytes, Record]]]:
         """Records with the hash that orders them, by (label, batch)."""
         places = [(label, index) for label in self.labels for index in range(run or count)]
-        mine, of = self.share
-        share = places[len(places) * mine // of : len(places) * (mine + 1) // of]
-        found: dict[Place, list[tuple[bytes, Record]]] = {place: [] for place in share}
+        found: dict[Place, list[tuple[bytes, Record]]] = {
+            place: [] for place in places[share_of(len(places), self.share)]
+        }
         for number, record in enumerate(self.records):
             first, many = (0, count) if within is None else within[number]
             index = first + pick(keyed_hash(self.key, "batch", record.unit), many)
@@ -168,6 +168,12 @@ class Records:
                 order = keyed_hash(self.key, "order", record.unit, record.text)
                 found[record.label, index].append((order, record))
         return found
+
+
+def share_of(batches: int, share: tuple[int, int]) -> slice:
+    """The run of batches that the i-th of n workers has."""
+    mine, of = share
+    return slice(batches * mine // of, batches * (mine + 1) // of)
 
 
 def _rank(held: tuple[bytes, Record]) -> tuple[bytes, str]:
@@ -402,7 +408,6 @@ def read(address: str, layout: Layout, key: bytes) -> Records:
     """The records of a job: unreadable ones left out, at most the declared number of each unit.
 
     A keyed hash of each record decides which of a unit's records are kept, so this depends on no other unit.
-    Where the record is the unit, copies of one are as many units.
     """
     found: list[Record] = [each for each in records(address, layout) if isinstance(each, Record)]
     if layout.unit_column is None:

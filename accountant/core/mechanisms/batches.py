@@ -137,16 +137,23 @@ def all_rounds(parameters: Batched, each: Event) -> Event:
 _TOLD_ORDERS = (4, 10, 20)
 
 
-def describe_allocation(parameters: Batched, shift: Fraction, tokens: int, terms: Terms) -> tuple[str, ...]:
-    """Lines of a breakdown: what is secret, who pays what, and how long a round is worth while."""
+def describe_allocation(
+    parameters: Batched, shift: Fraction, tokens: int, terms: Terms, contexts: int
+) -> tuple[str, ...]:
+    """Lines of a breakdown: what is secret, who pays what, and how long a round is worth while.
+
+    `contexts`: the public number of prompts that a batch reads.
+    """
     k = parameters.batches_per_label or 1
     g, rounds = parameters.batches_to_run or k, parameters.rounds
+    prompts = rounds * parameters.batches_run(terms) * contexts
     idle = f", of which {g:,} are run," if g < k else ""
     begun = f"{rounds:,} rounds of {tokens:,} tokens, each" if rounds > 1 else f"{tokens:,} tokens,"
     lines = [
         f"nobody but the job's key, deleted when it ends, knows which of {k:,} batches{idle} a unit lies in: "
         f"{begun} charged whole once a token of it is drawn",
         f"for whoever holds the key it costs what {rounds * tokens:,} tokens of a batch cost by themselves",
+        f"each round reads its prompts anew: about {prompts:,} in all",
     ]
     if k > 1:
         far = float(doubled(terms) * shift)

@@ -93,7 +93,9 @@ def price(parameters: InvisibleInk, terms: Terms) -> Price:
     lines: tuple[str, ...] = describe(shift(parameters, terms), temperature, count, terms, what)
     if parameters.amplified:
         event = all_rounds(parameters, token_event(parameters, terms))
-        lines += describe_allocation(parameters, shift(parameters, terms), count, terms)
+        lines += describe_allocation(
+            parameters, shift(parameters, terms), count, terms, parameters.batch_size
+        )
     else:
         event = tokens_of_one_batch(token_event(parameters, terms), count)
     return Price(event, (*lines, f"the top {parameters.top_k:,} come from public logits: free"))

@@ -234,7 +234,9 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
     what = "the mean logits of a batch"
     lines.extend(describe(shift(parameters, terms), temperature, tokens, terms, what))
     if parameters.amplified:
-        lines.extend(describe_allocation(parameters, shift(parameters, terms), tokens, terms))
+        lines.extend(
+            describe_allocation(parameters, shift(parameters, terms), tokens, terms, parameters.batch_size)
+        )
         return Price(all_rounds(parameters, token_event(parameters, terms)), tuple(lines))
     parts.append(tokens_of_one_batch(token_event(parameters, terms), tokens))
     return Price(parts[0] if len(parts) == 1 else Composed(tuple(parts)), tuple(lines))
