@@ -12,7 +12,7 @@ from workers.conformance.samples import WORDS
 from workers.data.public_text import PublicText, constant
 from workers.data.terms import TermList, words
 from workers.embedding.neighbours import Floats, unit
-from workers.interface import Artifact, Public, Released
+from workers.interface import Artifact, Public
 from workers.sample import MODEL_DIR
 
 if TYPE_CHECKING:
@@ -78,12 +78,12 @@ def _terms() -> Artifact:
     return Artifact.of_json("terms", "term-list", TermList(listed, TEXTS).to_json())
 
 
-#: What another job may have released, by its kind.
+#: What another job may have released, by its kind, where what a toy corpus yields would have nothing to say.
 ARTIFACTS: Mapping[str, Callable[[], Artifact]] = {"term-list": _terms}
 
 
-def public(kinds: Mapping[str, str], sources: Mapping[str, str] | None = None) -> Public:
-    """A toy for each field that names a registered thing, and for each that names a job."""
+def public(kinds: Mapping[str, str]) -> Public:
+    """A toy for each field that names a registered thing."""
     makers: Mapping[str, Callable[[], Any]] = {
         "corpus": Corpus,
         "embedding": Embedder,
@@ -93,8 +93,4 @@ def public(kinds: Mapping[str, str], sources: Mapping[str, str] | None = None) -
     made: dict[str, dict[str, Any]] = {kind: {} for kind in makers}
     for field, kind in kinds.items():
         made["model" if kind == "writer" else kind][field] = makers[kind]()
-    released = {}
-    for field, kind in (sources or {}).items():
-        artifact = ARTIFACTS[kind]()
-        released[field] = {artifact.name: Released(**vars(artifact))}
-    return Public(made["corpus"], made["embedding"], made["model"], sources=released)
+    return Public(made["corpus"], made["embedding"], made["model"])
