@@ -32,10 +32,11 @@ from accountant.core.privacy.events import (
     to_json,
 )
 from accountant.core.privacy.price import Price, Terms
+from accountant.core.privacy.secrets import SecretRelease
 from workers.conformance import samples, toys
-from workers.conformance.noting import Noting, compare
+from workers.conformance.noting import Noting, compare, compare_secret
 from workers.data.records import Records
-from workers.interface import Artifact, Progress, Public, Released
+from workers.interface import Artifact, Checker, Progress, Public, Released
 from workers.noise import coins
 
 TRIALS, WILD = 30, 150
@@ -58,7 +59,7 @@ def conform(module: str, trials: int = TRIALS, seed: int = 0) -> Mechanism[Any]:
         _check_total(mechanism, samples.wild(mechanism, random), samples.terms(random))
     choices = samples.choices(mechanism)
     for number in range(trials):
-        known, raw, parsed = _accepted(mechanism, random, choices[number % len(choices)])
+        known, raw, parsed = _accepted(mechanism, running, random, choices[number % len(choices)])
         try:
             _try(mechanism, running, known, raw, parsed, random, thorough=number % 5 == 0)
         except Refused as error:
@@ -116,7 +117,7 @@ def _check_total(mechanism: Mechanism[Any], raw: Mapping[str, Any], known: Terms
 
 
 def _accepted(
-    mechanism: Mechanism[Any], random: Random, choice: Mapping[str, Any]
+    mechanism: Mechanism[Any], running: Any, random: Random, choice: Mapping[str, Any]
 ) -> tuple[Terms, dict[str, Any], Any]:
     """Terms and parameters that would be admitted, with `choice` if they can be, and these resolved."""
     why: object = None
@@ -134,9 +135,21 @@ def _accepted(
         why = mechanism.missing(parsed) or mechanism.unfit_public(parsed, known, facts)
         if mechanism.uses_model:
             why = why or mechanism.unfit(parsed, toys.model_facts())
+        why = why or _unserved(running, parsed, known, mechanism)
         if why is None:
             return known, raw, parsed
     raise Refused(f"example: of 1,000 requests around it none is admitted; the last one: {why}")
+
+
+def _unserved(running: Any, parsed: Any, known: Terms, mechanism: Mechanism[Any]) -> DataError | None:
+    """What the runner finds lacking in its public inputs before it is given records."""
+    if not isinstance(running, Checker):
+        return None
+    try:
+        running.check(parsed, known, _public(mechanism, parsed, known))
+    except DataError as error:
+        return error
+    return None
 
 
 def _try(
@@ -157,7 +170,8 @@ def _try(
             _check_make(mechanism, running, known, parsed)
         return
     if price.secret is not None:
-        raise Refused("price: the kit can't try one in secrets")
+        _try_secret(mechanism, running, known, raw, parsed, random, price, thorough)
+        return
     if not releases(price.dp or FREE) and not price.ex_post_draws:
         raise Refused("price: it reads records and costs nothing")
     samples_of = [event for event in releases(price.dp or FREE) if isinstance(event, Sampled)]
@@ -172,6 +186,34 @@ def _try(
         raise Refused(f"progress: {done} with a unit and {again} without it, so it is not public")
     if thorough and mechanism.batches(parsed, known) > 1:
         _check_shares(mechanism, running, pair, parsed, price, one)
+    if thorough and artifacts and "from_job" in mechanism.fields:
+        _check_reuse(mechanism, running, known, raw, artifacts)
+
+
+def _try_secret(
+    mechanism: Mechanism[Any],
+    running: Any,
+    known: Terms,
+    raw: Mapping[str, Any],
+    parsed: Any,
+    random: Random,
+    price: Price,
+    thorough: bool,
+) -> None:
+    """One trial in the secret currency: with records that carry a secret, and without the secret."""
+    if price.dp is not None or price.ex_post_draws:
+        raise Refused("price: one in secrets has no other part")
+    assert price.secret is not None
+    stated = SecretRelease.from_json(price.secret["release"])
+    with_it, without, differ = samples.secret_pair(random, known, stated.group)
+    with _everybody_takes_part():
+        one, artifacts, done = _run(mechanism, running, known, parsed, with_it, Noting(price))
+        two, _, again = _run(mechanism, running, known, parsed, without, Noting(price, one))
+    if one.secret_rounds != stated.rounds:
+        raise Refused(f"price: it is {stated.rounds} rounds, the run made {one.secret_rounds}")
+    compare_secret(one, two, stated.group, differ)
+    if done != again:
+        raise Refused(f"progress: {done} with a secret and {again} without it, so it is not public")
     if thorough and artifacts and "from_job" in mechanism.fields:
         _check_reuse(mechanism, running, known, raw, artifacts)
 
@@ -208,14 +250,17 @@ def _run(
 
 
 def _public(mechanism: Mechanism[Any], parsed: Any, known: Terms) -> Public:
-    """What the parameters name: toys, and what a public mechanism makes of toys for each field of a job."""
+    """What the parameters name: toys, and for each job a toy or what a public mechanism makes."""
     found = toys.public(mechanism.resources(parsed))
     sources = {field: _source(kind, parsed, known) for field, kind in mechanism.sources(parsed).items()}
     return replace(found, sources=sources)
 
 
 def _source(kind: str, parsed: Any, known: Terms) -> dict[str, Released]:
-    """The artifacts of a kind that a public mechanism releases, with the parameters that both have."""
+    """A toy, or the artifacts of a public mechanism, with the parameters that both have."""
+    if kind in toys.ARTIFACTS:
+        artifact = toys.ARTIFACTS[kind]()
+        return {artifact.name: Released(**vars(artifact))}
     maker = next((each for each in MECHANISMS.values() if each.public and kind in each.releases), None)
     if maker is None:
         raise Refused(f"sources: no public mechanism releases a {kind}, so there is nothing to try it with")
@@ -259,7 +304,7 @@ def _check_shares(
 def _check_make(mechanism: Mechanism[Any], running: Any, known: Terms, parsed: Any) -> None:
     """A public job runs from public things alone, and leaves what its mechanism declares."""
     model = toys.model() if mechanism.uses_model else None
-    public, progress = toys.public(mechanism.resources(parsed)), Progress(running.total(parsed, known))
+    public, progress = _public(mechanism, parsed, known), Progress(running.total(parsed, known))
     try:
         made = list(running.make(parsed, known, model, progress, public))
     except DataError:  # parameters that no toy corpus has anything for
