@@ -53,6 +53,11 @@ def app(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def site(app: Flask, engine: Engine, password_hash: str) -> Site:
+    return open_site(app, engine, password_hash)
+
+
+def open_site(app: Flask, engine: Engine, password_hash: str) -> Site:
+    """A site whose dataset has an allowance, and whose probe is known."""
     bench = Bench(engine)
     bench.allow()
     bench.warm()
