@@ -33,6 +33,7 @@ from workers.data.corpora import Corpus
 from workers.data.public_text import label as public_label
 from workers.data.records import Record, Records
 from workers.embedding import embedders
+from workers.embedding.model_states import OwnEmbedder
 from workers.evaluation.mauve import mauve
 from workers.generation.local_writer import LocalWriter, generator
 from workers.generation.writer import Manner, Written
@@ -40,7 +41,6 @@ from workers.interface import Progress, Public
 from workers.mechanisms.epsvec import find_shots, vectors
 from workers.mechanisms.epsvec.prompts import Prompt, Scaffold
 from workers.mechanisms.epsvec.quality import by_rule
-from workers.mechanisms.epsvec.shots import OwnEmbedder
 from workers.noise.meter import Meter
 
 PRICE = mechanisms.get("epsvec")

@@ -117,12 +117,20 @@ class Released(Artifact):
 class Progress:
     """Public progress: how much of a publicly known amount is done.
 
-    `check` is called at every step; it raises if the job was cancelled or its lease was lost.
+    `check` is called at every step; it raises if the job was cancelled or its lease was lost. Where nobody
+    may know in which batch a unit lies (`silent`), nothing is told before the end: the time of a round
+    depends on that.
     """
 
     total: int
     done: int = 0
     check: Callable[[], None] = field(default=lambda: None)
+    silent: bool = False
+
+    @property
+    def told(self) -> int:
+        """The steps that may be shown."""
+        return 0 if self.silent else self.done
 
     def advance(self, amount: int = 1) -> None:
         self.done += amount

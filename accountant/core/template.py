@@ -5,6 +5,9 @@ from collections.abc import Mapping
 
 from accountant.core.errors import invalid
 
+#: Fields of parameters that hold a prompt with slots, whose tokens a worker counts in the job's model.
+PROMPTS = frozenset({"template", "prompt", "rewriting"})
+
 _SLOT = re.compile(r"\{([^{}]*)\}")
 
 
@@ -36,8 +39,8 @@ def check_turns(template: str, field: str = "template") -> None:
 
 
 def templates(parameters: Mapping[str, object]) -> list[str]:
-    """Every prompt among a job's parameters: `template`, and fields that end in `_template`."""
-    named = [value for name, value in parameters.items() if name == "template" or name.endswith("_template")]
+    """Every prompt among a job's parameters: those of PROMPTS, and fields that end in `_template`."""
+    named = [value for name, value in parameters.items() if name in PROMPTS or name.endswith("_template")]
     return [value for value in named if isinstance(value, str)]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from unittest import mock
 
 from accountant.core.errors import DataError, InvalidRequest, MeterExceeded
-from accountant.core.mechanisms import registration
+from accountant.core.mechanisms import MECHANISMS, registration
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.registration import Refused
 from accountant.core.privacy.events import (
@@ -32,10 +32,11 @@ from accountant.core.privacy.events import (
     to_json,
 )
 from accountant.core.privacy.price import Price, Terms
+from accountant.core.privacy.secrets import SecretRelease
 from workers.conformance import samples, toys
-from workers.conformance.noting import Noting, compare
+from workers.conformance.noting import Noting, compare, compare_secret
 from workers.data.records import Records
-from workers.interface import Artifact, Progress, Released
+from workers.interface import Artifact, Progress, Public, Released
 from workers.noise import coins
 
 TRIALS, WILD = 30, 150
@@ -157,7 +158,8 @@ def _try(
             _check_make(mechanism, running, known, parsed)
         return
     if price.secret is not None:
-        raise Refused("price: the kit can't try one in secrets")
+        _try_secret(mechanism, running, known, raw, parsed, random, price, thorough)
+        return
     if not releases(price.dp or FREE) and not price.ex_post_draws:
         raise Refused("price: it reads records and costs nothing")
     samples_of = [event for event in releases(price.dp or FREE) if isinstance(event, Sampled)]
@@ -172,6 +174,34 @@ def _try(
         raise Refused(f"progress: {done} with a unit and {again} without it, so it is not public")
     if thorough and mechanism.batches(parsed, known) > 1:
         _check_shares(mechanism, running, pair, parsed, price, one)
+    if thorough and artifacts and "from_job" in mechanism.fields:
+        _check_reuse(mechanism, running, known, raw, artifacts)
+
+
+def _try_secret(
+    mechanism: Mechanism[Any],
+    running: Any,
+    known: Terms,
+    raw: Mapping[str, Any],
+    parsed: Any,
+    random: Random,
+    price: Price,
+    thorough: bool,
+) -> None:
+    """One trial in the secret currency: with records that carry a secret, and without the secret."""
+    if price.dp is not None or price.ex_post_draws:
+        raise Refused("price: one in secrets has no other part")
+    assert price.secret is not None
+    stated = SecretRelease.from_json(price.secret["release"])
+    with_it, without, differ = samples.secret_pair(random, known, stated.group)
+    with _everybody_takes_part():
+        one, artifacts, done = _run(mechanism, running, known, parsed, with_it, Noting(price))
+        two, _, again = _run(mechanism, running, known, parsed, without, Noting(price, one))
+    if one.secret_rounds != stated.rounds:
+        raise Refused(f"price: it is {stated.rounds} rounds, the run made {one.secret_rounds}")
+    compare_secret(one, two, stated.group, differ)
+    if done != again:
+        raise Refused(f"progress: {done} with a secret and {again} without it, so it is not public")
     if thorough and artifacts and "from_job" in mechanism.fields:
         _check_reuse(mechanism, running, known, raw, artifacts)
 
@@ -192,7 +222,7 @@ def _run(
 ) -> tuple[Noting, dict[str, Artifact], int]:
     progress = Progress(running.total(parsed, known))
     model = toys.model() if mechanism.uses_model else None
-    public = toys.public(mechanism.resources(parsed))
+    public = _public(mechanism, parsed, known)
     try:
         made = list(running.run(parsed, known, data, model, meter, progress, public))
     except Refused:
@@ -205,6 +235,28 @@ def _run(
     if unknown := set(artifacts) - set(mechanism.artifacts):
         raise Refused(f"artifacts: the run releases {sorted(unknown)}, which are not declared")
     return meter, artifacts, progress.done
+
+
+def _public(mechanism: Mechanism[Any], parsed: Any, known: Terms) -> Public:
+    """What the parameters name: toys, and what a public mechanism makes of toys for each field of a job."""
+    found = toys.public(mechanism.resources(parsed))
+    sources = {field: _source(kind, parsed, known) for field, kind in mechanism.sources(parsed).items()}
+    return replace(found, sources=sources)
+
+
+def _source(kind: str, parsed: Any, known: Terms) -> dict[str, Released]:
+    """The artifacts of a kind that a public mechanism releases, with the parameters that both have."""
+    maker = next((each for each in MECHANISMS.values() if each.public and kind in each.releases), None)
+    if maker is None:
+        raise Refused(f"sources: no public mechanism releases a {kind}, so there is nothing to try it with")
+    shared = {name: getattr(parsed, name) for name in maker.fields if name in type(parsed).model_fields}
+    parameters = maker.parse({**shared, **maker.example}, known)
+    model = toys.model() if maker.uses_model else None
+    running = import_module(str(maker.runner)).Runner()
+    public = toys.public(maker.resources(parameters))
+    made = running.make(parameters, known, model, Progress(0), public)
+    kept = [each for each in made if isinstance(each, Artifact) and each.kind == kind]
+    return {each.name: Released(**vars(each)) for each in kept}
 
 
 def _check_spent(price: Price, meter: Noting) -> None:
@@ -262,11 +314,13 @@ def _check_reuse(
     noise = {name for pair in mechanism.parameters.either for name in pair}
     again = {name: value for name, value in raw.items() if name not in noise} | {"from_job": "0" * 36}
     parsed = mechanism.parse(again, known)
+    if mechanism.missing(parsed) is not None:
+        return
     price = mechanism.price(parsed, known)
     if price.dp != FREE or price.ex_post_draws or price.secret is not None:
         raise Refused("price: a job that reads artifacts alone must be free")
     model = toys.model() if mechanism.uses_model else None
-    public, progress = toys.public(mechanism.resources(parsed)), Progress(running.total(parsed, known))
+    public, progress = _public(mechanism, parsed, known), Progress(running.total(parsed, known))
     try:
         released = {name: Released(**vars(each)) for name, each in artifacts.items()}
         list(running.reuse(parsed, known, released, model, progress, public))

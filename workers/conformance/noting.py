@@ -7,7 +7,7 @@ are floats).
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -16,9 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accountant.core.mechanisms.registration import Refused
-from accountant.core.privacy.events import FREE, Event, Exponential, Sampled, SelfComposed, WorstOf, releases
+from accountant.core.privacy.blowup import GroupSampling, Without
+from accountant.core.privacy.events import (
+    FREE,
+    AllocatedReplaced,
+    Allocation,
+    Event,
+    Exponential,
+    Sampled,
+    SelfComposed,
+    WorstOf,
+    releases,
+)
 from accountant.core.privacy.price import Price
-from workers.noise.meter import Meter
+from accountant.core.privacy.secrets import SecretRelease
+from workers.noise.meter import Meter, Turn
 from workers.noise.samplers import Grid
 
 Ints = NDArray[np.int64]
@@ -34,18 +46,20 @@ class Call:
     per: Fraction
     answer: Any
     costs: NDArray[np.float64] | None = None
+    moves: tuple[Fraction, ...] = ()
 
     @property
     def form(self) -> tuple[Any, ...]:
         """The part of a call that must be the same for all records."""
-        return self.kind, self.event, self.values.shape, self.per
+        return self.kind, self.event, self.values.shape, self.per, self.moves
 
 
 class Noting(Meter):
     """A meter for `price` that notes its calls by part; answers as `earlier` did where one is given."""
 
     def __init__(self, price: Price, earlier: "Noting | None" = None, shared: bool = False) -> None:
-        super().__init__(price.dp or FREE, price.ex_post_draws, shared)
+        stated = None if price.secret is None else SecretRelease.from_json(price.secret["release"])
+        super().__init__(price.dp or FREE, price.ex_post_draws, shared, stated)
         self.calls: dict[Hashable, list[Call]] = defaultdict(list)
         self._earlier = earlier
 
@@ -80,6 +94,16 @@ class Noting(Meter):
         found: Grid = self._note(part, Call("laplace", event, values.copy(), 1 / Fraction(sensitivity), made))
         return found
 
+    def secret(
+        self, counts: Grid, centres: Grid, moves: Sequence[Fraction], release: SecretRelease
+    ) -> tuple[Grid, Grid]:
+        """Add noise as `Meter.secret` does, and note the call."""
+        made = super().secret(counts, centres, moves, release)
+        values = np.concatenate([counts[:, None], centres], axis=1)
+        call = Call("secret", None, values, Fraction(1), made, moves=tuple(moves))
+        found: tuple[Grid, Grid] = self._note(None, call)
+        return found
+
     def _note(self, part: Hashable | None, call: Call) -> Any:
         own = self.calls[part]
         own.append(call)
@@ -91,15 +115,39 @@ class Noting(Meter):
         return before[len(own) - 1].answer
 
 
+def compare_secret(one: Noting, two: Noting, group: GroupSampling, differ: int) -> None:
+    """Raise Refused where `differ` records that all took part moved a round further than the price assumes.
+
+    Counts and centres as one vector, each in units of what one record may move it. `two` was answered as
+    `one`.
+    """
+    (first, second) = one.calls[None], two.calls[None]
+    if len(first) != len(second):
+        raise Refused("neighbours make different numbers of releases")
+    most = (2 if group.without is Without.REMOVED else 4) * differ**2
+    for each, other in zip(first, second, strict=True):
+        if each.kind != "secret":
+            raise Refused(f"{each.kind}: a job that is priced in secrets draws other noise")
+        steps = each.values.astype(object) - other.values.astype(object)
+        moved = Fraction(sum(int(step) ** 2 for step in steps[:, 0]))
+        for row, move in zip(steps[:, 1:], each.moves, strict=True):
+            moved += sum(int(step) ** 2 for step in row) / move**2
+        if moved > most:
+            times = math.sqrt(moved / most)
+            raise Refused(f"secret: {differ} records move a round {times:.6g} times what is declared")
+
+
 def compare(one: Noting, two: Noting) -> None:
     """Raise Refused where the runs differ by more than their events declare. `two` was answered as `one`."""
     if {part: len(each) for part, each in one.calls.items()} != {
         part: len(each) for part, each in two.calls.items()
     }:
         raise Refused("neighbours make different numbers of releases")
-    moved: dict[tuple[str, Event], list[Fraction]] = defaultdict(list)
+    moved: dict[tuple[str, Event, int], list[Fraction]] = defaultdict(list)
     for part, calls in one.calls.items():
-        furthest: dict[tuple[str, Event], Fraction] = defaultdict(Fraction)
+        # Rounds are paid for one by one; a unit moves its batch in each of them.
+        number = part.round if isinstance(part, Turn) else 0
+        furthest: dict[tuple[str, Event, int], Fraction] = defaultdict(Fraction)
         for first, second in zip(calls, two.calls[part], strict=True):
             if first.event is None:
                 _check_costs(first, second)
@@ -107,12 +155,12 @@ def compare(one: Noting, two: Noting) -> None:
             distance = _distance(first, second)
             if part is None:
                 _check(first.kind, first.event, [distance])
-            kind = first.kind, first.event
+            kind = first.kind, first.event, number
             furthest[kind] = max(furthest[kind], distance)
         if part is not None:
             for kind, distance in furthest.items():
                 moved[kind].append(distance)
-    for (name, event), distances in moved.items():
+    for (name, event, _), distances in moved.items():
         _check(name, event, [each for each in distances if each])
 
 
@@ -148,6 +196,12 @@ def _check(kind: str, event: Event, distances: list[Fraction]) -> None:
         if total > 1:
             times = float(total) if kind == "laplace" else math.sqrt(total)
             raise Refused(f"{kind}: one unit moves {times:.6g} times what is declared")
+        return
+    if isinstance(event, Allocation):  # its draw is from the batch without the unit that goes or comes
+        twice = isinstance(event, AllocatedReplaced)
+        covered = isinstance(event.draw, Exponential) and total <= (1 + twice) * Fraction(event.draw.shift)
+        if not covered:
+            raise Refused(f"token: one unit moves scores by {float(total):.6g}, and {event} is declared")
         return
     covered = False
     for each in event.events if isinstance(event, WorstOf) else (event,):

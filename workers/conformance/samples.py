@@ -7,7 +7,9 @@ from random import Random
 from typing import Any
 
 from accountant.core.mechanisms.base import Mechanism
+from accountant.core.privacy.blowup import GroupSampling, Without
 from accountant.core.privacy.price import Neighbours, Terms
+from accountant.core.secret_patterns import Secrets
 from workers.data.records import Record, Records
 
 LABELS = ("a", "b")
@@ -61,6 +63,34 @@ def pair(random: Random, known: Terms, in_order: bool) -> Pair:
         return Records(labels, tuple(record for each in every for record in each), key)
 
     return Pair(known, of(changed), of(other))
+
+
+def secret_pair(random: Random, known: Terms, group: GroupSampling) -> tuple[Records, Records, int]:
+    """(records, those without the secret, in how many it was): one record a unit, under random keys.
+
+    "Without" is as the group says: the records are gone, or a tag stands in place of the secret.
+    """
+    labels = known.labels or (None,)
+    secrets = Secrets(patterns=(r"\b4[0-9]{3}\b",), terms=("zanzibar",))
+    plain = [record for n in range(random.randrange(6)) for record in _unit(random, f"u{n}", labels, 1)]
+    differ = random.randint(1, min(4, group.records))
+    carrying = [
+        Record(
+            f"s{n}", random.choice(labels), " ".join([*random.choices(WORDS, k=random.randrange(4)), word])
+        )
+        for n, word in enumerate(random.choices(["4711", "Zanzibar."], k=differ))
+    ]
+    without = [
+        Record(each.unit, each.label, secrets.redacted(each.text))
+        for each in carrying
+        if group.without is Without.REDACTED
+    ]
+    key, place = random.randbytes(32), random.randrange(len(plain) + 1)
+
+    def of(own: list[Record]) -> Records:
+        return Records(labels, (*plain[:place], *own, *plain[place:]), key, secrets=secrets)
+
+    return of(carrying), of(without), differ
 
 
 def _unit(random: Random, name: str, labels: tuple[str | None, ...], bound: int) -> list[Record]:

@@ -6,7 +6,7 @@ public text. A record's text is a `str`, and no way leads from there to a Public
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -77,6 +77,15 @@ def released(artifact: _Released, text: str) -> PublicText:
     if artifact.released is not True or text not in _strings(artifact.json()):
         raise ValueError("the text does not stand in a released artifact")
     return vouch(text)
+
+
+def all_released(artifact: _Released, texts: Iterable[str]) -> list[PublicText]:
+    """`texts` that all stand in one released JSON artifact, as `released`: it is read once for all."""
+    known = _strings(artifact.json()) if artifact.released is True else set()
+    found = list(texts)
+    if not known.issuperset(found):
+        raise ValueError("the texts do not all stand in a released artifact")
+    return [vouch(text) for text in found]
 
 
 def _strings(value: Any) -> set[str]:

@@ -8,31 +8,51 @@ votes under its own label, and replacing one moves the counts of two labels by n
 Numbers of samples per label are given, never counted. All epochs together are one Gaussian: exact.
 """
 
-import math
-from typing import Literal
+from fractions import Fraction
 
 from pydantic import Field
 
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import doubled
-from accountant.core.mechanisms.noise_fields import GaussianNoise, cost, resolved, with_multiplier
+from accountant.core.mechanisms.evolution_fields import (
+    EVOLUTION,
+    MOST_SCALE,
+    EvolvingTexts,
+    evolution_context,
+    evolution_resources,
+    root_up,
+    with_prompts,
+)
+from accountant.core.mechanisms.noise_fields import (
+    ARTIFACTS_ARE_FREE,
+    GaussianNoise,
+    cost,
+    from_job_field,
+    resolved,
+    with_multiplier,
+    without_noise,
+)
 from accountant.core.privacy.calibration import gaussian_multiplier
-from accountant.core.privacy.events import Gaussian, SelfComposed
+from accountant.core.privacy.events import FREE, Gaussian, SelfComposed
 from accountant.core.privacy.price import Price, Terms
-from accountant.core.template import check_template
-
-DEFAULT_PROMPT = "A text ({label}):"
-DEFAULT_REWRITING = "Rewrite this text ({label}) in other words: {text}\nRewritten:"
 
 
-class AugPe(GaussianNoise):
-    """Parameters of `aug-pe`; the defaults are the paper's where it gives one."""
+class AugPe(EvolvingTexts, GaussianNoise):
+    """Parameters of `aug-pe`; the defaults are the paper's where it gives one.
 
+    A job with `from_job` selects among the samples of an earlier one by its noisy counts, and varies them.
+    """
+
+    from_job: str | None = from_job_field("samples and noisy counts")
+    from_epoch: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="with from_job: the epoch whose samples and counts are read; nothing: the last",
+    )
     epochs: int = Field(10, ge=1, le=10_000, description="rounds of voting; each reads every record once")
     votes: int = Field(1, ge=1, le=1_000, description="distinct samples k that a record votes for")
-    samples: int = Field(2_000, ge=1, le=10_000_000, description="samples per label that survive an epoch")
-    variations: int = Field(7, ge=0, le=1_000, description="variations L written of each survivor")
     lookahead: int = Field(
         0,
         ge=0,
@@ -42,49 +62,49 @@ class AugPe(GaussianNoise):
     threshold: float = Field(
         0.0, ge=0, le=1_000_000_000, description="noisy counts below this become 0; a public constant"
     )
-    temperature: float = Field(1.4, ge=0.001, le=1_000, description="temperature of samples and variations")
-    varying: Literal["rewrite", "continue"] = Field(
-        "rewrite", description="rewrite by a prompt, or continue a random prefix, which suits base models"
-    )
-    max_tokens: int = Field(128, ge=1, le=1_000_000, description="a sample ends here at the latest")
-    record_tokens: int = Field(256, ge=1, le=1_000_000, description="a record is cut after this many")
-    prompt: str = Field(DEFAULT_PROMPT, max_length=8_000, description="of first samples; slot {label}")
-    rewriting: str = Field(
-        DEFAULT_REWRITING, max_length=8_000, description="of variations; slots {label} and {text}"
-    )
 
 
-def sensitivity(parameters: AugPe, terms: Terms) -> float:
-    """L2 sensitivity of an epoch's counts: b sqrt(k), or b sqrt(2k) under replace-one."""
-    return terms.max_records_per_unit * math.sqrt(doubled(terms) * parameters.votes)
+def sensitivity(parameters: AugPe, terms: Terms) -> Fraction:
+    """L2 sensitivity of an epoch's counts, rounded up: b sqrt(k), or b sqrt(2k) under replace-one."""
+    return terms.max_records_per_unit * root_up(doubled(terms) * parameters.votes)
+
+
+def votes_event(parameters: AugPe) -> Gaussian:
+    """One epoch's histograms of all labels."""
+    return Gaussian(resolved(parameters.noise_multiplier, "noise_multiplier"))
 
 
 def price(parameters: AugPe, terms: Terms) -> Price:
-    """One Gaussian histogram per epoch."""
-    multiplier = resolved(parameters.noise_multiplier, "noise_multiplier")
-    event = SelfComposed(Gaussian(multiplier), parameters.epochs)
-    sigma = multiplier * sensitivity(parameters, terms)
+    """One Gaussian histogram per epoch, or nothing where an earlier job's are read."""
+    if parameters.from_job is not None:
+        return Price(FREE, (ARTIFACTS_ARE_FREE,))
+    event = SelfComposed(votes_event(parameters), parameters.epochs)
+    far = float(sensitivity(parameters, terms))
+    sigma = votes_event(parameters).noise_multiplier * far
     line = (
         f"{parameters.epochs:,} histograms of votes: Gaussian, σ {sigma:.6g} (sensitivity "
-        f"{sensitivity(parameters, terms):.4g}), together {cost(event, terms)}"
+        f"{far:.4g}), together {cost(event, terms)}"
     )
     return Price(event, (line, "selection and variations read noisy counts only: free"))
 
 
 def resolve(parameters: AugPe, terms: Terms) -> AugPe:
     """Calibrate the noise; refuse prompts that can't be filled and more votes than samples."""
-    check_template(parameters.prompt, required=(), optional=("label",), field="prompt")
-    check_template(parameters.rewriting, required=("text",), optional=("label",), field="rewriting")
+    parameters = with_prompts(parameters)
+    if parameters.from_job is not None:
+        return without_noise(parameters)
+    if parameters.from_epoch is not None:
+        raise invalid("from_epoch", "there is no from_job", "nothing, or a job in from_job")
     if parameters.votes > parameters.samples:
         raise invalid("votes", f"{parameters.votes} is more than samples", f"1 to {parameters.samples}")
-    return with_multiplier(
+    asked = "epsilon" if parameters.noise_multiplier is None else "noise_multiplier"
+    parameters = with_multiplier(
         parameters, lambda epsilon: gaussian_multiplier(epsilon, terms.delta, parameters.epochs)
     )
-
-
-def context_tokens(parameters: AugPe, template_tokens: int) -> int:
-    """Longest context: the prompt, a sample, and its variation. The model never sees a record."""
-    return template_tokens + 2 * parameters.max_tokens
+    scale = Fraction(votes_event(parameters).noise_multiplier) * sensitivity(parameters, terms)
+    if scale > MOST_SCALE:
+        raise invalid(asked, f"σ would be {float(scale):.3g} votes", f"noise of at most {MOST_SCALE:.3g}")
+    return parameters
 
 
 MECHANISM = Mechanism(
@@ -95,12 +115,28 @@ MECHANISM = Mechanism(
     parameters=AugPe,
     price=price,
     resolve=resolve,
-    context_tokens=context_tokens,
+    context_tokens=evolution_context,
     size_field="epsilon",
+    resources=evolution_resources,
+    releases=(EVOLUTION,),
+    artifacts_need_model=False,
+    progress_unit="texts",
+    runner="workers.mechanisms.aug_pe",
     groups={
-        "Size and privacy": "epsilon noise_multiplier temperature",
-        "Texts": "samples max_tokens record_tokens",
+        "Size and privacy": "from_job epsilon noise_multiplier epochs votes threshold temperature",
+        "Texts": "samples variations select max_tokens record_tokens stop prompt prompting seed",
+        "Variations": "varying kept rewriting lookahead writer",
+        "Aggregation and clusters": "embedding",
     },
     order=5,
-    example={"epsilon": 2.0},
+    example={
+        "epsilon": 2.0,
+        "epochs": 3,
+        "samples": 8,
+        "variations": 2,
+        "varying": "continue",
+        "prompting": "plain",
+        "seed": 1,
+    },
+    artifacts={EVOLUTION: "every sample with its origin, and each epoch's noisy counts and survivors"},
 )

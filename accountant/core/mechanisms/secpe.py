@@ -12,13 +12,21 @@ delta) price at all, for a record without secrets always takes part.
 """
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from accountant.core.errors import invalid
-from accountant.core.mechanisms.base import Mechanism, Parameters
+from accountant.core.errors import FieldProblem, invalid
+from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.evolution_fields import (
+    EVOLUTION,
+    EvolvingTexts,
+    evolution_context,
+    evolution_resources,
+    with_prompts,
+)
 from accountant.core.mechanisms.noise_fields import ARTIFACTS_ARE_FREE, from_job_field, without_noise
 from accountant.core.privacy.blowup import GroupSampling, Without, least_sigma
 from accountant.core.privacy.events import FREE
@@ -30,9 +38,15 @@ LEAST_SIGMA, MOST_SIGMA = 1e-2, 1e8
 #: The least bound / prior that noise is calibrated to.
 LEAST_RATIO = 1.01
 
+#: What the released counts and centres are to a job that reads them.
+CLUSTERS = "noisy-clusters"
 
-class SecPe(Parameters):
-    """Parameters of `secpe`. The first four are the dataset's and need no repeating on it."""
+
+class SecPe(EvolvingTexts):
+    """Parameters of `secpe`. The four that state secrets are the dataset's and need no repeating on it.
+
+    A job with `from_job` evolves texts by the counts and centres that an earlier one released.
+    """
 
     prior: float | None = Field(
         None, ge=LEAST_PRIOR, le=0.5, description="p: how likely a secret is guessed beforehand, at most"
@@ -55,18 +69,27 @@ class SecPe(Parameters):
     noise_multiplier: float | None = Field(
         None, ge=LEAST_SIGMA, le=MOST_SIGMA, description="σ of one record's move; or give bound"
     )
-    clusters: int = Field(20, ge=1, le=100_000, description="public clusters K")
+    public_corpus: str | None = Field(
+        None,
+        min_length=1,
+        max_length=63,
+        description="registered corpus, public or consented, whose clusters are moved; with from_job: none",
+    )
+    public_texts: int = Field(
+        10_000, ge=1, le=10_000_000, description="texts of the corpus that are clustered at most, per label"
+    )
+    clusters: int = Field(20, ge=1, le=100_000, description="public clusters K, per label")
     radius: float = Field(1.0, gt=0, le=1_000, description="embeddings are clipped to this norm R")
     iterations: int = Field(10, ge=1, le=MOST_ROUNDS, description="rounds of evolution T")
     recluster: bool = Field(
         False, description="release counts and centres in every round; else once, for all rounds"
     )
     variations: int = Field(6, ge=0, le=1_000, description="variations L written of each survivor")
-    samples: int = Field(2_000, ge=1, le=10_000_000, description="samples that survive a round")
-    temperature: float = Field(1.2, gt=0, le=1_000, description="temperature of samples and variations")
-    max_tokens: int = Field(128, ge=1, le=1_000_000, description="a sample ends here at the latest")
-    record_tokens: int = Field(256, ge=1, le=1_000_000, description="a record is cut after this many")
+    temperature: float = Field(1.2, ge=0.001, le=1_000, description="temperature of samples and variations")
     from_job: str | None = from_job_field("noisy counts and centres")
+    start: Literal["anew", "samples"] = Field(
+        "anew", description="with from_job: begin with new samples, or with those of that job's last round"
+    )
 
     either: ClassVar[tuple[tuple[str, str], ...]] = (("bound", "noise_multiplier"),)
 
@@ -101,11 +124,12 @@ def price(parameters: SecPe, terms: Terms) -> Price:  # noqa: ARG001 - all it ne
     )
     lines = (
         f"{rounds}: counts and centres of {parameters.clusters:,} clusters as one Gaussian, σ "
-        f"{released.sigma:.6g} of one record's move",
+        f"{released.sigma:.6g} of one record's move; labels side by side",
         f"a secret in at most {released.records:,} records, each taking part at rate {released.rate:g}, "
         f"{released.without}: guessed with probability at most {up(bound, 4):.4g} after "
         f"{down(prior, 6):g} before",
         "no (ε, δ): records without secrets always take part",
+        "rounds of evolution read released counts and centres only: free",
     )
     secret = {"release": released.to_json(), "prior": prior, "bound": bound}
     return Price(None, lines, secret=secret)
@@ -113,8 +137,14 @@ def price(parameters: SecPe, terms: Terms) -> Price:  # noqa: ARG001 - all it ne
 
 def resolve(parameters: SecPe, terms: Terms) -> SecPe:
     """Fill in the dataset's declarations and calibrate σ; refuse what contradicts either."""
+    parameters = with_prompts(parameters)
     if parameters.from_job is not None:
-        return without_noise(parameters)
+        return without_noise(parameters.model_copy(update={"public_corpus": None}))  # nothing is clustered
+    if parameters.start != "anew":
+        raise invalid("start", "there is no from_job whose samples to begin with", "anew, or a from_job")
+    if parameters.public_texts < parameters.clusters:
+        most = parameters.public_texts
+        raise invalid("clusters", f"{parameters.clusters} of {most} public texts", f"1 to {most}")
     if terms.max_records_per_unit != 1:
         raise invalid("mechanism", "secpe needs at most one record per unit", "max_records_per_unit 1")
     filled = _with_declared(parameters, terms.secret)
@@ -169,9 +199,32 @@ def _sigma(group: GroupSampling, rounds: int, prior: float, bound: float) -> flo
     return math.ceil(sigma * digits) / digits
 
 
-def context_tokens(parameters: SecPe, template_tokens: int) -> int:
-    """Longest context: a prompt with one sample to vary, and the variation."""
-    return template_tokens + 2 * parameters.max_tokens
+def missing(parameters: SecPe) -> FieldProblem | None:
+    """A corpus: the price does without."""
+    if parameters.from_job is None and parameters.public_corpus is None:
+        return FieldProblem(
+            "public_corpus", "the clusters are those of one", "the name of a registered corpus"
+        )
+    return None
+
+
+def resources(parameters: SecPe) -> dict[str, str]:
+    """The registered things that the parameters name."""
+    named = {} if parameters.public_corpus is None else {"public_corpus": "corpus"}
+    return named | evolution_resources(parameters)
+
+
+def unfit_public(
+    parameters: SecPe,
+    terms: Terms,  # noqa: ARG001
+    facts: Mapping[str, Mapping[str, Any]],
+) -> FieldProblem | None:
+    """A corpus with fewer texts than clusters."""
+    texts = facts.get("public_corpus", {}).get("texts")
+    if texts is None or texts >= parameters.clusters:
+        return None
+    why = f"{parameters.clusters} are asked for, the corpus has {texts:,} texts"
+    return FieldProblem("clusters", why, f"1 to {texts}")
 
 
 MECHANISM = Mechanism(
@@ -182,12 +235,21 @@ MECHANISM = Mechanism(
     parameters=SecPe,
     price=price,
     resolve=resolve,
-    context_tokens=context_tokens,
+    context_tokens=evolution_context,
     size_field="bound",
+    missing=missing,
+    resources=resources,
+    unfit_public=unfit_public,
+    releases=(CLUSTERS, EVOLUTION),
+    artifacts_need_model=False,
+    progress_unit="texts",
+    runner="workers.mechanisms.secpe",
     groups={
-        "Size and privacy": "from_job noise_multiplier sampling_rate temperature",
-        "Texts": "samples max_tokens record_tokens",
-        "Aggregation and clusters": "clusters",
+        "Size and privacy": "from_job start bound noise_multiplier iterations recluster temperature",
+        "Secrets": "prior records_per_secret sampling_rate neighbour",
+        "Texts": "samples variations select max_tokens record_tokens stop prompt prompting seed",
+        "Variations": "varying kept rewriting writer",
+        "Aggregation and clusters": "public_corpus public_texts clusters radius embedding",
     },
     order=6,
     example={
@@ -196,5 +258,17 @@ MECHANISM = Mechanism(
         "records_per_secret": 3,
         "sampling_rate": 0.5,
         "neighbour": "removed",
+        "public_corpus": "public-reviews",
+        "clusters": 5,
+        "iterations": 3,
+        "samples": 8,
+        "variations": 2,
+        "varying": "continue",
+        "prompting": "plain",
+        "seed": 1,
+    },
+    artifacts={
+        "clusters": "noisy counts and centres of the public clusters",
+        EVOLUTION: "every sample with its origin, and each round's votes and survivors",
     },
 )

@@ -32,6 +32,10 @@ from accountant.core.secret_patterns import Secrets, check
         ("", "empty"),
         ("x" * 501, "too long"),
         (r"\Q*\E", "quotes"),
+        (".", "any text"),
+        (r"[a-z]{3}", "any text"),
+        (r"\w", "any text"),
+        (r"(?:\d{4}|\b[a-z]{1,9}\b)", "any text"),
     ],
 )
 def test_unbounded_and_non_linear_patterns_are_refused_by_field(pattern, why):
@@ -43,7 +47,19 @@ def test_unbounded_and_non_linear_patterns_are_refused_by_field(pattern, why):
 
 
 @pytest.mark.parametrize(
-    "pattern", [r"\b\d{4}\b", r"PIN \d{4,8}", r"[+*]\d{2}", r"\*{3}", r"[[:digit:]*+]{2}", r"a\+b", "x{,5}y"]
+    "pattern",
+    [
+        r"\d",
+        "soup",
+        r"\b[A-Z][a-z]{2,9}\b",
+        r"\b\d{4}\b",
+        r"PIN \d{4,8}",
+        r"[+*]\d{2}",
+        r"\*{3}",
+        r"[[:digit:]*+]{2}",
+        r"a\+b",
+        "x{,5}y",
+    ],
 )
 def test_bounded_patterns_serve(pattern):
     check([pattern], [])

@@ -189,6 +189,27 @@ def test_data_that_was_refused(exchequer: Run, server: StandIn) -> None:
     assert sent["policy"] == {"auto_approve_epsilon": "0"}
 
 
+def test_a_correction_sends_what_was_given_and_nothing_else(
+    exchequer: Run, server: StandIn, tmp_path: Path
+) -> None:
+    (tmp_path / "names").write_text("Anna\n\nBert\n")
+    server.answers += [(202, {}), (200, {"name": "reviews", "state": "ready"})]
+    given = (
+        "--groups",
+        "north,south",
+        "--secret-pattern",
+        r"\d{4}",
+        "--secret-terms",
+        str(tmp_path / "names"),
+    )
+    assert exchequer("dataset", "correct", "reviews", *given).exit_code == 0
+    assert json.loads(server.requests[0][3]) == {
+        "groups": ["north", "south"],
+        "secret_patterns": [r"\d{4}"],
+        "secret_terms": ["Anna", "Bert"],
+    }
+
+
 def test_a_local_path_is_sent_in_full(exchequer: Run, server: StandIn, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("text\nhello\n")
     server.answers += [(201, {}), (200, {"name": "reviews", "state": "ready"})]

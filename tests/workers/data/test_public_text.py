@@ -82,3 +82,14 @@ def test_texts_of_a_published_line_are_public():
     assert type(line["text"]) is PublicText
     assert line["n"] == 3
     assert vouch("x") == "x"
+
+
+def test_many_released_texts_are_checked_against_one_reading():
+    made = Artifact.of_json("evolution", "evolution", {"a": [{"text": "one"}, {"text": "two"}]})
+    released = Released(**vars(made))
+    found = public_text.all_released(released, ["two", "one", "two"])
+    assert found == ["two", "one", "two"]
+    assert all(type(each) is PublicText for each in found)
+    for artifact, texts in ((released, ["one", "another"]), (made, ["one"])):
+        with pytest.raises((ValueError, AttributeError)):
+            public_text.all_released(artifact, texts)

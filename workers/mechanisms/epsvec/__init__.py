@@ -18,13 +18,14 @@ from accountant.core.privacy.price import Terms
 from workers.data.public_text import PublicText
 from workers.data.public_text import label as public_label
 from workers.data.records import Records
+from workers.embedding.model_states import OwnEmbedder
 from workers.generation.local_writer import LocalWriter, generator
 from workers.generation.writer import Manner
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Released, Text
 from workers.mechanisms.epsvec import shots as fixed_shots
 from workers.mechanisms.epsvec import vectors as dataset_vectors
 from workers.mechanisms.epsvec.prompts import Prompt, Scaffold
-from workers.mechanisms.epsvec.shots import Label, OwnEmbedder, Shot
+from workers.mechanisms.epsvec.shots import Label, Shot
 from workers.mechanisms.epsvec.steering import Steered, check_fit, texts_of
 from workers.models import LocalModel
 from workers.noise.meter import Meter

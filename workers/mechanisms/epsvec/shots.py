@@ -7,13 +7,12 @@ A record counts for one candidate of its own label, and which one depends on tha
 (workers/embedding/neighbours.py), so a unit moves the counts by as many steps as it has records.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import torch
 
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.epsvec import Epsvec
@@ -21,13 +20,10 @@ from accountant.core.privacy.events import Gaussian
 from accountant.core.privacy.price import Terms
 from workers.data.public_text import PublicText, released
 from workers.data.records import Records
-from workers.embedding.embedders import ROWS, Embedder, embed_all
+from workers.embedding.embedders import Embedder, embed_all
 from workers.embedding.neighbours import Floats, Integers, unit, votes
-from workers.engine import HEAD, Shape, hidden_states, sizes
 from workers.interface import Released
-from workers.models import LocalModel
 from workers.noise.meter import Meter
-from workers.text_tokens import text_tokens
 
 Label = str | None
 Check = Callable[[], None]
@@ -39,38 +35,6 @@ class Shot:
 
     text: PublicText
     count: int
-
-
-class OwnEmbedder:
-    """The language model's own view of a text: what its head receives, averaged over the text's tokens.
-
-    Where no embedding model is named. As mean-pooled causal models are in workers/embedding/embedders.py.
-    """
-
-    def __init__(self, model: LocalModel) -> None:
-        self.model = model
-        self.dimensions, self.context_tokens = model.structure.hidden, model.context_tokens
-
-    def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:
-        """As `workers.embedding.embedders.Embedder.embed`."""
-        width = min(tokens or self.context_tokens, self.context_tokens)
-        shape = Shape(0, width, 0)
-        chosen = sizes(self.model.network, shape, 1, ROWS, self.model.memory_bytes)
-        group: list[list[int]] = []
-
-        def states() -> Floats:
-            spans = [(0, len(ids)) for ids in group]
-            rows = hidden_states(self.model.structure, group, [HEAD], shape, chosen, spans=spans)
-            return unit(torch.cat(list(rows)).cpu().numpy())  # (rows, hidden)
-
-        for text in texts:
-            shown = text[: 32 * width].strip()
-            group.append(text_tokens(self.model.tokenizer, shown)[:width])
-            if len(group) == ROWS:
-                yield states()
-                group = []
-        if group:
-            yield states()
 
 
 def count_near(

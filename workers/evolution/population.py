@@ -1,0 +1,175 @@
+"""Populations of samples, one for each label, from the first to the last round.
+
+    begin    samples * (L + 1) texts by the prompt
+    select   by released counts: the survivors
+    vary     survivors, and L variations of each, are the next candidates
+
+Identical texts are one candidate: their votes would be divided between them. All samples, their origins and
+the counts of every round make one artifact, from which later jobs select and vary for nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accountant.core.errors import DataError
+from accountant.core.mechanisms.evolution_fields import EvolvingTexts
+from workers.data.public_text import PublicText, all_released
+from workers.evolution.selection import survivors
+from workers.evolution.variation import Made, Scribe
+from workers.interface import Artifact, Progress, Released, Text
+
+Label = str | None
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One selection: candidates and survivors by their places among a label's samples.
+
+    `counts`: of the candidates, as they were released. A survivor drawn twice stands twice.
+    """
+
+    candidates: list[int]
+    counts: list[int]
+    survivors: list[int]
+
+
+@dataclass
+class Family:
+    """All samples of one label, each text once. `origins`: whose variation each is; None: of the prompt."""
+
+    samples: list[Made] = field(default_factory=list)
+    origins: list[int | None] = field(default_factory=list)
+    candidates: list[int] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
+
+    def add(self, made: Made, origin: int | None) -> int:
+        """The place of a sample; a text that is there already keeps its own."""
+        place = self.places.setdefault(made.text, len(self.samples))
+        if place == len(self.samples):
+            self.samples.append(made)
+            self.origins.append(origin)
+        return place
+
+    def texts(self) -> list[PublicText]:
+        """The candidates' texts, in their order."""
+        return [self.samples[place].text for place in self.candidates]
+
+    def survivors(self) -> list[int]:
+        """The survivors of the last round, by their places."""
+        return self.rounds[-1].survivors
+
+    def to_json(self, label: Label) -> dict[str, Any]:
+        """Its part of the artifact."""
+        return {
+            "label": label,
+            "samples": [
+                {"text": made.text, "complete": made.complete, "origin": origin}
+                for made, origin in zip(self.samples, self.origins, strict=True)
+            ],
+            "epochs": [
+                {"candidates": each.candidates, "noisy_counts": each.counts, "survivors": each.survivors}
+                for each in self.rounds
+            ],
+        }
+
+
+@dataclass
+class Evolution:
+    """The families of all labels, and what writes and selects for them."""
+
+    parameters: EvolvingTexts
+    families: dict[Label, Family]
+    scribe: Scribe
+    random: np.random.Generator
+    progress: Progress
+
+    @classmethod
+    def begun(
+        cls,
+        parameters: EvolvingTexts,
+        labels: Sequence[Label],
+        scribe: Scribe,
+        random: np.random.Generator,
+        progress: Progress,
+    ) -> "Evolution":
+        """A population of each label by the prompt alone: samples * (L + 1) texts, identical ones once."""
+        count = parameters.samples * (parameters.variations + 1)
+        families = {}
+        for label in labels:
+            families[label] = family = Family()
+            places = [family.add(made, None) for made in scribe.first(label, count)]
+            family.candidates = list(dict.fromkeys(places))
+        return cls(parameters, families, scribe, random, progress)
+
+    def select(self, counts: Mapping[Label, Counts], threshold: float = 0) -> None:
+        """End a round: by these released counts of each label's candidates, in their order.
+
+        Counts below the threshold weigh nothing; they are kept as they were released.
+        """
+        for label, family in self.families.items():
+            own = counts[label]
+            weights = np.where(own < threshold, 0, own)
+            chosen = survivors(weights, self.parameters.samples, self.parameters.select, self.random)
+            places = [family.candidates[place] for place in chosen]
+            family.rounds.append(Round(family.candidates, own.tolist(), places))
+
+    def vary(self) -> None:
+        """Make the survivors and L variations of each the candidates; L for each time that one was drawn.
+
+        Progress moves by L for every sample that may survive, however many did.
+        """
+        each = self.parameters.variations
+        for label, family in self.families.items():
+            chosen = family.survivors()
+            found = self.scribe.varied(label, [family.samples[place] for place in chosen], each)
+            places = list(chosen)
+            for origin, own in zip(chosen, found, strict=True):
+                places += [family.add(made, origin) for made in own]
+            family.candidates = list(dict.fromkeys(places))
+            self.progress.advance(each * (self.parameters.samples - len(chosen)))
+
+    def surviving(self) -> Iterator[Text]:
+        """The last survivors as published texts; one drawn twice twice."""
+        for label, family in self.families.items():
+            for place in family.survivors():
+                made = family.samples[place]
+                yield Text(made.text, label, made.complete)
+
+    def artifact(self, name: str) -> Artifact:
+        """All samples and rounds."""
+        every = [family.to_json(label) for label, family in self.families.items()]
+        return Artifact.of_json(name, "evolution", {"labels": every})
+
+
+def read(artifact: Released, labels: Sequence[Label], epoch: int | None) -> dict[Label, Family]:
+    """The families that an earlier job released, their candidates those of one epoch; None: of the last.
+
+    Raises DataError naming the field where there is no such epoch or label.
+    """
+    stored = {each["label"]: each for each in artifact.json()["labels"]}
+    texts = iter(all_released(artifact, (one["text"] for each in stored.values() for one in each["samples"])))
+    found: dict[Label, Family] = {}
+    for label, each in stored.items():
+        family = Family()
+        for one in each["samples"]:
+            family.add(Made(next(texts), bool(one["complete"])), one["origin"])
+        family.rounds = [
+            Round(one["candidates"], one["noisy_counts"], one["survivors"]) for one in each["epochs"]
+        ]
+        found[label] = family
+    unknown = [label for label in labels if label not in found]
+    if unknown:
+        raise DataError(f"from_job: it released no samples for {unknown[0]!r}")
+    for label in labels:
+        rounds = found[label].rounds
+        if epoch is not None and epoch > len(rounds):
+            raise DataError(f"from_epoch: {epoch} is asked for, the job in from_job had {len(rounds)}")
+        found[label].rounds = rounds[:epoch]
+        found[label].candidates = found[label].rounds[-1].candidates
+    return {label: found[label] for label in labels}

@@ -1,0 +1,128 @@
+"""`aug-pe` (Xie et al. 2024): samples of a language model that private records vote for, epoch by epoch.
+
+    candidates   of each label: the prompt's samples at first, then survivors and their variations
+    count[j]     = records of the label that have candidate j among their k nearest, by cosine
+    released     = round(count + noise), of all candidates of all labels at once, zeros included
+    survivors    = by rank or draw among the released counts, those below the threshold as 0
+
+A record votes under its own label for candidates of its own choice, which no other record affects
+(workers/embedding/neighbours.py), so a unit of b records moves the counts by b sqrt(k) at the most. All that
+follows reads released counts. What there is to vote for is public, and so is whether there is anything.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from accountant.core.mechanisms.aug_pe import AugPe, sensitivity, votes_event
+from accountant.core.mechanisms.evolution_fields import EVOLUTION
+from accountant.core.privacy.price import Terms
+from workers.data.records import Records
+from workers.embedding.neighbours import Floats, Integers, votes
+from workers.evolution import population
+from workers.evolution.places import Space, of_records, of_samples, space
+from workers.evolution.population import Evolution, Label
+from workers.evolution.variation import tools
+from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Released, Text
+from workers.models import LocalModel
+from workers.noise.meter import Meter
+
+
+class Runner:
+    """Runs `aug-pe`."""
+
+    def total(self, parameters: AugPe, terms: Terms) -> int:
+        """Texts written, as the parameters state them: public."""
+        labels, samples, each = max(1, len(terms.labels)), parameters.samples, parameters.variations
+        if parameters.from_job is not None:
+            return labels * samples * (each + 1)
+        ahead = parameters.epochs * parameters.lookahead * samples * (each + 1)
+        return labels * (samples * (each + 1) + ahead + (parameters.epochs - 1) * samples * each)
+
+    def run(
+        self,
+        parameters: AugPe,
+        terms: Terms,
+        records: Records,
+        model: LocalModel,
+        meter: Meter,
+        progress: Progress,
+        public: Public = NOTHING_PUBLIC,
+    ) -> Iterator[Text | Artifact]:
+        """Write, let records vote, select and vary; the last epoch's survivors are published."""
+        scribe, random = tools(parameters, terms, model, progress, public)
+        evolution = Evolution.begun(parameters, records.labels, scribe, random, progress)
+        first = [text for family in evolution.families.values() for text in family.texts()]
+        where = space(parameters, model, public, first)
+        private = of_records(where, records, progress.check)
+        for epoch in range(parameters.epochs):
+            if epoch:
+                evolution.vary()
+            counts = {
+                label: count(private[label], self._places(where, evolution, label), parameters.votes)
+                for label in evolution.families
+            }
+            noisy = release(parameters, terms, counts, meter)
+            evolution.select(noisy, parameters.threshold)
+        yield from evolution.surviving()
+        yield evolution.artifact(EVOLUTION)
+
+    def reuse(
+        self,
+        parameters: AugPe,
+        terms: Terms,
+        artifacts: Mapping[str, Released],
+        model: LocalModel,
+        progress: Progress,
+        public: Public = NOTHING_PUBLIC,
+    ) -> Iterator[Text | Artifact]:
+        """Select by an earlier job's noisy counts, then vary. Raises DataError where it has no such epoch."""
+        labels: tuple[Label, ...] = terms.labels or (None,)
+        families = population.read(artifacts[EVOLUTION], labels, parameters.from_epoch)
+        scribe, random = tools(parameters, terms, model, progress, public)
+        evolution = Evolution(parameters, families, scribe, random, progress)
+        earlier = {label: np.array(family.rounds[-1].counts, np.int64) for label, family in families.items()}
+        evolution.select(earlier, parameters.threshold)
+        progress.advance(len(families) * parameters.samples)
+        yield from evolution.surviving()
+        if parameters.variations:
+            evolution.vary()
+            for label, family in families.items():
+                chosen = set(family.survivors())
+                for place in family.candidates:
+                    if place not in chosen:
+                        made = family.samples[place]
+                        yield Text(made.text, label, made.complete)
+        yield evolution.artifact(EVOLUTION)
+
+    def _places(self, where: Space, evolution: Evolution, label: Label) -> Floats:
+        """The candidates' vectors: (candidates, dimensions)."""
+        family, ahead = evolution.families[label], evolution.parameters.lookahead
+        if not ahead:
+            return of_samples(where, family.texts())
+        sources = [family.samples[place] for place in family.candidates]
+        found = evolution.scribe.varied(label, sources, ahead)
+        most = evolution.parameters.samples * (evolution.parameters.variations + 1)
+        evolution.progress.advance(ahead * (most - len(sources)))
+        return of_samples(where, family.texts(), [[made.text for made in each] for each in found])
+
+
+def count(private: list[Floats], candidates: Floats, k: int) -> Integers:
+    """The votes of one label's records for its candidates: int64 (candidates,). Private.
+
+    A record votes for fewer than k where fewer can be embedded, which is public.
+    """
+    usable = int((candidates != 0).any(axis=1).sum())
+    if not usable:
+        return np.zeros(len(candidates), np.int64)
+    return votes(private, candidates, min(k, usable))
+
+
+def release(
+    parameters: AugPe, terms: Terms, counts: Mapping[Label, Integers], meter: Meter
+) -> dict[Label, Integers]:
+    """The counts of all labels with noise, those without a vote too, in one release."""
+    values = np.concatenate(list(counts.values()))  # (all candidates,)
+    noisy = meter.gaussian(values, sensitivity(parameters, terms), votes_event(parameters))
+    ends = np.cumsum([len(each) for each in counts.values()])[:-1]
+    return dict(zip(counts, np.split(noisy, ends), strict=True))

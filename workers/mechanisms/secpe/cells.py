@@ -1,0 +1,62 @@
+"""Public clusters of a registered corpus: what private records are then added to. Nothing here is private."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workers.data.corpora import Corpus
+from workers.embedding.clustering import SEED, Reservoir
+from workers.embedding.neighbours import Floats, Integers, kmeans, nearest
+
+
+def public_texts(corpus: Corpus, labels: Sequence[str | None], most: int) -> list[list[str]]:
+    """For each label at most `most` texts of the corpus: its own where the corpus has some, else any."""
+    pools = {label: Reservoir(most) for label in labels}
+    everything = Reservoir(most)
+    for text, own in corpus.texts():
+        everything.add(text)
+        if own in pools and own is not None:
+            pools[own].add(text)
+    return [pools[label].kept or everything.kept for label in labels]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The public clusters of all labels, label after label: `rows` in all.
+
+    `centres`: means of public texts, none longer than the radius, (rows, dimensions) float64. `sizes`: public
+    texts of each, at least 1, int64 (rows,). `owners`: of which label each is, by its place, int64 (rows,).
+    """
+
+    centres: NDArray[np.float64]
+    sizes: Integers
+    owners: Integers
+
+    @classmethod
+    def of(cls, texts: Sequence[Floats], clusters: int, radius: float) -> "Cells":
+        """At most `clusters` for each label, of the vectors of its public texts: (texts, dimensions).
+
+        Fewer where fewer texts can be embedded. Vectors are cut to the radius as records are.
+        """
+        found = [_clusters(vectors, clusters, radius) for vectors in texts]
+        return cls(
+            np.concatenate([centres for centres, _ in found]),
+            np.concatenate([sizes for _, sizes in found]),
+            np.repeat(np.arange(len(found)), [len(sizes) for _, sizes in found]),
+        )
+
+
+def _clusters(vectors: Floats, clusters: int, radius: float) -> tuple[NDArray[np.float64], Integers]:
+    """(centres, sizes) of one label; a cluster that is nearest to no text is left out."""
+    known = vectors[(vectors != 0).any(axis=1)]
+    if not len(known):
+        return np.empty((0, vectors.shape[1])), np.empty(0, np.int64)
+    starts = kmeans(known, min(clusters, len(known)), SEED)
+    own = nearest(known, starts)[:, 0]
+    sizes = np.bincount(own, minlength=len(starts))
+    sums = np.zeros(starts.shape)
+    np.add.at(sums, own, known.astype(np.float64) * min(1.0, radius))  # vectors are of length 1
+    kept = sizes > 0
+    return sums[kept] / sizes[kept, None], sizes[kept]

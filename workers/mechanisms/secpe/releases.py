@@ -1,0 +1,200 @@
+"""The one kind of release of `secpe`: counts and centres with records added (paper 003, Equation 7).
+
+    takes part   a record with a secret by a fresh coin of the declared rate; a record without one always
+    joins        the public centre of its label that is nearest
+    count_k      n_k + m_k, m_k the records that joined
+    centre_k     (n_k e_k + sum of their vectors, cut to norm R) / (n_k + m_k)
+    released     round(count + N(0, sigma^2)), round(centre + (2R / n_k) N(0, sigma^2)), all as one Gaussian
+
+Vectors are whole numbers on a grid of G steps to R, cut towards zero, so none is longer than G. Two centres
+that differ by one record are at most 2G / (n_k + 1) apart before they are rounded down to whole steps, which
+adds less than one step a coordinate: sqrt(dimensions) in all. That is added to what one record is declared to
+move. n_k is public, m_k is not, and the release is made whether a record takes part or not.
+
+A record carries a secret if one stands anywhere in its text, whatever is cut afterwards, or the tag that
+stands for a redacted one: the record and its redacted twin then toss the same coin, as the price of
+"redacted" assumes, and a secret half cut away does not let a record in without one.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+
+from accountant.core.errors import DataError
+from accountant.core.mechanisms.evolution_fields import MOST_SCALE, root_up
+from accountant.core.mechanisms.secpe import CLUSTERS, SecPe
+from accountant.core.mechanisms.secpe import release as priced
+from accountant.core.secret_patterns import TAG, Secrets
+from workers.data.records import Record, Records
+from workers.embedding.neighbours import Floats, Integers, nearest
+from workers.evolution.places import Space, of_records, space
+from workers.interface import Artifact, Public, Released
+from workers.mechanisms.secpe.cells import Cells
+from workers.models import LocalModel
+from workers.noise import coins
+from workers.noise.meter import Meter
+
+#: Steps of the grid to the radius, at most: noise has to fit the sampler, sums 64 bits.
+MOST_STEPS = 2**30
+
+#: A public text by whose vector a later job sees whether its embedding model is the same.
+PROBE = "The quick brown fox jumps over the lazy dog."
+#: What rounding may move of that vector's coordinates on another machine.
+SAME = 1e-2
+
+
+def carries(secrets: Secrets, record: Record) -> bool:
+    """True if a secret, or the tag of a redacted one, stands in a record's text."""
+    return TAG in record.text or bool(secrets.spans(record.text, record.secret))
+
+
+def steps_to(dimensions: int, sigma: float) -> int:
+    """G: steps of the grid to the radius, for centres of so many dimensions and noise of sigma moves."""
+    steps = MOST_STEPS
+    while Fraction(sigma) * (2 * steps + root_up(dimensions)) > MOST_SCALE:
+        steps //= 2
+    return steps
+
+
+def on_grid(vectors: NDArray[np.floating], radius: float, steps: int) -> Integers:
+    """Vectors cut to the radius, in steps of radius / `steps`: int64, none longer than `steps`.
+
+    Cut towards zero from a little less than `steps`, which is more than the norm's own rounding.
+    """
+    values = vectors.astype(np.float64)
+    norms = np.sqrt(np.sum(values**2, axis=1, keepdims=True))
+    return np.trunc(values * ((steps - 2**-10) / np.maximum(norms, radius))).astype(np.int64)
+
+
+class Members:
+    """The private records of a job: their vectors and who carries a secret. Held in memory only.
+
+    Vectors are kept where several rounds ask for them, else computed as they are added up.
+    """
+
+    def __init__(
+        self,
+        parameters: SecPe,
+        records: Records,
+        where: Space,
+        cells: Cells,
+        check: Callable[[], None],
+    ) -> None:
+        self.cells, self.radius, self.dimensions = cells, parameters.radius, where.embedder.dimensions
+        self.carriers = {
+            label: np.array([carries(records.secrets, each) for each in own], bool)
+            for label, own in _by_label(records).items()
+        }
+        texts = {label: [each.text for each in own] for label, own in _by_label(records).items()}
+        kept = of_records(where, records, check) if parameters.recluster else None
+        self.vectors: Callable[[str | None], Iterable[Floats]] = (
+            (lambda label: where.embed(texts[label], check)) if kept is None else kept.__getitem__
+        )
+
+    def added(self, rate: float, steps: int) -> tuple[Integers, Integers]:
+        """(records that join each cell, the sums of their vectors) of one round with coins of its own.
+
+        int64 (rows,) and (rows, dimensions), in steps.
+        """
+        rows = len(self.cells.sizes)
+        joined, sums = np.zeros(rows, np.int64), np.zeros((rows, self.dimensions), np.int64)
+        for place, (label, carriers) in enumerate(self.carriers.items()):
+            own = np.flatnonzero(self.cells.owners == place)
+            centres = self.cells.centres[own].astype(np.float32)
+            usable = (centres != 0).any()
+            first = 0
+            for piece in self.vectors(label):
+                part = carriers[first : first + len(piece)]
+                first += len(piece)
+                takes_part = np.array([not each or coins.heads(rate) for each in part.tolist()], bool)
+                if not usable:
+                    continue
+                near = nearest(piece, centres)[:, 0]
+                here = np.flatnonzero(takes_part & (near >= 0))
+                cell = own[near[here]]
+                joined += np.bincount(cell, minlength=rows)
+                ones = csr_matrix(
+                    (np.ones(len(here), np.int64), (cell, np.arange(len(here)))), (rows, len(here))
+                )
+                sums += ones @ on_grid(piece[here], self.radius, steps)
+        return joined, sums
+
+
+def _by_label(records: Records) -> Mapping[str | None, list[Record]]:
+    return {label: [each for each in records.records if each.label == label] for label in records.labels}
+
+
+def release(parameters: SecPe, members: Members, meter: Meter) -> tuple[Integers, Floats]:
+    """One round: (noisy counts int64 (rows,), noisy centres float32 (rows, dimensions))."""
+    stated, cells = priced(parameters), members.cells
+    steps = steps_to(members.dimensions, stated.sigma)
+    joined, sums = members.added(stated.rate, steps)
+    counts = cells.sizes + joined
+    centres = (cells.sizes[:, None] * on_grid(cells.centres, parameters.radius, steps) + sums) // counts[
+        :, None
+    ]
+    moves = [Fraction(2 * steps, size) + root_up(members.dimensions) for size in cells.sizes.tolist()]
+    noisy_counts, noisy_centres = meter.secret(counts, centres, moves, stated)
+    return noisy_counts, (noisy_centres * (parameters.radius / steps)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """What was released: one or more rounds of counts and centres of the same public cells.
+
+    `counts`: int64 (rounds, rows). `centres`: float32 (rounds, rows, dimensions). `owners`, `sizes`: of the
+    cells. `origin`: the public point that was taken from all vectors. `probe`: the vector of PROBE.
+    """
+
+    counts: Integers
+    centres: Floats
+    owners: Integers
+    sizes: Integers
+    origin: Floats
+    probe: Floats
+
+    @classmethod
+    def of(cls, cells: Cells, where: Space, first: tuple[Integers, Floats]) -> "Noisy":
+        """The first release."""
+        counts, centres = first
+        return cls(
+            counts[None], centres[None], cells.owners, cells.sizes, where.centre, where.all([PROBE])[0]
+        )
+
+    def with_another(self, release: tuple[Integers, Floats]) -> "Noisy":
+        """These and one release more."""
+        counts, centres = release
+        return replace(
+            self,
+            counts=np.concatenate([self.counts, counts[None]]),
+            centres=np.concatenate([self.centres, centres[None]]),
+        )
+
+    def mean(self) -> tuple[NDArray[np.float64], Floats]:
+        """(counts (rows,), centres (rows, dimensions)), over all releases."""
+        return self.counts.mean(axis=0), self.centres.mean(axis=0, dtype=np.float64).astype(np.float32)
+
+    def artifact(self, name: str) -> Artifact:
+        """All of it, as arrays."""
+        return Artifact.of_tensors(name, CLUSTERS, vars(self))
+
+    @classmethod
+    def read(
+        cls, artifact: Released, parameters: SecPe, model: LocalModel, public: Public, labels: int
+    ) -> tuple["Noisy", Space]:
+        """What an earlier job released, and the space that it is in.
+
+        Raises DataError naming the field where this job embeds texts elsewhere, or has other labels.
+        """
+        found = cls(**artifact.tensors())
+        if len(found.owners) and int(found.owners.max()) >= labels:
+            raise DataError("from_job: its clusters are of other labels")
+        where = space(parameters, model, public, centre=found.origin)
+        same = where.embedder.dimensions == len(found.origin)
+        if not same or np.abs(where.all([PROBE])[0] - found.probe).max() > SAME:
+            raise DataError("embedding: it is not the one that the job in from_job compared texts with")
+        return found, where
