@@ -408,7 +408,7 @@ def noticed(folder: Path, mutation: Mutation) -> str | None:
     if source.count(mutation.text) != 1:
         raise SystemExit(f"{mutation.title}: its text stands {source.count(mutation.text)} times in the code")
     path.write_text(source.replace(mutation.text, mutation.instead), "utf-8")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-rf", "-p", "no:cacheprovider", "-m", "not slow"]
     try:
         ran = subprocess.run(
             [*command, *mutation.tests.split()],

@@ -1,4 +1,4 @@
-"""`audit reconstruction`, `leave-one-out`, `planted-record`: mechanisms against planted records, right here.
+"""`audit reconstruction`, `leave-one-out`, `noisy-sums`: mechanisms against planted records, right here.
 
 An audit runs where workers run, as a process of its own: nothing of it is imported here, and it touches
 neither the server nor any dataset.
@@ -64,8 +64,8 @@ def leave_one_out(
     _run("leave-one-out", arm, settings, output, *flags, model=model, keys=keys, texts=texts)
 
 
-@audits.command("planted-record")
-def planted_record(
+@audits.command("noisy-sums")
+def noisy_sums(
     runs: Annotated[int | None, typer.Option(help="Runs with the record, and as many without. [300]")] = None,
     arm: Annotated[
         list[str] | None,
@@ -77,7 +77,7 @@ def planted_record(
     output: Output = None,
 ) -> None:
     """Do noisy sums tell more of a record than their price says? Exit code 1 where they do."""
-    _run("planted-record", arm, settings, output, runs=runs)
+    _run("noisy-sums", arm, settings, output, runs=runs)
 
 
 def _run(

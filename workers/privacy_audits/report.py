@@ -104,7 +104,7 @@ def _leave_one_out(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _planted_record(found: dict[str, Any]) -> list[str]:
+def _noisy_sums(found: dict[str, Any]) -> list[str]:
     rows = [
         [
             arm["arm"],
@@ -134,5 +134,5 @@ def _planted_record(found: dict[str, Any]) -> list[str]:
 _BODIES = {
     "reconstruction": _reconstruction,
     "leave-one-out": _leave_one_out,
-    "planted-record": _planted_record,
+    "noisy-sums": _noisy_sums,
 }

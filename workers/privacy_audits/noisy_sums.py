@@ -1,4 +1,4 @@
-"""Planted-record audit: whether noisy sums tell of one record as much as their price says, and no more.
+"""Noisy-sums audit: do the sums that a mechanism releases tell more of one record than their price says?
 
 A record is planted among others, with words that nobody else has, and the mechanism runs many times with it
 and many times without, with its own runner and a real meter. The attacker knows everything but whether the
@@ -197,7 +197,7 @@ def audit(arms: Sequence[str], asked: dict[str, Any], runs: int = RUNS) -> dict[
         raise invalid("runs", f"{runs} runs of each world", "20 to 100000")
     results = [_measure(World.of(arm, asked), runs, copies) for arm in arms for copies in (1, COPIES)]
     return {
-        "audit": "planted-record",
+        "audit": "noisy-sums",
         "runs": runs,
         "confidence": 1 - LEVEL,
         "results": results,
