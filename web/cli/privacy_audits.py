@@ -1,4 +1,4 @@
-"""`audit reconstruction`, `audit leave-one-out`: a mechanism against planted records, on this machine.
+"""`audit reconstruction`, `leave-one-out`, `planted`: a mechanism against planted records, on this machine.
 
 An audit runs where workers run, as a process of its own: nothing of it is imported here, and it touches
 neither the server nor any dataset.
@@ -61,6 +61,18 @@ def leave_one_out(
 ) -> None:
     """Is what a batch lost below what it is stated to cost? Exit code 1 where it is not."""
     _run("leave-one-out", keys, arm, settings, model, texts, output, ["--sample"] if sample else [])
+
+
+@audits.command()
+def planted(
+    runs: Annotated[int | None, typer.Option(help="Runs with and without what is planted. [1000]")] = None,
+    arm: Annotated[list[str] | None, typer.Option("--arm", help="aug-pe or secpe; repeat it. [both]")] = None,
+    settings: Settings = None,
+    output: Output = None,
+) -> None:
+    """Is a planted record or secret told from none more often than priced? Exit code 1 where it is."""
+    flags = [] if runs is None else [f"--runs={runs}"]
+    _run("planted", None, arm, settings, None, None, output, flags)
 
 
 def _run(

@@ -16,7 +16,8 @@ def write(found: dict[str, Any], folder: Path) -> tuple[Path, Path]:
 
 def markdown(found: dict[str, Any]) -> str:
     """The report as a page."""
-    body = _reconstruction(found) if found["audit"] == "reconstruction" else _leave_one_out(found)
+    bodies = {"reconstruction": _reconstruction, "leave-one-out": _leave_one_out, "planted": _planted}
+    body = bodies[found["audit"]](found)
     verdict = "passed" if found["passed"] else "FAILED"
     lines = [f"# Audit: {found['audit']}: {verdict}", "", f"Model: {found['model']}.", "", *body]
     lines += ["", "## Settings", ""]
@@ -67,6 +68,29 @@ def _reconstruction(found: dict[str, Any]) -> list[str]:
         f"without memory) that the test would find with probability {found['power']:g}.",
         "",
         *_table(head, rows),
+    ]
+
+
+def _planted(found: dict[str, Any]) -> list[str]:
+    rows = [
+        [
+            arm["arm"],
+            f"{arm['runs']:,}",
+            f"{arm['wrong_alarms']:.2%}",
+            f"{arm['found']:.2%}",
+            f"{arm['found_at_least']:.2%}",
+            f"{arm['bound']:.2%}",
+            ("caught" if arm["passed"] else "NOT CAUGHT")
+            if arm["control"]
+            else ("within" if arm["passed"] else "LEAKS"),
+        ]
+        for arm in found["results"]
+    ]
+    return [
+        f"How often an attacker says that something was planted: where nothing was (he allows himself "
+        f"{found['results'][0]['level']:.0%}) and where it was, against the most that the price allows.",
+        "",
+        *_table(["arm", "runs", "without", "with", "with, at least", "bound", "verdict"], rows),
     ]
 
 
