@@ -45,7 +45,8 @@ class Settings(BaseSettings):
     model_hub: bool = Field(False, description="allow model names that the hub resolves")
     model_dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
-        description="type that models run in; auto: bfloat16 where saved so, on CUDA or AMX, else float32",
+        description="type that models run in; auto: bfloat16 if saved so and fast (CUDA, AMX, AVX512-BF16), "
+        "else float32",
     )
     decoding_gib: float | None = Field(
         None, gt=0, description="room for contexts decoded together; nothing: 80% of a GPU's, 4 of a host's"

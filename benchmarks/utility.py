@@ -13,10 +13,11 @@
 | epsvec | 000, Tables 1 and 2 | zero-shot, fixed shots, EPSVec, with and without histogram |
 | vectors, histogram, median-cost | – | why an effect does not show (utility_reasons.py) |
 
-MODEL is a folder of benchmarks.base_model or benchmarks.related_model. Mechanisms are run by their own
-runners under a meter that reserves the real price; noise has no seed, so repeats are repeats, and seeds drive
-only which public texts are compared, and public k-means. Finished cells lie in --cache and are never run
-again; after --minutes no further cell is begun. JSON and Markdown go there too. Corpora: EXCHEQUER_SHARED.
+MODEL is a folder of benchmarks.base_model or benchmarks.related_model, or one of `exchequer model get`.
+Mechanisms are run by their own runners under a meter that reserves the real price; noise has no seed, so
+repeats are repeats, and seeds drive only which public texts are compared, and public k-means. Finished cells
+lie in --cache and are never run again; after --minutes no further cell is begun. JSON and Markdown go there
+too. Corpora: EXCHEQUER_SHARED.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks import utility_reasons, utility_tables
+from benchmarks import utility_data, utility_reasons, utility_tables
 from benchmarks.utility_bench import Bench, Sizes
 from benchmarks.utility_cells import Store, Table
 
@@ -58,6 +59,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--dataset", action="append", choices=["ag_news", "yelp", "imdb"])
     parser.add_argument("--minutes", type=float, help="after which no further cell is begun")
     parser.add_argument("--cache", type=Path, default=cache_folder())
+    parser.add_argument("--embedding", type=Path, default=utility_data.EMBEDDING, help="for the figures")
     for name, default in Sizes().defaults().items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
     return parser.parse_args()
@@ -65,6 +67,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse()
+    utility_data.EMBEDDING = arguments.embedding
     sizes = Sizes(**{name: getattr(arguments, name) for name in Sizes().defaults()})
     store = Store(arguments.cache / "cells", None if arguments.minutes is None else 60 * arguments.minutes)
     found: list[Table] = []

@@ -29,10 +29,12 @@ class Sizes:
     records: int = 768
     texts: int = 80
     tokens: int = 40
+    most_tokens: int = 1_000_000  # of a batch, however many ε allows: each is a pass over all records
     batch: int = 32
     epsilon: float = 10.0
     clip: float = 6.0
     temperature: float = 1.0
+    stop: str = ""
     template: str = "{record}</s><s>"
     template_of_two: str = "{partner}</s><s>{record}</s><s>"
     clusters: int = 3  # that a label keeps; paper 001: 60 of 1,000, over all labels
@@ -115,6 +117,7 @@ class Bench:
             "max_tokens": size.tokens,
             "temperature": size.temperature,
             "record_tokens": 64,
+            **({"stop": size.stop} if size.stop else {}),
         }
         settings = {**self.common, "way": "prompted", "shots": shots, "template": size.template, **own}
         return self.store.once(
@@ -193,7 +196,7 @@ def settings_of(bench: Bench, **more: Any) -> Made:
         "corpus": bench.dataset,
         "private records": len(bench.corpus.private.texts),
         "texts compared": f"{size.texts} with as many held-out ones, at most {size.tokens} tokens each",
-        "MAUVE": f"scaling 5, {max(2, round(size.texts / 10))} buckets, model2vec64",
+        "MAUVE": f"scaling 5, {max(2, round(size.texts / 10))} buckets, {utility_data.EMBEDDING.name}",
         "TSTR": f"TF-IDF and logistic regression, {len(bench.corpus.held_out.texts)} held-out texts",
         "repeats": size.seeds,
         **more,

@@ -103,6 +103,7 @@ def raw_prediction(bench: Bench, **more: Any) -> Made:
         "max_text_tokens": size.tokens,
         "record_tokens": 64,
         "template": size.template,
+        **({"stop": size.stop} if size.stop else {}),
         **more,
     }
 
@@ -111,7 +112,7 @@ def affordable(bench: Bench, raw: Mapping[str, Any]) -> Made:
     """`raw` with the most tokens of a batch that the table's ε allows, clusters included."""
     terms = utility_runs.terms_of(bench.corpus)
     tokens = utility_runs.most_tokens("private-prediction", raw, terms, bench.sizes.epsilon)
-    return {**raw, "tokens_per_batch": tokens}
+    return {**raw, "tokens_per_batch": min(tokens, bench.sizes.most_tokens)}
 
 
 def matched(mean: Mapping[str, Any]) -> Made:

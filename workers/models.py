@@ -33,7 +33,9 @@ READ_FILES = (
 )
 
 
-#: Weights from which on AMX makes up for rounding to bfloat16 and back.
+#: What processors call their instructions for products in bfloat16 (Linux' /proc/cpuinfo).
+BFLOAT16_PROCESSORS = frozenset({"amx_bf16", "avx512_bf16"})
+#: Weights from which on those make up for rounding to bfloat16 and back.
 LARGE = 50_000_000
 
 
@@ -305,8 +307,8 @@ def _faster_in_bfloat16(folder: Path, device: str) -> bool:
     if device == "cuda":
         return True
     processor = Path("/proc/cpuinfo")
-    amx = processor.exists() and "amx_bf16" in processor.read_text()
-    return amx and sum(map(_parameters, folder.glob("*.safetensors"))) >= LARGE
+    able = processor.exists() and not BFLOAT16_PROCESSORS.isdisjoint(processor.read_text().split())
+    return able and sum(map(_parameters, folder.glob("*.safetensors"))) >= LARGE
 
 
 @lru_cache(maxsize=1)
@@ -314,8 +316,8 @@ def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | Non
     """The model, ready to run, on CUDA if available. Raises ModelError if its bytes changed.
 
     `dtype` is float32, bfloat16 or auto: bfloat16 if its weights were saved so and the device gains by it
-    (CUDA; LARGE models on a processor with AMX), else float32. `memory_gib` is the memory for contexts; by
-    default most of a device's, 4 GiB of a host's.
+    (CUDA; LARGE models on a processor that multiplies in it), else float32. `memory_gib` is the memory for
+    contexts; by default most of a device's, 4 GiB of a host's.
     """
     import torch
     from transformers import AutoModelForCausalLM

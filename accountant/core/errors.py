@@ -7,6 +7,7 @@
     ├── Conflict             the state of the thing, or of the idempotency key, forbids it
     ├── MeterExceeded        a mechanism asked for noise that its reservation does not cover
     ├── LeaseLost            another attempt owns the job, or nobody does
+    ├── KeyMismatch          a worker's key is not the one that the job's other attempts and parts have
     ├── Cancelled            a person asked for the job to stop
     ├── TooLarge             more bytes than an upload may have
     ├── NoRoom               the disk is full
@@ -93,6 +94,12 @@ class LeaseLost(ExchequerError):
     """The worker's claim has ended; nothing it made may be published."""
 
     code = "lease-lost"
+
+
+class KeyMismatch(ExchequerError):
+    """The worker can't have the key under which the job began. It takes nothing of it."""
+
+    code = "key-mismatch"
 
 
 class Cancelled(ExchequerError):

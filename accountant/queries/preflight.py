@@ -42,7 +42,9 @@ def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldPr
         model_id = None if model is None else model.id
         found += _told("policy", lambda: public_resources.resolve(connection, priced.candidate, policy))
         found += _told("policy", lambda: artifacts.source(connection, dataset.id, model_id, priced, asker))
-        found += _told("policy", lambda: sources.resolve(connection, dataset.id, priced.candidate, asker))
+        found += _told(
+            "policy", lambda: sources.resolve(connection, dataset.id, model_id, priced.candidate, asker)
+        )
     return tuple(found)
 
 

@@ -38,7 +38,16 @@ from accountant.tables.sources import (
     probes,
     uploads,
 )
-from accountant.tables.work import artifacts, jobs, offers, outbox, parts, proposals, realized_ex_post
+from accountant.tables.work import (
+    artifacts,
+    job_keys,
+    jobs,
+    offers,
+    outbox,
+    parts,
+    proposals,
+    realized_ex_post,
+)
 
 __all__ = [
     "ACTIVITY_DATASET",
@@ -59,6 +68,7 @@ __all__ = [
     "hook_deliveries",
     "hooks",
     "idempotency_keys",
+    "job_keys",
     "jobs",
     "metadata",
     "models",

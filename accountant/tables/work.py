@@ -10,6 +10,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     Table,
     Text,
     UniqueConstraint,
@@ -117,6 +118,14 @@ parts = Table(
     CheckConstraint("state IN ('queued','running','done','stopped')", name="state"),
     CheckConstraint("(state = 'running') = (lease_token IS NOT NULL)", name="lease"),
     CheckConstraint("(lease_token IS NULL) = (lease_expires IS NULL)", name="expiry"),
+)
+
+# The key of a job's coins, encrypted under the workers' key `units`: from its first claim to its end.
+job_keys = Table(
+    "job_keys",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
 )
 
 # What ex-post jobs really cost: it depends on the data. Stewards and auditors read it (queries.jobs.ex_post);

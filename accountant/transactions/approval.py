@@ -83,7 +83,7 @@ def _lineage(connection: Connection, job: Row[Any]) -> dict[str, Any]:
     """Return the lineage of the job's inputs, for its RESERVE entry."""
     candidate = job_requests.candidate_of(job)
     named = public_resources.lineage(job.resources)
-    named |= sources.lineage(connection, job.mechanism, job.sources, candidate.resolved)
+    named |= sources.lineage(connection, job.dataset_id, job.mechanism, job.sources, candidate.resolved)
     if candidate.is_public:
         return named
     if job.source_job_id is not None:

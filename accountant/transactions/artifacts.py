@@ -105,18 +105,27 @@ def _refused(problem: str) -> InvalidRequest:
     )
 
 
-def usable(connection: Connection, dataset_id: UUID, named: str, asker: Viewer) -> Row[Any] | None:
-    """The succeeded job of a dataset that `named` names, if it has artifacts that the asker may use."""
+def usable(
+    connection: Connection, dataset_id: UUID, named: str, asker: Viewer, public_of_others: bool = False
+) -> Row[Any] | None:
+    """The succeeded job of a dataset that `named` names, if it has artifacts that the asker may use.
+
+    `public_of_others`: public jobs of other datasets too, which read no dataset's records.
+    """
     try:
         job_id = UUID(named)
     except ValueError:
         return None
     jobs = tables.jobs
+    own = jobs.c.dataset_id == dataset_id
+    if public_of_others:
+        public = [each.id for each in mechanisms.MECHANISMS.values() if each.public]
+        own = or_(own, and_(jobs.c.mechanism.in_(public), jobs.c.reads_records.is_(False)))
     has_any = select(tables.artifacts.c.name).where(tables.artifacts.c.job_id == jobs.c.id).exists()
     query = (
         select(jobs)
         .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
-        .where(jobs.c.id == job_id, jobs.c.dataset_id == dataset_id, jobs.c.state == "succeeded")
+        .where(jobs.c.id == job_id, own, jobs.c.state == "succeeded")
         .where(has_any, _visible(asker))
     )
     return connection.execute(query).one_or_none()

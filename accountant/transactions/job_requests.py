@@ -278,9 +278,16 @@ def context_problem(
         return None
     why = (
         f"a context would need {asked} tokens ({probe['template_tokens']} of template, the rest record and "
-        f"text), the model has {limit}: make record_tokens, max_text_tokens or the template smaller"
+        f"text), the model has {limit}: make {_lengths(mechanism)} or the template smaller"
     )
     return Refused("model context", str(limit), str(asked), why)
+
+
+def _lengths(mechanism: Mechanism[Any]) -> str:
+    """The fields of a mechanism that make its contexts long."""
+    named = ("record_tokens", "max_text_tokens", "max_tokens", "target_tokens")
+    found = [name for name in named if name in mechanism.fields]
+    return ", ".join(found[:2] if "max_text_tokens" in found else found)
 
 
 def with_largest(

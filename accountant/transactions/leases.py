@@ -19,6 +19,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import Event, to_json
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.faults import reached
+from accountant.transactions import job_keys
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output, give_up
@@ -32,12 +33,23 @@ LIVE = ("queued", "running", "settling")
 
 
 def claim(
-    engine: Engine, job_id: UUID, attempt: int, worker: str, lease_seconds: float, part: int = 0
+    engine: Engine,
+    job_id: UUID,
+    attempt: int,
+    worker: str,
+    lease_seconds: float,
+    part: int = 0,
+    units: bytes | None = None,
 ) -> Claim | None:
-    """Take a queued attempt at a part, or None where it is not there to be taken: a silent no-op."""
+    """Take a queued attempt at a part, or None where it is not there to be taken: a silent no-op.
+
+    `units` is the worker's key of that name, by which it gets the job's own; without it the claim can open no
+    data. Raises KeyMismatch, and takes nothing, where it is not the one that the job began with.
+    """
     token = uuid4()
     with engine.begin() as connection:
-        if connection.execute(_live_job(job_id)).one_or_none() is None:
+        job = connection.execute(_live_job(job_id)).one_or_none()
+        if job is None:
             return None
         taken = connection.execute(
             update(parts)
@@ -56,7 +68,8 @@ def claim(
         connection.execute(
             update(jobs).where(jobs.c.id == job_id).values(state="running", started_at=started)
         )
-        return Claim(job_id, attempt, token, part)
+        key = job_keys.hold(connection, job, units) if units is not None and job.reads_records else None
+        return Claim(job_id, attempt, token, part, key)
 
 
 def renew(engine: Engine, claim: Claim, lease_seconds: float, done: int, total: int) -> bool:

@@ -1,6 +1,6 @@
 """Rows that several transactions read, lock and change."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -16,12 +16,16 @@ from accountant.transactions.locked_account import LockedAccount
 
 @dataclass(frozen=True)
 class Claim:
-    """A worker's hold on one attempt at one part of a job; the token fences off everybody else."""
+    """A worker's hold on one attempt at one part of a job; the token fences off everybody else.
+
+    `key`: that of the job's coins, never shown; None for a job that reads no records.
+    """
 
     job_id: UUID
     attempt: int
     token: UUID
     part: int = 0
+    key: bytes | None = field(default=None, repr=False, compare=False)
 
 
 def policy_of(dataset: Row[Any]) -> Policy:

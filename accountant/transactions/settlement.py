@@ -21,10 +21,11 @@ from accountant.core.ledger import entry_bodies, reservations
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.events import Event, from_json, from_releases, releases
 from accountant.core.privacy.ex_post_curves import CostCurve
+from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.faults import reached
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
-from accountant.transactions import artifacts, cap_usage
+from accountant.transactions import artifacts, cap_usage, job_keys
 from accountant.transactions.artifacts import Stored
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import (
@@ -142,6 +143,18 @@ def _combined(
 #: it was may depend on the data.
 UNSAID = "it failed, died or passed its time limit while private data was read; the cause is shown to nobody"
 
+#: What is said besides of a job whose price is that of secret batches: it is so for all of them.
+FIXED_PASSES = (
+    "; a job whose batches are secret fails too where memory runs out, since its passes may not shrink: a "
+    "smaller EXCHEQUER_DECODING_GIB makes all of them smaller from the start"
+)
+
+
+def unsaid(job: Row[Any]) -> str:
+    """The sentence for a job that failed after reading began, which depends on its public event alone."""
+    secret = job.event is not None and has_secret_batches(from_json(job.event))
+    return UNSAID + FIXED_PASSES if secret else UNSAID
+
 
 def fail(engine: Engine, claim: Claim, outcome: str, public_reason: str, worker: str) -> None:
     """End a job for good (`outcome` failed or cancelled), under the token of one of its parts.
@@ -152,7 +165,7 @@ def fail(engine: Engine, claim: Claim, outcome: str, public_reason: str, worker:
     with engine.begin() as connection:
         locked, job = fenced(connection, claim)
         told = job.reading_began_at is None or outcome == "cancelled"
-        _close(locked, job, outcome, worker, public_reason if told else UNSAID)
+        _close(locked, job, outcome, worker, public_reason if told else unsaid(job))
 
 
 def give_up(locked: LockedAccount, job: Row[Any], outcome: str, public_reason: str) -> None:
@@ -173,11 +186,12 @@ def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: 
 
 
 def _end_parts(connection: Connection, job_id: UUID) -> None:
-    """Fence off every part of a job that ends, and take away what they left for its settlement.
+    """Fence off every part of a job that ends, and take away its key and what they left for its settlement.
 
     Where their outputs lie is in the tokens' names: the relay's sweep destroys all that the job did not
     publish.
     """
+    job_keys.forget(connection, job_id)
     connection.execute(
         update(tables.parts)
         .where(tables.parts.c.job_id == job_id)

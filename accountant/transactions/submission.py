@@ -280,7 +280,7 @@ class _Batch:
         reads = artifacts.source(locked.connection, locked.dataset_id, model_id, priced, submission.actor)
         named = public_resources.resolve(locked.connection, priced.candidate, self.policy)
         read_beside = sources.resolve(
-            locked.connection, locked.dataset_id, priced.candidate, submission.actor
+            locked.connection, locked.dataset_id, model_id, priced.candidate, submission.actor
         )
         if reads is None:
             source = {} if priced.candidate.is_public else lineage.of_version(self.version_number)
@@ -288,7 +288,11 @@ class _Batch:
             source = artifacts.lineage_of(locked.connection, reads, priced.candidate.mechanism)
         source |= public_resources.lineage(named)
         source |= sources.lineage(
-            locked.connection, request.mechanism, read_beside, priced.candidate.resolved
+            locked.connection,
+            locked.dataset_id,
+            request.mechanism,
+            read_beside,
+            priced.candidate.resolved,
         )
         asker = Asker(submission.actor.id, submission.actor.name, request.project)
         verdict = consider(

@@ -88,6 +88,16 @@ def correct_dataset(
     label_column: Annotated[str | None, typer.Option(help="Another label column.")] = None,
     labels: Annotated[str | None, typer.Option(help="Other labels, separated by commas.")] = None,
     unit_column: Annotated[str | None, typer.Option(help="Another column of the privacy unit.")] = None,
+    group_column: Annotated[str | None, typer.Option(help="Another column of the group.")] = None,
+    groups: Annotated[str | None, typer.Option(help="Other groups, separated by commas.")] = None,
+    secret_pattern: Annotated[
+        list[str] | None, typer.Option(help="Other patterns of secrets, in RE2 syntax; may be repeated.")
+    ] = None,
+    secret_terms: Annotated[
+        Path | None,
+        typer.Option(help="A file of other secret words, one a line.", exists=True, dir_okay=False),
+    ] = None,
+    secret_column: Annotated[str | None, typer.Option(help="Another column of a record's secret.")] = None,
     wait: Wait = True,
 ) -> Answer:
     """Declare a dataset whose data was refused again; what is not given stays as it was."""
@@ -97,6 +107,11 @@ def correct_dataset(
         "label_column": label_column,
         "labels": None if labels is None else [label.strip() for label in labels.split(",")],
         "unit_column": unit_column,
+        "group_column": group_column,
+        "groups": None if groups is None else split(groups),
+        "secret_patterns": secret_pattern or None,
+        "secret_terms": None if secret_terms is None else _lines(secret_terms),
+        "secret_column": secret_column,
     }
     with connect() as client:
         client.correct_dataset(name, **{field: value for field, value in given.items() if value is not None})

@@ -82,14 +82,14 @@ def spent(name: str) -> str:
 def correct(name: str) -> BaseResponse:
     """Declare refused data again: its address, template and columns."""
     values = sent()
-    unit, label = (values.get(field, "").strip() or None for field in ("unit_column", "label_column"))
+    columns = ("unit_column", "label_column", "group_column", "secret_column")
+    lists = ("labels", "groups", "secret_patterns", "secret_terms")
     changes = {
         "uri": values.get("uri", "").strip(),
         "text_template": values.get("text_template", ""),
-        "unit_column": unit,
         "max_records_per_unit": whole(values.get("max_records_per_unit", "")) or 1,
-        "label_column": label,
-        "labels": lines(values.get("labels", "")),
+        **{field: values.get(field, "").strip() or None for field in columns},
+        **{field: lines(values.get(field, "")) for field in lists},
     }
     try:
         correction = read(Correction, changes).model_dump(exclude_unset=True)

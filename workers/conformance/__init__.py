@@ -19,7 +19,7 @@ from typing import Any
 from unittest import mock
 
 from accountant.core.errors import DataError, InvalidRequest, MeterExceeded
-from accountant.core.mechanisms import registration
+from accountant.core.mechanisms import MECHANISMS, registration
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.registration import Refused
 from accountant.core.privacy.events import (
@@ -36,7 +36,7 @@ from accountant.core.privacy.secrets import SecretRelease
 from workers.conformance import samples, toys
 from workers.conformance.noting import Noting, compare, compare_secret
 from workers.data.records import Records
-from workers.interface import Artifact, Progress, Released
+from workers.interface import Artifact, Checker, Progress, Public, Released
 from workers.noise import coins
 
 TRIALS, WILD = 30, 150
@@ -59,7 +59,7 @@ def conform(module: str, trials: int = TRIALS, seed: int = 0) -> Mechanism[Any]:
         _check_total(mechanism, samples.wild(mechanism, random), samples.terms(random))
     choices = samples.choices(mechanism)
     for number in range(trials):
-        known, raw, parsed = _accepted(mechanism, random, choices[number % len(choices)])
+        known, raw, parsed = _accepted(mechanism, running, random, choices[number % len(choices)])
         try:
             _try(mechanism, running, known, raw, parsed, random, thorough=number % 5 == 0)
         except Refused as error:
@@ -117,7 +117,7 @@ def _check_total(mechanism: Mechanism[Any], raw: Mapping[str, Any], known: Terms
 
 
 def _accepted(
-    mechanism: Mechanism[Any], random: Random, choice: Mapping[str, Any]
+    mechanism: Mechanism[Any], running: Any, random: Random, choice: Mapping[str, Any]
 ) -> tuple[Terms, dict[str, Any], Any]:
     """Terms and parameters that would be admitted, with `choice` if they can be, and these resolved."""
     why: object = None
@@ -135,9 +135,21 @@ def _accepted(
         why = mechanism.missing(parsed) or mechanism.unfit_public(parsed, known, facts)
         if mechanism.uses_model:
             why = why or mechanism.unfit(parsed, toys.model_facts())
+        why = why or _unserved(running, parsed, known, mechanism)
         if why is None:
             return known, raw, parsed
     raise Refused(f"example: of 1,000 requests around it none is admitted; the last one: {why}")
+
+
+def _unserved(running: Any, parsed: Any, known: Terms, mechanism: Mechanism[Any]) -> DataError | None:
+    """What the runner finds lacking in its public inputs before it is given records."""
+    if not isinstance(running, Checker):
+        return None
+    try:
+        running.check(parsed, known, _public(mechanism, parsed, known))
+    except DataError as error:
+        return error
+    return None
 
 
 def _try(
@@ -222,7 +234,7 @@ def _run(
 ) -> tuple[Noting, dict[str, Artifact], int]:
     progress = Progress(running.total(parsed, known))
     model = toys.model() if mechanism.uses_model else None
-    public = toys.public(mechanism.resources(parsed))
+    public = _public(mechanism, parsed, known)
     try:
         made = list(running.run(parsed, known, data, model, meter, progress, public))
     except Refused:
@@ -235,6 +247,31 @@ def _run(
     if unknown := set(artifacts) - set(mechanism.artifacts):
         raise Refused(f"artifacts: the run releases {sorted(unknown)}, which are not declared")
     return meter, artifacts, progress.done
+
+
+def _public(mechanism: Mechanism[Any], parsed: Any, known: Terms) -> Public:
+    """What the parameters name: toys, and for each job a toy or what a public mechanism makes."""
+    found = toys.public(mechanism.resources(parsed))
+    sources = {field: _source(kind, parsed, known) for field, kind in mechanism.sources(parsed).items()}
+    return replace(found, sources=sources)
+
+
+def _source(kind: str, parsed: Any, known: Terms) -> dict[str, Released]:
+    """A toy, or the artifacts of a public mechanism, with the parameters that both have."""
+    if kind in toys.ARTIFACTS:
+        artifact = toys.ARTIFACTS[kind]()
+        return {artifact.name: Released(**vars(artifact))}
+    maker = next((each for each in MECHANISMS.values() if each.public and kind in each.releases), None)
+    if maker is None:
+        raise Refused(f"sources: no public mechanism releases a {kind}, so there is nothing to try it with")
+    shared = {name: getattr(parsed, name) for name in maker.fields if name in type(parsed).model_fields}
+    parameters = maker.parse({**shared, **maker.example}, known)
+    model = toys.model() if maker.uses_model else None
+    running = import_module(str(maker.runner)).Runner()
+    public = toys.public(maker.resources(parameters))
+    made = running.make(parameters, known, model, Progress(0), public)
+    kept = [each for each in made if isinstance(each, Artifact) and each.kind == kind]
+    return {each.name: Released(**vars(each)) for each in kept}
 
 
 def _check_spent(price: Price, meter: Noting) -> None:
@@ -267,7 +304,7 @@ def _check_shares(
 def _check_make(mechanism: Mechanism[Any], running: Any, known: Terms, parsed: Any) -> None:
     """A public job runs from public things alone, and leaves what its mechanism declares."""
     model = toys.model() if mechanism.uses_model else None
-    public, progress = toys.public(mechanism.resources(parsed)), Progress(running.total(parsed, known))
+    public, progress = _public(mechanism, parsed, known), Progress(running.total(parsed, known))
     try:
         made = list(running.make(parsed, known, model, progress, public))
     except DataError:  # parameters that no toy corpus has anything for
@@ -292,11 +329,13 @@ def _check_reuse(
     noise = {name for pair in mechanism.parameters.either for name in pair}
     again = {name: value for name, value in raw.items() if name not in noise} | {"from_job": "0" * 36}
     parsed = mechanism.parse(again, known)
+    if mechanism.missing(parsed) is not None:
+        return
     price = mechanism.price(parsed, known)
     if price.dp != FREE or price.ex_post_draws or price.secret is not None:
         raise Refused("price: a job that reads artifacts alone must be free")
     model = toys.model() if mechanism.uses_model else None
-    public, progress = toys.public(mechanism.resources(parsed)), Progress(running.total(parsed, known))
+    public, progress = _public(mechanism, parsed, known), Progress(running.total(parsed, known))
     try:
         released = {name: Released(**vars(each)) for name, each in artifacts.items()}
         list(running.reuse(parsed, known, released, model, progress, public))

@@ -17,10 +17,20 @@ from numpy.typing import NDArray
 
 from accountant.core.mechanisms.registration import Refused
 from accountant.core.privacy.blowup import GroupSampling, Without
-from accountant.core.privacy.events import FREE, Event, Exponential, Sampled, SelfComposed, WorstOf, releases
+from accountant.core.privacy.events import (
+    FREE,
+    AllocatedReplaced,
+    Allocation,
+    Event,
+    Exponential,
+    Sampled,
+    SelfComposed,
+    WorstOf,
+    releases,
+)
 from accountant.core.privacy.price import Price
 from accountant.core.privacy.secrets import SecretRelease
-from workers.noise.meter import Meter
+from workers.noise.meter import Meter, Turn
 from workers.noise.samplers import Grid
 
 Ints = NDArray[np.int64]
@@ -133,9 +143,11 @@ def compare(one: Noting, two: Noting) -> None:
         part: len(each) for part, each in two.calls.items()
     }:
         raise Refused("neighbours make different numbers of releases")
-    moved: dict[tuple[str, Event], list[Fraction]] = defaultdict(list)
+    moved: dict[tuple[str, Event, int], list[Fraction]] = defaultdict(list)
     for part, calls in one.calls.items():
-        furthest: dict[tuple[str, Event], Fraction] = defaultdict(Fraction)
+        # Rounds are paid for one by one; a unit moves its batch in each of them.
+        number = part.round if isinstance(part, Turn) else 0
+        furthest: dict[tuple[str, Event, int], Fraction] = defaultdict(Fraction)
         for first, second in zip(calls, two.calls[part], strict=True):
             if first.event is None:
                 _check_costs(first, second)
@@ -143,12 +155,12 @@ def compare(one: Noting, two: Noting) -> None:
             distance = _distance(first, second)
             if part is None:
                 _check(first.kind, first.event, [distance])
-            kind = first.kind, first.event
+            kind = first.kind, first.event, number
             furthest[kind] = max(furthest[kind], distance)
         if part is not None:
             for kind, distance in furthest.items():
                 moved[kind].append(distance)
-    for (name, event), distances in moved.items():
+    for (name, event, _), distances in moved.items():
         _check(name, event, [each for each in distances if each])
 
 
@@ -184,6 +196,12 @@ def _check(kind: str, event: Event, distances: list[Fraction]) -> None:
         if total > 1:
             times = float(total) if kind == "laplace" else math.sqrt(total)
             raise Refused(f"{kind}: one unit moves {times:.6g} times what is declared")
+        return
+    if isinstance(event, Allocation):  # its draw is from the batch without the unit that goes or comes
+        twice = isinstance(event, AllocatedReplaced)
+        covered = isinstance(event.draw, Exponential) and total <= (1 + twice) * Fraction(event.draw.shift)
+        if not covered:
+            raise Refused(f"token: one unit moves scores by {float(total):.6g}, and {event} is declared")
         return
     covered = False
     for each in event.events if isinstance(event, WorstOf) else (event,):

@@ -10,10 +10,12 @@ import hmac
 import io
 import json
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from dataclasses import field as hidden
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -102,23 +104,37 @@ class Records:
 
     labels: tuple[str | None, ...]
     records: tuple[Record, ...]
-    key: bytes
+    key: bytes = hidden(repr=False)
     share: tuple[int, int] = (0, 1)
     groups: tuple[str, ...] = ()
     secrets: Secrets = NO_SECRETS
 
-    def batches(self, count: int, within: Within | None = None) -> dict[Place, list[str]]:
+    def of(self, labels: Collection[str]) -> "Records":
+        """The records of some labels, in their order; of all, where there are none named."""
+        if not labels:
+            return self
+        kept = tuple(each for each in self.records if each.label in labels)
+        return replace(self, labels=tuple(labels), records=kept)
+
+    def in_round(self, number: int) -> "Records":
+        """The same records under the fresh and independent coins of a round."""
+        return replace(self, key=keyed_hash(self.key, "round", str(number)))
+
+    def batches(
+        self, count: int, within: Within | None = None, run: int | None = None
+    ) -> dict[Place, list[str]]:
         """Texts by (label, batch): `count` batches per label, each unit in the batch its keyed hash picks.
 
+        Only the first `run` batches of each label are returned; None: all.
         A record's batch depends on that record alone, so adding or removing a unit changes one batch; nothing
         is dropped or moved to even them out, and a batch may be empty. `within` gives for each record the
         first batch of its cluster and the cluster's number of batches.
         """
-        found = self._placed(count, within)
+        found = self._placed(count, within, run)
         return {place: [each.text for _, each in sorted(held, key=_rank)] for place, held in found.items()}
 
     def pairs(
-        self, count: int, slots: int, lowest: bool, within: Within | None = None
+        self, count: int, slots: int, lowest: bool, within: Within | None = None, run: int | None = None
     ) -> dict[Place, list[tuple[str, str]]]:
         """Pairs of texts by (label, batch), as `batches`: each record in the slot that its keyed hash picks.
 
@@ -126,7 +142,7 @@ class Records:
         if `lowest`, its two lowest hashes if two or more do, so that a record may also change a pair.
         """
         made: dict[Place, list[tuple[str, str]]] = {}
-        for place, held in self._placed(count, within).items():
+        for place, held in self._placed(count, within, run).items():
             filled: dict[int, list[str]] = {}
             for _, each in sorted(held, key=_rank):
                 slot = pick(keyed_hash(self.key, "slot", each.unit, each.text), slots)
@@ -137,12 +153,14 @@ class Records:
             ]
         return made
 
-    def _placed(self, count: int, within: Within | None) -> dict[Place, list[tuple[bytes, Record]]]:
+    def _placed(
+        self, count: int, within: Within | None, run: int | None
+    ) -> dict[Place, list[tuple[bytes, Record]]]:
         """Records with the hash that orders them, by (label, batch)."""
-        places = [(label, index) for label in self.labels for index in range(count)]
-        mine, of = self.share
-        share = places[len(places) * mine // of : len(places) * (mine + 1) // of]
-        found: dict[Place, list[tuple[bytes, Record]]] = {place: [] for place in share}
+        places = [(label, index) for label in self.labels for index in range(run or count)]
+        found: dict[Place, list[tuple[bytes, Record]]] = {
+            place: [] for place in places[share_of(len(places), self.share)]
+        }
         for number, record in enumerate(self.records):
             first, many = (0, count) if within is None else within[number]
             index = first + pick(keyed_hash(self.key, "batch", record.unit), many)
@@ -150,6 +168,12 @@ class Records:
                 order = keyed_hash(self.key, "order", record.unit, record.text)
                 found[record.label, index].append((order, record))
         return found
+
+
+def share_of(batches: int, share: tuple[int, int]) -> slice:
+    """The run of batches that the i-th of n workers has."""
+    mine, of = share
+    return slice(batches * mine // of, batches * (mine + 1) // of)
 
 
 def _rank(held: tuple[bytes, Record]) -> tuple[bytes, str]:
@@ -386,12 +410,27 @@ def read(address: str, layout: Layout, key: bytes) -> Records:
     A keyed hash of each record decides which of a unit's records are kept, so this depends on no other unit.
     """
     found: list[Record] = [each for each in records(address, layout) if isinstance(each, Record)]
-    if layout.unit_column is not None:
+    if layout.unit_column is None:
+        found = list(_told_apart(found))
+    else:
         if layout.group_column is not None:
             found = list(_in_one_group(found, key))
         found = list(_bounded(found, layout.max_records_per_unit, key))
     labels: tuple[str | None, ...] = layout.labels if layout.label_column is not None else (None,)
     return Records(labels, tuple(found), key, groups=layout.groups, secrets=layout.secrets)
+
+
+def _told_apart(found: Iterable[Record]) -> Iterator[Record]:
+    """Records that are units themselves: each copy gets a name and a coin of its own, by its number.
+
+    Under one name all copies would lie in one batch, and the texts of c - 1 of them would show where the c-th
+    lies. Which of equal records is the i-th makes no difference, so adding a copy is adding the last one.
+    """
+    copies: Counter[Record] = Counter()
+    for each in found:
+        copies[each] += 1
+        # Each part is quoted, so no two lists of parts make one name.
+        yield replace(each, unit=repr((each.label, each.text, each.group, each.secret, copies[each])))
 
 
 def _in_one_group(found: Iterable[Record], key: bytes) -> Iterator[Record]:

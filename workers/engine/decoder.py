@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from accountant.core.errors import ExchequerError
 from workers.engine.attention import Masks
 from workers.engine.cache import Store
 from workers.engine.sizing import Shape, Sizes
@@ -49,6 +50,19 @@ class _Rows:
     soft: dict[int, torch.Tensor] = field(default_factory=dict)
 
 
+class PassTooLarge(ExchequerError):
+    """Memory ran out in a pass whose shape must stay what it is."""
+
+    code = "pass-too-large"
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(
+            f"memory ran out in a pass of {rows} contexts, a public number, and the price allows none that "
+            "is smaller: the last digits of other units' logits would change with it; a smaller "
+            "EXCHEQUER_DECODING_GIB makes all passes smaller from the start"
+        )
+
+
 Given = Iterator[tuple[int, torch.Tensor]]
 Step = Callable[[slice], torch.Tensor]
 
@@ -59,7 +73,8 @@ class Decoder:
     Results are pairs (batch, values). `values` has a row for each of the batch's contexts, in order, and
     comes in one or more pieces: logits, (contexts, vocabulary) float32, or with `hidden` the head's input,
     (contexts, hidden) float32. A batch without contexts gives nothing. If memory runs out, passes are halved,
-    down to single rows; after that the error is raised.
+    down to single rows; after that the error is raised. Passes of a `fixed` shape are never halved: the first
+    that does not fit raises PassTooLarge.
     """
 
     def __init__(
@@ -70,13 +85,14 @@ class Decoder:
         sizes: Sizes,
         steering: Mapping[int, torch.Tensor] | None = None,
         hidden: bool = False,
+        fixed: bool = False,
     ) -> None:
         """`shape` and `sizes` must be public. `steering`: layer to (hidden,), see Structure.steered.
 
         A context longer than `shape.rest` loses its beginning; a prefix longer than `shape.prefix` is an
         error.
         """
-        self.model, self.shape, self.hidden = model, shape, hidden
+        self.model, self.shape, self.hidden, self.fixed = model, shape, hidden, fixed
         self.steering = dict(steering or {})
         model.check_layers(list(self.steering))
         self.most_rows, self.reading = sizes.rows, min(sizes.reading, sizes.rows)
@@ -118,6 +134,7 @@ class Decoder:
         own = context[-self.shape.rest :] if self.shape.rest else context[:0]
         device = rows.ids.device
         rows.ids[row] = 0
+        rows.soft.pop(row, None)
         rows.positions[row, begin:end] = -1
         rows.positions[row, end - len(own) : end] = torch.arange(before, before + len(own), device=device)
         rows.positions[row, end:] = before + len(own) + torch.arange(self.shape.text, device=device)
@@ -209,8 +226,10 @@ class Decoder:
                 if self.some_dead:
                     values = values.masked_fill(self.rows.dead[rows].unsqueeze(1), torch.nan)
         except Exception as error:
-            if rows.stop - rows.start == 1 or not _out_of_memory(error):
+            if not _out_of_memory(error) or (rows.stop - rows.start == 1 and not self.fixed):
                 raise
+            if self.fixed:
+                raise PassTooLarge(rows.stop - rows.start) from None
         else:
             yield rows, values
             return
@@ -242,7 +261,7 @@ class Decoder:
         """Read all prompts; yields the values for the first token of a text. Exhaust it before any step."""
         return self._passes(self._read, self.reading, set(range(len(self.batches))))
 
-    def replace(self, row: int, context: Sequence[int]) -> torch.Tensor:
+    def replace(self, row: int, context: Context) -> torch.Tensor:
         """Give a row of a single batch another public context, and read it; values for its first token.
 
         (1, vocabulary), or (1, hidden). For contexts that write texts of their own (`extend`).

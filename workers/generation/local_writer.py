@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from workers.data.public_text import PublicPrompt, PublicText, vouch
-from workers.engine import Batch, Decoder, Shape, sizes
+from workers.engine import Batch, Context, Decoder, Shape, sizes
 from workers.generation.writer import Manner, Written
 from workers.models import LocalModel, request_tokens, text_start
 from workers.text_tokens import text_tokens
@@ -81,7 +81,15 @@ class LocalWriter:
             return
         room = self.room(manner)
         ids = [prompt_tokens(self.model.tokenizer, prompt)[-room:] for prompt in prompts]
-        yield from _Rows(self, manner, ids, each, steering).texts()
+        # What all prompts begin with is read once. One token at least is a row's own.
+        shared = _shared(ids)
+        own = [prompt[shared:] for prompt in ids]
+        yield from _Rows(self, manner, own, each, ids[0][:shared], steering).texts()
+
+    def write_after(self, soft: Sequence[torch.Tensor], manner: Manner, each: int = 1) -> Iterator[Written]:
+        """As `write`, after soft tokens (m, hidden), which fit the model's context, and no other prompt."""
+        if soft and each >= 1:
+            yield from _Rows(self, manner, list(soft), each, [], None).texts()
 
 
 class _Rows:
@@ -91,20 +99,20 @@ class _Rows:
         self,
         writer: LocalWriter,
         manner: Manner,
-        prompts: list[list[int]],
+        own: Sequence[Context],
         each: int,
+        shared: list[int],
         steering: Steering | None,
     ) -> None:
+        """`own`: each prompt after the tokens that all begin with, `shared`."""
         self.model, self.random, self.manner = writer.model, writer.random, manner
-        # What all prompts begin with is read once. One token at least is a row's own.
-        shared = _shared(prompts)
-        shape = Shape(shared, max(map(len, prompts)) - shared, manner.max_tokens)
-        count = len(prompts) * each
+        self.own = own
+        shape = Shape(len(shared), max(map(len, own)), manner.max_tokens)
+        count = len(own) * each
         chosen = sizes(self.model.network, shape, 1, count, self.model.memory_bytes)
-        self.own = [prompt[shared:] for prompt in prompts]
-        self.waiting = (place for place in range(len(prompts)) for _ in range(each))
+        self.waiting = (place for place in range(len(own)) for _ in range(each))
         self.prompts = [next(self.waiting) for _ in range(min(count, chosen.batches, chosen.rows))]
-        batch = Batch([self.own[place] for place in self.prompts], prompts[0][:shared])
+        batch = Batch([self.own[place] for place in self.prompts], shared)
         self.decoder = Decoder(self.model.structure, [batch], shape, chosen, steering)
 
     def texts(self) -> Iterator[Written]:

@@ -60,7 +60,7 @@ class Heartbeat:
             asked = time.monotonic()  # the lease counts from before the request, never from after it
             try:
                 self._cancelled = leases.renew(
-                    self._engine, self._claim, self._seconds, self._progress.done, self._progress.total
+                    self._engine, self._claim, self._seconds, self._progress.told, self._progress.total
                 )
                 self._renewed = asked
                 reached("heartbeat.renewed")

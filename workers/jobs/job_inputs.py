@@ -14,9 +14,9 @@ from accountant.core.errors import DataError
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.webhook_rules import networks
 from accountant.database import Engine
-from accountant.transactions import leases, public_resources, sources
+from accountant.transactions import leases, public_resources, sources, unit_fingerprints
 from workers import models
-from workers.data import corpora, public_text
+from workers.data import corpora, fingerprints, public_text, records
 from workers.embedding import embedders
 from workers.generation import endpoint
 from workers.generation.endpoint import Endpoint, Registered
@@ -73,11 +73,31 @@ def public_things(
                 found["endpoint"][field] = _endpoint(row, check)
             case _:
                 found["model"][field] = language_model(row, sha256)
+    _check_public(engine, job, found["corpus"])
     texts = _texts(engine, job) if mechanism.reads_output else None
     released = {
         field: artifacts.read(rows) for field, rows in sources.read_by(engine, job, parameters).items()
     }
     return Public(found["corpus"], found["embedding"], found["model"], found["endpoint"], texts, released)
+
+
+def _check_public(engine: Engine, job: Any, own: Mapping[str, corpora.Corpus]) -> None:
+    """Raise DataError where a corpus that this job or a job beside it read holds private records by now.
+
+    A corpus was compared with all datasets when it was registered; some of these were registered since. Which
+    dataset it is, and how much of it, is for stewards alone.
+    """
+    configured = settings.load()
+    behind = [
+        (field, corpora.open_corpus(row, configured.data_root_list, sha256))
+        for field, row, sha256 in sources.corpora_behind(engine, job)
+    ]
+    for field, corpus in [*own.items(), *behind]:
+        key = configured.secret("identity")
+        texts = fingerprints.fingerprints(corpus.address, records.Layout(corpus.text_template), key)
+        if unit_fingerprints.private_in(engine, fingerprints.proof(key), texts) is not None:
+            held = f"the corpus {corpus.name!r} holds records of a dataset by now"
+            raise DataError(f"{field}: {held}, so nothing that is made of it is public")
 
 
 def _texts(engine: Engine, job: Any) -> tuple[Mapping[str, Any], ...]:

@@ -4,8 +4,6 @@ While a worker reads private data, only public progress may leave it, and at the
 raised while private data is read is shown to nobody outside, so its text is discarded.
 """
 
-import hashlib
-import hmac
 import os
 import socket
 import time
@@ -19,12 +17,13 @@ import structlog
 from accountant import settings
 from accountant.catalogue import datasets, registration
 from accountant.core import mechanisms
-from accountant.core.errors import Cancelled, DataError, ExchequerError, LeaseLost
+from accountant.core.errors import Cancelled, DataError, ExchequerError, KeyMismatch, LeaseLost
 from accountant.core.ledger.accounts import demand
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.events import FREE, from_json
 from accountant.core.privacy.price import Price, Terms
+from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.core.secret_patterns import Secrets
 from accountant.core.template import templates
 from accountant.core.webhook_rules import networks
@@ -37,7 +36,7 @@ from workers.data import corpora, fingerprints, records
 from workers.embedding import embedders
 from workers.generation import endpoint
 from workers.generation.writer import WriterError
-from workers.interface import Maker, Progress, Public, Reuser
+from workers.interface import Checker, Maker, Preparer, Progress, Public, Reuser
 from workers.jobs import artifacts as stored
 from workers.jobs import job_inputs, staging
 from workers.jobs.app import app
@@ -71,7 +70,12 @@ def generate(self: Any, job_id: str, attempt: int, part: int = 0) -> None:
     configured, engine = settings.load(), _engine()
     reached("worker.received")
     worker = process_name(os.getppid(), self.request.id)
-    claim = leases.claim(engine, UUID(job_id), attempt, worker, configured.lease_seconds, part)
+    units = configured.secret("units")
+    try:
+        claim = leases.claim(engine, UUID(job_id), attempt, worker, configured.lease_seconds, part, units)
+    except KeyMismatch as error:  # it stays queued, for a worker that has the key
+        log.error("job not taken", job=job_id, part=part, error=str(error))
+        return
     if claim is not None:
         reached("worker.claimed")
         run(engine, claim, configured)
@@ -125,8 +129,10 @@ class _Attempt:
         model = (
             None if work.model is None else job_inputs.language_model(work.model, work.model.facts["sha256"])
         )
-        meter = self._meter(mechanism.price(parameters, terms))
+        price = mechanism.price(parameters, terms)
+        meter = self._meter(price)
         self.progress.total = running.total(parameters, terms)
+        self.progress.silent = has_secret_batches(price.dp or FREE)
         self.progress.check()
         public = job_inputs.public_things(self.engine, work.job, mechanism, parameters, self.progress.check)
         output = self._staged(mechanism, running, parameters, terms, model, meter, public)
@@ -156,6 +162,10 @@ class _Attempt:
                 raise DataError(f"{mechanism.id} reads public things only: this job opens no dataset")
             if public.endpoints:  # what leaves before publication would tell what was read
                 raise WriterError("a job that reads records asks no endpoint")
+            if isinstance(running, Checker):
+                running.check(parameters, terms, public)
+            if isinstance(running, Preparer):
+                running.prepare(parameters, terms, model, (self.claim.part, self.work.parts))
             return stored.write(
                 uri, running.run(parameters, terms, self._records(), model, meter, progress, public)
             )
@@ -172,6 +182,8 @@ class _Attempt:
     def _records(self) -> records.Records:
         """Commit "reading begins", then open the data: this part's share of it."""
         work = self.work
+        if self.claim.key is None:
+            raise DataError("the job's key is gone, so nobody knows in which batches its units lie")
         address = records.check_address(work.version.uri, self.configured.data_root_list)
         reached("worker.before reading")
         self._write(lambda: leases.begin_reading(self.engine, self.claim))
@@ -179,7 +191,7 @@ class _Attempt:
         reached(
             "worker.opens data", job=self.claim.job_id, attempt=self.claim.attempt, token=self.claim.token
         )
-        data = records.read(address, layout_of(work.dataset, work.version), batch_key(self.claim.job_id))
+        data = records.read(address, layout_of(work.dataset, work.version), self.claim.key)
         return replace(data, share=(self.claim.part, work.parts))
 
     def _meter(self, price: Price) -> Meter:
@@ -190,7 +202,7 @@ class _Attempt:
     def _settle(self, meter: Meter, output: settlement.Output) -> None:
         """Hand in this part's share; the last part publishes the whole and settles the job."""
         engine, claim, seconds = self.engine, self.claim, self.configured.lease_seconds
-        done, total = self.progress.done, self.progress.total
+        done, total = self.progress.told, self.progress.total
         self._write(lambda: leases.renew(engine, claim, seconds, done, total))
         cost, curve = (meter.realized_ex_post, meter.ex_post_curve) if meter.has_ex_post else (None, None)
         outputs = self._write(lambda: leases.finish(engine, claim, meter.realized, output, cost, curve))
@@ -254,11 +266,6 @@ def layout_of(dataset: Any, version: Any) -> records.Layout:
         secret_column=version.secret_column,
         secrets=Secrets(tuple(dataset.secret_patterns), tuple(dataset.secret_terms)),
     )
-
-
-def batch_key(job_id: UUID) -> bytes:
-    """The key of a job's batches: secret, different for every job, the same for each of its attempts."""
-    return hmac.new(settings.load().secret("units"), job_id.bytes, hashlib.sha256).digest()
 
 
 # --- public looks -------------------------------------------------------------------------------

@@ -34,12 +34,12 @@ import torch
 
 from accountant.core.mechanisms.invisible_ink import InvisibleInk, token_event, tokens
 from accountant.core.privacy.price import Terms
-from workers.data.records import Records
-from workers.engine import Batch, Decoder, Shape, sizes
+from workers.data.records import Records, share_of
+from workers.engine import Batch, Decoder, Shape, check_steady, sizes
 from workers.engine.aggregation import COLUMNS, GRID, Scores
 from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
 from workers.models import LocalModel, Prompt
-from workers.noise.meter import Branch, Meter
+from workers.noise.meter import Branch, Meter, Turn
 
 #: Public scores lie within 2^61 of the highest, so that they and all differences add up in int64.
 LOWEST = -(2.0**61)
@@ -50,7 +50,18 @@ class Runner:
 
     def total(self, parameters: InvisibleInk, terms: Terms) -> int:
         """Tokens that all batches may write: public."""
-        return (parameters.batches_per_label or 1) * max(1, len(terms.labels)) * tokens(parameters)
+        return parameters.batches_run(terms) * tokens(parameters) * parameters.rounds
+
+    def prepare(
+        self, parameters: InvisibleInk, terms: Terms, model: LocalModel, share: tuple[int, int]
+    ) -> None:
+        """Refuse a device on which one record acts on another's logits, where that has no price."""
+        if parameters.amplified:
+            count = range(parameters.batches_run(terms))[share_of(parameters.batches_run(terms), share)]
+            prompts = {label: _Prompts(parameters, model, label) for label in terms.labels or (None,)}
+            shape = _private_shape(parameters, prompts)
+            chosen = sizes(model.network, shape, parameters.batch_size, len(count), model.memory_bytes)
+            check_steady(model.structure, shape, chosen)
 
     def run(
         self,
@@ -63,22 +74,26 @@ class Runner:
         public: Public = NOTHING_PUBLIC,  # noqa: ARG002
     ) -> Iterator[Text]:
         """Write the texts of all batches, as many side by side as a public count of contexts has room for."""
-        found = list(records.batches(parameters.batches_per_label or 1).items())
-        prompts = {label: _Prompts(parameters, model, label) for (label, _), _ in found}
+        records = records.of(parameters.labels)
+        prompts = {label: _Prompts(parameters, model, label) for label in records.labels}
         shape = _private_shape(parameters, prompts)
-        most = sizes(model.network, shape, parameters.batch_size + 1, len(found), model.memory_bytes).batches
-        for first in range(0, len(found), most):
-            group = found[first : first + most]
-            writers = [
-                _Writer(parameters, terms, model, label, meter.parallel((label, index)))
-                for (label, index), _ in group
-            ]
-            private = [prompts[label].private_batch(texts) for (label, _), texts in group]
-            yield from _write(
-                _Pair(parameters, model, [prompts[label] for (label, _), _ in group], private, shape),
-                writers,
-                progress,
-            )
+        for number in range(parameters.rounds):
+            coins = records.in_round(number) if parameters.amplified else records
+            many, run = parameters.batches_per_label or 1, parameters.batches_to_run
+            found = list(coins.batches(many, run=run).items())
+            chosen = sizes(model.network, shape, parameters.batch_size + 1, len(found), model.memory_bytes)
+            for first in range(0, len(found), chosen.batches):
+                group = found[first : first + chosen.batches]
+                writers = []
+                for (label, index), _ in group:
+                    part = Turn(number, label, index) if parameters.amplified else (label, index)
+                    writers.append(_Writer(parameters, terms, model, label, meter.parallel(part)))
+                private = [prompts[label].private_batch(texts) for (label, _), texts in group]
+                yield from _write(
+                    _Pair(parameters, model, [prompts[label] for (label, _), _ in group], private, shape),
+                    writers,
+                    progress,
+                )
 
 
 # --- contexts -----------------------------------------------------------------------------------
@@ -185,11 +200,11 @@ class _Pair:
         network, room = model.network, model.memory_bytes
         apart = Shape(max(len(batch.prefix) for batch in public), 1, parameters.max_tokens)
         chosen = sizes(network, shape, parameters.batch_size, len(private), room)
-        self.private = Decoder(model.structure, private, shape, chosen)
+        self.private = Decoder(model.structure, private, shape, chosen, fixed=parameters.amplified)
         alone = sizes(network, apart, 1, len(public), room)
         # How many there are is public, so no row of theirs has to be filled up.
         alone = replace(alone, rows=min(alone.rows, len(public)))
-        self.public = Decoder(model.structure, public, apart, alone)
+        self.public = Decoder(model.structure, public, apart, alone, fixed=parameters.amplified)
 
     def read(self) -> dict[int, _Law]:
         """Read all prompts; what the first token of each batch's texts is drawn from."""

@@ -16,6 +16,9 @@ Every batch writes exactly T tokens, also one without any record: the mean of no
 of the median includes the same k_0 public contexts: texts of the public corpus or, where none is named, the
 template with an empty record, k_0 times. What a median's token costs ex post depends on the data, so it is
 handed to the meter and nothing here looks at it.
+
+With amplification all of this is one round: the next begins with coins, and prompts, of its own. No pass may
+become smaller then, for the last digits of a unit's logits in other batches are not covered by its price.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,10 +40,10 @@ from accountant.core.mechanisms.private_prediction import (
     token_event,
 )
 from accountant.core.privacy.price import Terms
-from workers.data.records import Place, Records, Within
+from workers.data.records import Place, Records, Within, share_of
 from workers.embedding.clustering import Clusters, count, embedded, keep, public_centres, within
 from workers.embedding.public_contexts import from_corpus, from_shots
-from workers.engine import Batch, Decoder, Shape, sizes
+from workers.engine import Batch, Decoder, Shape, check_steady, sizes
 from workers.engine.aggregation import (
     GRID,
     Mean,
@@ -53,7 +56,7 @@ from workers.engine.aggregation import (
 )
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Text
 from workers.models import LocalModel, Prompt
-from workers.noise.meter import Branch, Meter
+from workers.noise.meter import Branch, Meter, Turn
 
 __all__ = ["Runner", "interval_costs", "median_interval", "median_token_costs"]
 
@@ -63,8 +66,19 @@ class Runner:
 
     def total(self, parameters: PrivatePrediction, terms: Terms) -> int:
         """Tokens written over all batches: public."""
-        batches = (parameters.batches_per_label or 1) * max(1, len(terms.labels))
-        return batches * parameters.tokens_per_batch
+        return parameters.batches_run(terms) * parameters.tokens_per_batch * parameters.rounds
+
+    def prepare(
+        self, parameters: PrivatePrediction, terms: Terms, model: LocalModel, share: tuple[int, int]
+    ) -> None:
+        """Refuse a device on which one record acts on another's logits, where that has no price."""
+        if parameters.amplified:
+            count = range(parameters.batches_run(terms))[share_of(parameters.batches_run(terms), share)]
+            labels = terms.labels or (None,)
+            prompts = [Prompt(model.tokenizer, parameters.template, label) for label in labels]
+            shape = shape_of(parameters, prompts)
+            chosen = sizes(model.network, shape, parameters.batch_size, len(count), model.memory_bytes)
+            check_steady(model.structure, shape, chosen)
 
     def run(
         self,
@@ -77,24 +91,28 @@ class Runner:
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Artifact]:
         """Write the texts of all batches, as many side by side as a public count of contexts has room for."""
+        records = records.of(parameters.labels)
         places = None
         if parameters.batching == "clusters":
             clusters, places = _clustered(parameters, terms, records, meter, progress, public)
             if parameters.aggregation == "mean":  # an ex-post job publishes its texts and nothing else
                 yield Artifact.of_tensors("clusters", "clusters", clusters.tensors())
         contexts = Contexts(parameters, model.tokenizer, records.labels, public)
-        found = list(contexts.of(records, places).items())
         shape = shape_of(parameters, contexts.prompts.values())
         many = parameters.batch_size + contexts.public_count
-        chosen = sizes(model.network, shape, many, len(found), model.memory_bytes)
-        for first in range(0, len(found), chosen.batches):
-            group = found[first : first + chosen.batches]
-            writers, batches = [], []
-            for (label, index), examples in group:
-                writers.append(_Writer(parameters, terms, model, label, meter.parallel((label, index))))
-                batches.append(contexts.batch(label, examples))
-            decoder = Decoder(model.structure, batches, shape, chosen)
-            yield from _write(decoder, writers, progress)
+        for number in range(parameters.rounds):
+            coins = records.in_round(number) if parameters.amplified else records
+            found = list(contexts.of(coins, places).items())
+            chosen = sizes(model.network, shape, many, len(found), model.memory_bytes)
+            for first in range(0, len(found), chosen.batches):
+                writers, batches = [], []
+                for (label, index), examples in found[first : first + chosen.batches]:
+                    part = Turn(number, label, index) if parameters.amplified else (label, index)
+                    writers.append(_Writer(parameters, terms, model, label, meter.parallel(part)))
+                    batches.append(contexts.batch(label, examples))
+                decoder = Decoder(model.structure, batches, shape, chosen, fixed=parameters.amplified)
+                yield from _write(decoder, writers, progress)
+                del decoder  # the next one finds its memory free
 
 
 # --- batches and contexts -----------------------------------------------------------------------
@@ -140,10 +158,11 @@ class Contexts:
     def of(self, records: Records, places: Within | None = None) -> dict[Place, list[Example]]:
         """The private examples of every batch."""
         parameters, many = self.parameters, self.parameters.batches_per_label or 1
+        run = parameters.batches_to_run
         if parameters.context_partner in ("exact-slot", "lowest-hash"):
             lowest = parameters.context_partner == "lowest-hash"
-            return records.pairs(many, slots(parameters), lowest, places)
-        found = records.batches(many, places)
+            return records.pairs(many, slots(parameters), lowest, places, run)
+        found = records.batches(many, places, run)
         if parameters.context_partner is None:
             return {place: [(text, "") for text in texts] for place, texts in found.items()}
         assert self.partners is not None  # `missing` asks for a corpus or shots

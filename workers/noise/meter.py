@@ -10,12 +10,21 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accountant.core.errors import MeterExceeded
-from accountant.core.privacy.events import Event, Gaussian, Laplace, Sampled, from_releases, releases
+from accountant.core.privacy.events import (
+    Allocation,
+    Event,
+    Gaussian,
+    Laplace,
+    Sampled,
+    from_releases,
+    releases,
+)
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.core.privacy.secrets import SecretRelease
 from accountant.core.privacy.units import EPSILON_UNITS, round_price
@@ -30,6 +39,26 @@ class _ExPost:
     draws: int = 0
     cost: Fraction = Fraction(0)
     each: "array[float]" = field(default_factory=lambda: array("d"))
+
+
+class Turn(NamedTuple):
+    """One batch in one round of an allocation: in each round every unit draws its batch anew.
+
+    `round`: 0 for the first. `batch`: the number that a unit's coin shows; batches of that number in other
+    parts of the data, such as labels, are parts of the same.
+    """
+
+    round: int
+    part: Hashable
+    batch: int
+
+
+@dataclass
+class _Rounds:
+    """Rounds of an allocation that have begun, and the draws of each batch in the latest."""
+
+    begun: int = 0
+    drawn: Counter[Hashable] = field(default_factory=Counter)
 
 
 class Meter:
@@ -52,14 +81,20 @@ class Meter:
         self._covered = releases(reserved)
         self._common: Counter[Event] = Counter()
         self._branches: dict[Hashable, Counter[Event]] = {}
+        self._most: Counter[Event] = (
+            Counter()
+        )  # of any branch: counts only grow, so no draw looks at them all
+        self._allocations: dict[Event, _Rounds] = {}
         self._ex_post_draws, self._shared = ex_post_draws, shared
         self._secret, self._rounds = secret, 0
         self._common_ex_post = _ExPost()
         self._ex_post: dict[Hashable, _ExPost] = {}
+        self._most_ex_post = 0  # draws of any part
 
     def parallel(self, part: Hashable) -> "Branch":
         """The meter of one part of the data. Parts must be disjoint: no unit lies in two of them.
 
+        The parts of an allocation are its `Turn`s: no unit lies in two batches of one round.
         Under replace-one a unit may move from one part to another; the event that a mechanism records
         must then cover both (events.WorstOf).
         """
@@ -71,7 +106,8 @@ class Meter:
         """Draw from softmax(scores * scale) and record `event`.
 
         `scores`: (vocabulary,) int64, a sum of clipped contributions on their grid; one unit of privacy
-        moves `scores * scale` by at most the shift in `event`. Raises MeterExceeded before drawing.
+        moves `scores * scale` by at most the shift in `event` or, where that is an allocation, in its draw;
+        `part` is a Turn then. Raises MeterExceeded before drawing.
         """
         self._record(event, part)
         return draw(scores, scale)
@@ -96,11 +132,12 @@ class Meter:
         if not (np.isfinite(costs).all() and (costs >= 0).all()):
             raise ValueError("an ex-post cost must be finite and not negative")
         spent = self._common_ex_post if part is None else self._ex_post.setdefault(part, _ExPost())
-        most = max((each.draws for each in self._ex_post.values()), default=0)
-        used = self._common_ex_post.draws + (most if part is None else spent.draws)
+        used = self._common_ex_post.draws + (self._most_ex_post if part is None else spent.draws)
         if used >= self._ex_post_draws or (part is None and self._shared):
             raise MeterExceeded("the reservation does not cover this draw")
         spent.draws += 1
+        if part is not None:
+            self._most_ex_post = max(self._most_ex_post, spent.draws)
         token = draw(scores, scale)
         spent.each.append(costs[token])
         spent.cost += Fraction(float(costs[token]))
@@ -180,14 +217,36 @@ class Meter:
             self._record(leaf, part, count)
         return Fraction(leaf.noise_multiplier)
 
+    def _record_turn(self, event: Allocation, turn: Hashable | None) -> None:
+        """Count a draw of an allocation; its first in a round begins the round, which is charged whole.
+
+        What one more token costs under a secret coin depends on what was seen, so nothing of a round returns.
+        Rounds begin in their order: the number of those begun is then the same for whoever shares the job.
+        """
+        if not isinstance(turn, Turn):
+            raise ValueError("a draw of an allocation names its round, its part and its batch")
+        rounds = self._allocations.get(event, _Rounds())
+        if turn.round < 0 or turn.round not in (rounds.begun - 1, rounds.begun):
+            raise ValueError(f"round {turn.round} after {rounds.begun} rounds have begun")
+        if turn.round == rounds.begun:
+            rounds = _Rounds(rounds.begun + 1)
+        covered = rounds.begun <= self._covered[event] and 0 <= turn.batch < event.run
+        if not covered or rounds.drawn[turn] >= event.tokens:
+            raise MeterExceeded("the reservation does not cover this draw")
+        rounds.drawn[turn] += 1
+        self._allocations[event] = rounds
+
     def _record(self, event: Event, part: Hashable | None, count: int = 1) -> None:
+        if isinstance(event, Allocation):
+            self._record_turn(event, part)
+            return
         spent = self._common if part is None else self._branches.setdefault(part, Counter())
-        most = max((branch[event] for branch in self._branches.values()), default=0)
-        branch = 0 if part is None else spent[event]
-        used = self._common[event] + (most if part is None else branch)
+        used = self._common[event] + (self._most[event] if part is None else spent[event])
         if used + count > self._covered[event] or (part is None and self._shared):
             raise MeterExceeded("the reservation does not cover this release")
         spent[event] += count
+        if part is not None:
+            self._most[event] = max(self._most[event], spent[event])
 
     @property
     def has_ex_post(self) -> bool:
@@ -196,10 +255,14 @@ class Meter:
 
     @property
     def realized(self) -> Event:
-        """The event spent so far: the common releases and, of each kind, those of the part that made most."""
+        """The event spent so far: the common releases and, of each kind, those of the part that made most.
+
+        Of an allocation, every round that has begun.
+        """
         total = Counter(self._common)
+        total.update({event: rounds.begun for event, rounds in self._allocations.items()})
         for event in self._covered:
-            total[event] += max((branch[event] for branch in self._branches.values()), default=0)
+            total[event] += self._most[event]
         return from_releases(+total)
 
     @property

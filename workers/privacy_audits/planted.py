@@ -2,10 +2,10 @@
 
 The mechanism's own runner makes its releases many times with what was planted and many times without, and an
 attacker who knows all else, the other records and how far each release would move, says "with" where the best
-linear score passes the threshold that gives `LEVEL` of wrong alarms. By the price he is right at most
-B(LEVEL) of the time: Phi(Phi^-1(LEVEL) + mu) for `aug-pe`, the stated r for `secpe`. An arm fails where even
-the lower end of the interval around the measured share passes that. The control draws a quarter of the noise,
-which the attacker knows, and has to be caught.
+linear score passes a threshold: the one that `LEVEL` of the runs without pass. With p of wrong alarms he is
+right at most B(p) of the time by the price: Phi(Phi^-1(p) + mu) for `aug-pe`, the blow-up function of the
+release for `secpe`. An arm fails where the lower end of the interval around what he found passes B of the
+upper end of that around his wrong alarms. The control draws a quarter of the noise and has to be caught.
 
 Texts are recited from the bundled public reviews and compared by their words, so that thousands of runs take
 seconds; what a language model would write changes candidates, which are public, and nothing else.
@@ -42,9 +42,9 @@ from workers.noise.meter import Meter
 from workers.noise.samplers import Grid
 from workers.privacy_audits import subjects
 
-#: The share of wrong alarms that the attacker allows himself, and the secret's prior.
+#: The share of runs without that the attacker lets pass, and the secret's prior.
 LEVEL = 0.05
-#: One minus the confidence of the interval around a measured share.
+#: One minus the confidence of the two intervals around measured shares.
 DOUBT = 1e-3
 #: How many times less noise the control draws.
 CONTROL = 4
@@ -156,7 +156,7 @@ class Setting:
     name: str
     parameters: Any
     terms: Terms
-    bound: float
+    bound: Callable[[float], float]
     planted: tuple[Record, ...]
     others: tuple[Record, ...]
     public: Public
@@ -202,14 +202,17 @@ def _setting(name: str, asked: Mapping[str, Any]) -> Setting:
         assert price.dp is not None
         reserved = price.dp
         mu = (parameters.epochs**0.5) / parameters.noise_multiplier
-        bound, count = float(norm.cdf(norm.ppf(LEVEL) + mu)), 1
+        count = 1
+
+        def bound(level: float) -> float:
+            return float(norm.cdf(norm.ppf(level) + mu))
 
         def meter(kind: type[Meter]) -> Meter:
             return kind(reserved)
 
     else:
         stated = SecretRelease.from_json(price.secret["release"])
-        bound, count = float(stated.blow_up(LEVEL)), stated.records
+        count, bound = stated.records, stated.blow_up
         texts = public_texts(reviews, [None], parameters.public_texts)  # type: ignore[arg-type]
         cells = Cells.of([_vectors(own) for own in texts], parameters.clusters, parameters.radius)
 
@@ -228,13 +231,15 @@ def _others() -> tuple[Record, ...]:
 
 def _measure(setting: Setting, kind: type[Meter], runs: int) -> dict[str, Any]:
     started = time.perf_counter()
-    threshold = float(norm.isf(LEVEL)) / (CONTROL if kind is Careless else 1)
-    says = [
-        sum(_score(setting, setting.artifacts(kind, planted)) > threshold for _ in range(runs))
+    without, with_it = (
+        np.array([_score(setting, setting.artifacts(kind, planted)) for _ in range(runs)])
         for planted in (False, True)
-    ]
-    low = float(beta.ppf(DOUBT / 2, says[1], runs - says[1] + 1)) if says[1] else 0.0
-    within = low <= setting.bound
+    )
+    threshold = float(np.quantile(without, 1 - LEVEL, method="higher"))
+    alarms, found = int((without > threshold).sum()), int((with_it > threshold).sum())
+    most_alarms = float(beta.ppf(1 - DOUBT / 2, alarms + 1, runs - alarms))
+    low = float(beta.ppf(DOUBT / 2, found, runs - found + 1)) if found else 0.0
+    bound = setting.bound(most_alarms)
     control = kind is Careless
     return {
         "arm": f"{setting.name}, a quarter of the noise" if control else setting.name,
@@ -242,13 +247,13 @@ def _measure(setting: Setting, kind: type[Meter], runs: int) -> dict[str, Any]:
         "parameters": setting.parameters.model_dump(mode="json"),
         "control": control,
         "runs": runs,
-        "level": LEVEL,
-        "wrong_alarms": says[0] / runs,
-        "found": says[1] / runs,
+        "wrong_alarms": alarms / runs,
+        "wrong_alarms_at_most": most_alarms,
+        "found": found / runs,
         "found_at_least": low,
-        "bound": setting.bound,
+        "bound": bound,
         "seconds": round(time.perf_counter() - started, 1),
-        "passed": within is not control,
+        "passed": (low <= bound) is not control,
     }
 
 

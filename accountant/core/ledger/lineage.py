@@ -79,7 +79,10 @@ class Lineage:
         elif _is_free(body) and "output" not in source and "artifacts" not in source:
             raise VerificationFailed("it is charged nothing, and does not read what was released before")
         for each in source.get("sources", {}).values():
-            self._reads_artifacts(each)
+            if "dataset" in each:
+                self._reads_elsewhere(each)
+            else:
+                self._reads_artifacts(each)
         if "output" in source:
             self._reads_output(source, body)
         if "artifacts" not in source:
@@ -92,6 +95,11 @@ class Lineage:
         released = self._released.get(source["job"], {})
         if not source["artifacts"] or not source["artifacts"].items() <= released.items():
             raise VerificationFailed("it reads artifacts that no job before it released")
+
+    def _reads_elsewhere(self, source: Mapping[str, Any]) -> None:
+        """Check a public job of another dataset, whose COMMIT stands in that dataset's ledger."""
+        if not source["artifacts"] or not _is_public(source):
+            raise VerificationFailed("it reads artifacts of another dataset whose mechanism is not public")
 
     def _reads_output(self, source: Mapping[str, Any], body: Mapping[str, Any]) -> None:
         """Check a job that reads an output. The output was published whole, so reading it is free."""

@@ -55,7 +55,9 @@ class Mechanism(Generic[P]):
     embedding or model); `unfit_public` names what the public facts of these, by field, lack for a request;
     `reads_output`: a job reads the published texts of the job in `from_job`; `public`: a job reads public
     things only, never records, and costs nothing; `sources` tells which further fields name a job, and the
-    kind of artifact that is read there, of whichever mechanism; `releases` lists the kinds that it leaves.
+    kind of artifact that is read there, of whichever mechanism; `unfit_sources` names what the parameters of
+    these jobs, and of the one in `from_job`, by field, lack for a request; `releases` lists the kinds that it
+    leaves.
     """
 
     id: str
@@ -83,6 +85,7 @@ class Mechanism(Generic[P]):
     reads_output: bool = False
     public: bool = False
     sources: Callable[[P], Mapping[str, str]] = lambda _: {}
+    unfit_sources: Callable[[P, Mapping[str, Mapping[str, Any]]], FieldProblem | None] = lambda *_: None
     releases: tuple[str, ...] = ()
     fields: tuple[str, ...] = field(init=False)
 

@@ -2,12 +2,29 @@
 
 Every token is the exponential mechanism on scores that one unit moves by at most a shift: zCDP
 shift^2 / 2. Batches are disjoint, so a job costs the tokens of one batch and not of all.
+
+Amplification by allocation: which of the k batches a unit lies in is known to nobody but the job's key, so a
+job costs what its tokens tell of a unit in one of k batches (events.Allocated). In each round every unit
+draws its batch anew. The number of a batch is that of the unit's coin whatever its label, so batches of one
+number are one batch here, and a unit of b records moves it by b of their shifts at most.
 """
 
+import math
 from fractions import Fraction
+from typing import Literal
+
+from pydantic import Field
 
 from accountant.core.errors import invalid
-from accountant.core.privacy.events import Event, Exponential, SelfComposed, WorstOf
+from accountant.core.mechanisms.base import Parameters
+from accountant.core.privacy.events import (
+    Allocated,
+    AllocatedReplaced,
+    Event,
+    Exponential,
+    SelfComposed,
+    WorstOf,
+)
 from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.units import float_up, up
 
@@ -23,6 +40,129 @@ def token_draw(shift: Fraction, terms: Terms) -> Event:
     stays = Exponential(float_up(2 * shift))
     moves = SelfComposed(Exponential(float_up(shift)), 2)
     return WorstOf((stays, moves))
+
+
+class Batched(Parameters):
+    """The parameters of a mechanism that writes from batches of records."""
+
+    batches_per_label: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="batches per label, over all its clusters where there are any; nothing: public size / "
+        "labels / records of a batch, at least one a cluster",
+    )
+    labels: tuple[str, ...] = Field(
+        (),
+        max_length=1_000,
+        strict=False,  # JSON has lists
+        description="labels to write, of the dataset's; nothing: all",
+    )
+    amplification: Literal["none", "allocation"] = Field(
+        "none",
+        description="allocation: pay for what is learned by whoever does not know which batch a unit lies "
+        "in, the whole of it once a token is drawn; none: as if everybody knew",
+    )
+    rounds: int = Field(
+        1,
+        ge=1,
+        le=1_000_000,
+        description="allocation only: rounds, in each of which every unit draws its batch anew and every "
+        "batch writes as many tokens as without rounds",
+    )
+    batches_to_run: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="allocation only: of each label's batches so many are run, and cost less; nothing: all",
+    )
+
+    @property
+    def amplified(self) -> bool:
+        """True if the price counts on nobody knowing which batch a unit lies in."""
+        return self.amplification == "allocation"
+
+    def batches_run(self, terms: Terms) -> int:
+        """Batches that run in one round, over all labels."""
+        return (self.batches_to_run or self.batches_per_label or 1) * max(1, len(self.written(terms)))
+
+    def written(self, terms: Terms) -> tuple[str, ...]:
+        """The labels that the job writes; records of others are not in its batches."""
+        return self.labels or terms.labels
+
+
+def check_labels(parameters: Batched, terms: Terms) -> None:
+    """Refuse labels that the dataset does not have, and one that is named twice."""
+    unknown = [label for label in parameters.labels if label not in terms.labels]
+    if unknown:
+        allowed = ", ".join(terms.labels) or "nothing: the dataset has no labels"
+        raise invalid("labels", f"{unknown[0]!r} is no label of the dataset", allowed)
+    if len(set(parameters.labels)) < len(parameters.labels):
+        raise invalid("labels", "a label is named twice", "each of them once")
+
+
+def check_allocation(parameters: Batched) -> None:
+    """Refuse rounds and idle batches without amplification, and amplification without a number of batches."""
+    k, g = parameters.batches_per_label, parameters.batches_to_run
+    if not parameters.amplified:
+        if parameters.rounds > 1:
+            raise invalid(
+                "rounds", f"{parameters.rounds} without amplification", "1, or amplification allocation"
+            )
+        if g is not None:
+            raise invalid(
+                "batches_to_run", "given without amplification", "nothing, or amplification allocation"
+            )
+        return
+    if k is None:
+        why = "not given, and no public size to derive it from: what a secret batch is worth depends on it"
+        raise invalid("batches_per_label", why, "a whole number from 1")
+    if g is not None and g > k:
+        raise invalid("batches_to_run", f"{g} of {k} batches", f"1 to {k}")
+
+
+def turn(parameters: Batched, shift: Fraction, tokens: int, terms: Terms) -> Allocated | AllocatedReplaced:
+    """One round: `tokens` of each batch, where adding or removing a unit moves scores by at most `shift`."""
+    k = parameters.batches_per_label or 1
+    kind = Allocated if terms.neighbours is Neighbours.ADD_REMOVE else AllocatedReplaced
+    return kind(k, parameters.batches_to_run or k, tokens, Exponential(float_up(shift)))
+
+
+def all_rounds(parameters: Batched, each: Event) -> Event:
+    """The rounds of a job, each under coins of its own."""
+    return SelfComposed(each, parameters.rounds) if parameters.rounds > 1 else each
+
+
+#: Orders at which the longest sensible round is told: those of accounts of large, middling and small epsilon.
+_TOLD_ORDERS = (4, 10, 20)
+
+
+def describe_allocation(
+    parameters: Batched, shift: Fraction, tokens: int, terms: Terms, contexts: int
+) -> tuple[str, ...]:
+    """Lines of a breakdown: what is secret, who pays what, and how long a round is worth while.
+
+    `contexts`: the public number of prompts that a batch reads.
+    """
+    k = parameters.batches_per_label or 1
+    g, rounds = parameters.batches_to_run or k, parameters.rounds
+    prompts = rounds * parameters.batches_run(terms) * contexts
+    idle = f", of which {g:,} are run," if g < k else ""
+    begun = f"{rounds:,} rounds of {tokens:,} tokens, each" if rounds > 1 else f"{tokens:,} tokens,"
+    lines = [
+        f"nobody but the job's key, deleted when it ends, knows which of {k:,} batches{idle} a unit lies in: "
+        f"{begun} charged whole once a token of it is drawn",
+        f"for whoever holds the key it costs what {rounds * tokens:,} tokens of a batch cost by themselves",
+        f"each round reads its prompts anew: about {prompts:,} in all",
+    ]
+    if k > 1:
+        far = float(doubled(terms) * shift)
+        longest = [f"{1.4 * math.log(k) / (order * far**2):,.0f} at order {order}" for order in _TOLD_ORDERS]
+        lines.append(
+            "beyond about 1.4 ln k / (order * shift^2) tokens of one coin the price climbs steeply "
+            f"({', '.join(longest)}): more rounds cost less than longer ones"
+        )
+    return tuple(lines)
 
 
 def tokens_of_one_batch(draw: Event, tokens: int) -> Event:

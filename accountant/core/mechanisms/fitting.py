@@ -21,6 +21,12 @@ class Fitted:
     parameters: Parameters
 
 
+def size_of(mechanism: Mechanism[Any], raw: Mapping[str, Any]) -> str:
+    """The field that makes such a request larger or smaller: rounds, where batches are secret."""
+    amplified = raw.get("amplification") == "allocation" and "rounds" in mechanism.fields
+    return "rounds" if amplified else mechanism.size_field
+
+
 def fit(
     mechanism: Mechanism[Any],
     raw: Mapping[str, Any],
@@ -35,7 +41,7 @@ def fit(
     None when no value in the range fits. Raises InvalidRequest where the field is not a number or
     does not move the price.
     """
-    low, high, whole = _range(mechanism, name)
+    *ends, whole = _range(mechanism, name)
     others = {b if name == a else a: None for a, b in mechanism.parameters.either if name in (a, b)}
 
     def parse(value: float) -> Parameters:
@@ -47,9 +53,11 @@ def fit(
         return affordable(mechanism.price(parse(value), terms))
 
     default = mechanism.parameters.model_fields[name].default
-    low, high = _accepted(parse, (low, high), (raw.get(name), default), whole)
+    low, high = _accepted(parse, (ends[0], ends[1]), (raw.get(name), default), whole)
     rising = _rises(mechanism, terms, parse(low), parse(high))
     if rising is None:
+        for end in ends:
+            parse(end)  # says why the field can be nothing else, where it can't
         raise invalid(name, "does not move the price", "a field that the price depends on")
     good, bad = (low, high) if rising else (high, low)
     if not fits(good):

@@ -6,7 +6,8 @@ the public top k, widened by 2c/s ("top-k+"). The set drawn from depends on publ
 costs nothing. A unit of at most b records moves a score by b * c / s (twice under replace-one): the
 exponential mechanism, zCDP (b * c / (s * temperature))^2 / 2 per token. The public context comes on
 top of s and does not count. Batches are disjoint: T = texts_per_batch * max_tokens tokens of one.
-Lengths and numbers are given, never read from private lengths.
+Lengths and numbers are given, never read from private lengths. With amplification a round is charged whole
+once a token of it is drawn, also where its texts end early (batches.py).
 """
 
 from fractions import Fraction
@@ -14,24 +15,32 @@ from fractions import Fraction
 from pydantic import Field
 
 from accountant.core.errors import FieldProblem, invalid
-from accountant.core.mechanisms.base import Mechanism, Parameters
-from accountant.core.mechanisms.batches import batches_per_label, describe, token_draw, tokens_of_one_batch
+from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.batches import (
+    Batched,
+    all_rounds,
+    batches_per_label,
+    check_allocation,
+    check_labels,
+    describe,
+    describe_allocation,
+    token_draw,
+    tokens_of_one_batch,
+    turn,
+)
+from accountant.core.mechanisms.prompts import DEFAULT_TEMPLATE
 from accountant.core.privacy.events import Event
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template, check_turns
 
-DEFAULT_TEMPLATE = "A text ({label}): {record}\nAnother text ({label}):"
 DEFAULT_PUBLIC_TEMPLATE = "A text ({label}):"
 
 
-class InvisibleInk(Parameters):
+class InvisibleInk(Batched):
     """Parameters of `invisible-ink`; batch size, temperature and top k are the paper's."""
 
     batch_size: int = Field(
         8, ge=1, le=1_000_000, description="public number s of private contexts: the denominator"
-    )
-    batches_per_label: int | None = Field(
-        None, ge=1, le=1_000_000, description="batches per label; nothing: public size / labels / s"
     )
     clip: float = Field(
         1.0, ge=1e-6, le=1_000, description="differences from the public logits are clipped to [-c, c]"
@@ -41,7 +50,9 @@ class InvisibleInk(Parameters):
         100, ge=1, le=10_000_000, description="tokens kept by public logits, widened by 2c/s: free"
     )
     max_tokens: int = Field(200, ge=1, le=1_000_000, description="a text ends here at the latest")
-    texts_per_batch: int = Field(1, ge=1, le=1_000_000, description="texts that every batch writes")
+    texts_per_batch: int = Field(
+        1, ge=1, le=1_000_000, description="texts that every batch writes, in each round"
+    )
     record_tokens: int = Field(256, ge=1, le=1_000_000, description="a record is cut after this many")
     template: str = Field(
         DEFAULT_TEMPLATE,
@@ -64,12 +75,14 @@ def shift(parameters: InvisibleInk, terms: Terms) -> Fraction:
 
 
 def tokens(parameters: InvisibleInk) -> int:
-    """Tokens T that every batch may write: texts_per_batch * max_tokens."""
+    """Tokens T that every batch may write in a round: texts_per_batch * max_tokens."""
     return parameters.texts_per_batch * parameters.max_tokens
 
 
 def token_event(parameters: InvisibleInk, terms: Terms) -> Event:
-    """The privacy event of one token of one batch."""
+    """The privacy event that the meter records at every token; with amplification, that of a round."""
+    if parameters.amplified:
+        return turn(parameters, shift(parameters, terms), tokens(parameters), terms)
     return token_draw(shift(parameters, terms), terms)
 
 
@@ -77,8 +90,14 @@ def price(parameters: InvisibleInk, terms: Terms) -> Price:
     """T tokens of one batch."""
     count, temperature = tokens(parameters), Fraction(parameters.temperature)
     what = "the logits that a batch draws from"
-    lines = describe(shift(parameters, terms), temperature, count, terms, what)
-    event = tokens_of_one_batch(token_event(parameters, terms), count)
+    lines: tuple[str, ...] = describe(shift(parameters, terms), temperature, count, terms, what)
+    if parameters.amplified:
+        event = all_rounds(parameters, token_event(parameters, terms))
+        lines += describe_allocation(
+            parameters, shift(parameters, terms), count, terms, parameters.batch_size
+        )
+    else:
+        event = tokens_of_one_batch(token_event(parameters, terms), count)
     return Price(event, (*lines, f"the top {parameters.top_k:,} come from public logits: free"))
 
 
@@ -92,7 +111,10 @@ def resolve(parameters: InvisibleInk, terms: Terms) -> InvisibleInk:
     if not parameters.public_template.strip():
         raise invalid("public_template", "empty: nothing to continue", "a text, with or without {label}")
     batches = batches_per_label(parameters.batches_per_label, parameters.batch_size, terms)
-    return parameters.model_copy(update={"batches_per_label": batches})
+    resolved = parameters.model_copy(update={"batches_per_label": batches})
+    check_allocation(resolved)
+    check_labels(resolved, terms)
+    return resolved
 
 
 def context_tokens(parameters: InvisibleInk, template_tokens: int) -> int:
@@ -110,7 +132,7 @@ def missing(parameters: InvisibleInk) -> FieldProblem | None:
 
 def batches(parameters: InvisibleInk, terms: Terms) -> int:
     """Batches that run independently: all of them."""
-    return (parameters.batches_per_label or 1) * max(1, len(terms.labels))
+    return parameters.batches_run(terms)
 
 
 MECHANISM = Mechanism(
@@ -127,8 +149,9 @@ MECHANISM = Mechanism(
     batches=batches,
     runner="workers.mechanisms.invisible_ink",
     groups={
-        "Size and privacy": "texts_per_batch batch_size batches_per_label clip temperature",
-        "Texts": "max_tokens record_tokens top_k stop template public_template",
+        "Size and privacy": "texts_per_batch batch_size batches_per_label clip temperature "
+        "amplification rounds batches_to_run",
+        "Texts": "labels max_tokens record_tokens top_k stop template public_template",
     },
     order=2,
 )

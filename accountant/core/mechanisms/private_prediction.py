@@ -20,6 +20,9 @@ charges clip / batch_size, which costs twice that: its T = 373 is then epsilon 2
 Median (paper 001, Theorem 2): the cost depends on the data, so the price is a cap that an analyst
 plans with, in the currency `ex-post`. Refused under replace-one, where the theorem fails with its ends.
 
+Amplification: the price of a batch that nobody knows (batches.py), for the mean in uniform batches. Clusters
+and the median cost what they cost where everybody knows.
+
 Clusters: one Laplace histogram over pairs of a label and a public centre. A record lies in one pair: L1
 sensitivity 1 (2 under replace-one), b times that for units of b records. `clusters` is their number over
 all labels, as in the paper's tables: each label keeps an equal share, its largest noisy counts. The
@@ -36,46 +39,32 @@ from typing import Any, Literal
 from pydantic import Field
 
 from accountant.core.errors import FieldProblem, invalid
-from accountant.core.mechanisms.base import Mechanism, Parameters
+from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import (
+    Batched,
+    all_rounds,
     batches_per_label,
+    check_allocation,
+    check_labels,
     describe,
+    describe_allocation,
     doubled,
     token_draw,
     tokens_of_one_batch,
+    turn,
 )
 from accountant.core.mechanisms.noise_fields import cost
+from accountant.core.mechanisms.prompts import DEFAULT_TEMPLATE, DEFAULT_TEMPLATE_OF_TWO, NAMED_TEMPLATES
 from accountant.core.privacy.calibration import LEAST_EPSILON, MOST_EPSILON, laplace_multiplier
 from accountant.core.privacy.events import Composed, Event, Laplace
 from accountant.core.privacy.price import Neighbours, Price, Terms
 from accountant.core.privacy.units import up
 from accountant.core.template import check_template, check_turns
 
-DEFAULT_TEMPLATE = "A text ({label}): {record}\nAnother text ({label}):"
-DEFAULT_TEMPLATE_OF_TWO = "A text ({label}): {record}\nA text ({label}): {partner}\nAnother text ({label}):"
-
-#: Templates by name, for one example and for two, and the text that ends a text of theirs. `base` shows a
-#: model that was only pre-trained documents between fences; `instruction` asks one that was tuned to follow
-#: instructions, in a turn of its own chat format (paper 001, E.4, in other words).
-NAMED_TEMPLATES: Mapping[str, tuple[str, str, str | None]] = {
-    "base": (
-        "### {label}\n{record}\n\n### {label}\n",
-        "### {label}\n{record}\n\n### {label}\n{partner}\n\n### {label}\n",
-        "\n###",
-    ),
-    "instruction": (
-        "{user}This is a text of the kind '{label}':\n\n{record}\n\nWrite one more text of this kind, about "
-        "similar things and in a similar style. Answer with the new text and nothing else.{assistant}",
-        "{user}These are two texts of the kind '{label}'.\n\nThe first:\n{record}\n\nThe second:\n{partner}"
-        "\n\nWrite one more text of this kind, about similar things and in a similar style. Answer with the "
-        "new text and nothing else.{assistant}",
-        None,
-    ),
-}
 MEDIAN_CLIP = 6.0
 
 
-class PrivatePrediction(Parameters):
+class PrivatePrediction(Batched):
     """Parameters of `private-prediction`; the defaults are the paper's where it gives one."""
 
     aggregation: Literal["mean", "median"] = Field(
@@ -122,13 +111,6 @@ class PrivatePrediction(Parameters):
         le=1_000_000,
         description="public batch size s: the denominator of the mean, whatever a batch really holds",
     )
-    batches_per_label: int | None = Field(
-        None,
-        ge=1,
-        le=1_000_000,
-        description="batches per label, over all its clusters; nothing: public size / labels / records of a "
-        "batch, at least one a cluster",
-    )
     examples_per_context: Literal[1, 2] = Field(1, description="records in one context, private or not")
     context_partner: Literal["public", "shot", "exact-slot", "lowest-hash"] | None = Field(
         None,
@@ -150,7 +132,10 @@ class PrivatePrediction(Parameters):
     )
     temperature: float = Field(1.5, ge=0.001, le=1_000, description="temperature of every draw")
     tokens_per_batch: int = Field(
-        373, ge=1, le=10_000_000, description="tokens T that every batch writes, over all its texts"
+        373,
+        ge=1,
+        le=10_000_000,
+        description="tokens T that every batch writes, over all its texts; with rounds, in each of them",
     )
     max_text_tokens: int | None = Field(
         None, ge=1, le=1_000_000, description="a text ends here at the latest; nothing: T"
@@ -176,9 +161,11 @@ def shift(parameters: PrivatePrediction, terms: Terms) -> Fraction:
 
 
 def token_event(parameters: PrivatePrediction, terms: Terms) -> Event:
-    """The privacy event of one token of one batch, which the meter records at every draw."""
+    """The privacy event that the meter records at every token; with amplification, that of a round."""
     if parameters.aggregation == "median":
         raise invalid("aggregation", "a token of the median has an ex-post cost and no event", "mean")
+    if parameters.amplified:
+        return turn(parameters, shift(parameters, terms), parameters.tokens_per_batch, terms)
     return token_draw(shift(parameters, terms), terms)
 
 
@@ -246,6 +233,11 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
     temperature = Fraction(parameters.temperature)
     what = "the mean logits of a batch"
     lines.extend(describe(shift(parameters, terms), temperature, tokens, terms, what))
+    if parameters.amplified:
+        lines.extend(
+            describe_allocation(parameters, shift(parameters, terms), tokens, terms, parameters.batch_size)
+        )
+        return Price(all_rounds(parameters, token_event(parameters, terms)), tuple(lines))
     parts.append(tokens_of_one_batch(token_event(parameters, terms), tokens))
     return Price(parts[0] if len(parts) == 1 else Composed(tuple(parts)), tuple(lines))
 
@@ -277,7 +269,10 @@ def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
             "max_text_tokens", f"{text} is more than tokens_per_batch", f"1 to {parameters.tokens_per_batch}"
         )
     batches = _batches_per_label(parameters, terms)
-    return parameters.model_copy(update={"max_text_tokens": text, "batches_per_label": batches})
+    resolved = parameters.model_copy(update={"max_text_tokens": text, "batches_per_label": batches})
+    check_allocation(resolved)
+    check_labels(resolved, terms)
+    return resolved
 
 
 def _batches_per_label(parameters: PrivatePrediction, terms: Terms) -> int | None:
@@ -287,6 +282,10 @@ def _batches_per_label(parameters: PrivatePrediction, terms: Terms) -> int | Non
     batches = batches_per_label(parameters.batches_per_label, units, terms)
     if parameters.batching == "uniform":
         return batches
+    if parameters.labels:
+        raise invalid(
+            "labels", "clusters are counted over all labels at once", "nothing, or batching uniform"
+        )
     kept, labels = parameters.clusters, max(1, len(terms.labels))
     if kept > parameters.public_centres:
         raise invalid("clusters", f"{kept} is more than public_centres", f"1 to {parameters.public_centres}")
@@ -322,7 +321,7 @@ def _check_public(parameters: PrivatePrediction, terms: Terms) -> None:
         return
     if parameters.context_partner != "shot":
         raise invalid("shots", "given, and no context shows them", "nothing, or context_partner shot")
-    found, labels = len(fixed_shots(parameters)), max(1, len(terms.labels))
+    found, labels = len(fixed_shots(parameters)), max(1, len(parameters.written(terms)))
     if found not in (1, labels):
         raise invalid("shots", f"{found} texts", "one text" + (f", or {labels}, one a label" * (labels > 1)))
 
@@ -337,7 +336,16 @@ def _shows_corpus(parameters: PrivatePrediction) -> bool:
 
 
 def _check_aggregation(parameters: PrivatePrediction, terms: Terms) -> None:
-    """Refuse what Theorem 2 does not cover, and a cap where nothing is ex-post."""
+    """Refuse what Theorem 2 or an allocation does not cover, and a cap where nothing is ex-post."""
+    if parameters.amplified and parameters.aggregation == "median":
+        raise invalid(
+            "amplification", "the median's cost is that of the batch that is known", "none, or mean"
+        )
+    if parameters.amplified and parameters.batching == "clusters":
+        why = (
+            "how many batches a cluster has follows from noisy counts, and one of a single batch has no coin"
+        )
+        raise invalid("amplification", why, "none, or batching uniform")
     if parameters.aggregation == "mean":
         if parameters.ex_post_cap is not None:
             raise invalid("ex_post_cap", "the mean has no ex-post cost", "nothing, or aggregation median")
@@ -393,7 +401,7 @@ def unfit_public(
     if parameters.batching == "clusters" and corpus["texts"] < parameters.public_centres:
         problem = f"{parameters.public_centres:,} centres of the {corpus['texts']:,} texts in the corpus"
         return FieldProblem("public_centres", problem, f"1 to {corpus['texts']}")
-    lacking = [label for label in terms.labels if label not in corpus["labels"]]
+    lacking = [label for label in parameters.written(terms) if label not in corpus["labels"]]
     if corpus["labels"] and lacking and _shows_corpus(parameters):
         problem = f"the corpus has labels, and no text of the dataset's label {lacking[0]!r}"
         return FieldProblem("public_corpus", problem, "a corpus with these labels, or without any")
@@ -404,7 +412,7 @@ def batches(parameters: PrivatePrediction, terms: Terms) -> int:
     """Batches that run independently; the noisy counts of clusters are one release from all the data."""
     if parameters.batching == "clusters":
         return 1
-    return (parameters.batches_per_label or 1) * max(1, len(terms.labels))
+    return parameters.batches_run(terms)
 
 
 def unfit(parameters: PrivatePrediction, facts: Mapping[str, Any]) -> FieldProblem | None:
@@ -432,8 +440,9 @@ MECHANISM = Mechanism(
     releases=("clusters",),
     runner="workers.mechanisms.private_prediction",
     groups={
-        "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label clip temperature",
-        "Texts": "max_text_tokens record_tokens stop template",
+        "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label clip temperature "
+        "amplification rounds batches_to_run",
+        "Texts": "labels max_text_tokens record_tokens stop template",
         "Aggregation and clusters": "aggregation public_contexts batching clusters public_centres "
         "cluster_epsilon public_corpus embedding",
     },

@@ -3,107 +3,191 @@
 The hidden state of each record's last token, clipped to norm C, summed, divided by the *public* n, one
 Gaussian; an adapter trained on public data turns the noisy mean into soft tokens, and any number of
 decodings is free. Delta = b * C / n, 2 b C / n under replace-one, for one group of records as for many
-(see `summary-token`). k releases share one budget by exact composition, multiplier sqrt(k) / mu: one
+(group_means). k releases share one budget by exact composition, multiplier sqrt(k) / mu: one
 Gaussian at the whole budget beats k at epsilon / k each, and says as much.
+
+Two options that the paper lacks change what is clipped, never the sensitivity, and so cost nothing
+(docs/accounting.md, section 2): with `centre` a record adds clip_C(h - c), c the mean state of a public
+corpus, which is added to the mean again; with `components` q it adds clip_C(V (h - c)), V the q principal
+directions of the corpus's states, and the noise has q coordinates instead of all.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import Field
 
+from accountant.core.errors import FieldProblem, invalid
+from accountant.core.mechanisms import group_means
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.batches import doubled, group_size
+from accountant.core.mechanisms.group_means import GroupMeans, StateReading
 from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
-    GaussianNoise,
     cost,
     from_job_field,
     resolved,
-    with_multiplier,
     without_noise,
 )
 from accountant.core.privacy.calibration import gaussian_multiplier
-from accountant.core.privacy.events import FREE, Gaussian, SelfComposed
+from accountant.core.privacy.events import FREE, Event, Gaussian, SelfComposed
 from accountant.core.privacy.price import Price, Terms
-from accountant.core.template import check_template
+from accountant.core.template import check_template, check_turns
 
 DEFAULT_TEMPLATE = "Review: {record}"
 
+#: What the means and an adapter's weights are to a job that reads them.
+MEANS, ADAPTER = "noisy-means", "soft-prompt-adapter"
 
-class SummaryOneshot(GaussianNoise):
-    """Parameters of `summary-oneshot`."""
 
-    releases: int = Field(
-        1, ge=1, le=10_000, description="noisy means k of every group; they share one budget"
+class OneshotReading(StateReading):
+    """The fields on which a mean state depends, besides records and noise: the adapter's are the same."""
+
+    template: str = Field(
+        DEFAULT_TEMPLATE,
+        max_length=8_000,
+        description="the prompt whose last token has the state; slot {record}, and {user} and {assistant}",
     )
-    clip: float = Field(
-        10.0, ge=1e-6, le=1_000_000, description="norm C that a hidden state is clipped to; a public constant"
+    centre: bool = Field(
+        True, description="clip around the mean state of the public corpus, where one is named: free"
     )
-    public_size: int | None = Field(
+    components: int | None = Field(
         None,
         ge=1,
-        le=1_000_000_000_000,
-        description="public n that a group's sum is divided by; nothing: the dataset's, without groups",
+        le=100_000,
+        description="project onto so many principal directions of the public corpus: free; nothing: none",
     )
-    groups: str | None = Field(
-        None, min_length=1, max_length=100, description="column that tells the groups; one mean of each"
+    public_texts: int = Field(
+        1_000, ge=2, le=1_000_000, description="texts of the public corpus whose states are read, at most"
     )
+    soft_tokens: int = Field(10, ge=1, le=1_000, description="embeddings m that the adapter makes of a mean")
+
+
+class SummaryOneshot(GroupMeans, OneshotReading):
+    """Parameters of `summary-oneshot`."""
+
     from_job: str | None = from_job_field("noisy means")
+    releases: int = Field(
+        1,
+        ge=1,
+        le=10_000,
+        description="noisy means k of every group, on one budget; their average is decoded",
+    )
     adapter: str | None = Field(
         None,
         min_length=1,
         max_length=200,
-        description="the soft-prompt adapter, an artifact of public training",
+        description="the job that trained the soft-prompt adapter; nothing: means are released, not decoded",
     )
-    soft_tokens: int = Field(10, ge=1, le=1_000, description="embeddings m that the adapter makes of a mean")
-    decodings: int = Field(1, ge=1, le=1_000_000, description="summaries decoded from every mean: free")
+    public_corpus: str | None = Field(
+        None, min_length=1, max_length=63, description="the corpus of centre and components; nothing: neither"
+    )
+    decodings: int = Field(1, ge=1, le=1_000_000, description="summaries decoded for every group: free")
     max_tokens: int = Field(50, ge=1, le=1_000_000, description="a summary ends here at the latest")
     temperature: float = Field(0.7, ge=0.001, le=1_000, description="temperature of every draw")
-    record_tokens: int = Field(256, ge=1, le=1_000_000, description="a record is cut after this many")
-    template: str = Field(DEFAULT_TEMPLATE, max_length=8_000, description="the prompt; slot {record}")
+    seed: int | None = Field(
+        None, ge=0, le=2**53 - 1, description="of the draws of tokens; the noise before them has none"
+    )
 
 
-def sensitivity(parameters: SummaryOneshot, terms: Terms) -> float:
-    """L2 sensitivity of a mean hidden state: b C / n, twice that under replace-one."""
-    size = resolved(parameters.public_size, "public_size")
-    return doubled(terms) * terms.max_records_per_unit * parameters.clip / size
-
-
-def sigma(parameters: SummaryOneshot, terms: Terms) -> float:
-    """Standard deviation of the noise on a mean hidden state."""
-    return resolved(parameters.noise_multiplier, "noise_multiplier") * sensitivity(parameters, terms)
+def event(parameters: SummaryOneshot) -> Event:
+    """The k releases of one group."""
+    gaussian = Gaussian(resolved(parameters.noise_multiplier, "noise_multiplier"))
+    return SelfComposed(gaussian, parameters.releases) if parameters.releases > 1 else gaussian
 
 
 def price(parameters: SummaryOneshot, terms: Terms) -> Price:
     """k Gaussians of one group, or nothing where an earlier job's means are decoded again."""
     if parameters.from_job is not None:
         return Price(FREE, (ARTIFACTS_ARE_FREE,))
-    multiplier = resolved(parameters.noise_multiplier, "noise_multiplier")
-    gaussian, count = Gaussian(multiplier), parameters.releases
-    event = SelfComposed(gaussian, count) if count > 1 else gaussian
+    count = parameters.releases
     what = "1 mean hidden state" if count == 1 else f"{count:,} mean hidden states"
-    line = (
-        f"{what}: Gaussian, σ {sigma(parameters, terms):.6g} (sensitivity "
-        f"{sensitivity(parameters, terms):.4g}), together {cost(event, terms)}"
-    )
-    groups = ("groups are disjoint, so all cost as one",) if parameters.groups else ()
-    return Price(event, (line, *groups, f"{parameters.decodings:,} decodings of each: free"))
+    if parameters.components is not None:
+        what += f" in {parameters.components:,} coordinates"
+    lines = group_means.describe(parameters, terms, what, cost(event(parameters), terms))
+    return Price(event(parameters), (*lines, f"{parameters.decodings:,} decodings of it: free"))
 
 
 def resolve(parameters: SummaryOneshot, terms: Terms) -> SummaryOneshot:
     """Fill in the public size and calibrate the noise; refuse a template that can't be filled."""
-    check_template(parameters.template, required=("record",), optional=())
+    check_template(parameters.template, required=("record",), optional=("user", "assistant"))
+    check_turns(parameters.template)
     if parameters.from_job is not None:
         return without_noise(parameters)
-    size = group_size(parameters.public_size, parameters.groups, terms)
-    parameters = parameters.model_copy(update={"public_size": size})
-    return with_multiplier(
-        parameters, lambda epsilon: gaussian_multiplier(epsilon, terms.delta, parameters.releases)
+    if parameters.components is not None and parameters.public_corpus is None:
+        raise invalid(
+            "components", "there is no public_corpus to find them in", "nothing, or a public_corpus"
+        )
+    if parameters.components is not None and parameters.components > parameters.public_texts:
+        most = parameters.public_texts
+        raise invalid("components", f"{parameters.components} directions of {most} texts", f"1 to {most}")
+    if parameters.public_corpus is not None and not parameters.centre and parameters.components is None:
+        raise invalid("public_corpus", "neither centre nor components uses it", "nothing, or one of the two")
+    return group_means.resolve(
+        parameters,
+        terms,
+        lambda epsilon: gaussian_multiplier(epsilon, terms.delta, parameters.releases),
     )
 
 
 def context_tokens(parameters: SummaryOneshot, template_tokens: int) -> int:
     """Longest context: template and one record, or soft tokens and the summary."""
-    reading = template_tokens + parameters.record_tokens
+    reading = 0 if parameters.from_job is not None else template_tokens + parameters.record_tokens
     return max(reading, parameters.soft_tokens + parameters.max_tokens)
+
+
+def missing(parameters: SummaryOneshot) -> FieldProblem | None:
+    """What decodes: a job over released means does nothing else."""
+    if parameters.from_job is not None and parameters.adapter is None:
+        return FieldProblem("adapter", "nothing decodes the means", "the id of a job of summary-adapter")
+    return None
+
+
+def unfit(parameters: OneshotReading, facts: Mapping[str, Any]) -> FieldProblem | None:
+    """More tokens than the model's context holds, or more directions than its states have."""
+    most = facts.get("hidden_size")
+    if parameters.components is not None and most is not None and parameters.components > most:
+        problem = f"{parameters.components} of the {most} dimensions of a state"
+        return FieldProblem("components", problem, f"1 to {most}, or nothing")
+    if isinstance(parameters, SummaryOneshot):
+        written = parameters.soft_tokens + parameters.max_tokens
+        return group_means.beyond_context("max_tokens", written, facts)
+    return None
+
+
+def resources(parameters: SummaryOneshot) -> dict[str, str]:
+    """The corpus of centre and components; a job over means needs none."""
+    read = parameters.public_corpus is not None and parameters.from_job is None
+    return {"public_corpus": "corpus"} if read else {}
+
+
+#: Fields of a job over means that have to be those of the job that released them, or of the adapter's.
+_SAME = ("template", "record_tokens", "clip", "centre", "components", "soft_tokens")
+
+
+def unfit_sources(
+    parameters: SummaryOneshot, sources: Mapping[str, Mapping[str, Any]]
+) -> FieldProblem | None:
+    """An adapter that was trained on states made in another way than these means.
+
+    `sources`: the parameters of the jobs in `adapter` and `from_job`, by field.
+    """
+    adapter = sources.get("adapter")
+    if adapter is None:
+        return None
+    means = {**parameters.model_dump(), **sources.get("from_job", {})}
+    means["soft_tokens"] = parameters.soft_tokens
+    centred = means["centre"] and means["public_corpus"] is not None
+    trained = adapter["centre"] or adapter["components"] is not None
+    for name in _SAME:
+        own = centred if name == "centre" else means[name]
+        if own != adapter[name]:
+            field = "adapter" if "from_job" in sources and name != "soft_tokens" else name
+            problem = f"{name} {own!r} is not that of the adapter's training, {adapter[name]!r}"
+            return FieldProblem(field, problem, f"{adapter[name]!r}, or an adapter trained so")
+    if trained and means["public_corpus"] != adapter["corpus"]:
+        problem = f"the adapter's training took centre and components of {adapter['corpus']!r}"
+        return FieldProblem("public_corpus", problem, repr(adapter["corpus"]))
+    return None
 
 
 MECHANISM = Mechanism(
@@ -115,10 +199,21 @@ MECHANISM = Mechanism(
     price=price,
     resolve=resolve,
     context_tokens=context_tokens,
+    missing=missing,
+    unfit=unfit,
+    resources=resources,
+    sources=lambda parameters: {} if parameters.adapter is None else {"adapter": ADAPTER},
+    unfit_sources=unfit_sources,
+    releases=(MEANS,),
+    artifacts={"means": "the noisy mean hidden states of every group"},
     size_field="epsilon",
+    progress_unit="summaries",
+    runner="workers.mechanisms.summary_oneshot",
     groups={
-        "Size and privacy": "from_job epsilon noise_multiplier clip temperature",
-        "Texts": "max_tokens record_tokens template",
+        "Size and privacy": "from_job epsilon noise_multiplier clip public_size group_sizes min_group "
+        "temperature",
+        "Texts": "adapter soft_tokens max_tokens decodings record_tokens template",
+        "Around a public mean": "public_corpus centre components public_texts",
     },
     order=8,
     example={"epsilon": 2.0},

@@ -9,13 +9,16 @@ of `filters.py` decide.
 import math
 from collections import Counter
 from fractions import Fraction
+from functools import lru_cache
 
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_ndtr
 
 from accountant.core.errors import invalid
-from accountant.core.privacy import divergences, privacy_profiles
+from accountant.core.privacy import allocation_pairs, divergences, loss_distributions, privacy_profiles
+from accountant.core.privacy.allocation import Batch
 from accountant.core.privacy.events import (
+    Allocated,
     Event,
     Gaussian,
     Laplace,
@@ -26,6 +29,7 @@ from accountant.core.privacy.events import (
     from_releases,
     releases,
 )
+from accountant.core.privacy.units import float_up
 
 #: ln(order - 1) is searched between these: orders from 1 + 5e-5 to 1 + 9e13.
 _LOG_ORDER_RANGE = (-10.0, 32.0)
@@ -112,6 +116,9 @@ def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
     split = _pure_and_exact(counts, delta)
     if split is not None:
         found.append((split, "pure epsilon and exact Gaussian"))
+    pairs = _pairs_epsilon(counts, delta)
+    if pairs is not None:
+        found.append((pairs, "dominating pair"))
     if not found:
         raise invalid("event", "no accountant can price this composition")
     return min(found)
@@ -175,6 +182,42 @@ def _with_gaussian(
     while excess(high) > 0:
         high *= 2
     return float(brentq(excess, 0.0, high, xtol=1e-11, rtol=1e-12))
+
+
+def _pairs_epsilon(counts: Counter[Event], delta: float) -> float | None:
+    """Coins and Gaussians together by their dominating pairs, pure releases by their sum at delta 0.
+
+    None where there is no coin, or something else, or where the pairs take too much work.
+    """
+    coins = [leaf for leaf in counts if isinstance(leaf, Allocated)]
+    gaussians: Counter[Event] = Counter({e: n for e, n in counts.items() if isinstance(e, Gaussian)})
+    others: Counter[Event] = Counter(
+        {e: n for e, n in counts.items() if not isinstance(e, Gaussian | Allocated)}
+    )
+    pure = divergences.pure_epsilon(from_releases(others))
+    if not coins or pure is None:
+        return None
+    parts = []
+    for coin in coins:
+        ratio = _coin_ratio(coin)
+        if ratio is None:
+            return None
+        parts.append((ratio, counts[coin]))
+    mu_squared = divergences.gaussian_mu_squared(from_releases(gaussians))
+    if mu_squared:
+        ratio = allocation_pairs.worst_ratio(Batch(1, mu=float_up(mu_squared) ** 0.5))
+        if ratio is None:
+            return None
+        parts.append((ratio, 1))
+    found = float(pure) + loss_distributions.epsilon(parts, delta)
+    return found if math.isfinite(found) else None
+
+
+@lru_cache(maxsize=64)
+def _coin_ratio(coin: Allocated) -> loss_distributions.Ratio | None:
+    batch = divergences.batch_of(coin)
+    ratio = None if batch is None else allocation_pairs.worst_ratio(batch)
+    return None if ratio is None else allocation_pairs.mean(ratio, coin.batches, coin.run)
 
 
 def _pure_and_exact(counts: Counter[Event], delta: float) -> float | None:

@@ -28,6 +28,13 @@ def _positive(value: object, field: str) -> None:
         raise invalid(field, f"{value!r} is out of range", "a finite number > 0")
 
 
+def _whole(value: object, field: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise invalid(field, f"{value!r} is not a whole number", "1 to 10^12")
+    if not 1 <= value <= MAX_COUNT:
+        raise invalid(field, f"{value!r} is out of range", "1 to 10^12")
+
+
 def _check_parts(events: object, least: int) -> None:
     if not isinstance(events, tuple) or not all(isinstance(event, Event) for event in events):
         raise invalid("events", "not a tuple of events")
@@ -103,10 +110,7 @@ class SelfComposed:
     count: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.count, bool) or not isinstance(self.count, int):
-            raise invalid("count", f"{self.count!r} is not a whole number", "1 to 10^12")
-        if not 1 <= self.count <= MAX_COUNT:
-            raise invalid("count", f"{self.count!r} is out of range", "1 to 10^12")
+        _whole(self.count, "count")
 
 
 @dataclass(frozen=True)
@@ -182,11 +186,7 @@ class SampledWithoutReplacement:
 
     def __post_init__(self) -> None:
         for name in ("sample_size", "population"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise invalid(name, f"{value!r} is not a whole number", "1 to 10^12")
-            if not 1 <= value <= MAX_COUNT:
-                raise invalid(name, f"{value!r} is out of range", "1 to 10^12")
+            _whole(getattr(self, name), name)
         if self.sample_size > self.population:
             raise invalid(
                 "sample_size", f"{self.sample_size} of {self.population}", f"1 to {self.population}"
@@ -197,6 +197,71 @@ class SampledWithoutReplacement:
     def probability(self) -> float:
         """The probability that a given unit takes part: sample_size / population."""
         return self.sample_size / self.population
+
+
+@dataclass(frozen=True)
+class Allocated:
+    """`tokens` adaptive draws in each of `run` batches, of `batches` in which a secret coin puts each unit.
+
+    Every unit lies in one batch, uniform and independent of all else, and nobody sees which. A unit's
+    presence moves the draws of its own batch only, each of them by at most `draw`: an `Exponential`, or a
+    `Gaussian`. The `run` batches are chosen publicly. Neighbours differ by one unit, present in one and
+    absent from the other; both directions are priced (docs/accounting.md, "A coin nobody sees").
+
+    One coin, one release: it is charged whole as soon as one token is drawn. Coins drawn anew are
+    `SelfComposed(Allocated(...), rounds)`. A replaced unit is `AllocatedReplaced`.
+    """
+
+    batches: int
+    run: int
+    tokens: int
+    draw: "Event"
+
+    def __post_init__(self) -> None:
+        _check_allocation(self)
+
+    @property
+    def plain(self) -> "Event":
+        """The event for whoever knows the coin: all tokens of one batch."""
+        return SelfComposed(self.draw, self.tokens)
+
+
+@dataclass(frozen=True)
+class AllocatedReplaced:
+    """As `Allocated`, in which one unit is replaced by another, each in its own batch by its own coin.
+
+    `draw` says how far a batch with the one unit, and with the other, lies from the same batch with
+    neither. Both may share a coin, as records of one name do.
+    """
+
+    batches: int
+    run: int
+    tokens: int
+    draw: "Event"
+
+    def __post_init__(self) -> None:
+        _check_allocation(self)
+
+    @property
+    def plain(self) -> "Event":
+        """The event for whoever knows both coins: one batch moves twice as far, or two move."""
+        one = self.draw
+        if isinstance(one, Exponential):
+            twice: Event = Exponential(2 * one.shift)
+        else:
+            assert isinstance(one, Gaussian)
+            twice = Gaussian(one.noise_multiplier / 2)
+        return WorstOf((SelfComposed(twice, self.tokens), SelfComposed(SelfComposed(one, 2), self.tokens)))
+
+
+def _check_allocation(event: "Allocation") -> None:
+    for name in ("batches", "run", "tokens"):
+        _whole(getattr(event, name), name)
+    if event.run > event.batches:
+        raise invalid("run", f"{event.run} of {event.batches} batches", f"1 to {event.batches}")
+    if not isinstance(event.draw, Exponential | Gaussian):
+        raise invalid("draw", "only tokens and Gaussians are priced in batches", "exponential, gaussian")
+    _ = event.plain  # twice a shift must be a number too
 
 
 def _check_probability(value: object) -> None:
@@ -221,7 +286,11 @@ def _check_sampled(event: object) -> None:
 
 Sampled = PoissonSampled | PoissonReplaced | SampledWithoutReplacement
 
-Event = Gaussian | Laplace | Exponential | ZCDp | EpsilonDelta | SelfComposed | Composed | WorstOf | Sampled
+Allocation = Allocated | AllocatedReplaced
+
+Basic = Gaussian | Laplace | Exponential | ZCDp | EpsilonDelta
+
+Event = Basic | SelfComposed | Composed | WorstOf | Sampled | Allocation
 
 FREE = Composed(())
 
@@ -232,7 +301,7 @@ FREE = Composed(())
 def releases(event: Event) -> Counter[Event]:
     """The number of times each basic release occurs.
 
-    Compositions are opened; a WorstOf and a sampled event count as one release.
+    Compositions are opened; a WorstOf, a sampled and an allocated event count as one release.
     """
     if isinstance(event, SelfComposed):
         inner = releases(event.event)
@@ -280,6 +349,10 @@ def to_json(event: Event) -> dict[str, Any]:
         case SampledWithoutReplacement(size, population, inner):
             counts = {"sample_size": size, "population": population}
             return {"type": "sampled_without_replacement", **counts, "event": to_json(inner)}
+        case Allocated(batches, run, tokens, draw) | AllocatedReplaced(batches, run, tokens, draw):
+            kind = "allocated" if isinstance(event, Allocated) else "allocated_replaced"
+            counts = {"batches": batches, "run": run, "tokens": tokens}
+            return {"type": kind, **counts, "draw": to_json(draw)}
 
 
 _FIELDS: dict[str, tuple[Callable[..., Event], tuple[str, ...]]] = {
@@ -294,6 +367,8 @@ _FIELDS: dict[str, tuple[Callable[..., Event], tuple[str, ...]]] = {
     "poisson_sampled": (PoissonSampled, ("probability", "event")),
     "poisson_replaced": (PoissonReplaced, ("probability", "event")),
     "sampled_without_replacement": (SampledWithoutReplacement, ("sample_size", "population", "event")),
+    "allocated": (Allocated, ("batches", "run", "tokens", "draw")),
+    "allocated_replaced": (AllocatedReplaced, ("batches", "run", "tokens", "draw")),
 }
 
 
@@ -309,8 +384,8 @@ def from_json(value: object, depth: int = 0) -> Event:
     if set(value) != {"type", *fields}:
         raise invalid("event", f"fields {sorted(value)}", f"type, {', '.join(fields)}")
     arguments: dict[str, Any] = {name: value[name] for name in fields}
-    if "event" in arguments:
-        arguments["event"] = from_json(arguments["event"], depth + 1)
+    for name in {"event", "draw"} & set(arguments):
+        arguments[name] = from_json(arguments[name], depth + 1)
     if "events" in arguments:
         if not isinstance(arguments["events"], list):
             raise invalid("event.events", "not a list")

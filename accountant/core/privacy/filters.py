@@ -18,7 +18,7 @@ from scipy.optimize import minimize_scalar
 from accountant.core.errors import invalid
 from accountant.core.privacy import divergences
 from accountant.core.privacy.composition import conversion, gaussian_epsilon, gaussian_mu
-from accountant.core.privacy.events import EpsilonDelta, Event, from_releases, releases
+from accountant.core.privacy.events import Allocation, EpsilonDelta, Event, from_releases, releases
 from accountant.core.privacy.units import (
     DELTA_UNITS,
     EPSILON_UNITS,
@@ -137,15 +137,18 @@ _BASIC_SLACK = Fraction(1, 10**8)
 def basic_cost(event: Event, step_delta: int) -> Amount | None:
     """The (epsilon, delta) of a whole job, in units.
 
-    For a pure job: the sum of its epsilons, delta 0. Otherwise releases stated as (epsilon, delta) are added
-    up, and the others are priced together: as pure if they are, or else at `step_delta`. An (epsilon, delta)
-    price covers the whole job and none of its prefixes, so an early stop returns nothing of it
-    (reservations.settled).
+    For a pure job without a secret coin: the sum of its epsilons, delta 0. Otherwise releases stated as
+    (epsilon, delta) are added up, and the others are priced together: as pure if they are, or else at
+    `step_delta`. An (epsilon, delta) price covers the whole job and none of its prefixes, so an early stop
+    returns nothing of it (reservations.settled).
     """
-    pure = divergences.pure_epsilon(event)
+    counts = releases(event)
+    # By a coin a job's epsilon is far less at a delta than at none. Which of the two it pays follows from the
+    # reservation alone: every smaller number of rounds has some delta too, so it stays charged whole.
+    coins = step_delta > 0 and any(isinstance(leaf, Allocation) for leaf in counts)
+    pure = None if coins else divergences.pure_epsilon(event)
     if pure is not None:
         return Amount(round_price(pure, EPSILON_UNITS))
-    counts = releases(event)
     main, delta = Fraction(0), Fraction(0)
     for leaf in [leaf for leaf in counts if isinstance(leaf, EpsilonDelta) and leaf.delta > 0]:
         assert isinstance(leaf, EpsilonDelta)
@@ -154,7 +157,7 @@ def basic_cost(event: Event, step_delta: int) -> Amount | None:
         delta += count * Fraction(leaf.delta)
     if counts:
         rest = from_releases(counts)
-        own = divergences.pure_epsilon(rest)
+        own = None if coins else divergences.pure_epsilon(rest)
         if own is None:
             if step_delta == 0:
                 return None

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import erfinv, log_ndtr, logsumexp, ndtri_exp
 
 Array = NDArray[np.floating[Any]]
 Profile = Callable[[Array], Array]
@@ -92,6 +92,18 @@ def replaced(q: float, mu: float) -> Profile:
         return np.asarray(np.where(epsilon >= 0, held, -np.expm1(below) + np.exp(below) * held))
 
     return profile
+
+
+def mu_of_pure(epsilon: float) -> float:
+    """The mu for which pure epsilon-DP is mu-GDP: -2 Phi^-1(1 / (1 + e^epsilon)).
+
+    Accurate for small and large epsilon too.
+    """
+    if epsilon < 1:
+        # The same by the error function: near probability 1/2 a quantile would lose every digit.
+        return float(2 * math.sqrt(2) * erfinv(math.tanh(epsilon / 2)))
+    log_probability = -(epsilon + math.log1p(math.exp(-epsilon)))
+    return float(-2.0 * ndtri_exp(log_probability))
 
 
 def laplace(pure: float) -> Profile:

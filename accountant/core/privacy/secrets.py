@@ -24,6 +24,8 @@ from accountant.core.errors import invalid
 from accountant.core.privacy import divergences
 from accountant.core.privacy.blowup import GroupSampling, Without, blow_up, divergence
 from accountant.core.privacy.events import (
+    Allocated,
+    AllocatedReplaced,
     Composed,
     EpsilonDelta,
     Event,
@@ -223,6 +225,8 @@ def group_divergence(event: Event, order: Fraction, size: int) -> Fraction | Non
             return None if None in parts else sum(filter(None, parts), Fraction(0))
         case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
             return group_divergence(event.event, order, size)
+        case Allocated() | AllocatedReplaced():
+            return group_divergence(event.plain, order, size)  # a group has several coins
         case _:
             return _group_leaf(event, order, size)
 

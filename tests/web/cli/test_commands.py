@@ -45,15 +45,6 @@ REFUSAL = {
 }
 
 
-@pytest.mark.parametrize(
-    "module", ["torch", "sqlalchemy", "flask", "pyarrow", "celery", "transformers", "scipy"]
-)
-def test_importing_the_command_line_is_cheap(module: str) -> None:
-    """The client is installed without these; scipy is there, and waits until a price is asked for."""
-    code = f"import sys, web.cli; sys.exit({module!r} in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 @pytest.mark.slow
 def test_verify_and_price_work_without_server_packages(tmp_path: Path) -> None:
     """As in an installation of the client alone: importing any of them would fail."""
@@ -196,6 +187,27 @@ def test_data_that_was_refused(exchequer: Run, server: StandIn) -> None:
     assert sent["labels"] == ["a", "b"]
     assert sent["uri"] == "s3://bucket/x.csv"
     assert sent["policy"] == {"auto_approve_epsilon": "0"}
+
+
+def test_a_correction_sends_what_was_given_and_nothing_else(
+    exchequer: Run, server: StandIn, tmp_path: Path
+) -> None:
+    (tmp_path / "names").write_text("Anna\n\nBert\n")
+    server.answers += [(202, {}), (200, {"name": "reviews", "state": "ready"})]
+    given = (
+        "--groups",
+        "north,south",
+        "--secret-pattern",
+        r"\d{4}",
+        "--secret-terms",
+        str(tmp_path / "names"),
+    )
+    assert exchequer("dataset", "correct", "reviews", *given).exit_code == 0
+    assert json.loads(server.requests[0][3]) == {
+        "groups": ["north", "south"],
+        "secret_patterns": [r"\d{4}"],
+        "secret_terms": ["Anna", "Bert"],
+    }
 
 
 def test_a_local_path_is_sent_in_full(exchequer: Run, server: StandIn, tmp_path: Path) -> None:

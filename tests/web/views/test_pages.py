@@ -231,6 +231,35 @@ def test_refused_data_can_be_declared_again(site):
     assert browser.post(f"{path}/data", path.replace(name, site.bench.dataset), **typed).status_code == 409
 
 
+def test_groups_and_secrets_of_refused_data_can_be_declared_again(site):
+    from accountant.catalogue import datasets
+
+    name = f"grouped-{site.bench.dataset}"
+    declared = {"group_column": "clinic", "groups": ["north"], "secret_patterns": [r"\b\d{4}\b"]}
+    raw = {"name": name, "uri": "/data/g.csv", **declared}
+    version = datasets.add_dataset(site.engine, datasets.read_dataset(raw), site.actor("steward"))
+    datasets.dataset_refused(site.engine, version, "no column 'clinic'")
+    browser, path = site.pages("steward"), f"/datasets/{name}"
+    page = browser.get(path).text
+    assert 'value="clinic"' in page
+    assert r"\b\d{4}\b" in page
+    typed = {"uri": "/data/g.csv", "text_template": "{text}", "max_records_per_unit": "1"}
+    typed |= {
+        "group_column": "ward",
+        "groups": "north\nsouth",
+        "secret_terms": "Anna",
+        "secret_patterns": r"\d+",
+    }
+    refused = browser.post(f"{path}/data", path, **typed)
+    assert refused.status_code == 422
+    assert "secret_patterns" in refused.text
+    typed["secret_patterns"] = r"\d{6}"
+    assert browser.post(f"{path}/data", path, **typed).status_code == 303
+    found = site.api("steward").get(path).json
+    assert (found["group_column"], found["groups"]) == ("ward", ["north", "south"])
+    assert (found["secret_patterns"], found["secret_terms"]) == ([r"\d{6}"], ["Anna"])
+
+
 def test_a_page_that_is_not_there_is_readable(site):
     answer = site.pages("analyst").get("/nothing/here")
     assert answer.status_code == 404

@@ -117,6 +117,62 @@ def test_spelling_makes_nobody_a_second_unit(tmp_path):
     assert found == {fingerprint(b"k", b"unit\0", "p1")}
 
 
+def placed(found: Records, count: int) -> dict[str, int]:
+    return {
+        each.unit: index
+        for each in found.records
+        for index in range(count)
+        if holds(found, each, index, count)
+    }
+
+
+def holds(found: Records, record: Record, index: int, count: int) -> bool:
+    alone = Records(found.labels, (record,), found.key)
+    return bool(alone.batches(count)[record.label, index])
+
+
+def test_copies_of_a_record_have_coins_of_their_own(tmp_path):
+    """Copies in one batch would show where the last of them lies: it would have no amplification."""
+    path, layout = tmp_path / "data.jsonl", Layout("{body}", None, "label", ("up", "down"))
+    rows = [{"body": "the same", "label": "up"}] * 64
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"body": "x", "label": "up"}]))
+    found = read(str(path), layout, b"k" * 32)
+    assert len({each.unit for each in found.records}) == 65
+    copies = [place for (_, place), texts in found.batches(8).items() for text in texts if text != "x"]
+    assert len(copies) == 64
+    assert set(copies) == set(range(8)), "64 independent coins leave a batch empty once in 600 runs"
+    # Adding a copy, wherever it stands in the file, is adding the last one: nobody else moves.
+    path.write_text("".join(json.dumps(row) + "\n" for row in [rows[0], {"body": "x", "label": "up"}, *rows]))
+    more = read(str(path), layout, b"k" * 32)
+    before, after = placed(found, 8), placed(more, 8)
+    assert {unit: place for unit, place in after.items() if unit in before} == before
+    assert len(after) == len(before) + 1
+
+
+def test_records_that_differ_in_what_the_text_does_not_show_are_no_copies(tmp_path):
+    path = tmp_path / "data.jsonl"
+    layout = Layout("{body}", group_column="g", groups=("a", "b"), secret_column="s")
+    rows = [{"body": "x", "g": g, "s": s} for g in "ab" for s in ("1", "2") for _ in range(2)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert len({each.unit for each in read(str(path), layout, b"k" * 32).records}) == 8
+
+
+def test_every_round_has_coins_of_its_own():
+    everybody = Records((None,), tuple(Record(f"u{n}", None, f"t{n}") for n in range(4000)), b"k" * 32)
+    found = [everybody.in_round(number).batches(4) for number in (0, 1)]
+    assert everybody.in_round(1).batches(4) == found[1], "the same on every worker and attempt"
+    place = [{text: index for (_, index), texts in each.items() for text in texts} for each in found]
+    table = [[0] * 4 for _ in range(4)]
+    for text, index in place[0].items():
+        table[index][place[1][text]] += 1
+    # 16 cells of 250 expected: five standard deviations of a cell are 77.
+    assert all(abs(cell - 250) < 77 for row in table for cell in row)
+
+
+def test_a_key_is_not_shown():
+    assert "kkk" not in repr(Records((None,), (), b"k" * 32))
+
+
 def test_only_addresses_under_a_root_are_read(tmp_path):
     (tmp_path / "in").mkdir()
     inside = tmp_path / "in" / "data.csv"

@@ -21,6 +21,7 @@ from workers.engine import (
 )
 from workers.engine import decoder as decoding
 from workers.engine.sizing import TILE, WORKING_SHARE, pass_rows, reading_bytes
+from workers.engine.steadiness import Unsteady, check_steady
 
 pytestmark = pytest.mark.slow
 
@@ -156,15 +157,16 @@ def test_a_context_in_another_place_of_a_pass_has_the_same_logits():
     assert torch.equal(everyone[:, 1:], without)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("room", [2, 3, 5, 10])
-def test_a_record_that_goes_moves_no_bit_of_the_others_however_little_memory_there_is(room):
+def test_a_record_that_goes_moves_no_bit_of_the_others_however_little_memory_there_is(room, dtype):
     """Prompts are read in passes of their own size. One record less moves those behind it to another place in
     a pass, and must not move them into a pass of another shape or into half a tile. (Models as narrow as
     FAMILIES don't show it.) `room`: prompts whose reading fits into the memory.
     """
     torch.manual_seed(7)
     wide = {**COMMON, "hidden_size": 192, "intermediate_size": 520}
-    network = transformers.LlamaForCausalLM(transformers.LlamaConfig(**wide)).eval()
+    network = transformers.LlamaForCausalLM(transformers.LlamaConfig(**wide)).to(dtype).eval()
     model, shape = prepare(network.requires_grad_(False)), Shape(prefix=4, rest=41, text=4)
     memory = WORKING_SHARE * (room * reading_bytes(network, shape) + 1)
     chosen = sizes(network, shape, contexts=24, batches=2, memory=memory)
@@ -208,6 +210,36 @@ def test_a_text_ends_at_its_public_length():
         decoder.step({0: 5})
 
 
+# --- what a price of secret batches asks for ----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_on_a_cpu_a_record_that_goes_moves_no_digit(name, dtype):
+    model, _ = family(name, dtype)
+    check_steady(model, SHAPE, Sizes(rows=16, reading=16, batches=1))
+
+
+def test_a_model_whose_rows_act_on_one_another_is_found(monkeypatch):
+    """As experts do, whose passes have as many rows as tokens choose them: the last digit is enough."""
+    model, _ = family("llama")
+
+    def mixing(self, store, masks, positions, ids=None, embedded=None):
+        states = REAL(self, store, masks, positions, ids, embedded)
+        return states * (1 + 1e-6 * ids.float().mean())
+
+    monkeypatch.setattr(decoding.Decoder, "_forward", mixing)
+    with pytest.raises(Unsteady, match="ask without amplification"):
+        check_steady(model, SHAPE, Sizes(rows=16, reading=16, batches=1))
+
+
+def test_memory_that_is_too_small_is_found_before_anything_is_read(monkeypatch):
+    model, _ = family("llama")
+    monkeypatch.setattr(decoding.Decoder, "_forward", failing_above(3, OUT_OF_MEMORY[0]))
+    with pytest.raises(decoding.PassTooLarge):
+        check_steady(model, SHAPE, Sizes(rows=16, reading=16, batches=1))
+
+
 # --- memory -------------------------------------------------------------------------------------
 
 
@@ -244,6 +276,16 @@ def test_where_memory_runs_out_passes_get_smaller(monkeypatch, error):
     follow(
         model, plain, [Batch(contexts()), Batch(contexts((4, 4), 1))], Sizes(rows=12, reading=12, batches=2)
     )
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
+def test_passes_whose_shape_is_fixed_fail_rather_than_shrink(monkeypatch, error):
+    """Smaller passes move last digits of all units in them, which a price by allocation does not cover."""
+    model, _ = family("llama")
+    monkeypatch.setattr(decoding.Decoder, "_forward", failing_above(3, error))
+    decoder = Decoder(model, [Batch(contexts())], SHAPE, Sizes(8, 8, 1), fixed=True)
+    with pytest.raises(decoding.PassTooLarge, match="a pass of 8 contexts, a public number"):
+        gathered(decoder.read())
 
 
 @pytest.mark.parametrize("error", [OUT_OF_MEMORY[0], RuntimeError("another thing went wrong")])

@@ -95,7 +95,8 @@ def queued(bench: Bench) -> UUID:
 
 
 def attempt(bench: Bench, job_id: UUID, part: int, configured: Settings, number: int = 1) -> None:
-    claim = leases.claim(bench.engine, job_id, number, "worker", configured.lease_seconds, part)
+    units = configured.secret("units")
+    claim = leases.claim(bench.engine, job_id, number, "worker", configured.lease_seconds, part, units)
     assert claim is not None
     tasks.run(bench.engine, claim, configured)
 

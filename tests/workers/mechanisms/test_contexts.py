@@ -9,7 +9,8 @@ import torch
 
 import workers
 from accountant.core import mechanisms
-from accountant.core.mechanisms.private_prediction import NAMED_TEMPLATES, count_sensitivity
+from accountant.core.mechanisms.private_prediction import count_sensitivity
+from accountant.core.mechanisms.prompts import NAMED_TEMPLATES
 from accountant.core.privacy.events import FREE, releases
 from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.units import EPSILON_UNITS

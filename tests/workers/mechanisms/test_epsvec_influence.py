@@ -25,8 +25,9 @@ from workers.embedding.neighbours import unit
 from workers.mechanisms.epsvec import vectors
 from workers.mechanisms.epsvec.prompts import Scaffold
 from workers.mechanisms.epsvec.shots import count_near
-from workers.mechanisms.epsvec.vectors import GRID, View, drawn, partners, sums, to_grid
+from workers.mechanisms.epsvec.vectors import View, drawn, partners, sums
 from workers.noise import coins
+from workers.noise.clipping import GRID, to_grid
 from workers.sample import LABELS as SAMPLE_LABELS
 from workers.sample import MODEL_DIR
 
@@ -155,12 +156,13 @@ def test_one_unit_moves_each_layer_by_no_more_than_is_charged(
 def test_a_clipped_difference_is_never_longer_than_the_norm(seed, clip, clipping):
     random = np.random.default_rng(seed)
     difference = random.normal(size=(LAYERS, WIDTH)) * 10.0 ** random.integers(-6, 30)
-    steps = to_grid(difference, clip, clipping)
+    axis = 1 if clipping == "per-layer" else None
+    steps = to_grid(difference, clip, axis)
     squares = (steps**2).sum(axis=1) if clipping == "per-layer" else [(steps**2).sum()]
     assert max(map(int, squares)) <= GRID**2
     # and short ones are what they were, to a step
     short = difference / max(1.0, np.linalg.norm(difference) / clip * 2)
-    back = to_grid(short, clip, clipping) * clip / GRID
+    back = to_grid(short, clip, axis) * clip / GRID
     assert np.abs(back - short).max() <= clip / GRID
 
 

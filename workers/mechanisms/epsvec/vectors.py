@@ -28,14 +28,12 @@ from workers.engine import Shape, hidden_states, sizes
 from workers.mechanisms.epsvec.prompts import Prompt
 from workers.models import LocalModel
 from workers.noise import coins
+from workers.noise.clipping import GRID, to_grid
 from workers.noise.meter import Meter
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 Label = str | None
-
-#: Steps of the grid to the clipping norm. A record's integers, squared and added up, stay below 2^32.
-GRID = 2**16
 
 #: Texts in one forward pass, at most: public.
 ROWS = 64
@@ -116,20 +114,6 @@ def partner_of(record: Record, key: bytes, count: int) -> int:
 # --- sums ---------------------------------------------------------------------------------------
 
 
-def to_grid(difference: NDArray[np.float64], clip: float, clipping: str) -> Integers:
-    """A difference clipped to norm C = 2^16 steps, per layer or as a whole: (layers, hidden) int64.
-
-    Values are cut towards zero, so the integers' norm is at most 2^16, exactly: the norm in floating point is
-    off by less than 2^-36 of itself, which leaves the sum of squares below 2^32 + 1, and it is an integer.
-    What is not finite contributes zero.
-    """
-    if not np.isfinite(difference).all():
-        return np.zeros(difference.shape, np.int64)
-    axis = 1 if clipping == "per-layer" else None
-    norms = np.sqrt(np.sum(difference**2, axis=axis, keepdims=True))  # (layers, 1), or (1, 1) if joint
-    return np.trunc(difference * (GRID / np.maximum(norms, clip))).astype(np.int64)
-
-
 @dataclass(frozen=True)
 class View:
     """The prompt and partners that the records of one label are compared with."""
@@ -152,6 +136,7 @@ def sums(
     ones, which add nothing, so that labels take about the same time.
     """
     layers = layer_range(parameters)
+    axis = 1 if parameters.clipping == "per-layer" else None
     total = np.zeros((len(layers), len(views), model.structure.hidden), np.int64)
     for place, (label, view) in enumerate(views.items()):
         own = [record for record in records if record.label == label]
@@ -164,7 +149,7 @@ def sums(
                 continue
             partner = view.partners[partner_of(record, key, len(view.partners))]
             difference = state.astype(np.float64) - partner  # (layers, hidden)
-            total[:, place] += to_grid(difference, parameters.clip, parameters.clipping)
+            total[:, place] += to_grid(difference, parameters.clip, axis)
     return total
 
 

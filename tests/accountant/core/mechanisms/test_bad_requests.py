@@ -15,6 +15,9 @@ LABELS = Terms(Neighbours.REPLACE_ONE, public_size=10_000, labels=("a", "b"))
 MANY = Terms(public_size=10_000, max_records_per_unit=2)
 MEDIAN = {"aggregation": "median", "ex_post_cap": 2.0}
 TWO = {"examples_per_context": 2}
+GROUPS = Terms(public_size=10_000, groups=("north", "south"))
+SIZED = {"epsilon": 1.0, "public_size": 100}
+CORPUS = {"public_corpus": "c"}
 VECTORS = {"noise_multiplier": 2.0}
 FIXED = VECTORS | {"sampling": "without-replacement"}
 
@@ -77,6 +80,21 @@ REFUSED = [
     ("dp-kps", {"noise": "discrete"}, ADD, "noise"),
     ("dp-kps", {"method": "linear", "sequence_length": 11}, ADD, "sequence_length"),
     ("dp-kps", {"prompt": "no slot"}, ADD, "prompt"),
+    ("dp-kps", {"prompt": "{phrases} {record}"}, ADD, "prompt"),
+    ("dp-kps", {"sketch": "histogram", "method": "linear"}, ADD, "sketch"),
+    ("dp-kps", {"output": "phrases", "writer": "large"}, ADD, "writer"),
+    ("dp-kps", {"output": "phrases", "examples": "corpus"}, ADD, "examples"),
+    ("dp-kps", {"sketch": "fourier", "vocabulary_size": 100_000, "features": 100_000}, ADD, "features"),
+    ("dp-kps", {"kde_noise_multiplier": 1e9, "method": "linear"}, ADD, "kde_noise_multiplier"),
+    ("dp-kps", {"kde_epsilon": 1e-6, "method": "linear", "features": 10_000}, ADD, "kde_epsilon"),
+    (
+        "dp-kps",
+        {"vocabulary_noise_multiplier": 1e9, "terms_per_record": 1_000},
+        ADD,
+        "vocabulary_noise_multiplier",
+    ),
+    ("dp-kps", {"vocabulary_size": 0}, ADD, "vocabulary_size"),
+    ("dp-kps", {"bandwidth": 0.0}, ADD, "bandwidth"),
     ("dp-kps", {"from_job": "job-1", "kde_epsilon": 1.0}, ADD, "kde_epsilon"),
     ("noisy-count", {"noise": "uniform"}, ADD, "noise"),
     ("noisy-count", {"per": "record"}, ADD, "per"),
@@ -85,9 +103,27 @@ REFUSED = [
     ("aug-pe", {"epsilon": 1.0, "epochs": 0}, ADD, "epochs"),
     ("aug-pe", {"epsilon": 1.0, "rewriting": "{label}"}, ADD, "rewriting"),
     ("summary-token", {"epsilon": 1.0}, Terms(), "public_size"),
-    ("summary-token", {"epsilon": 1.0, "groups": "product"}, ADD, "public_size"),
+    ("summary-token", {"epsilon": 1.0}, GROUPS, "public_size"),
+    ("summary-token", {"epsilon": 1.0, "public_size": 19}, GROUPS, "public_size"),
+    ("summary-token", {"epsilon": 1.0, "group_sizes": "north=200"}, GROUPS, "public_size"),
+    ("summary-token", SIZED | {"group_sizes": "north=19"}, GROUPS, "group_sizes"),
+    ("summary-token", SIZED | {"group_sizes": "north"}, GROUPS, "group_sizes"),
+    ("summary-token", SIZED | {"group_sizes": "north=0"}, GROUPS, "group_sizes"),
+    ("summary-token", SIZED | {"group_sizes": "east=200"}, GROUPS, "group_sizes"),
+    ("summary-token", SIZED | {"group_sizes": "north=200,north=300"}, GROUPS, "group_sizes"),
+    ("summary-token", SIZED | {"group_sizes": "north=200"}, ADD, "group_sizes"),
+    ("summary-token", SIZED | {"template": "Review:"}, ADD, "template"),
+    ("summary-token", {"noise_multiplier": 5e6}, ADD, "noise_multiplier"),
     ("summary-oneshot", {"epsilon": 1.0, "public_size": 0}, ADD, "public_size"),
     ("summary-oneshot", {"epsilon": 1.0}, Terms(), "public_size"),
+    ("summary-oneshot", SIZED | {"components": 8}, ADD, "components"),
+    ("summary-oneshot", SIZED | CORPUS | {"components": 8, "public_texts": 7}, ADD, "components"),
+    ("summary-oneshot", SIZED | CORPUS | {"centre": False}, ADD, "public_corpus"),
+    ("summary-oneshot", {"from_job": "job-1", "epsilon": 1.0}, ADD, "epsilon"),
+    ("summary-oneshot", {"releases": 2, "noise_multiplier": 5e6}, ADD, "noise_multiplier"),
+    ("summary-adapter", {}, ADD, "corpus"),
+    ("summary-adapter", {"corpus": "c", "components": 8, "public_texts": 7}, ADD, "components"),
+    ("summary-adapter", {"corpus": "c", "template": "Review:"}, ADD, "template"),
 ]
 
 

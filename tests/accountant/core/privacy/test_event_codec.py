@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from accountant.core.errors import InvalidRequest
 from accountant.core.privacy.events import (
+    Allocated,
+    AllocatedReplaced,
     Composed,
     EpsilonDelta,
     Exponential,
@@ -50,6 +52,16 @@ LEAVES = st.one_of(
         COUNTS,
         GAUSSIANS,
     ),
+    *(
+        st.builds(
+            lambda run, idle, tokens, draw, kind=kind: kind(run + idle, run, tokens, draw),
+            COUNTS,
+            COUNTS,
+            COUNTS,
+            st.one_of(POSITIVE.map(Gaussian), POSITIVE.map(Exponential)),
+        )
+        for kind in (Allocated, AllocatedReplaced)
+    ),
 )
 EVENTS = st.recursive(
     LEAVES,
@@ -69,6 +81,7 @@ def test_every_event_survives_its_json(event):
 
 
 GAUSSIAN = {"type": "gaussian", "noise_multiplier": 2.0}
+COIN = {"type": "allocated", "batches": 8, "run": 4, "tokens": 3, "draw": GAUSSIAN}
 
 
 @pytest.mark.parametrize(
@@ -102,6 +115,17 @@ GAUSSIAN = {"type": "gaussian", "noise_multiplier": 2.0}
             "event": {"type": "laplace", "noise_multiplier": 1.0},
         },
         {"type": "sampled_without_replacement", "sample_size": 3, "population": 2, "event": GAUSSIAN},
+        {**COIN, "run": 9},
+        {**COIN, "run": 0},
+        {**COIN, "tokens": 0},
+        {**COIN, "batches": 8.0},
+        {**COIN, "batches": True},
+        {**COIN, "batches": 10**13},
+        {**COIN, "draw": {"type": "laplace", "noise_multiplier": 1.0}},
+        {**COIN, "draw": {"type": "self_composed", "event": GAUSSIAN, "count": 2}},
+        {**COIN, "draw": None},
+        {**COIN, "event": GAUSSIAN},
+        {**COIN, "type": "allocated_replaced", "draw": {"type": "exponential", "shift": 1e308}},
     ],
 )
 def test_what_is_no_event_is_refused_and_nothing_is_imported(stored):

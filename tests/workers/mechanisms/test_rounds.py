@@ -1,0 +1,182 @@
+"""Batches that nobody knows: rounds under coins of their own, charged whole, in passes of one shape."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import workers
+from accountant.core import mechanisms
+from accountant.core.privacy.events import Allocation, SelfComposed, releases
+from accountant.core.privacy.price import Neighbours, Terms
+from workers import models
+from workers.data.records import Record, Records
+from workers.engine import decoder as decoding
+from workers.engine.aggregation import Mean
+from workers.interface import Progress
+from workers.mechanisms import invisible_ink, private_prediction
+from workers.noise.meter import Meter, Turn
+
+PREDICTION, INK = "private-prediction", "invisible-ink"
+RUNNERS = {PREDICTION: private_prediction.Runner, INK: invisible_ink.Runner}
+TOKENS = {PREDICTION: {"tokens_per_batch": 4}, INK: {"max_tokens": 2, "texts_per_batch": 2}}
+ROUNDS, K, G = 2, 4, 3
+
+
+@pytest.fixture(scope="module")
+def model():
+    folder = Path(workers.__file__).parent / "sample" / "model"
+    return models.load(folder, models.digest(folder))
+
+
+def some(count: int = 12) -> Records:
+    texts = [Record(f"u{i}", "ab"[i % 2], f"The soup was cold on day {i}.") for i in range(count)]
+    return Records(("a", "b"), tuple(texts), b"k" * 32)
+
+
+class Watched(Meter):
+    """A meter that keeps the turns of the draws, in their order."""
+
+    def __init__(self, *args) -> None:
+        super().__init__(*args)
+        self.turns: list[Turn] = []
+
+    def sample_token(self, scores, scale, event, part=None) -> int:
+        self.turns.append(part)
+        return super().sample_token(scores, scale, event, part)
+
+
+def run(name: str, model, terms: Terms, data: Records, **parameters):
+    mechanism, runner = mechanisms.get(name), RUNNERS[name]()
+    raw = {
+        **TOKENS[name],
+        "amplification": "allocation",
+        "rounds": ROUNDS,
+        "batches_per_label": K,
+        "batches_to_run": G,
+        "batch_size": 4,
+        "record_tokens": 8,
+        "template": "{record}",
+        **({"public_template": "A text"} if name == INK else {}),
+        **parameters,
+    }
+    parsed = mechanism.parse(raw, terms)
+    price = mechanism.price(parsed, terms)
+    meter, progress = Watched(price.dp), Progress(runner.total(parsed, terms))
+    texts = list(runner.run(parsed, terms, data, model, meter, progress))
+    return price, meter, progress, texts
+
+
+@pytest.mark.parametrize("name", RUNNERS)
+@pytest.mark.parametrize("neighbours", list(Neighbours))
+def test_a_run_makes_the_rounds_of_its_price_and_each_batch_writes_in_each(model, name, neighbours):
+    price, meter, progress, _ = run(name, model, Terms(neighbours, labels=("a", "b")), some())
+    assert isinstance(price.dp, SelfComposed)
+    assert isinstance(price.dp.event, Allocation)
+    assert releases(meter.realized) == releases(price.dp) == {price.dp.event: ROUNDS}
+    assert set(meter.turns) == {Turn(r, label, i) for r in range(ROUNDS) for label in "ab" for i in range(G)}
+    assert progress.done == progress.total == ROUNDS * 2 * G * 4
+
+
+def test_a_text_that_ends_early_returns_nothing(model, monkeypatch):
+    """Under a secret coin, what a token costs depends on what was seen: the round stays charged whole."""
+    end = model.end_tokens[0] if isinstance(model.end_tokens, list | tuple) else next(iter(model.end_tokens))
+    monkeypatch.setattr(invisible_ink._Writer, "draw", ends_at_once(end))
+    price, meter, _, texts = run(INK, model, Terms(labels=("a", "b")), some(), rounds=1)
+    assert texts == []
+    assert len(meter.turns) == 2 * G * 2, "one token for each text of at most two"
+    assert meter.realized == price.dp
+
+
+def ends_at_once(end: int):
+    real = invisible_ink._Writer.draw
+
+    def drawn(self, law) -> int:
+        real(self, law)
+        return end
+
+    return drawn
+
+
+@pytest.mark.parametrize("name", RUNNERS)
+def test_every_round_puts_units_into_batches_anew(model, name, monkeypatch):
+    seen = []
+    real = Records.batches
+
+    def noted(self, *args, **options):
+        seen.append(real(self, *args, **options))
+        return seen[-1]
+
+    monkeypatch.setattr(Records, "batches", noted)
+    run(name, model, Terms(labels=("a", "b")), some(60))
+    assert len(seen) == ROUNDS
+    places = [{text: place for place, texts in found.items() for text in texts} for found in seen]
+    assert all(set(found) == {(label, i) for label in "ab" for i in range(G)} for found in seen)
+    assert places[0] != places[1]
+    # About a quarter of the units lie in the batch that isn't run: 15 of 60, five standard deviations are 17.
+    assert all(28 <= len(each) < 60 for each in places)
+
+
+def test_a_unit_moves_its_own_batch_alone_in_every_round(model, monkeypatch):
+    """Bit for bit: the aggregated logits of every other batch are the same without it."""
+    monkeypatch.setattr("workers.noise.meter.draw", lambda _scores, _scale: 40)
+    laws: list[bytes] = []
+    real = Mean.scores
+
+    def noted(self):
+        laws.append(real(self).tobytes())
+        return real(self)
+
+    monkeypatch.setattr(Mean, "scores", noted)
+    data, terms = some(), Terms(labels=("a", "b"))
+    run(PREDICTION, model, terms, data, batches_to_run=None)
+    full = list(laws)
+    laws.clear()
+    run(PREDICTION, model, terms, replace(data, records=data.records[1:]), batches_to_run=None)
+    # The batches of a step follow one another: 2 labels times K.
+    moved = [
+        {
+            number % (2 * K)
+            for number in range(first, first + len(full) // ROUNDS)
+            if full[number] != laws[number]
+        }
+        for first in range(0, len(full), len(full) // ROUNDS)
+    ]
+    assert [len(each) for each in moved] == [1] * ROUNDS
+
+
+@pytest.mark.parametrize("name", RUNNERS)
+def test_where_memory_runs_out_an_amplified_run_fails_and_another_goes_on(model, name, monkeypatch):
+    real = decoding.Decoder._forward
+
+    def forward(self, store, masks, positions, ids=None, embedded=None):
+        if len(positions) > 8:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(self, store, masks, positions, ids, embedded)
+
+    monkeypatch.setattr(decoding.Decoder, "_forward", forward)
+    terms = Terms(labels=("a", "b"))
+    with pytest.raises(decoding.PassTooLarge, match="EXCHEQUER_DECODING_GIB"):
+        run(name, model, terms, some())
+    plain = {"amplification": "none", "rounds": 1, "batches_to_run": None}
+    *_, progress, _ = run(name, model, terms, some(), **plain)
+    assert progress.done == progress.total
+
+
+@pytest.mark.parametrize("name", RUNNERS)
+def test_two_workers_that_share_the_rounds_make_them_together(model, name):
+    terms, turns = Terms(labels=("a", "b")), []
+    for share in ((0, 2), (1, 2)):
+        price, meter, *_ = run(name, model, terms, replace(some(), share=share))
+        assert releases(meter.realized) == releases(price.dp)
+        turns += sorted(set(meter.turns))
+    assert len(turns) == len(set(turns)) == ROUNDS * 2 * G
+
+
+def test_a_pair_of_private_records_has_coins_in_every_round(model):
+    two = {"examples_per_context": 2, "context_partner": "exact-slot", "template": "{record} {partner}"}
+    _, meter, *_ = run(PREDICTION, model, Terms(labels=("a", "b")), some(60), **two)
+    assert len(set(meter.turns)) == ROUNDS * 2 * G
+    assert np.unique([turn.round for turn in meter.turns]).tolist() == list(range(ROUNDS))

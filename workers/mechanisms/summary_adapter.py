@@ -1,0 +1,196 @@
+"""`summary-adapter` (paper 004, Equation 5): trains the adapter of one-shot summaries on a public corpus.
+
+    states of all texts, once -> sets of one label -> their clipped mean + N(0, sigma^2) -> soft tokens
+        -> the loss of another text of the label, by the frozen model -> gradients reach the adapter alone
+
+A share of the texts is held out: sets of them measure the loss, the best weights are kept, and training ends
+early where measures stop improving. Everything is public, so draws may be seeded.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from accountant.core.errors import DataError
+from accountant.core.mechanisms.summary_adapter import SummaryAdapter
+from accountant.core.mechanisms.summary_oneshot import ADAPTER
+from accountant.core.privacy.price import Terms
+from workers.embedding import mean_states
+from workers.embedding.mean_states import Floats, Reader
+from workers.engine import soft_loss
+from workers.generation import soft_prompt_adapter
+from workers.generation.soft_prompt_adapter import Adapter
+from workers.interface import Artifact, Progress, Public
+from workers.models import LocalModel
+from workers.text_tokens import text_tokens
+
+#: Held-out sets of one measure, at most.
+MEASURED = 32
+
+#: Sets that say where the input of an adapter lies and how far it spreads.
+SCALING = 256
+
+#: No step moves the weights by a gradient of a larger norm.
+MOST_GRADIENT = 1.0
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A line of the output: the mean training loss since the last measure, and that of held-out sets."""
+
+    step: int
+    loss: float
+    held_out: float
+    best: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {"step": self.step, "loss": self.loss, "held_out": self.held_out, "best": self.best}
+
+
+class Runner:
+    """Runs `summary-adapter`."""
+
+    def total(self, parameters: SummaryAdapter, terms: Terms) -> int:  # noqa: ARG002
+        """Steps of training, at most."""
+        return parameters.steps
+
+    def make(
+        self,
+        parameters: SummaryAdapter,
+        terms: Terms,  # noqa: ARG002
+        model: LocalModel,
+        progress: Progress,
+        public: Public,
+    ) -> Iterator[Measure | Artifact]:
+        """Measures as training goes on, then the best weights. Raises DataError where there are no sets."""
+        reader = Reader(model, parameters.template, parameters.record_tokens)
+        corpus = public.corpus("corpus")
+        states, texts = mean_states.corpus_states(reader, corpus, parameters.public_texts, progress.check)
+        adapter = yield from train(parameters, model, states, texts, progress)
+        yield Artifact.of_tensors("adapter", ADAPTER, adapter.tensors())
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Texts by label, from which sets are drawn: a set, and another text of its label as the target."""
+
+    by_label: Sequence[NDArray[np.int64]]
+    targets: Sequence[Sequence[int]]
+
+    def draw(
+        self, random: np.random.Generator, count: int, size: int
+    ) -> tuple[list[NDArray[np.int64]], list[list[int]]]:
+        """`count` sets of `size` texts, fewer where a label has fewer, and the tokens of each one's target.
+
+        Every label is as likely, however many texts it has.
+        """
+        sets, targets = [], []
+        for _ in range(count):
+            own = self.by_label[random.integers(len(self.by_label))]
+            chosen = random.permutation(own)[: size + 1]
+            targets.append(list(self.targets[chosen[0]]))
+            sets.append(chosen[1:])
+        return sets, targets
+
+
+def split(
+    texts: Sequence[tuple[str, str | None]],
+    targets: Sequence[Sequence[int]],
+    share: float,
+    random: np.random.Generator,
+) -> tuple[Sets, Sets]:
+    """Sets for training and held-out ones, of different texts. Raises DataError where either has none."""
+    labels: dict[str | None, list[int]] = {}
+    for place in random.permutation(len(texts)).tolist():
+        if targets[place]:
+            labels.setdefault(texts[place][1], []).append(place)
+    kept, held = [], []
+    for own in labels.values():
+        few = max(2, round(len(own) * share))
+        if len(own) >= few + 2:
+            held.append(np.array(own[:few]))
+            kept.append(np.array(own[few:]))
+    if not kept:
+        raise DataError("corpus: no label of it has four texts, so there are no sets to learn from")
+    return Sets(kept, targets), Sets(held, targets)
+
+
+def train(
+    parameters: SummaryAdapter,
+    model: LocalModel,
+    states: Floats,
+    texts: Sequence[tuple[str, str | None]],
+    progress: Progress,
+) -> Generator[Measure, None, Adapter]:
+    """Train on public texts and their states, (texts, hidden); yields measures, returns the best adapter."""
+    seed = parameters.seed if parameters.seed is not None else int.from_bytes(np.random.bytes(6), "big")
+    random = np.random.default_rng(seed)
+    view = mean_states.public_view(states, parameters.centre, parameters.components)
+    targets = [target_of(model, text, parameters.target_tokens) for text, _ in texts]
+    trained, held = split(texts, targets, parameters.held_out, random)
+
+    def means(sets: Sequence[NDArray[np.int64]]) -> Floats:
+        return mean_states.clipped_means(view, states, [own.tolist() for own in sets], parameters.clip)
+
+    scaling = means(trained.draw(random, SCALING, parameters.set_size)[0])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        adapter = soft_prompt_adapter.begun(model, parameters.prompt, parameters.soft_tokens, scaling)
+
+    def noisy(sets: Sequence[NDArray[np.int64]]) -> torch.Tensor:
+        """Means with the noise that private ones will have, in the coordinates that get some."""
+        noise = random.normal(0.0, parameters.sigma, (len(sets), view.dimensions))
+        return torch.from_numpy((means(sets) + view.state(noise) - view.centre).astype(np.float32))
+
+    measured = held.draw(random, MEASURED, parameters.set_size)
+    public_means = noisy(measured[0])
+    optimiser = torch.optim.Adam(adapter.parameters(), lr=parameters.learning_rate)
+    best, weights, waited, losses = np.inf, adapter.tensors(), 0, list[float]()
+    for step in range(1, parameters.steps + 1):
+        sets, wanted = trained.draw(random, parameters.batch_size, parameters.set_size)
+        losses.append(_step(adapter, optimiser, model, noisy(sets), wanted))
+        progress.advance()
+        if step % parameters.evaluate_every and step < parameters.steps:
+            continue
+        with torch.no_grad():
+            loss = soft_loss(model.structure, adapter(public_means), measured[1]).loss
+        better = loss < best
+        if better:
+            best, weights, waited = loss, {k: v.copy() for k, v in adapter.tensors().items()}, 0
+        waited += not better
+        yield Measure(step, float(np.mean(losses)), loss, better)
+        losses.clear()
+        if waited >= parameters.patience:
+            progress.advance(parameters.steps - step)
+            break
+    return soft_prompt_adapter.of_tensors(weights, model.structure.hidden, parameters.soft_tokens)
+
+
+def _step(
+    adapter: Adapter,
+    optimiser: torch.optim.Optimizer,
+    model: LocalModel,
+    states: torch.Tensor,
+    targets: Sequence[Sequence[int]],
+) -> float:
+    optimiser.zero_grad()
+    made = adapter(states)
+    found = soft_loss(model.structure, made, targets)
+    made.backward(found.gradients.to(made.device))
+    torch.nn.utils.clip_grad_norm_(adapter.parameters(), MOST_GRADIENT)
+    optimiser.step()
+    return found.loss
+
+
+def target_of(model: LocalModel, text: str, tokens: int) -> list[int]:
+    """A text as the model is to write it: its tokens, and one that ends it where it was not cut.
+
+    It begins with a blank, as after any prompt (workers.generation.local_writer).
+    """
+    ids = text_tokens(model.tokenizer, f" {text.strip()}" if text.strip() else "")
+    end = model.tokenizer.eos_token_id
+    return ids[:tokens] if len(ids) > tokens or end is None or not ids else [*ids, int(end)]

@@ -1,0 +1,160 @@
+"""`summary-oneshot` (paper 004, Algorithm 2): one noisy mean state of each group, and texts decoded from it.
+
+    states of a group's records, clipped   -> one sum of integers -> noise -> mean states   artifact "means"
+    mean state -> adapter -> soft tokens   -> the model writes after them; any number, free
+
+The sums of all groups stand side by side in each release: a unit is in one group. A later job with `from_job`
+decodes the means again. States and clean sums are never written to disk.
+"""
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from accountant.core.errors import DataError
+from accountant.core.mechanisms.batches import doubled
+from accountant.core.mechanisms.group_means import Group, sizes
+from accountant.core.mechanisms.summary_oneshot import MEANS, SummaryOneshot, event
+from accountant.core.privacy.price import Terms
+from workers.data.records import Records
+from workers.embedding import mean_states
+from workers.embedding.mean_states import Reader, View
+from workers.generation import soft_prompt_adapter
+from workers.generation.local_writer import LocalWriter, generator
+from workers.generation.writer import Manner
+from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Released, Text
+from workers.models import LocalModel
+from workers.noise.clipping import GRID
+from workers.noise.meter import Meter
+
+Floats = NDArray[np.float32]
+
+
+def key_of(group: Group) -> str:
+    """The name of a group's means in the artifact."""
+    return "all" if group is None else f"group {group}"
+
+
+class Runner:
+    """Runs `summary-oneshot`."""
+
+    def total(self, parameters: SummaryOneshot, terms: Terms) -> int:
+        """Summaries written and one for the release, as the parameters state them: public."""
+        written = 0
+        if parameters.adapter is not None:
+            written = parameters.decodings * max(1, len(terms.groups))
+        return written + (parameters.from_job is None)
+
+    def run(
+        self,
+        parameters: SummaryOneshot,
+        terms: Terms,
+        records: Records,
+        model: LocalModel,
+        meter: Meter,
+        progress: Progress,
+        public: Public = NOTHING_PUBLIC,
+    ) -> Iterator[Text | Artifact]:
+        """Release the means, then decode them where there is an adapter."""
+        reader = Reader(model, parameters.template, parameters.record_tokens)
+        view = view_of(parameters, reader, public, progress)
+        totals = sums(parameters, terms, records, reader, view, progress)
+        means = release(parameters, terms, totals, view, meter)
+        progress.advance()
+        named = {key_of(group): own for group, own in means.items()}
+        yield Artifact.of_tensors("means", MEANS, named)
+        yield from _decoded(parameters, means, model, progress, public)
+
+    def reuse(
+        self,
+        parameters: SummaryOneshot,
+        terms: Terms,
+        artifacts: Mapping[str, Released],
+        model: LocalModel,
+        progress: Progress,
+        public: Public = NOTHING_PUBLIC,
+    ) -> Iterator[Text]:
+        """Decode the means of an earlier job. Raises DataError where they are not of these groups."""
+        tensors = artifacts["means"].tensors()
+        groups: tuple[Group, ...] = terms.groups or (None,)
+        if set(tensors) != set(map(key_of, groups)):
+            raise DataError("from_job: its means are not of the groups that the dataset has now")
+        means = {group: tensors[key_of(group)] for group in groups}
+        if any(own.ndim != 2 or own.shape[1] != model.structure.hidden for own in means.values()):
+            raise DataError("from_job: its means are not of this model's width")
+        yield from _decoded(parameters, means, model, progress, public)
+
+
+def view_of(parameters: SummaryOneshot, reader: Reader, public: Public, progress: Progress) -> View:
+    """Where states are clipped: around what the public corpus gives, or as they are."""
+    if parameters.public_corpus is None:
+        return mean_states.plain(reader.model.structure.hidden)
+    states, _ = mean_states.corpus_states(
+        reader, public.corpus("public_corpus"), parameters.public_texts, progress.check
+    )
+    return mean_states.public_view(states, parameters.centre, parameters.components)
+
+
+def sums(
+    parameters: SummaryOneshot,
+    terms: Terms,
+    records: Records,
+    reader: Reader,
+    view: View,
+    progress: Progress,
+) -> NDArray[np.int64]:
+    """The clipped sum of each group, in the declared order: (groups, q). Private, in memory only."""
+    texts: dict[Group, list[str]] = {group: [] for group in terms.groups or (None,)}
+    for record in records.records:
+        group = record.group if terms.groups else None
+        if group in texts:
+            texts[group].append(record.text)
+    return np.stack(
+        [
+            mean_states.clipped_sum(view, reader.states(own), parameters.clip, progress.check)
+            for own in texts.values()
+        ]
+    )
+
+
+def release(
+    parameters: SummaryOneshot, terms: Terms, totals: NDArray[np.int64], view: View, meter: Meter
+) -> dict[Group, Floats]:
+    """The noisy mean states of every group: (releases, hidden) each."""
+    sensitivity = Fraction(doubled(terms) * terms.max_records_per_unit * GRID)
+    rows = np.repeat(totals.reshape(1, -1), parameters.releases, axis=0)  # (releases, groups * q)
+    noisy = meter.gaussian(rows, sensitivity, event(parameters)).reshape(len(rows), *totals.shape)
+    return {
+        group: mean_states.mean_state(view, noisy[:, place], parameters.clip, size).astype(np.float32)
+        for place, (group, size) in enumerate(sizes(parameters, terms).items())
+    }
+
+
+def _decoded(
+    parameters: SummaryOneshot,
+    means: Mapping[Group, Floats],
+    model: LocalModel,
+    progress: Progress,
+    public: Public,
+) -> Iterator[Text]:
+    """`decodings` summaries of every group, as they end; the label of a text is its group.
+
+    What is decoded is the average of a group's releases, whose noise is that of one at the whole budget.
+    """
+    if parameters.adapter is None:
+        return
+    (weights,) = public.sources["adapter"].values()
+    adapter = soft_prompt_adapter.of_tensors(
+        weights.tensors(), model.structure.hidden, parameters.soft_tokens
+    )
+    groups = list(means)
+    with torch.inference_mode():
+        soft = adapter(torch.from_numpy(np.stack([own.mean(axis=0) for own in means.values()])))
+    writer = LocalWriter(model, generator(model.device, parameters.seed))
+    manner = Manner(parameters.max_tokens, parameters.temperature)
+    for each in writer.write_after(list(soft), manner, parameters.decodings):
+        progress.advance()
+        yield Text(each.text, groups[each.row], each.complete)
