@@ -18,7 +18,8 @@ from workers.data.records import Records
 from workers.interface import Text
 from workers.mechanisms import invisible_ink, private_prediction
 from workers.mechanisms.dp_kps import sketches
-from workers.privacy_audits import leave_one_out, noisy_sums, reconstruction, subjects
+from workers.noise.meter import Meter
+from workers.privacy_audits import leave_one_out, noisy_sums, planted, reconstruction, subjects
 from workers.privacy_audits.__main__ import main
 
 
@@ -272,3 +273,49 @@ def test_the_noisy_sums_audit_writes_its_report(tmp_path, capsys):
     assert json.loads((tmp_path / "report.json").read_text())["runs"] == 30
     assert main(["noisy-sums", "--runs", "3", "-o", str(tmp_path)]) == 2
     assert main(["noisy-sums", "--arm", "dp-kps", "--set", "noise=none", "-o", str(tmp_path)]) == 2
+
+
+# --- planted records and secrets ----------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_what_is_planted_is_found_no_more_often_than_priced_and_the_control_is_caught(tmp_path):
+    assert main(["planted", "--runs=250", f"--output={tmp_path}"]) == 0
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert [(each["mechanism"], each["control"]) for each in found["results"]] == [
+        ("aug-pe", False),
+        ("aug-pe", True),
+        ("secpe", False),
+        ("secpe", True),
+    ]
+    text = (tmp_path / "report.md").read_text()
+    assert text.count("| within |") == text.count("| caught |") == 2
+
+
+@pytest.mark.parametrize("arm", ["aug-pe", "secpe"])
+def test_a_score_is_standard_normal_where_nothing_is_planted_and_moves_where_something_is(arm):
+    many = {"noise_multiplier": 4.0, "bound": None, "records_per_secret": 40}
+    setting = planted._setting(arm, many if arm == "secpe" else {})
+    runs = 60
+    without = [planted._score(setting, setting.artifacts(Meter, False)) for _ in range(runs)]
+    assert abs(np.mean(without)) < 5 / runs**0.5
+    assert 0.5 < np.std(without) < 1.6
+    with_it = [planted._score(setting, setting.artifacts(Meter, True)) for _ in range(runs)]
+    assert np.mean(with_it) > np.mean(without) + (0.2 if arm == "aug-pe" else 3)  # 0.67 and about 5 expected
+
+
+def test_a_runner_that_forgets_its_noise_is_found(monkeypatch):
+    setting = planted._setting("aug-pe", {})
+    monkeypatch.setattr("workers.noise.meter.gaussian_on_grid", lambda values, _: values)
+    found = planted._measure(setting, Meter, 40)
+    assert (found["found"], found["passed"]) == (1.0, False)
+
+
+def test_bad_requests_of_the_planted_audit_name_the_field(tmp_path, capsys):
+    for arguments, named in (
+        (["--runs=0"], "runs"),
+        (["--set=clip=1"], "clip"),
+        (["--set=votes=0"], "votes"),
+    ):
+        assert main(["planted", *arguments, f"--output={tmp_path}"]) == 2
+        assert named in capsys.readouterr().err
