@@ -4,7 +4,8 @@ A runner is `run(parameters, terms, records, model, meter, progress, public)` an
 artifacts as they are made. It never prices itself, never sees the ledger, and has no noise but the meter's.
 One whose parameters have `from_job` also has `reuse(parameters, terms, artifacts, model, progress, public)`,
 without records and meter: the result is free because nothing private is within its reach. The runner of a
-public mechanism has `make(parameters, terms, model, progress, public)` instead of `run`.
+public mechanism has `make(parameters, terms, model, progress, public)` instead of `run`. One that has
+`check(parameters, terms, public)` looks at its public inputs before records are opened.
 """
 
 import json
@@ -196,6 +197,22 @@ class Runner(Protocol):
         `model` is a LocalModel, or None for a mechanism without one. `public` has the registered inputs that
         the parameters name.
         """
+
+
+@runtime_checkable
+class Checker(Protocol):
+    """A runner that looks at its public inputs first: a job that they don't serve fails void and says why."""
+
+    def check(self, parameters: Any, terms: Terms, public: Public) -> None:
+        """Raises DataError naming the field, before any record is opened."""
+
+
+@runtime_checkable
+class Preparer(Protocol):
+    """A runner that tries its model before anything private is read: what it raises is told."""
+
+    def prepare(self, parameters: Any, terms: Terms, model: Any, share: tuple[int, int]) -> None:
+        """Raise what makes a run impossible. `share`: (i, n) of this worker, as in Records."""
 
 
 @runtime_checkable

@@ -36,7 +36,7 @@ from accountant.core.privacy.secrets import SecretRelease
 from workers.conformance import samples, toys
 from workers.conformance.noting import Noting, compare, compare_secret
 from workers.data.records import Records
-from workers.interface import Artifact, Progress, Public, Released
+from workers.interface import Artifact, Checker, Progress, Public, Released
 from workers.noise import coins
 
 TRIALS, WILD = 30, 150
@@ -59,7 +59,7 @@ def conform(module: str, trials: int = TRIALS, seed: int = 0) -> Mechanism[Any]:
         _check_total(mechanism, samples.wild(mechanism, random), samples.terms(random))
     choices = samples.choices(mechanism)
     for number in range(trials):
-        known, raw, parsed = _accepted(mechanism, random, choices[number % len(choices)])
+        known, raw, parsed = _accepted(mechanism, running, random, choices[number % len(choices)])
         try:
             _try(mechanism, running, known, raw, parsed, random, thorough=number % 5 == 0)
         except Refused as error:
@@ -117,7 +117,7 @@ def _check_total(mechanism: Mechanism[Any], raw: Mapping[str, Any], known: Terms
 
 
 def _accepted(
-    mechanism: Mechanism[Any], random: Random, choice: Mapping[str, Any]
+    mechanism: Mechanism[Any], running: Any, random: Random, choice: Mapping[str, Any]
 ) -> tuple[Terms, dict[str, Any], Any]:
     """Terms and parameters that would be admitted, with `choice` if they can be, and these resolved."""
     why: object = None
@@ -135,9 +135,21 @@ def _accepted(
         why = mechanism.missing(parsed) or mechanism.unfit_public(parsed, known, facts)
         if mechanism.uses_model:
             why = why or mechanism.unfit(parsed, toys.model_facts())
+        why = why or _unserved(running, parsed, known, mechanism)
         if why is None:
             return known, raw, parsed
     raise Refused(f"example: of 1,000 requests around it none is admitted; the last one: {why}")
+
+
+def _unserved(running: Any, parsed: Any, known: Terms, mechanism: Mechanism[Any]) -> DataError | None:
+    """What the runner finds lacking in its public inputs before it is given records."""
+    if not isinstance(running, Checker):
+        return None
+    try:
+        running.check(parsed, known, _public(mechanism, parsed, known))
+    except DataError as error:
+        return error
+    return None
 
 
 def _try(
@@ -238,14 +250,17 @@ def _run(
 
 
 def _public(mechanism: Mechanism[Any], parsed: Any, known: Terms) -> Public:
-    """What the parameters name: toys, and what a public mechanism makes of toys for each field of a job."""
+    """What the parameters name: toys, and for each job a toy or what a public mechanism makes."""
     found = toys.public(mechanism.resources(parsed))
     sources = {field: _source(kind, parsed, known) for field, kind in mechanism.sources(parsed).items()}
     return replace(found, sources=sources)
 
 
 def _source(kind: str, parsed: Any, known: Terms) -> dict[str, Released]:
-    """The artifacts of a kind that a public mechanism releases, with the parameters that both have."""
+    """A toy, or the artifacts of a public mechanism, with the parameters that both have."""
+    if kind in toys.ARTIFACTS:
+        artifact = toys.ARTIFACTS[kind]()
+        return {artifact.name: Released(**vars(artifact))}
     maker = next((each for each in MECHANISMS.values() if each.public and kind in each.releases), None)
     if maker is None:
         raise Refused(f"sources: no public mechanism releases a {kind}, so there is nothing to try it with")
@@ -289,7 +304,7 @@ def _check_shares(
 def _check_make(mechanism: Mechanism[Any], running: Any, known: Terms, parsed: Any) -> None:
     """A public job runs from public things alone, and leaves what its mechanism declares."""
     model = toys.model() if mechanism.uses_model else None
-    public, progress = toys.public(mechanism.resources(parsed)), Progress(running.total(parsed, known))
+    public, progress = _public(mechanism, parsed, known), Progress(running.total(parsed, known))
     try:
         made = list(running.make(parsed, known, model, progress, public))
     except DataError:  # parameters that no toy corpus has anything for

@@ -1,15 +1,18 @@
-"""The public things of a conformance run: the bundled model, and a corpus and an embedder made up here."""
+"""The public things of a conformance run: the bundled model, and all else made up here."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workers.conformance.samples import WORDS
+from workers.data.public_text import PublicText, constant
+from workers.data.terms import TermList, words
 from workers.embedding.neighbours import Floats, unit
-from workers.interface import Public
+from workers.interface import Artifact, Public
 from workers.sample import MODEL_DIR
 
 if TYPE_CHECKING:
@@ -27,9 +30,14 @@ class Corpus:
     name: str = "toy"
     label_column: None = None
 
-    def texts(self) -> Iterator[tuple[str, None]]:
+    def texts(self) -> Iterator[tuple[PublicText, None]]:
         """Every text."""
-        return ((f"The room number {n} was quiet.", None) for n in range(TEXTS))
+        room = constant("The room was quiet.")
+        return ((room.through(partial(_numbered, n)), None) for n in range(TEXTS))
+
+
+def _numbered(number: int, text: str) -> str:
+    return text.replace("room", f"room number {number}")
 
 
 class Embedder:
@@ -62,6 +70,16 @@ def model_facts() -> Mapping[str, Any]:
     from workers import models
 
     return models.inspect(MODEL_DIR)
+
+
+def _terms() -> Artifact:
+    """A term list of the words that records are made of, and some more."""
+    listed = dict.fromkeys(words(f"{' '.join(WORDS)} no record has these"), 1)
+    return Artifact.of_json("terms", "term-list", TermList(listed, TEXTS).to_json())
+
+
+#: What another job may have released, by its kind, where what a toy corpus yields would have nothing to say.
+ARTIFACTS: Mapping[str, Callable[[], Artifact]] = {"term-list": _terms}
 
 
 def public(kinds: Mapping[str, str]) -> Public:

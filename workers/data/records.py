@@ -11,7 +11,7 @@ import io
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -109,6 +109,13 @@ class Records:
     groups: tuple[str, ...] = ()
     secrets: Secrets = NO_SECRETS
 
+    def of(self, labels: Collection[str]) -> "Records":
+        """The records of some labels, in their order; of all, where there are none named."""
+        if not labels:
+            return self
+        kept = tuple(each for each in self.records if each.label in labels)
+        return replace(self, labels=tuple(labels), records=kept)
+
     def in_round(self, number: int) -> "Records":
         """The same records under the fresh and independent coins of a round."""
         return replace(self, key=keyed_hash(self.key, "round", str(number)))
@@ -151,9 +158,9 @@ class Records:
     ) -> dict[Place, list[tuple[bytes, Record]]]:
         """Records with the hash that orders them, by (label, batch)."""
         places = [(label, index) for label in self.labels for index in range(run or count)]
-        mine, of = self.share
-        share = places[len(places) * mine // of : len(places) * (mine + 1) // of]
-        found: dict[Place, list[tuple[bytes, Record]]] = {place: [] for place in share}
+        found: dict[Place, list[tuple[bytes, Record]]] = {
+            place: [] for place in places[share_of(len(places), self.share)]
+        }
         for number, record in enumerate(self.records):
             first, many = (0, count) if within is None else within[number]
             index = first + pick(keyed_hash(self.key, "batch", record.unit), many)
@@ -161,6 +168,12 @@ class Records:
                 order = keyed_hash(self.key, "order", record.unit, record.text)
                 found[record.label, index].append((order, record))
         return found
+
+
+def share_of(batches: int, share: tuple[int, int]) -> slice:
+    """The run of batches that the i-th of n workers has."""
+    mine, of = share
+    return slice(batches * mine // of, batches * (mine + 1) // of)
 
 
 def _rank(held: tuple[bytes, Record]) -> tuple[bytes, str]:
@@ -395,7 +408,6 @@ def read(address: str, layout: Layout, key: bytes) -> Records:
     """The records of a job: unreadable ones left out, at most the declared number of each unit.
 
     A keyed hash of each record decides which of a unit's records are kept, so this depends on no other unit.
-    Where the record is the unit, copies of one are as many units.
     """
     found: list[Record] = [each for each in records(address, layout) if isinstance(each, Record)]
     if layout.unit_column is None:

@@ -8,7 +8,7 @@ Terms are counted in records cut as the list was cut, so both use `words`.
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -22,9 +22,14 @@ class _Json(Protocol):
     def json(self) -> Any: ...
 
 
-def words(text: str) -> list[str]:
-    """The words of a text, in order. Linear in its length."""
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+#: Characters of a text that are read for each word asked for.
+_CHARACTERS = 32
+
+
+def words(text: str, most: int | None = None) -> list[str]:
+    """The first `most` words of a text, in order. Linear in its length, or in `most`."""
+    shown = text if most is None else text[: _CHARACTERS * most]
+    return _WORD.findall(unicodedata.normalize("NFKC", shown).casefold())[:most]
 
 
 @dataclass(frozen=True)
@@ -52,12 +57,12 @@ class TermList:
         except (KeyError, TypeError, ValueError):
             raise DataError("the artifact is no term list") from None
 
-    def found(self, text: str) -> Iterator[str]:
+    def found(self, text: str, most_words: int | None = None) -> Iterator[str]:
         """The terms of a text from left to right, the longest that fits at each place; none overlap.
 
-        Time is linear in the words of the text.
+        Time is linear in the words of the text, of which the first `most_words` are read.
         """
-        own, place = words(text), 0
+        own, place = words(text, most_words), 0
         while place < len(own):
             for length in range(min(self.longest, len(own) - place), 0, -1):
                 term = " ".join(own[place : place + length])
@@ -68,11 +73,14 @@ class TermList:
             else:
                 place += 1
 
-    def distinct(self, text: str, most: int) -> list[str]:
-        """The first `most` distinct terms of a text."""
+    def distinct(
+        self, text: str, most: int, most_words: int | None = None, among: Container[str] | None = None
+    ) -> list[str]:
+        """The first `most` distinct terms of a text; of those `among` some, where these are given."""
         seen: dict[str, None] = {}
-        for term in self.found(text):
-            seen.setdefault(term)
+        for term in self.found(text, most_words):
+            if among is None or term in among:
+                seen.setdefault(term)
             if len(seen) == most:
                 break
         return list(seen)

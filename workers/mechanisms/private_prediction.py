@@ -40,10 +40,10 @@ from accountant.core.mechanisms.private_prediction import (
     token_event,
 )
 from accountant.core.privacy.price import Terms
-from workers.data.records import Place, Records, Within
+from workers.data.records import Place, Records, Within, share_of
 from workers.embedding.clustering import Clusters, count, embedded, keep, public_centres, within
 from workers.embedding.public_contexts import from_corpus, from_shots
-from workers.engine import Batch, Decoder, Shape, sizes
+from workers.engine import Batch, Decoder, Shape, check_steady, sizes
 from workers.engine.aggregation import (
     GRID,
     Mean,
@@ -68,6 +68,18 @@ class Runner:
         """Tokens written over all batches: public."""
         return parameters.batches_run(terms) * parameters.tokens_per_batch * parameters.rounds
 
+    def prepare(
+        self, parameters: PrivatePrediction, terms: Terms, model: LocalModel, share: tuple[int, int]
+    ) -> None:
+        """Refuse a device on which one record acts on another's logits, where that has no price."""
+        if parameters.amplified:
+            count = range(parameters.batches_run(terms))[share_of(parameters.batches_run(terms), share)]
+            labels = terms.labels or (None,)
+            prompts = [Prompt(model.tokenizer, parameters.template, label) for label in labels]
+            shape = shape_of(parameters, prompts)
+            chosen = sizes(model.network, shape, parameters.batch_size, len(count), model.memory_bytes)
+            check_steady(model.structure, shape, chosen)
+
     def run(
         self,
         parameters: PrivatePrediction,
@@ -79,6 +91,7 @@ class Runner:
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Artifact]:
         """Write the texts of all batches, as many side by side as a public count of contexts has room for."""
+        records = records.of(parameters.labels)
         places = None
         if parameters.batching == "clusters":
             clusters, places = _clustered(parameters, terms, records, meter, progress, public)

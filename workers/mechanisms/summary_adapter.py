@@ -187,7 +187,10 @@ def _step(
 
 
 def target_of(model: LocalModel, text: str, tokens: int) -> list[int]:
-    """A text as the model is to write it: its tokens, and one that ends it where it was not cut."""
-    ids = text_tokens(model.tokenizer, text)
+    """A text as the model is to write it: its tokens, and one that ends it where it was not cut.
+
+    It begins with a blank, as after any prompt (workers.generation.local_writer).
+    """
+    ids = text_tokens(model.tokenizer, f" {text.strip()}" if text.strip() else "")
     end = model.tokenizer.eos_token_id
     return ids[:tokens] if len(ids) > tokens or end is None or not ids else [*ids, int(end)]

@@ -14,7 +14,7 @@ from accountant.core.errors import ExchequerError, invalid
 from workers import sample
 from workers.data.records import Record
 from workers.models import LocalModel
-from workers.privacy_audits import leave_one_out, reconstruction, report, subjects
+from workers.privacy_audits import leave_one_out, noisy_sums, reconstruction, report, subjects
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,6 +37,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m workers.privacy_audits", description=__doc__.splitlines()[0]
     )
     commands = parser.add_subparsers(dest="audit", required=True)
+    planted = commands.add_parser("noisy-sums")
+    planted.add_argument("--arm", action="append", choices=list(noisy_sums.ARMS), default=None)
+    planted.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    planted.add_argument("--runs", type=int, default=noisy_sums.RUNS)
+    planted.add_argument("--output", "-o", default="audit-noisy-sums")
     for name, texts in (("reconstruction", 20), ("leave-one-out", 8)):
         command = commands.add_parser(name)
         command.add_argument("--arm", action="append", choices=list(subjects.ARMS), default=None)
@@ -53,6 +58,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
+    if options.audit == "noisy-sums":
+        asked = subjects.parse_set(options.set)
+        arms = options.arm or list(noisy_sums.ARMS)
+        return {"model": "none", **noisy_sums.audit(arms, asked, options.runs)}
     if options.texts < 1:
         raise invalid("texts", f"{options.texts} texts a batch", "a whole number from 1")
     arms = options.arm or ["mean", "median"]

@@ -145,7 +145,13 @@ def key_parameters(model: LocalModel) -> dict[str, Any]:
 class OneEach(Records):
     """Every record in a batch of its own, as no real dataset has it: for the control."""
 
-    def batches(self, count: int, within: Within | None = None) -> dict[Place, list[str]]:  # noqa: ARG002
+    def batches(
+        self,
+        count: int,  # noqa: ARG002
+        within: Within | None = None,  # noqa: ARG002
+        run: int | None = None,  # noqa: ARG002
+    ) -> dict[Place, list[str]]:
+        """A batch for each record, whatever is asked."""
         return {(record.label, place): [record.text] for place, record in enumerate(self.records)}
 
 

@@ -52,6 +52,12 @@ class Batched(Parameters):
         description="batches per label, over all its clusters where there are any; nothing: public size / "
         "labels / records of a batch, at least one a cluster",
     )
+    labels: tuple[str, ...] = Field(
+        (),
+        max_length=1_000,
+        strict=False,  # JSON has lists
+        description="labels to write, of the dataset's; nothing: all",
+    )
     amplification: Literal["none", "allocation"] = Field(
         "none",
         description="allocation: pay for what is learned by whoever does not know which batch a unit lies "
@@ -78,7 +84,21 @@ class Batched(Parameters):
 
     def batches_run(self, terms: Terms) -> int:
         """Batches that run in one round, over all labels."""
-        return (self.batches_to_run or self.batches_per_label or 1) * max(1, len(terms.labels))
+        return (self.batches_to_run or self.batches_per_label or 1) * max(1, len(self.written(terms)))
+
+    def written(self, terms: Terms) -> tuple[str, ...]:
+        """The labels that the job writes; records of others are not in its batches."""
+        return self.labels or terms.labels
+
+
+def check_labels(parameters: Batched, terms: Terms) -> None:
+    """Refuse labels that the dataset does not have, and one that is named twice."""
+    unknown = [label for label in parameters.labels if label not in terms.labels]
+    if unknown:
+        allowed = ", ".join(terms.labels) or "nothing: the dataset has no labels"
+        raise invalid("labels", f"{unknown[0]!r} is no label of the dataset", allowed)
+    if len(set(parameters.labels)) < len(parameters.labels):
+        raise invalid("labels", "a label is named twice", "each of them once")
 
 
 def check_allocation(parameters: Batched) -> None:
@@ -117,16 +137,23 @@ def all_rounds(parameters: Batched, each: Event) -> Event:
 _TOLD_ORDERS = (4, 10, 20)
 
 
-def describe_allocation(parameters: Batched, shift: Fraction, tokens: int, terms: Terms) -> tuple[str, ...]:
-    """Lines of a breakdown: what is secret, who pays what, and how long a round is worth while."""
+def describe_allocation(
+    parameters: Batched, shift: Fraction, tokens: int, terms: Terms, contexts: int
+) -> tuple[str, ...]:
+    """Lines of a breakdown: what is secret, who pays what, and how long a round is worth while.
+
+    `contexts`: the public number of prompts that a batch reads.
+    """
     k = parameters.batches_per_label or 1
     g, rounds = parameters.batches_to_run or k, parameters.rounds
+    prompts = rounds * parameters.batches_run(terms) * contexts
     idle = f", of which {g:,} are run," if g < k else ""
     begun = f"{rounds:,} rounds of {tokens:,} tokens, each" if rounds > 1 else f"{tokens:,} tokens,"
     lines = [
         f"nobody but the job's key, deleted when it ends, knows which of {k:,} batches{idle} a unit lies in: "
         f"{begun} charged whole once a token of it is drawn",
         f"for whoever holds the key it costs what {rounds * tokens:,} tokens of a batch cost by themselves",
+        f"each round reads its prompts anew: about {prompts:,} in all",
     ]
     if k > 1:
         far = float(doubled(terms) * shift)

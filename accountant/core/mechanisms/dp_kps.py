@@ -4,29 +4,33 @@ Vocabulary: the first S *distinct* vocabulary terms of a record count once each;
 term of the public vocabulary, not only on those seen. L1 sensitivity b S for a unit of at most b records,
 2 b S under replace-one.
 
-Sketches: random Fourier features in [-sqrt 2, sqrt 2], I of them. A record contributes the *mean* of its
-phrases' features (independent), or those of its first phrases side by side (sequences): either way
-L1 sqrt(2) I b and L2 sqrt(2 I) b, twice that under replace-one. A sequence of length L is drawn from
-one sketch (independent), L (linear) or ceil(log2 L) + 1 (logarithmic), which share kde_epsilon equally.
-Densities, sequences and prompts are free.
+Sketches, of what a record has of the released vocabulary (its first S distinct terms there):
+  histogram    the mean of its terms' indicators: weights that are not negative and add up to 1 at most.
+               L1 b and L2 b; under replace-one L1 2 b, and L2 sqrt(2) b, for ||u - v||^2 <= ||u||^2 + ||v||^2
+  fourier      random Fourier features in [-sqrt 2, sqrt 2], I of them: their mean over its terms
+               (independent), or those of its first terms side by side (sequences): either way L1 sqrt(2) I b
+               and L2 sqrt(2 I) b, twice that under replace-one
+A sequence of length L is drawn from one sketch (independent), L (linear) or ceil(log2 L) + 1 (logarithmic),
+which share kde_epsilon equally. Densities, sequences and prompts are free.
 
-A vocabulary is charged once for all labels. Sketches are per label: labels partition the records; a unit
-that changes its label moves two sketches by half of what it may move one, which has the same L1 norm
-(and a smaller L2). Of all shifts of one L1 norm, the one on a single coordinate is the worst for Laplace
-noise (Dong et al. 2022, Theorem 2.14: log-concave noise makes the chain of shifts exact).
+Sketches of all labels are one release: a record has one label, so what a unit moves adds up to no more than
+if all its records had the same one. docs/accounting.md section 7 has the proofs.
 
 Departures from the paper: its scale 2 sqrt(2) I / epsilon omits the 1 / |X| that it states elsewhere, its
 |X| counts phrases and not records, and a record with S phrases would cost S times as much; its
 ceil(log L) sketches leave none for a prefix of one phrase. It counts a record's first S terms, repeated
-or not; distinct ones give the Gaussian variant its L2 norm and cost nothing.
+or not; distinct ones give the Gaussian variant its L2 norm and cost nothing. Its Fourier sum is a linear
+image of the histogram, with more noise: docs/decisions/0019.
 """
 
 import math
-from typing import ClassVar, Literal
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from accountant.core.errors import invalid
+from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Mechanism, Parameters
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.noise_fields import (
@@ -37,6 +41,7 @@ from accountant.core.mechanisms.noise_fields import (
     with_multiplier,
     without_noise,
 )
+from accountant.core.mechanisms.vocabulary import TERM_LIST
 from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
@@ -49,13 +54,27 @@ from accountant.core.privacy.events import FREE, Composed, Event, Gaussian, Lapl
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template
 
-DEFAULT_PROMPT = "Write a text ({label}) that contains these terms: {phrases}"
+DEFAULT_PROMPT = "Write a text that contains these terms: {phrases}"
 #: A phrase is cut here in a prompt, so that the longest context is known beforehand.
 PHRASE_TOKENS = 16
+#: Tokens set aside for what a chat template puts around a request.
+CHAT_TOKENS = 64
+#: Grid steps of a record's whole weight: up to 16 terms share it without a remainder.
+WEIGHT_STEPS = 720_720
+#: Grid steps of the largest feature: as many as noise leaves room for, these at most and at least.
+MOST_FEATURE_STEPS, LEAST_FEATURE_STEPS = 2**15, 2**4
+#: Scale or sigma in grid steps, at most: the samplers draw none beyond 2^40.
+MOST_NOISE = 2**39
+#: Phases of all Fourier sketches together: two bytes each.
+MOST_PHASES = 2**30
 
 
 class DpKps(Parameters):
-    """Parameters of `dp-kps`; the defaults are the paper's where it gives one."""
+    """Parameters of `dp-kps`; the defaults are the paper's where it gives one and nothing better is known.
+
+    A job with `from_job` draws from the vocabulary and sketches of the earlier one, with other bandwidths and
+    embeddings where these are histograms.
+    """
 
     either: ClassVar[tuple[tuple[str, str], ...]] = (
         ("vocabulary_noise_multiplier", "vocabulary_epsilon"),
@@ -64,12 +83,13 @@ class DpKps(Parameters):
 
     from_job: str | None = from_job_field("vocabulary and sketches")
     vocabulary: str | None = Field(
-        None, min_length=1, max_length=200, description="public term list; nothing: the service's own"
+        None, min_length=1, max_length=200, description="the job that released the public term list V"
     )
     terms_per_record: int = Field(
         10, ge=1, le=100_000, description="first distinct vocabulary terms S of a record that count"
     )
-    vocabulary_size: int = Field(1_000, ge=1, le=10_000_000, description="terms N kept, by noisy count")
+    record_words: int = Field(2_000, ge=1, le=1_000_000, description="a record is cut after this many words")
+    vocabulary_size: int = Field(1_000, ge=1, le=100_000, description="terms N kept, by noisy count")
     vocabulary_epsilon: float | None = Field(
         1.0, ge=LEAST_EPSILON, le=MOST_EPSILON, description="pure ε of the vocabulary"
     )
@@ -92,23 +112,61 @@ class DpKps(Parameters):
         description="scale or σ over the sensitivity of each sketch, instead of kde_epsilon",
     )
     noise: Literal["laplace", "gaussian"] = Field("laplace", description="noise of the sketches")
+    sketch: Literal["histogram", "fourier"] | None = Field(
+        None,
+        description="weights of the terms, or random Fourier features (the paper's); nothing: histogram for "
+        "independent draws, fourier for sequences",
+    )
     method: Literal["independent", "linear", "logarithmic"] = Field(
         "independent", description="one sketch of phrases, or L or log2 L + 1 sketches of sequences"
     )
+    embedding: str | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description="embedding model of the kernel; Fourier sketches need one; nothing: terms are not "
+        "compared, each has its own density",
+    )
+    bandwidth: float = Field(
+        0.25, ge=0.01, le=100, description="of the kernel exp(-|x - y|² / bandwidth²) on unit vectors"
+    )
+    features: int = Field(1_000, ge=1, le=1_000_000, description="random Fourier features I of a sketch")
     sequence_length: int = Field(10, ge=1, le=1_000, description="phrases L of a sequence")
-    features: int = Field(1_000, ge=1, le=10_000_000, description="random Fourier features I of a sketch")
-    sequences_per_label: int = Field(1_000, ge=1, le=100_000_000, description="texts per label: free")
-    prompt: str = Field(DEFAULT_PROMPT, max_length=8_000, description="slots {label} and {phrases}")
+    sequences_per_label: int = Field(1_000, ge=1, le=100_000_000, description="sequences per label: free")
+    output: Literal["texts", "phrases"] = Field(
+        "texts", description="texts that the writer makes of the sequences, or the sequences themselves"
+    )
+    writer: str | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description="language model that writes; with from_job also an endpoint",
+    )
+    prompt: str = Field(DEFAULT_PROMPT, max_length=8_000, description="slot {phrases}, and {label} if wanted")
+    examples: str | None = Field(
+        None, min_length=1, max_length=63, description="registered corpus of example texts for the prompt"
+    )
+    shots: int = Field(3, ge=1, le=100, description="example texts in a prompt, where examples are named")
+    stop: str | None = Field(
+        None, min_length=1, max_length=100, description="ends a text; nothing: only the model's own end does"
+    )
     temperature: float = Field(1.0, ge=0.001, le=1_000, description="temperature of the texts")
     max_tokens: int = Field(300, ge=1, le=1_000_000, description="a text ends here at the latest")
+    seed: int | None = Field(
+        None, ge=0, le=2**53 - 1, description="of features, sequences and texts; private noise has none"
+    )
 
 
-def sketches(parameters: DpKps) -> int:
-    """Sketches that share the budget: 1, L, or ceil(log2 L) + 1."""
+def blocks(parameters: DpKps) -> tuple[int, ...]:
+    """Phrases of each sketch: (1,), or 1 to L, or 1, 2, 4, ... and L."""
     length = parameters.sequence_length
-    return {"independent": 1, "linear": length, "logarithmic": (length - 1).bit_length() + 1}[
-        parameters.method
-    ]
+    match parameters.method:
+        case "independent":
+            return (1,)
+        case "linear":
+            return tuple(range(1, length + 1))
+        case _:
+            return tuple(min(2**place, length) for place in range((length - 1).bit_length() + 1))
 
 
 def vocabulary_sensitivity(parameters: DpKps, terms: Terms) -> int:
@@ -116,38 +174,78 @@ def vocabulary_sensitivity(parameters: DpKps, terms: Terms) -> int:
     return doubled(terms) * terms.max_records_per_unit * parameters.terms_per_record
 
 
+def shift(parameters: DpKps, terms: Terms) -> Fraction:
+    """Sensitivity of one sketch, in parts of the most that a record adds to one number; roots rounded up.
+
+    L1 for Laplace noise, L2 for Gaussian. The sketches of all labels count as one.
+    """
+    bound = terms.max_records_per_unit
+    if parameters.sketch == "histogram":
+        if parameters.noise == "laplace" or doubled(terms) == 1:
+            return Fraction(doubled(terms) * bound)
+        return _root(2) * bound
+    numbers = Fraction(parameters.features) if parameters.noise == "laplace" else _root(parameters.features)
+    return doubled(terms) * bound * numbers
+
+
+def _root(value: int) -> Fraction:
+    exact = math.isqrt(value)
+    return Fraction(exact if exact**2 == value else math.nextafter(math.sqrt(value), math.inf))
+
+
 def sketch_sensitivity(parameters: DpKps, terms: Terms) -> float:
-    """Sensitivity of one sketch's sum: L1 for Laplace noise, L2 for Gaussian."""
-    bound = doubled(terms) * terms.max_records_per_unit
-    if parameters.noise == "laplace":
-        return bound * math.sqrt(2) * parameters.features
-    return bound * math.sqrt(2 * parameters.features)
+    """The same in weights (histogram, 1 for a record) or features (fourier, sqrt 2 each)."""
+    largest = 1 if parameters.sketch == "histogram" else math.sqrt(2)
+    return largest * float(shift(parameters, terms))
 
 
-def sketch_event(parameters: DpKps) -> Event:
-    """One sketch of one label."""
+def weight_steps(parameters: DpKps) -> int:
+    """Grid steps of a record's weight: terms share it, unless they stand side by side."""
+    return WEIGHT_STEPS if parameters.method == "independent" else 1
+
+
+def feature_steps(parameters: DpKps, terms: Terms) -> int:
+    """Grid steps of the largest feature, a power of two; 1 for a histogram. 0 if noise leaves none."""
+    noise = resolved(parameters.kde_noise_multiplier, "kde_noise_multiplier")
+    room = int(MOST_NOISE / (Fraction(noise) * shift(parameters, terms) * weight_steps(parameters)))
+    if parameters.sketch == "histogram":
+        return min(room, 1)
+    found = min(MOST_FEATURE_STEPS, 1 << max(room.bit_length() - 1, 0))
+    return found if room and found >= LEAST_FEATURE_STEPS else 0
+
+
+def vocabulary_event(parameters: DpKps) -> Laplace:
+    """The counts of all terms."""
+    return Laplace(resolved(parameters.vocabulary_noise_multiplier, "vocabulary_noise_multiplier"))
+
+
+def sketches_event(parameters: DpKps) -> Event:
+    """All sketches: one row of numbers each."""
     multiplier = resolved(parameters.kde_noise_multiplier, "kde_noise_multiplier")
-    return Laplace(multiplier) if parameters.noise == "laplace" else Gaussian(multiplier)
+    one = Laplace(multiplier) if parameters.noise == "laplace" else Gaussian(multiplier)
+    count = len(blocks(parameters))
+    return SelfComposed(one, count) if count > 1 else one
 
 
 def price(parameters: DpKps, terms: Terms) -> Price:
     """The vocabulary, and the sketches of one label; nothing where an earlier job's are used."""
     if parameters.from_job is not None:
         return Price(FREE, (ARTIFACTS_ARE_FREE,))
-    counts = Laplace(resolved(parameters.vocabulary_noise_multiplier, "vocabulary_noise_multiplier"))
+    counts, kde, count = vocabulary_event(parameters), sketches_event(parameters), len(blocks(parameters))
     scale = counts.noise_multiplier * vocabulary_sensitivity(parameters, terms)
-    sketch, count = sketch_event(parameters), sketches(parameters)
-    kde = SelfComposed(sketch, count) if count > 1 else sketch
     noise = resolved(parameters.kde_noise_multiplier, "kde_noise_multiplier")
     noise *= sketch_sensitivity(parameters, terms)
     kind = f"Laplace, scale {noise:.6g}" if parameters.noise == "laplace" else f"Gaussian, σ {noise:.6g}"
-    what = "1 sketch" if count == 1 else f"{count:,} sketches"
-    labels = ("labels partition the records, so their sketches cost as one",) if len(terms.labels) > 1 else ()
+    if parameters.sketch == "histogram":
+        what = f"weights of {parameters.vocabulary_size:,} terms"
+    else:
+        what = ("1 sketch" if count == 1 else f"{count:,} sketches") + f" of {parameters.features:,} features"
+    labels = ("a record has one label, so the sketches of all cost as one",) if len(terms.labels) > 1 else ()
     return Price(
         Composed((counts, kde)),
         (
             f"counts of every vocabulary term: Laplace, scale {scale:.6g}, {cost(counts, terms)}",
-            f"{what} of {parameters.features:,} features: {kind}, together {cost(kde, terms)}",
+            f"{what}: {kind}, together {cost(kde, terms)}",
             *labels,
             f"{parameters.sequences_per_label:,} sequences and texts per label: free",
         ),
@@ -155,29 +253,104 @@ def price(parameters: DpKps, terms: Terms) -> Price:
 
 
 def resolve(parameters: DpKps, terms: Terms) -> DpKps:
-    """Fill in both multipliers; refuse a prompt that can't be filled."""
+    """Fill in both multipliers and the sketch; refuse what can't be drawn, held or written."""
     check_template(parameters.prompt, required=("phrases",), optional=("label",), field="prompt")
+    for field in ("writer", "examples"):
+        if parameters.output == "phrases" and getattr(parameters, field) is not None:
+            raise invalid(field, "output is phrases, which nobody writes", "nothing, or output texts")
     if parameters.from_job is not None:
-        return without_noise(parameters)
-    count = sketches(parameters)
-    if parameters.method != "independent" and parameters.sequence_length > parameters.terms_per_record:
+        return without_noise(parameters).model_copy(update={"vocabulary": None})
+    sequences = parameters.method != "independent"
+    sketch = parameters.sketch or ("fourier" if sequences else "histogram")
+    parameters = parameters.model_copy(update={"sketch": sketch})
+    if sequences and sketch == "histogram":
+        raise invalid("sketch", f"method is {parameters.method}, of sequences", "fourier, or nothing")
+    if sequences and parameters.sequence_length > parameters.terms_per_record:
         why = f"{parameters.sequence_length} is more than terms_per_record, of which sequences consist"
         raise invalid("sequence_length", why, f"1 to {parameters.terms_per_record}")
+    _check_phases(parameters)
+    parameters = _with_vocabulary_noise(parameters, terms)
+    return _with_sketch_noise(parameters, terms)
 
-    def calibrate(epsilon: float) -> float:
-        if parameters.noise == "laplace":
-            return laplace_multiplier(epsilon, count)
-        return gaussian_multiplier(epsilon, terms.delta, count)
 
-    parameters = with_multiplier(parameters, calibrate, "kde_noise_multiplier", "kde_epsilon")
-    return with_multiplier(
+def _check_phases(parameters: DpKps) -> None:
+    """Refuse Fourier sketches that no memory holds."""
+    each = sum(blocks(parameters)) * parameters.vocabulary_size
+    if parameters.sketch == "fourier" and each * parameters.features > MOST_PHASES:
+        why = f"{parameters.features:,} for {parameters.vocabulary_size:,} terms and these sequences"
+        most = MOST_PHASES // each
+        raise invalid("features", why, f"1 to {most}" if most else "fewer terms, or shorter sequences")
+
+
+def _with_vocabulary_noise(parameters: DpKps, terms: Terms) -> DpKps:
+    asked = _asked(parameters, "vocabulary_noise_multiplier", "vocabulary_epsilon")
+    parameters = with_multiplier(
         parameters, laplace_multiplier, "vocabulary_noise_multiplier", "vocabulary_epsilon"
     )
+    most = MOST_NOISE / vocabulary_sensitivity(parameters, terms)
+    _check_noise(asked, vocabulary_event(parameters).noise_multiplier, most)
+    return parameters
 
 
-def context_tokens(parameters: DpKps, template_tokens: int) -> int:
-    """Longest context: prompt, phrases, and one text. The model never sees a record."""
-    return template_tokens + parameters.sequence_length * PHRASE_TOKENS + parameters.max_tokens
+def _with_sketch_noise(parameters: DpKps, terms: Terms) -> DpKps:
+    count = len(blocks(parameters))
+    calibrate: Callable[[float], float] = lambda epsilon: laplace_multiplier(epsilon, count)  # noqa: E731
+    if parameters.noise == "gaussian":
+        calibrate = lambda epsilon: gaussian_multiplier(epsilon, terms.delta, count)  # noqa: E731
+    asked = _asked(parameters, "kde_noise_multiplier", "kde_epsilon")
+    parameters = with_multiplier(parameters, calibrate, "kde_noise_multiplier", "kde_epsilon")
+    if not feature_steps(parameters, terms):
+        least = 1 if parameters.sketch == "histogram" else LEAST_FEATURE_STEPS
+        most = MOST_NOISE / float(shift(parameters, terms) * weight_steps(parameters) * least)
+        _check_noise(asked, resolved(parameters.kde_noise_multiplier, "kde_noise_multiplier"), most)
+    return parameters
+
+
+def _asked(parameters: DpKps, multiplier: str, epsilon: str) -> str:
+    return epsilon if getattr(parameters, multiplier) is None else multiplier
+
+
+def _check_noise(asked: str, multiplier: float, most: float) -> None:
+    """Refuse noise beside which nothing would be left to see."""
+    if multiplier > most:
+        why = f"a noise multiplier of {multiplier:.6g} leaves nothing but noise"
+        raise invalid(asked, why, f"a multiplier of at most {most:.6g}")
+
+
+def missing(parameters: DpKps) -> FieldProblem | None:
+    """The term list, the embedding of Fourier features and the writer: a price does without."""
+    if parameters.from_job is None and parameters.vocabulary is None:
+        return FieldProblem("vocabulary", "not given", "a job that released a term list, or from_job")
+    if parameters.from_job is None and parameters.sketch == "fourier" and parameters.embedding is None:
+        return FieldProblem("embedding", "Fourier sketches need one", "a registered embedding model")
+    if parameters.output == "texts" and parameters.writer is None:
+        return FieldProblem("writer", "not given", "a registered language model, or output phrases")
+    return None
+
+
+def unfit_public(parameters: DpKps, _: Terms, facts: Mapping[str, Mapping[str, Any]]) -> FieldProblem | None:
+    """A writer whose context is too short for the longest prompt and a text. No token is below a byte."""
+    context = facts.get("writer", {}).get("context_tokens")
+    if context is None:
+        return None
+    prompt = len(parameters.prompt.encode()) + parameters.sequence_length * (PHRASE_TOKENS + 2)
+    shots = 0 if parameters.examples is None else parameters.shots * (prompt + parameters.max_tokens + 4)
+    rest = context - shots - prompt - CHAT_TOKENS
+    if parameters.max_tokens <= rest:
+        return None
+    problem = f"prompts may leave a text {max(rest, 0):,} of the writer's {context:,} tokens"
+    return FieldProblem("max_tokens", problem, f"1 to {rest}" if rest > 0 else "a shorter prompt")
+
+
+def resources(parameters: DpKps) -> dict[str, str]:
+    """The registered things that the parameters name."""
+    kinds = {"embedding": "embedding", "writer": "writer", "examples": "corpus"}
+    return {field: kind for field, kind in kinds.items() if getattr(parameters, field) is not None}
+
+
+def sources(parameters: DpKps) -> dict[str, str]:
+    """The job whose term list is the vocabulary."""
+    return {} if parameters.vocabulary is None else {"vocabulary": TERM_LIST}
 
 
 MECHANISM = Mechanism(
@@ -188,8 +361,31 @@ MECHANISM = Mechanism(
     parameters=DpKps,
     price=price,
     resolve=resolve,
-    context_tokens=context_tokens,
+    context_tokens=lambda _parameters, _template_tokens: 0,
     size_field="kde_epsilon",
-    groups={"Size and privacy": "from_job noise temperature", "Texts": "max_tokens"},
+    missing=missing,
+    unfit_public=unfit_public,
+    uses_model=False,
+    artifacts_need_model=False,
+    resources=resources,
+    sources=sources,
+    releases=("noisy-vocabulary", "phrase-sketches"),
+    progress_unit="sequences",
+    runner="workers.mechanisms.dp_kps",
+    groups={
+        "Size and privacy": "from_job vocabulary vocabulary_epsilon vocabulary_noise_multiplier kde_epsilon "
+        "kde_noise_multiplier noise terms_per_record record_words vocabulary_size",
+        "Sketches and sequences": "sketch method embedding bandwidth features sequence_length "
+        "sequences_per_label seed",
+        "Texts": "output writer prompt examples shots stop temperature max_tokens",
+    },
     order=4,
+    example={
+        **{"vocabulary": "JOB", "vocabulary_size": 4, "sequences_per_label": 2, "sequence_length": 3},
+        "output": "phrases",
+    },
+    artifacts={
+        "vocabulary": "the terms kept with their noisy counts, and what the sketches are of",
+        "sketches": "noisy sums of each sketch and label, and the vectors of the terms",
+    },
 )

@@ -21,6 +21,7 @@ from accountant.core.mechanisms.batches import (
     all_rounds,
     batches_per_label,
     check_allocation,
+    check_labels,
     describe,
     describe_allocation,
     token_draw,
@@ -92,7 +93,9 @@ def price(parameters: InvisibleInk, terms: Terms) -> Price:
     lines: tuple[str, ...] = describe(shift(parameters, terms), temperature, count, terms, what)
     if parameters.amplified:
         event = all_rounds(parameters, token_event(parameters, terms))
-        lines += describe_allocation(parameters, shift(parameters, terms), count, terms)
+        lines += describe_allocation(
+            parameters, shift(parameters, terms), count, terms, parameters.batch_size
+        )
     else:
         event = tokens_of_one_batch(token_event(parameters, terms), count)
     return Price(event, (*lines, f"the top {parameters.top_k:,} come from public logits: free"))
@@ -110,6 +113,7 @@ def resolve(parameters: InvisibleInk, terms: Terms) -> InvisibleInk:
     batches = batches_per_label(parameters.batches_per_label, parameters.batch_size, terms)
     resolved = parameters.model_copy(update={"batches_per_label": batches})
     check_allocation(resolved)
+    check_labels(resolved, terms)
     return resolved
 
 
@@ -147,7 +151,7 @@ MECHANISM = Mechanism(
     groups={
         "Size and privacy": "texts_per_batch batch_size batches_per_label clip temperature "
         "amplification rounds batches_to_run",
-        "Texts": "max_tokens record_tokens top_k stop template public_template",
+        "Texts": "labels max_tokens record_tokens top_k stop template public_template",
     },
     order=2,
 )

@@ -45,6 +45,7 @@ from accountant.core.mechanisms.batches import (
     all_rounds,
     batches_per_label,
     check_allocation,
+    check_labels,
     describe,
     describe_allocation,
     doubled,
@@ -233,7 +234,9 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
     what = "the mean logits of a batch"
     lines.extend(describe(shift(parameters, terms), temperature, tokens, terms, what))
     if parameters.amplified:
-        lines.extend(describe_allocation(parameters, shift(parameters, terms), tokens, terms))
+        lines.extend(
+            describe_allocation(parameters, shift(parameters, terms), tokens, terms, parameters.batch_size)
+        )
         return Price(all_rounds(parameters, token_event(parameters, terms)), tuple(lines))
     parts.append(tokens_of_one_batch(token_event(parameters, terms), tokens))
     return Price(parts[0] if len(parts) == 1 else Composed(tuple(parts)), tuple(lines))
@@ -268,6 +271,7 @@ def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
     batches = _batches_per_label(parameters, terms)
     resolved = parameters.model_copy(update={"max_text_tokens": text, "batches_per_label": batches})
     check_allocation(resolved)
+    check_labels(resolved, terms)
     return resolved
 
 
@@ -278,6 +282,10 @@ def _batches_per_label(parameters: PrivatePrediction, terms: Terms) -> int | Non
     batches = batches_per_label(parameters.batches_per_label, units, terms)
     if parameters.batching == "uniform":
         return batches
+    if parameters.labels:
+        raise invalid(
+            "labels", "clusters are counted over all labels at once", "nothing, or batching uniform"
+        )
     kept, labels = parameters.clusters, max(1, len(terms.labels))
     if kept > parameters.public_centres:
         raise invalid("clusters", f"{kept} is more than public_centres", f"1 to {parameters.public_centres}")
@@ -313,7 +321,7 @@ def _check_public(parameters: PrivatePrediction, terms: Terms) -> None:
         return
     if parameters.context_partner != "shot":
         raise invalid("shots", "given, and no context shows them", "nothing, or context_partner shot")
-    found, labels = len(fixed_shots(parameters)), max(1, len(terms.labels))
+    found, labels = len(fixed_shots(parameters)), max(1, len(parameters.written(terms)))
     if found not in (1, labels):
         raise invalid("shots", f"{found} texts", "one text" + (f", or {labels}, one a label" * (labels > 1)))
 
@@ -393,7 +401,7 @@ def unfit_public(
     if parameters.batching == "clusters" and corpus["texts"] < parameters.public_centres:
         problem = f"{parameters.public_centres:,} centres of the {corpus['texts']:,} texts in the corpus"
         return FieldProblem("public_centres", problem, f"1 to {corpus['texts']}")
-    lacking = [label for label in terms.labels if label not in corpus["labels"]]
+    lacking = [label for label in parameters.written(terms) if label not in corpus["labels"]]
     if corpus["labels"] and lacking and _shows_corpus(parameters):
         problem = f"the corpus has labels, and no text of the dataset's label {lacking[0]!r}"
         return FieldProblem("public_corpus", problem, "a corpus with these labels, or without any")
@@ -434,7 +442,7 @@ MECHANISM = Mechanism(
     groups={
         "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label clip temperature "
         "amplification rounds batches_to_run",
-        "Texts": "max_text_tokens record_tokens stop template",
+        "Texts": "labels max_text_tokens record_tokens stop template",
         "Aggregation and clusters": "aggregation public_contexts batching clusters public_centres "
         "cluster_epsilon public_corpus embedding",
     },

@@ -62,6 +62,18 @@ def test_meter_equals_price_and_progress_is_public(model, neighbours):
     assert not model.network.training
 
 
+def test_a_job_of_some_labels_writes_what_it_would_write_of_them_among_all(model, monkeypatch):
+    monkeypatch.setattr("workers.noise.meter.draw", lambda scores, _scale: int(np.argmax(scores)))
+    terms, asked = Terms(labels=("a", "b")), {"tokens_per_batch": 12, "batch_size": 4}
+    other = tuple(replace(each, unit=f"v{each.unit}", label="b") for each in reviews(7))
+    data = Records(("a", "b"), (*reviews(5, "a"), *other), b"k" * 32)
+    _, every, _, _ = run(model, asked, data, terms)
+    parsed, texts, meter, progress = run(model, {**asked, "labels": ["b"]}, data, terms)
+    assert texts == [each for each in every if each.label == "b"]
+    assert progress.done == progress.total == 2 * 12
+    assert releases(meter.realized) == releases(PRICE.price(parsed, terms).dp)
+
+
 def test_every_batch_writes_exactly_its_tokens_whatever_it_holds(model):
     terms = Terms()
     for size in (0, 1, 35):

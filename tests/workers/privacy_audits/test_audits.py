@@ -5,17 +5,20 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
 
 from accountant.core.errors import InvalidRequest
+from accountant.core.mechanisms import dp_kps as prices
 from accountant.core.privacy.price import Terms
 from tests.workers.conftest import ROOT
 from workers.data.records import Records
 from workers.interface import Text
 from workers.mechanisms import invisible_ink, private_prediction
-from workers.privacy_audits import leave_one_out, reconstruction, subjects
+from workers.mechanisms.dp_kps import sketches
+from workers.privacy_audits import leave_one_out, noisy_sums, reconstruction, subjects
 from workers.privacy_audits.__main__ import main
 
 
@@ -223,3 +226,49 @@ def test_the_command_line_runs_an_audit_and_writes_its_report(tmp_path):
     )
     assert refused.returncode == 2
     assert "keys" in refused.stderr
+
+
+# --- planted record -----------------------------------------------------------------------------
+
+
+def test_proven_epsilon_is_never_above_the_truth_more_often_than_its_level():
+    """Randomised response at ε 1: the statement fails in at most 10 % of draws (5 % each way)."""
+    epsilon, runs = 1.0, 200
+    truth = np.exp(epsilon) / (1 + np.exp(epsilon))
+    random = np.random.default_rng(2)
+    hits, alarms = random.binomial(runs, truth, 2_000), random.binomial(runs, 1 - truth, 2_000)
+    proven = [
+        noisy_sums.proven_epsilon(int(hit), int(alarm), runs, 0.0)
+        for hit, alarm in zip(hits, alarms, strict=True)
+    ]
+    assert np.mean(np.array(proven) > epsilon) < 0.1
+    assert np.mean(proven) > 0.4  # and it is no empty statement
+    assert noisy_sums.proven_epsilon(10, 10, 20, 0.0) == 0.0
+    assert noisy_sums.proven_epsilon(0, 20, 20, 0.0) == noisy_sums.proven_epsilon(0, 20, 20, 1e-9)
+
+
+@pytest.mark.parametrize("arm", ["dp-kps", "noisy-count"])
+def test_a_noisy_sums_stays_within_the_price_and_many_of_it_are_caught(arm):
+    found = noisy_sums.audit([arm], {}, 40)
+    assert found["passed"]
+    one, many = found["results"]
+    assert 0 < one["largest_ratio"] <= one["epsilon"] * (1 + 1e-9) < many["largest_ratio"]
+
+
+def test_noise_of_half_the_scale_is_caught(monkeypatch):
+    """A runner that declares half of the sensitivity that it has."""
+    half = lambda parameters, terms: prices.vocabulary_sensitivity(parameters, terms) / 2  # noqa: E731
+    monkeypatch.setattr(sketches, "vocabulary_sensitivity", half)
+    monkeypatch.setattr(sketches, "shift", lambda parameters, terms: prices.shift(parameters, terms) / 2)
+    found = noisy_sums.audit(["dp-kps"], {"vocabulary_epsilon": 0.9, "kde_epsilon": 0.1}, 60)
+    assert not found["passed"]
+    assert found["results"][0]["largest_ratio"] > 1
+
+
+def test_the_noisy_sums_audit_writes_its_report(tmp_path, capsys):
+    command = ["noisy-sums", "--arm", "noisy-count", "--runs", "30", "-o", str(tmp_path)]
+    assert main(command) == 0
+    assert "within its price" in capsys.readouterr().out
+    assert json.loads((tmp_path / "report.json").read_text())["runs"] == 30
+    assert main(["noisy-sums", "--runs", "3", "-o", str(tmp_path)]) == 2
+    assert main(["noisy-sums", "--arm", "dp-kps", "--set", "noise=none", "-o", str(tmp_path)]) == 2

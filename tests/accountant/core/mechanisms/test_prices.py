@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accountant.core.errors import InvalidRequest
 from accountant.core.mechanisms import MECHANISMS, aug_pe, dp_kps, epsvec, get, noisy_count
 from accountant.core.mechanisms.base import quote
 from accountant.core.privacy import divergences
@@ -277,12 +278,49 @@ def test_sketches_share_their_epsilon_and_the_vocabulary_comes_on_top(method, le
 
 
 def test_the_sensitivities_of_vocabulary_and_sketches():
-    laplace = get("dp-kps").parse({"features": 200}, Terms())
-    gaussian = get("dp-kps").parse({"features": 200, "noise": "gaussian"}, Terms())
-    for terms, factor in ((Terms(ADD), 1), (Terms(REPLACE), 2), (Terms(REPLACE, max_records_per_unit=3), 6)):
-        assert dp_kps.vocabulary_sensitivity(laplace, terms) == 10 * factor
-        assert dp_kps.sketch_sensitivity(laplace, terms) == pytest.approx(math.sqrt(2) * 200 * factor)
-        assert dp_kps.sketch_sensitivity(gaussian, terms) == pytest.approx(20 * factor)
+    fourier, histogram = {"features": 200, "sketch": "fourier"}, {"sketch": "histogram"}
+    for neighbours, bound in ((ADD, 1), (REPLACE, 1), (REPLACE, 3)):
+        terms, factor = Terms(neighbours, max_records_per_unit=bound), bound * (1 + (neighbours is REPLACE))
+        made = {
+            (sketch["sketch"], noise): get("dp-kps").parse(sketch | {"noise": noise}, terms)
+            for sketch in (fourier, histogram)
+            for noise in ("laplace", "gaussian")
+        }
+        moved = {key: dp_kps.sketch_sensitivity(parameters, terms) for key, parameters in made.items()}
+        assert dp_kps.vocabulary_sensitivity(made["fourier", "laplace"], terms) == 10 * factor
+        assert moved["fourier", "laplace"] == pytest.approx(math.sqrt(2) * 200 * factor)
+        assert moved["fourier", "gaussian"] == pytest.approx(20 * factor)
+        assert moved["histogram", "laplace"] == factor
+        assert moved["histogram", "gaussian"] == pytest.approx(
+            bound * (2**0.5 if neighbours is REPLACE else 1)
+        )
+        for key, parameters in made.items():  # roots are rounded up
+            shift, coordinates = dp_kps.shift(parameters, terms), 200 if key[0] == "fourier" else 1
+            if key == ("histogram", "gaussian"):
+                assert shift**2 >= bound**2 * (2 if neighbours is REPLACE else 1)
+            elif key[1] == "gaussian":
+                assert shift**2 >= factor**2 * coordinates
+            else:
+                assert shift == factor * coordinates
+
+
+@pytest.mark.parametrize("method", ["independent", "linear", "logarithmic"])
+@given(noise=st.floats(1e-3, 1e9), features=st.integers(1, 10_000), bound=st.integers(1, 50))
+def test_the_grid_of_a_sketch_leaves_its_noise_within_what_samplers_draw(method, noise, features, bound):
+    raw = {"kde_noise_multiplier": noise, "features": features, "method": method}
+    raw |= {"sketch": "fourier", "vocabulary_size": 100}
+    terms = Terms(REPLACE, max_records_per_unit=bound)
+    least = dp_kps.LEAST_FEATURE_STEPS * (dp_kps.WEIGHT_STEPS if method == "independent" else 1)
+    if Fraction(noise) * 2 * bound * features * least > dp_kps.MOST_NOISE:
+        with pytest.raises(InvalidRequest, match="kde_noise_multiplier"):
+            get("dp-kps").parse(raw, terms)
+        return
+    parameters = get("dp-kps").parse(raw, terms)
+    steps = dp_kps.feature_steps(parameters, terms)
+    assert dp_kps.LEAST_FEATURE_STEPS <= steps <= dp_kps.MOST_FEATURE_STEPS
+    scale = Fraction(noise) * dp_kps.shift(parameters, terms) * dp_kps.weight_steps(parameters) * steps
+    assert scale <= dp_kps.MOST_NOISE
+    assert steps == dp_kps.MOST_FEATURE_STEPS or 2 * scale > dp_kps.MOST_NOISE
 
 
 @given(SHIFTS, SHIFTS, st.floats(1.01, 200))
