@@ -79,7 +79,7 @@ def test_aug_pe_pays_its_price_and_its_texts_turn_to_what_the_records_are_about(
     assert first["progress"]["done"] == first["progress"]["total"]
     texts = texts_of(desk, first)
     assert {each["label"] for each in texts} == set(LABELS[:2])
-    assert len(texts) == 12
+    assert len(texts) == 16
     assert told(texts) > 0.1  # 2 % of what the model writes does
 
 
@@ -95,9 +95,9 @@ def test_a_later_job_runs_when_nothing_is_left_and_the_records_are_gone(desk, da
     texts = texts_of(desk, job)
     assert 20 < len(texts) <= 40
     assert job["progress"]["done"] == job["progress"]["total"]
-    late = desk.ended(ask(desk, dataset, "aug-pe-again", from_job=first["id"], from_epoch=5), SECONDS)
+    late = desk.ended(ask(desk, dataset, "aug-pe-again", from_job=first["id"], from_epoch=7), SECONDS)
     assert (late["state"], late["entries"][-1]["kind"]) == ("failed", "VOID")
-    assert late["failure"].startswith("from_epoch: 5 is asked for")
+    assert late["failure"].startswith("from_epoch: 7 is asked for")
     assert integrity.check(desk.engine, dataset) == []
     verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
 
