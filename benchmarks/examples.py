@@ -10,6 +10,7 @@ import argparse
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from workers import models, sample
 from workers.data.corpora import Corpus
 from workers.data.records import Layout, read
 from workers.embedding import embedders
-from workers.interface import Artifact, Progress, Public
+from workers.interface import Artifact, Progress, Public, Released
 from workers.mechanisms import runner
 from workers.noise.meter import Meter
 
@@ -32,20 +33,31 @@ TERMS = Terms(delta=1e-6, public_size=3000, labels=sample.LABELS)  # as the demo
 THREADS, GOAL = 2, 120
 
 
-def public() -> Public:
-    """The public inputs that the examples name: the reviews, and the model's own embeddings."""
+#: What follows another example: it reads what that one released.
+FOLLOWS = {"epsvec-again": "epsvec", "dp-kps": "vocabulary", "dp-kps-again": "dp-kps"}
+#: Of models that are not bundled.
+OTHERS = ("dp-kps-smollm2",)
+
+
+def public(model: models.LocalModel) -> Public:
+    """The public inputs that the examples name: the reviews, the model, and its own embeddings."""
     corpus = Corpus("sample-public", str(sample.PUBLIC_SAMPLE_CSV), "{text}", "label")
     embedder = embedders.load(sample.MODEL_DIR, models.digest(sample.MODEL_DIR, embedders.FILES))
-    return Public({"public_corpus": corpus}, {"embedding": embedder})
+    return Public(
+        {"public_corpus": corpus, "corpus": corpus}, {"embedding": embedder}, {"writer": model}, sources={}
+    )
 
 
 def run(
-    request: Mapping[str, Any], model: models.LocalModel, things: Public, released: Mapping[str, Artifact]
+    request: Mapping[str, Any], model: models.LocalModel, things: Public, released: Mapping[str, Released]
 ) -> list[Any]:
     """Everything that one request makes."""
     mechanism, running = mechanisms.get(request["mechanism"]), runner(request["mechanism"])
     parameters = mechanism.parse(request["parameters"], TERMS)
     progress = Progress(running.total(parameters, TERMS))
+    things = replace(things, sources=dict.fromkeys(mechanism.sources(parameters), released))
+    if mechanism.public:
+        return list(running.make(parameters, TERMS, None, progress, things))
     if getattr(parameters, "from_job", None) is not None:
         return list(running.reuse(parameters, TERMS, released, model, progress, things))
     price = mechanism.price(parameters, TERMS)
@@ -55,6 +67,11 @@ def run(
     return list(running.run(parameters, TERMS, records, model, meter, progress, things))
 
 
+def _depth(name: str) -> int:
+    """Return how many examples come before this one."""
+    return 1 + _depth(FOLLOWS[name]) if name in FOLLOWS else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", help="the name of one of them, without .json")
@@ -62,17 +79,20 @@ def main() -> int:
     disable_progress_bar()
     model = models.load(sample.MODEL_DIR, models.digest(sample.MODEL_DIR))
     torch.set_num_threads(THREADS)
-    things = public()
-    released: dict[str, Artifact] = {}
+    things = public(model)
+    released: dict[str, dict[str, Released]] = {}
+    wanted = {only, FOLLOWS.get(only), FOLLOWS.get(FOLLOWS.get(only, ""))}
     late = 0
     print("| example | texts | s on the wall | s of the processor |\n|---|---|---|---|", flush=True)
-    for path in sorted(FOLDER.glob("*.json"), key=lambda path: (path.stem.endswith("again"), path.stem)):
-        if only not in (None, path.stem) and not (path.stem == "epsvec" and only == "epsvec-again"):
+    for path in sorted(FOLDER.glob("*.json"), key=lambda path: (_depth(path.stem), path.stem)):
+        if path.stem in OTHERS or (only is not None and path.stem not in wanted):
             continue
         wall, processor = time.perf_counter(), time.process_time()
-        made = run(json.loads(path.read_text("utf-8")), model, things, released)
+        earlier = released.get(FOLLOWS.get(path.stem, ""), {})
+        made = run(json.loads(path.read_text("utf-8")), model, things, earlier)
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
-        released |= {each.name: each for each in made if isinstance(each, Artifact)}
+        artifacts = [each for each in made if isinstance(each, Artifact)]
+        released[path.stem] = {each.name: Released(**vars(each)) for each in artifacts}
         texts = sum(not isinstance(each, Artifact) for each in made)
         print(f"| `{path.stem}` | {texts} | {wall:.0f} | {processor:.0f} |", flush=True)
         late += wall > GOAL

@@ -40,6 +40,7 @@ from accountant.core.ledger.reservations import (
 from accountant.core.ledger.statements import NO_HISTORY, History
 from accountant.core.privacy.events import Event, releases
 from accountant.core.privacy.filters import MOST_ORDER, Costs, Filter, Kind, granted, price_on
+from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.core.privacy.secrets import SecretKind
 from accountant.core.privacy.units import read_fraction
 
@@ -157,6 +158,7 @@ class Books:
             jobs=history.jobs + sign * (spends or asked.ex_post > 0 or asked.secret is not None),
             ex_post_jobs=history.ex_post_jobs + sign * (asked.ex_post > 0),
             secret_jobs=history.secret_jobs + sign * (asked.secret is not None),
+            coin_jobs=history.coin_jobs + sign * has_secret_batches(asked.dp),
         )
         ex_post = replace(self.ex_post, reserved=self.ex_post.reserved + sign * asked.ex_post)
         return replace(self, ex_post=ex_post, secret=secret, history=history)
