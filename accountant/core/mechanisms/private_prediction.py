@@ -232,12 +232,11 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
     tokens = parameters.tokens_per_batch
     temperature = Fraction(parameters.temperature)
     what = "the mean logits of a batch"
-    lines.extend(describe(shift(parameters, terms), temperature, tokens, terms, what))
+    moves, costs = describe(shift(parameters, terms), temperature, tokens, terms, what)
     if parameters.amplified:
-        lines.extend(
-            describe_allocation(parameters, shift(parameters, terms), tokens, terms, parameters.batch_size)
-        )
-        return Price(all_rounds(parameters, token_event(parameters, terms)), tuple(lines))
+        told = describe_allocation(parameters, shift(parameters, terms), tokens, terms, parameters.batch_size)
+        return Price(all_rounds(parameters, token_event(parameters, terms)), (moves, *told))
+    lines += [moves, costs]
     parts.append(tokens_of_one_batch(token_event(parameters, terms), tokens))
     return Price(parts[0] if len(parts) == 1 else Composed(tuple(parts)), tuple(lines))
 
