@@ -237,6 +237,23 @@ def test_fit_fills_in_the_most_that_is_left(site, mechanism):
     assert "It would be refused now." in press(browser, site, form | {size: more}, "price").text
 
 
+def test_fit_fills_in_the_most_rounds_where_batches_are_secret(site):
+    browser = site.pages("analyst")
+    form = fields(browser.get(f"{site.dataset}/submit").text)
+    form |= {"parameters.amplification": "allocation", "parameters.tokens_per_batch": "8"}
+    form |= {"parameters.max_text_tokens": "", "parameters.batches_per_label": "20"}
+    answer = press(browser, site, form, "fit")
+    assert "Rounds is" in answer.text
+    found = fields(answer.text)
+    assert int(found["parameters.rounds"]) > 1
+    assert found["parameters.tokens_per_batch"] == "8"
+    more = {"parameters.rounds": str(int(found["parameters.rounds"]) + 1)}
+    page = press(browser, site, found | more, "price").text
+    assert "It would be refused now." in page
+    assert "nobody but the job" in page
+    assert "beyond about 1.4 ln k" in page, "the cliff"
+
+
 def test_fit_of_a_median_fills_in_its_cap(site):
     allowances.allow(
         site.engine, site.bench.dataset, Allowance(None, None, "a study", ex_post="4"), site.bench.steward
