@@ -211,7 +211,7 @@ def of_methods(bench: Bench, seed: int, table: Table) -> None:
     """Independent against iterative (Table 6), at ε 1 and 10; 300 sequences a label."""
     for method in ("independent", "logarithmic", "linear"):
         for noise in ("laplace", "gaussian"):
-            for bandwidth in (0.5, 1.0) if method != "independent" else (0.25,):
+            for bandwidth in {"independent": (0.25,), "logarithmic": (0.5, 1.0), "linear": (1.0,)}[method]:
                 raw = {"vocabulary_epsilon": 1.0, "kde_epsilon": 10.0, "sequences_per_label": 300}
                 raw |= {"bandwidth": bandwidth, "method": method, "noise": noise}
                 parameters, found = bench.release(**raw)
