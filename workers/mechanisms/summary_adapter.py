@@ -139,7 +139,7 @@ def train(
     scaling = means(trained.draw(random, SCALING, parameters.set_size)[0])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        adapter = soft_prompt_adapter.begun(model, parameters.prompt, parameters.soft_tokens, scaling)
+        adapter = soft_prompt_adapter.begun(model, parameters.start, parameters.soft_tokens, scaling)
 
     def noisy(sets: Sequence[NDArray[np.int64]]) -> torch.Tensor:
         """Means with the noise that private ones will have, in the coordinates that get some."""
@@ -187,7 +187,10 @@ def _step(
 
 
 def target_of(model: LocalModel, text: str, tokens: int) -> list[int]:
-    """A text as the model is to write it: its tokens, and one that ends it where it was not cut."""
-    ids = text_tokens(model.tokenizer, text)
+    """A text as the model is to write it: its tokens, and one that ends it where it was not cut.
+
+    It begins with a blank, as after any prompt (workers.generation.local_writer).
+    """
+    ids = text_tokens(model.tokenizer, f" {text.strip()}" if text.strip() else "")
     end = model.tokenizer.eos_token_id
     return ids[:tokens] if len(ids) > tokens or end is None or not ids else [*ids, int(end)]

@@ -27,6 +27,7 @@ class Guarantee:
     """The privacy guarantee of one job's release, taken by itself.
 
     `epsilon` is None if the release has no (epsilon, delta) part, and 0 if it spends nothing.
+    `to_key_holders`: the epsilon for whoever knows which batch a unit lay in; None if nothing was secret.
     """
 
     epsilon: float | None
@@ -36,6 +37,7 @@ class Guarantee:
     records_per_unit: int
     ex_post_cap: str | None = None
     secret: bool = False
+    to_key_holders: float | None = None
 
 
 def figure(value: float, digits: int = 4) -> str:
@@ -70,7 +72,13 @@ def sentence(held: Guarantee) -> str:
         return told + (f"; the noisy counts released with it are {part}." if part else ".")
     if part is None:
         return "Reads nothing private: it adds no privacy loss."
-    return f"By itself the release is {part}, given whatever was released before it."
+    told = f"By itself the release is {part}, given whatever was released before it."
+    if held.to_key_holders is None:
+        return told
+    return (
+        f"{told} That is for whoever does not hold the job's key, deleted as it ended; for whoever does, "
+        f"it is ({figure(held.to_key_holders)}, {held.delta!r})-differentially private."
+    )
 
 
 def inherited(own: Mapping[str, Any], source: str | None) -> str:
@@ -100,6 +108,7 @@ def markdown(card: Mapping[str, Any]) -> str:
                 else f"{model['name']}, SHA-256 `{model['sha256']}`, trained on {model['trained_on']}",
                 "made from": _made_from(card["lineage"]),
                 **_public(card["lineage"]),
+                **_read_beside(card["lineage"]),
                 "file": f"SHA-256 `{output['sha256']}` (JSON Lines)",
                 **{f"artifact {each['name']}": f"`{each['sha256']}`" for each in card["artifacts"]},
             },
@@ -110,6 +119,7 @@ def markdown(card: Mapping[str, Any]) -> str:
                 "privacy unit": dataset["unit"],
                 "neighbours": dataset["neighbours"],
                 "records kept per unit": f"at most {dataset['max_records_per_unit']:,}",
+                **({"groups": ", ".join(dataset["groups"])} if dataset.get("groups") else {}),
                 "price reserved": _price(card["reserved"]),
                 "charged": _price(card["charged"]),
                 **({"ex-post cap": f"ε {card['ex_post_cap']}"} if card["ex_post_cap"] else {}),
@@ -164,6 +174,8 @@ def _price(part: Mapping[str, Any]) -> str:
 def _made_from(lineage: Mapping[str, Any]) -> str:
     if "version" in lineage:
         return f"version {lineage['version']} of the data"
+    if "job" not in lineage:
+        return "public things alone"
     if "output" in lineage:
         return f"the output of job {lineage['job']}, SHA-256 `{lineage['output']}`"
     named = ", ".join(f"{name} `{sha256}`" for name, sha256 in lineage.get("artifacts", {}).items())
@@ -175,6 +187,16 @@ def _public(lineage: Mapping[str, Any]) -> dict[str, str]:
     return {
         f"public {field.replace('_', ' ')}": f"{each['name']}, SHA-256 `{each['sha256']}`"
         for field, each in found.items()
+    }
+
+
+def _read_beside(lineage: Mapping[str, Any]) -> dict[str, str]:
+    """What jobs released that are read beside the data, by the field that names each."""
+    return {
+        field: f"of job {each['job']}"
+        + (f" (public, on dataset {each['dataset']})" if "dataset" in each else "")
+        + "".join(f", {name} `{sha256}`" for name, sha256 in each["artifacts"].items())
+        for field, each in lineage.get("sources", {}).items()
     }
 
 

@@ -100,7 +100,6 @@ def test_an_error_says_what_to_do_next(
 
 def test_nobody_answers(exchequer: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EXCHEQUER_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr("web.client.transport._sleep", lambda seconds: None)
     found = exchequer("jobs", "--json")
     assert found.exit_code == 3
     error = json.loads(found.stderr)["error"]
@@ -111,7 +110,6 @@ def test_nobody_answers(exchequer: Run, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_submission_that_may_have_arrived_says_how_to_find_out(
     exchequer: Run, server: StandIn, request_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("web.client.transport._sleep", lambda seconds: None)
     server.answers += ["drop"] * 5
     found = exchequer("submit", request_file)
     assert found.exit_code == 3

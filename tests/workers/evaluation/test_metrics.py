@@ -112,6 +112,7 @@ def test_transfer_learns_labels_and_not_shuffled_ones():
         transfer.transfer(transfer.Labelled(["a"], ["one"]), test)
 
 
+@pytest.mark.slow
 def test_rouge_is_that_of_its_library():
     from rouge_score.rouge_scorer import RougeScorer
 
