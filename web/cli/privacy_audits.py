@@ -19,7 +19,10 @@ PACKAGES = ("torch", "transformers")
 
 Arms = Annotated[
     list[str] | None,
-    typer.Option("--arm", help="mean, median or invisible-ink; repeat it. [mean and median]"),
+    typer.Option(
+        "--arm",
+        help="mean, median, invisible-ink; leave-one-out: summary-token, summary-oneshot too; repeat it.",
+    ),
 ]
 Settings = Annotated[
     list[str] | None,

@@ -47,7 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     sums.add_argument("--output", "-o", default="audit-noisy-sums")
     for name, texts in (("reconstruction", 20), ("leave-one-out", 8)):
         command = commands.add_parser(name)
-        command.add_argument("--arm", action="append", choices=list(subjects.ARMS), default=None)
+        arms = subjects.WRITING if name == "reconstruction" else tuple(subjects.ARMS)
+        command.add_argument("--arm", action="append", choices=arms, default=None)
         command.add_argument("--model", default=None)
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
         command.add_argument("--texts", type=int, default=texts)

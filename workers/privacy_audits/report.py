@@ -102,10 +102,15 @@ def _leave_one_out(found: dict[str, Any]) -> list[str]:
         rows = arm["batches"]
         passed = sum(row["passed"] for row in rows)
         pure = "" if arm["pure_bound"] is None else f"; no outcome can pass {arm['pure_bound']:.4g}"
+        moved = (
+            ""
+            if arm["moved"] is None
+            else f" A record moved a sum by {arm['moved']:.4f} of what is declared."
+        )
         lines += [
             f"## {arm['arm']}: {_privacy(arm, None)}",
             "",
-            f"{passed:,} of {len(rows):,} batches lie below the {arm['stated']}{pure}.",
+            f"{passed:,} of {len(rows):,} batches lie below the {arm['stated']}{pure}.{moved}",
             "",
             *_table(
                 ["label", "batch", "records", "lower bound", "stated", ""],
