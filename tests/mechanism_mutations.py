@@ -15,6 +15,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.evolution_mutations import EVOLUTION
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("accountant", "workers", "web", "benchmarks", "migrations", "examples", "tests")
 
@@ -392,6 +394,7 @@ MUTATIONS = (
         "token = draw(scores, scale)\n        self._record(event, part)\n        return token",
         "tests/workers/noise/test_sampling_and_meter.py",
     ),
+    *(Mutation(*each) for each in EVOLUTION),
 )
 
 
