@@ -15,6 +15,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.evolution_mutations import EVOLUTION
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("accountant", "workers", "web", "benchmarks", "migrations", "examples", "tests")
 
@@ -449,6 +451,7 @@ MUTATIONS = (
         "if False:",
         KPS,
     ),
+    *(Mutation(*each) for each in EVOLUTION),
 )
 
 
