@@ -10,6 +10,7 @@ import argparse
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,13 @@ from workers import models, sample
 from workers.data.corpora import Corpus
 from workers.data.records import Layout, read
 from workers.embedding import embedders
-from workers.interface import Artifact, Progress, Public
+from workers.interface import Artifact, Progress, Public, Released
 from workers.mechanisms import runner
 from workers.noise.meter import Meter
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
-TERMS = Terms(delta=1e-6, public_size=3000, labels=sample.LABELS)  # as the demo registers the reviews
+# As the demo registers the reviews.
+TERMS = Terms(delta=1e-6, public_size=3000, labels=sample.LABELS, groups=sample.KINDS)
 THREADS, GOAL = 2, 120
 
 
@@ -36,7 +38,7 @@ def public() -> Public:
     """The public inputs that the examples name: the reviews, and the model's own embeddings."""
     corpus = Corpus("sample-public", str(sample.PUBLIC_SAMPLE_CSV), "{text}", "label")
     embedder = embedders.load(sample.MODEL_DIR, models.digest(sample.MODEL_DIR, embedders.FILES))
-    return Public({"public_corpus": corpus}, {"embedding": embedder})
+    return Public({"public_corpus": corpus, "corpus": corpus}, {"embedding": embedder})
 
 
 def run(
@@ -46,13 +48,35 @@ def run(
     mechanism, running = mechanisms.get(request["mechanism"]), runner(request["mechanism"])
     parameters = mechanism.parse(request["parameters"], TERMS)
     progress = Progress(running.total(parameters, TERMS))
+    if mechanism.sources(parameters):
+        sources = {field: _of_kind(released, kind) for field, kind in mechanism.sources(parameters).items()}
+        things = replace(things, sources=sources)
+    if mechanism.public:
+        return list(running.make(parameters, TERMS, model, progress, things))
     if getattr(parameters, "from_job", None) is not None:
         return list(running.reuse(parameters, TERMS, released, model, progress, things))
     price = mechanism.price(parameters, TERMS)
     meter = Meter(price.dp or FREE, price.ex_post_draws)
-    layout = Layout("{text}", None, "label", sample.LABELS, 1)
+    layout = Layout("{text}", None, "label", sample.LABELS, 1, "business", sample.KINDS)
     records = read(str(sample.PRIVATE_CSV), layout, b"k" * 32)
     return list(running.run(parameters, TERMS, records, model, meter, progress, things))
+
+
+def _of_kind(released: Mapping[str, Artifact], kind: str) -> dict[str, Released]:
+    """The artifacts of a kind that an example before this one left."""
+    return {name: Released(**vars(each)) for name, each in released.items() if each.kind == kind}
+
+
+#: Examples that read what others leave.
+BEFORE = {
+    "epsvec-again": ("epsvec",),
+    "summary-oneshot": ("summary-adapter",),
+    "summary-oneshot-again": ("summary-adapter", "summary-oneshot"),
+}
+
+
+def _place(path: Path) -> tuple[int, str]:
+    return len(BEFORE.get(path.stem, ())), path.stem
 
 
 def main() -> int:
@@ -66,8 +90,8 @@ def main() -> int:
     released: dict[str, Artifact] = {}
     late = 0
     print("| example | texts | s on the wall | s of the processor |\n|---|---|---|---|", flush=True)
-    for path in sorted(FOLDER.glob("*.json"), key=lambda path: (path.stem.endswith("again"), path.stem)):
-        if only not in (None, path.stem) and not (path.stem == "epsvec" and only == "epsvec-again"):
+    for path in sorted(FOLDER.glob("*.json"), key=_place):
+        if only is not None and path.stem not in (only, *BEFORE.get(only, ())):
             continue
         wall, processor = time.perf_counter(), time.process_time()
         made = run(json.loads(path.read_text("utf-8")), model, things, released)

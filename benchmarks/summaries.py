@@ -237,7 +237,7 @@ def token(options: argparse.Namespace) -> dict[str, Any]:
     shared = len(prompt.before)
     shape = Shape(shared, prompt.fixed_tokens - shared + RECORD_TOKENS, TOKENS)
     batches = [
-        Batch(summary_token.contexts(parameters, TERMS, data, prompt, group), prompt.before)
+        Batch(summary_token.contexts(parameters, TERMS, data, prompt, group)[0], prompt.before)
         for group in GROUPS
     ]
     decoder = Decoder(model.structure, batches, shape, Sizes(96, 96, len(GROUPS)), hidden=True)
@@ -255,7 +255,8 @@ def token(options: argparse.Namespace) -> dict[str, Any]:
             meter = Exact(priced) if epsilon == "inf" else Meter(priced)
             random = {group: torch.Generator().manual_seed(seed * 100 + n) for n, group in enumerate(GROUPS)}
             again = _Again(decoder, first)
-            writing = summary_token.Writing(parameters, TERMS, model, meter, again, GROUPS, random)
+            none = [Batch([])] * len(GROUPS)
+            writing = summary_token.Writing(parameters, TERMS, model, meter, again, GROUPS, random, none)
             texts = list(writing.texts(Progress(0)))
             scores.setdefault(epsilon, []).append(
                 judge.score([each.text for each in texts], [str(each.label) for each in texts])
@@ -276,6 +277,7 @@ class _Again:
 
     def __init__(self, decoder: Decoder, first: list[tuple[int, torch.Tensor]]) -> None:
         self.decoder, self.first, self.step = decoder, first, decoder.step
+        self.shape = decoder.shape
 
     def read(self) -> Iterator[tuple[int, torch.Tensor]]:
         for place in range(len(GROUPS)):

@@ -6,12 +6,13 @@ shapes; decoder reads prompts once and appends one token to all rows; hidden ret
 
 from workers.engine.decoder import Batch, Context, Decoder, rehearse
 from workers.engine.hidden import hidden_states
-from workers.engine.sizing import Shape, Sizes, sizes
+from workers.engine.sizing import WORKING_SHARE, Shape, Sizes, cache_bytes, sizes
 from workers.engine.soft_prompts import SoftLoss, soft_loss
 from workers.engine.structure import HEAD, Structure, StructureError, prepare, structure_of
 
 __all__ = [
     "HEAD",
+    "WORKING_SHARE",
     "Batch",
     "Context",
     "Decoder",
@@ -20,6 +21,7 @@ __all__ = [
     "SoftLoss",
     "Structure",
     "StructureError",
+    "cache_bytes",
     "hidden_states",
     "prepare",
     "rehearse",
