@@ -1,4 +1,4 @@
-"""What a secret coin buys: tables of docs/accounting.md, section 3.9. `python -m benchmarks.allocation`
+"""What a secret coin buys: tables of docs/accounting.md, section 10.8. `python -m benchmarks.allocation`
 
 The shape is AG News': 120,000 units in 4 labels, 64 to a batch (k = 468), clip 9, temperature 1.5, one unit
 added or removed. Alone: tokens of one batch at an epsilon and delta 2.9e-6, on one coin and with a coin drawn
@@ -23,7 +23,7 @@ ROUNDS = (2_200, 17_000, 137_000)
 
 ACCOUNTS = ((1, "0.0000029"), (3, "0.000001"), (10, "0.0000029"))
 SIZES = (10, 25, 50, 100, 200)
-#: Jobs of section 5 of the note behind issue 16, which a default account has to reach.
+#: Jobs of these sizes that each account has to reach, with default shares and order.
 JOBS = ((256, 96, 42, 0, 0), (1_788, 668, 297, 115, 0), (15_798, 5_907, 2_631, 1_030, 294))
 
 
@@ -86,10 +86,7 @@ def jobs(filters: tuple[Filter, ...], limits: tuple[int, int], event: Event) -> 
 def main() -> int:
     """Print the tables; 1 where a promise is broken."""
     short = False
-    print(
-        f"k = {BATCHES}, shift {DRAW.shift:g}, delta {DELTA:g}; tokens of one batch, one job alone "
-        f"(rounds of {ROUND})"
-    )
+    print(f"k = {BATCHES}, shift {DRAW.shift:g}, delta {DELTA:g}; tokens of one batch, one job alone")
     print(f"{'epsilon':>8} {'coin known':>11} {'Rényi':>7} {'exact':>7} {'rounds':>14} {'by Rényi':>9}")
     for epsilon, least, least_rounds in zip(EPSILONS, ONE_COIN, ROUNDS, strict=True):
         figures = (

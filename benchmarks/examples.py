@@ -34,25 +34,37 @@ TERMS = Terms(delta=1e-6, public_size=3000, labels=sample.LABELS, groups=sample.
 THREADS, GOAL = 2, 120
 
 
-def public() -> Public:
-    """The public inputs that the examples name: the reviews, and the model's own embeddings."""
+#: What follows another example: it reads what that one released.
+FOLLOWS = {"epsvec-again": "epsvec", "dp-kps": "vocabulary", "dp-kps-again": "dp-kps"}
+FOLLOWS |= {"summary-oneshot": "summary-adapter", "summary-oneshot-again": "summary-oneshot"}
+#: Of models that are not bundled.
+OTHERS = ("dp-kps-smollm2",)
+
+
+def public(model: models.LocalModel) -> Public:
+    """The public inputs that the examples name: the reviews, the model, and its own embeddings."""
     corpus = Corpus("sample-public", str(sample.PUBLIC_SAMPLE_CSV), "{text}", "label")
     embedder = embedders.load(sample.MODEL_DIR, models.digest(sample.MODEL_DIR, embedders.FILES))
-    return Public({"public_corpus": corpus, "corpus": corpus}, {"embedding": embedder})
+    return Public(
+        {"public_corpus": corpus, "corpus": corpus}, {"embedding": embedder}, {"writer": model}, sources={}
+    )
 
 
 def run(
-    request: Mapping[str, Any], model: models.LocalModel, things: Public, released: Mapping[str, Artifact]
+    request: Mapping[str, Any], model: models.LocalModel, things: Public, released: Mapping[str, Released]
 ) -> list[Any]:
     """Everything that one request makes."""
     mechanism, running = mechanisms.get(request["mechanism"]), runner(request["mechanism"])
     parameters = mechanism.parse(request["parameters"], TERMS)
     progress = Progress(running.total(parameters, TERMS))
-    if mechanism.sources(parameters):
-        sources = {field: _of_kind(released, kind) for field, kind in mechanism.sources(parameters).items()}
-        things = replace(things, sources=sources)
+    sources = {
+        field: {name: each for name, each in released.items() if each.kind == kind}
+        for field, kind in mechanism.sources(parameters).items()
+    }
+    things = replace(things, sources=sources)
     if mechanism.public:
-        return list(running.make(parameters, TERMS, model, progress, things))
+        own = model if mechanism.uses_model else None
+        return list(running.make(parameters, TERMS, own, progress, things))
     if getattr(parameters, "from_job", None) is not None:
         return list(running.reuse(parameters, TERMS, released, model, progress, things))
     price = mechanism.price(parameters, TERMS)
@@ -62,21 +74,9 @@ def run(
     return list(running.run(parameters, TERMS, records, model, meter, progress, things))
 
 
-def _of_kind(released: Mapping[str, Artifact], kind: str) -> dict[str, Released]:
-    """The artifacts of a kind that an example before this one left."""
-    return {name: Released(**vars(each)) for name, each in released.items() if each.kind == kind}
-
-
-#: Examples that read what others leave.
-BEFORE = {
-    "epsvec-again": ("epsvec",),
-    "summary-oneshot": ("summary-adapter",),
-    "summary-oneshot-again": ("summary-adapter", "summary-oneshot"),
-}
-
-
-def _place(path: Path) -> tuple[int, str]:
-    return len(BEFORE.get(path.stem, ())), path.stem
+def _depth(name: str) -> int:
+    """Return how many examples come before this one."""
+    return 1 + _depth(FOLLOWS[name]) if name in FOLLOWS else 0
 
 
 def main() -> int:
@@ -86,17 +86,21 @@ def main() -> int:
     disable_progress_bar()
     model = models.load(sample.MODEL_DIR, models.digest(sample.MODEL_DIR))
     torch.set_num_threads(THREADS)
-    things = public()
-    released: dict[str, Artifact] = {}
+    things = public(model)
+    released: dict[str, dict[str, Released]] = {}
+    wanted = {only, FOLLOWS.get(only), FOLLOWS.get(FOLLOWS.get(only, ""))}
     late = 0
     print("| example | texts | s on the wall | s of the processor |\n|---|---|---|---|", flush=True)
-    for path in sorted(FOLDER.glob("*.json"), key=_place):
-        if only is not None and path.stem not in (only, *BEFORE.get(only, ())):
+    for path in sorted(FOLDER.glob("*.json"), key=lambda path: (_depth(path.stem), path.stem)):
+        if path.stem in OTHERS or (only is not None and path.stem not in wanted):
             continue
         wall, processor = time.perf_counter(), time.process_time()
-        made = run(json.loads(path.read_text("utf-8")), model, things, released)
+        earlier = released.get(FOLLOWS.get(path.stem, ""), {})
+        made = run(json.loads(path.read_text("utf-8")), model, things, earlier)
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
-        released |= {each.name: each for each in made if isinstance(each, Artifact)}
+        artifacts = [each for each in made if isinstance(each, Artifact)]
+        # With what the examples before it released: some read that too.
+        released[path.stem] = earlier | {each.name: Released(**vars(each)) for each in artifacts}
         texts = sum(not isinstance(each, Artifact) for each in made)
         print(f"| `{path.stem}` | {texts} | {wall:.0f} | {processor:.0f} |", flush=True)
         late += wall > GOAL

@@ -117,7 +117,12 @@ def words(vocabulary: int) -> PreTrainedTokenizerFast:
 class Even(Records):
     """As many records in each batch as its public size, so that both sides decode as many rows."""
 
-    def batches(self, count: int, within: Within | None = None) -> dict[Place, list[str]]:  # noqa: ARG002
+    def batches(
+        self,
+        count: int,
+        within: Within | None = None,  # noqa: ARG002
+        run: int | None = None,  # noqa: ARG002
+    ) -> dict[Place, list[str]]:
         texts = [record.text for record in self.records]
         return {(None, place): texts[place::count] for place in range(count)}
 

@@ -244,8 +244,10 @@ class Counted(Records):
 
     sizes: dict[Place, int] = field(default_factory=dict)
 
-    def batches(self, count: int, within: Within | None = None) -> dict[Place, list[str]]:
-        found = super().batches(count, within)
+    def batches(
+        self, count: int, within: Within | None = None, run: int | None = None
+    ) -> dict[Place, list[str]]:
+        found = super().batches(count, within, run)
         self.sizes.update({place: len(texts) for place, texts in found.items()})
         return found
 

@@ -123,8 +123,11 @@ class Sorted(Records):
 
     clusters: int = 1
 
-    def batches(self, count: int, within: object = None) -> dict[tuple[str | None, int], list[str]]:
+    def batches(
+        self, count: int, within: object = None, run: int | None = None
+    ) -> dict[tuple[str | None, int], list[str]]:
         assert within is None, "uniform batching only"
+        assert run is None, "all batches"
         shuffled = random.sample(self.records, len(self.records))
         points = embed_all(embedder(), [each.text for each in shuffled])
         own = nearest(points, kmeans(points, self.clusters, seed=0))[:, 0]

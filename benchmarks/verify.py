@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -103,27 +103,31 @@ def documents(
 
 
 def write(path: Path, entries: int, form: str, public: bool) -> None:
-    """The export. JSON Lines and Parquet state totals first, so they are counted on a first pass."""
+    """The export of a ledger of so many entries."""
     result: dict[str, Any] = {}
     # Salts are random, so the entries are kept on disk between the passes.
     with tempfile.TemporaryFile("w+", encoding="utf-8") as spool:
         for recorded, text in documents(entries, public, result):
             spool.write(f"{recorded}{text}\n")
         spool.seek(0)
-        rows = ((line[:64], line[64:-1]) for line in spool)
-        if form == "parquet":
-            columns = (export_formats.columns(json.loads(text), recorded, text) for recorded, text in rows)
-            with path.open("wb") as binary:
-                binary.writelines(parquet_exports.write(result["header"], columns))
-            return
-        with path.open("w", encoding="utf-8") as file:
-            if form == "csv":
-                file.write(export_formats.CSV_HEADER)
-                file.writelines(export_formats.csv_row(json.loads(t), recorded, t) for recorded, t in rows)
-                file.write(export_formats.csv_totals(result["header"]))
-            else:
-                file.write(export_formats.json_header(result["header"]))
-                file.writelines(export_formats.json_row(recorded, text) for recorded, text in rows)
+        export(path, form, result["header"], ((line[:64], line[64:-1]) for line in spool))
+
+
+def export(path: Path, form: str, header: dict[str, Any], rows: Iterable[tuple[str, str]]) -> None:
+    """A file of (hash, canonical text) rows. JSON Lines and Parquet state totals first: `header` has them."""
+    if form == "parquet":
+        columns = (export_formats.columns(json.loads(text), recorded, text) for recorded, text in rows)
+        with path.open("wb") as binary:
+            binary.writelines(parquet_exports.write(header, columns))
+        return
+    with path.open("w", encoding="utf-8") as file:
+        if form == "csv":
+            file.write(export_formats.CSV_HEADER)
+            file.writelines(export_formats.csv_row(json.loads(t), recorded, t) for recorded, t in rows)
+            file.write(export_formats.csv_totals(header))
+        else:
+            file.write(export_formats.json_header(header))
+            file.writelines(export_formats.json_row(recorded, text) for recorded, text in rows)
 
 
 def measured(command: list[str]) -> tuple[float, float]:

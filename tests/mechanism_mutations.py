@@ -22,7 +22,8 @@ PRICES, PREDICTION = (
     "accountant/core/mechanisms/epsvec.py",
     "accountant/core/mechanisms/private_prediction.py",
 )
-COINS = "workers/noise/coins.py"
+COINS, METER = "workers/noise/coins.py", "workers/noise/meter.py"
+RECORDS, KEYS = "workers/data/records.py", "accountant/transactions/job_keys.py"
 VECTORS, SHOTS = "workers/mechanisms/epsvec/vectors.py", "workers/mechanisms/epsvec/shots.py"
 RUNNER, INK = "workers/mechanisms/private_prediction.py", "workers/mechanisms/invisible_ink.py"
 
@@ -38,7 +39,59 @@ class Mutation:
     tests: str
 
 
+COIN_PRICE = "accountant/core/privacy/allocation.py"
+COIN_TESTS = "tests/accountant/core/privacy/test_allocation.py"
+
 MUTATIONS = (
+    Mutation(
+        "a secret coin priced with against without only",
+        COIN_PRICE,
+        "return float(max(there, back) + SLACK)",
+        "return float(there + SLACK)",
+        COIN_TESTS,
+    ),
+    Mutation(
+        "a secret coin priced without against with only",
+        COIN_PRICE,
+        "return float(max(there, back) + SLACK)",
+        "return float(back + SLACK)",
+        COIN_TESTS,
+    ),
+    Mutation(
+        "a token's reverse direction by a log-normal of its own variance",
+        COIN_PRICE,
+        "square * math.exp(0.75 * square)",
+        "self.shift**2 * 0.98",
+        COIN_TESTS,
+    ),
+    Mutation(
+        "a replaced unit priced as one that is added",
+        "accountant/core/privacy/divergences.py",
+        "by = allocation.renyi if isinstance(event, Allocated) else allocation.renyi_replaced",
+        "by = allocation.renyi",
+        COIN_TESTS,
+    ),
+    Mutation(
+        "batches that aren't run left out of the coin",
+        COIN_PRICE,
+        "idle = math.log((batches - run) / batches) if run < batches else -math.inf",
+        "idle = -math.inf",
+        COIN_TESTS,
+    ),
+    Mutation(
+        "a coin's smaller tail on the Gaussian filter",
+        "accountant/core/privacy/divergences.py",
+        "            return gaussian_mu_squared(event.plain)",
+        "            return gaussian_mu_squared(event.draw)",
+        COIN_TESTS,
+    ),
+    Mutation(
+        "a group of units with one coin",
+        "accountant/core/privacy/secrets.py",
+        "return group_divergence(event.plain, order, size)  # a group has several coins",
+        "return divergences.renyi(event, order * size)",
+        COIN_TESTS,
+    ),
     Mutation(
         "lowest-hash without its factor 2",
         PREDICTION,
@@ -249,6 +302,90 @@ MUTATIONS = (
         "tests/workers/embedding/test_neighbours.py",
     ),
     Mutation(
+        "a coin shared by copies of a record",
+        RECORDS,
+        "each.secret, copies[each])",
+        "each.secret)",
+        "tests/workers/data/test_records.py",
+    ),
+    Mutation(
+        "one coin for all rounds",
+        RECORDS,
+        'key=keyed_hash(self.key, "round", str(number))',
+        "key=self.key",
+        "tests/workers/data/test_records.py tests/workers/mechanisms/test_rounds.py",
+    ),
+    Mutation(
+        "a round refunded because it was not finished",
+        METER,
+        "{event: rounds.begun for event",
+        "{event: rounds.begun - 1 for event",
+        "tests/workers/noise/test_allocation_meter.py",
+    ),
+    Mutation(
+        "a round beyond those reserved",
+        METER,
+        "rounds.begun <= self._covered[event] and",
+        "rounds.begun <= self._covered[event] + 1 and",
+        "tests/workers/noise/test_allocation_meter.py",
+    ),
+    Mutation(
+        "a batch that was not to run draws",
+        METER,
+        "0 <= turn.batch < event.run",
+        "0 <= turn.batch < event.batches",
+        "tests/workers/noise/test_allocation_meter.py",
+    ),
+    Mutation(
+        "two jobs under one key",
+        KEYS,
+        "key = secrets.token_bytes(KEY_BYTES)",
+        "key = units",
+        "tests/workers/jobs/test_job_keys.py",
+    ),
+    Mutation(
+        "a second home runs a part under its own key",
+        KEYS,
+        "return _open(units, job.id, sealed)",
+        "return units",
+        "tests/workers/jobs/test_job_keys.py",
+    ),
+    Mutation(
+        "a new key for what began under another",
+        KEYS,
+        "if job.reading_began_at is not None:",
+        "if False:",
+        "tests/workers/jobs/test_job_keys.py",
+    ),
+    Mutation(
+        "a key that outlives its job",
+        "accountant/transactions/settlement.py",
+        "    job_keys.forget(connection, job_id)\n",
+        "",
+        "tests/workers/jobs/test_job_keys.py",
+    ),
+    Mutation(
+        "passes that shrink where batches are secret",
+        RUNNER,
+        "shape, chosen, fixed=parameters.amplified)",
+        "shape, chosen)",
+        "tests/workers/mechanisms/test_rounds.py",
+    ),
+    Mutation(
+        "rounds whose times are shown",
+        "workers/interface.py",
+        "return 0 if self.silent else self.done",
+        "return self.done",
+        "tests/workers/jobs/test_job_keys.py",
+    ),
+    Mutation(
+        "a replaced unit priced as an added one",
+        "accountant/core/mechanisms/batches.py",
+        "kind = Allocated if terms.neighbours is Neighbours.ADD_REMOVE else AllocatedReplaced",
+        "kind = Allocated",
+        "tests/accountant/core/mechanisms/test_allocation_requests.py",
+    ),
+    Mutation(
         "a meter that draws before it looks",
         "workers/noise/meter.py",
         "self._record(event, part)\n        return draw(scores, scale)",
@@ -271,7 +408,7 @@ def noticed(folder: Path, mutation: Mutation) -> str | None:
     if source.count(mutation.text) != 1:
         raise SystemExit(f"{mutation.title}: its text stands {source.count(mutation.text)} times in the code")
     path.write_text(source.replace(mutation.text, mutation.instead), "utf-8")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-rf", "-p", "no:cacheprovider", "-m", "not slow"]
     try:
         ran = subprocess.run(
             [*command, *mutation.tests.split()],

@@ -10,9 +10,11 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 #: Those that ask for `warm_service` or `warm_engine`. Another one that does starts a service of its own.
+#: First those for which no worker loads torch, as one of them starts a worker again.
 WARM = (
-    *("test_private_prediction_examples", "test_epsvec_examples", "test_evaluation_job"),
-    *("test_invisible_ink_example", "test_jobs", "test_summary_jobs", "test_corpora"),
+    *("test_artifact_jobs", "test_secret_jobs", "test_public_jobs"),
+    *("test_jobs", "test_private_prediction_examples", "test_epsvec_examples", "test_evaluation_job"),
+    *("test_invisible_ink_example", "test_summary_jobs", "test_corpora"),
 )
 #: The longest first, by `make test ARGS=--durations=0`; whatever is not named here runs after these.
 LONGEST = (

@@ -208,6 +208,14 @@ class Checker(Protocol):
 
 
 @runtime_checkable
+class Preparer(Protocol):
+    """A runner that tries its model before anything private is read: what it raises is told."""
+
+    def prepare(self, parameters: Any, terms: Terms, model: Any, share: tuple[int, int]) -> None:
+        """Raise what makes a run impossible. `share`: (i, n) of this worker, as in Records."""
+
+
+@runtime_checkable
 class Maker(Protocol):
     """The runner of a public mechanism: it has no records, no meter, and nothing that opens a dataset."""
 

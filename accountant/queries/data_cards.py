@@ -13,7 +13,8 @@ from accountant.core.ledger import data_card
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
 from accountant.core.privacy.composition import epsilon_alone
-from accountant.core.privacy.events import from_json, releases
+from accountant.core.privacy.events import from_json, releases, to_json
+from accountant.core.privacy.secret_batches import has_secret_batches, with_known_batches
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities.actor import Actor
@@ -103,6 +104,7 @@ def _guarantee(
     spends = event is not None and bool(releases(from_json(event)))
     if "job" in source and not spends:
         return data_card.inherited(source, _of_source(connection, source, dataset))
+    known = with_known_batches(from_json(event)) if spends and has_secret_batches(from_json(event)) else None
     cap = body.get("ex_post", {}).get("cap")
     held = data_card.Guarantee(
         epsilon=_price(body, event)["epsilon"] if spends else None,
@@ -112,6 +114,7 @@ def _guarantee(
         records_per_unit=terms["max_records_per_unit"],
         ex_post_cap=None if cap is None else to_decimal(int(cap), EPSILON_UNITS),
         secret=body.get("secret", {}).get("release") is not None,
+        to_key_holders=_price(body, to_json(known))["epsilon"] if known is not None else None,
     )
     corrected = "" if charge["kind"] == "COMMIT" else f" (as corrected by entry {charge['seq']})"
     return data_card.sentence(held) + corrected

@@ -25,6 +25,7 @@ _HISTORY = {
     "ex_post_jobs": "ex_post_job_count",
     "secret_jobs": "secret_job_count",
     "failures": "failure_count",
+    "coin_jobs": "coin_job_count",
 }
 
 

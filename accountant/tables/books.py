@@ -82,12 +82,14 @@ accounts = Table(
     units("largest_delta"),
     Column("largest_bound", Double, nullable=False, server_default="0"),
     *[count(name) for name in _COUNTS],
+    count("coin_job_count"),
     # A correction raised a charge beyond an allowance: then alone may the limits below be passed.
     Column("overdrawn", Boolean, nullable=False, server_default=text("false")),
     Column("chain_seq", BigInteger, nullable=False, server_default="0"),
     Column("chain_head", Text, nullable=False),
     CheckConstraint(" AND ".join(f"{name} >= 0" for name in _AMOUNTS), name="not_negative"),
     CheckConstraint(" AND ".join(f"{name} >= 0" for name in _NOT_NEGATIVE), name="others_not_negative"),
+    CheckConstraint("coin_job_count >= 0", name="coin_job_count"),
     CheckConstraint(" OR ".join(["overdrawn", *map(_holds, Kind)]), name="a_filter_holds"),
     CheckConstraint("ex_post_settlement IN ('planned','realized')", name="ex_post_settlement"),
     # Realized ex-post costs may pass the allowance; planned caps never do.

@@ -19,8 +19,9 @@ from accountant.core.errors import (
 )
 from accountant.core.ledger import entry_bodies, reservations
 from accountant.core.ledger.hash_chain import EntryKind
-from accountant.core.privacy.events import FREE, Allocation, Event, from_json, from_releases, releases
+from accountant.core.privacy.events import Event, from_json, from_releases, releases
 from accountant.core.privacy.ex_post_curves import CostCurve
+from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.faults import reached
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
@@ -151,8 +152,7 @@ FIXED_PASSES = (
 
 def unsaid(job: Row[Any]) -> str:
     """The sentence for a job that failed after reading began, which depends on its public event alone."""
-    event = FREE if job.event is None else from_json(job.event)
-    secret = any(isinstance(each, Allocation) for each in releases(event))
+    secret = job.event is not None and has_secret_batches(from_json(job.event))
     return UNSAID + FIXED_PASSES if secret else UNSAID
 
 

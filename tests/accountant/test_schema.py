@@ -56,6 +56,7 @@ def test_the_baseline_is_frozen():
     assert stands == "5d5fabc6398183df7c2337e924283079c1956a99004124f88d0fa4f3ca022808"
 
 
+@pytest.mark.slow
 def test_a_database_from_before_the_first_release_is_told_what_to_do(owner_url, owner):
     change = text("UPDATE alembic_version SET version_num = :revision")
     with owner.begin() as connection:

@@ -38,6 +38,7 @@ def test_thirty_faults_do_no_harm(tmp_path):
     assert "all zero" in found["text"]
 
 
+@pytest.mark.slow
 def test_every_point_is_passed_by_jobs_that_succeed_fail_and_are_lost(engine, tmp_path, monkeypatch):
     """In one process and in order, through the task and the relay themselves."""
     passed = []

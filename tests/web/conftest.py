@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+from argon2 import PasswordHasher
 from flask import Flask
 from sqlalchemy import Engine
 
@@ -12,13 +14,30 @@ from accountant.settings import Settings
 from tests.support import Bench
 from tests.web.api.conformance import watch
 from tests.web.browsers import PASSWORD, Site
+from web import passwords
 from web.app import create_app
-from web.passwords import hash_password
+
+#: A guess at a stolen hash costs next to nothing, and a sign-in too.
+CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+SERVED = passwords._hasher
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_hashes() -> Iterator[None]:
+    """Passwords are hashed as ever, and quickly; `served_hashes` are those of the service."""
+    with patch.object(passwords, "_hasher", lambda: CHEAP):
+        passwords.nobodys_hash.cache_clear()
+        yield
+
+
+@pytest.fixture
+def served_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passwords, "_hasher", SERVED)
 
 
 @pytest.fixture(scope="session")
 def password_hash() -> str:
-    return hash_password(PASSWORD)
+    return CHEAP.hash(PASSWORD)
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +53,11 @@ def app(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def site(app: Flask, engine: Engine, password_hash: str) -> Site:
+    return open_site(app, engine, password_hash)
+
+
+def open_site(app: Flask, engine: Engine, password_hash: str) -> Site:
+    """A site whose dataset has an allowance, and whose probe is known."""
     bench = Bench(engine)
     bench.allow()
     bench.warm()

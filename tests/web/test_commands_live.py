@@ -84,6 +84,7 @@ def test_uploads(bench: Bench, run: Run, tmp_path: Path) -> None:
     run(bench.steward, "upload", "remove", kept["sha256"])
 
 
+@pytest.mark.slow
 def test_what_auditors_look_through(open_bench: Bench, run: Run, tmp_path: Path) -> None:
     bench = open_bench
     bench.submit(10)

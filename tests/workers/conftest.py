@@ -21,61 +21,24 @@ from web.local import redis_url
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "workers" / "sample"
-PROCESSES = {
-    "generate": [
-        "-m",
-        "celery",
-        "-A",
-        "workers.jobs.app",
-        "worker",
-        "-Q",
-        "generate",
-        "-c",
-        "1",
-        "-n",
-        "generate@%h",
-    ],
-    "generate2": [
-        "-m",
-        "celery",
-        "-A",
-        "workers.jobs.app",
-        "worker",
-        "-Q",
-        "generate",
-        "-c",
-        "1",
-        "-n",
-        "generate2@%h",
-    ],
-    "checks": [
-        "-m",
-        "celery",
-        "-A",
-        "workers.jobs.app",
-        "worker",
-        "-Q",
-        "checks",
-        "-c",
-        "1",
-        "-n",
-        "checks@%h",
-    ],
-    "relay": ["-m", "workers.jobs.relay"],
-}
+#: Whose messages a worker takes.
+QUEUES = {"generate": "generate", "generate2": "generate", "checks": "checks"}
+RELAY = ["-m", "workers.jobs.relay"]
 STARTED = ("generate", "checks", "relay")
 
 
 @dataclass
 class Service:
-    """The background processes of one test module."""
+    """The background processes of one test module, or of many; `app` is the workers' Celery application."""
 
     environment: dict[str, str]
+    app: str = "workers.jobs.app"
     running: dict[str, subprocess.Popen] = field(default_factory=dict)
 
     def start(self, name: str, **variables: str) -> None:
+        worker = ["-m", "celery", "-A", self.app, "worker", "-c", "1", "-n", f"{name}@%h", "-Q"]
         self.running[name] = subprocess.Popen(
-            [sys.executable, *PROCESSES[name]],
+            [sys.executable, *([*worker, QUEUES[name]] if name in QUEUES else RELAY)],
             cwd=ROOT,
             env={**self.environment, **variables},
             start_new_session=True,
@@ -112,10 +75,14 @@ def service(servers, database_url, variables, tmp_path_factory) -> Iterator[Serv
 
 @pytest.fixture(scope="session")
 def warm_service(servers, tmp_path_factory) -> Iterator[Service]:
-    """Relay and workers that run on from module to module: their libraries and models are loaded once."""
+    """Relay and workers that run on from module to module: their libraries and models are loaded once.
+
+    Its workers know the mechanisms of tests, tests/tallies.py and others, besides those of the service.
+    """
     with fresh_database(servers) as owner_url:
         url = as_application(servers, owner_url)
-        with serving(servers.broker_url, url, {}, tmp_path_factory, vhost=1) as made:
+        app = "tests.tally_worker"
+        with serving(servers.broker_url, url, {}, tmp_path_factory, vhost=1, app=app) as made:
             yield made
 
 
@@ -127,7 +94,9 @@ def warm_engine(warm_service) -> Iterator[Engine]:
 
 
 @contextmanager
-def serving(broker_url: str, database_url: str, variables, folders, vhost: int = 0) -> Iterator[Service]:
+def serving(
+    broker_url: str, database_url: str, variables, folders, vhost: int = 0, app: str = Service.app
+) -> Iterator[Service]:
     """Relay and workers on a database and a broker of their own."""
     import redis
 
@@ -146,7 +115,7 @@ def serving(broker_url: str, database_url: str, variables, folders, vhost: int =
         **variables,
     }
     redis.Redis.from_url(redis_url(broker_url)).flushdb()
-    made = Service(environment)
+    made = Service(environment, app)
     for name in STARTED:
         made.start(name)
     yield made

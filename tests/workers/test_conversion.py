@@ -45,6 +45,7 @@ def test_a_converted_model_runs_and_is_asked_through_its_template(converted):
     models.load.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_file_that_is_none_is_one_line(tmp_path):
     (tmp_path / "bad.gguf").write_bytes(b"GGUF and then nothing of use")
     command = [sys.executable, "-m", "workers.conversion", tmp_path / "bad.gguf", tmp_path / "model"]

@@ -1,4 +1,4 @@
-"""`audit reconstruction`, `audit leave-one-out`: a mechanism against planted records, on this machine.
+"""`audit reconstruction`, `leave-one-out`, `noisy-sums`, `planted`: mechanisms against planted records, here.
 
 An audit runs where workers run, as a process of its own: nothing of it is imported here, and it touches
 neither the server nor any dataset.
@@ -49,7 +49,7 @@ def reconstruction(
     output: Output = None,
 ) -> None:
     """Do planted keys come out more often than others? Exit code 1 where they do."""
-    _run("reconstruction", keys, arm, settings, model, texts, output)
+    _run("reconstruction", arm, settings, output, model=model, keys=keys, texts=texts)
 
 
 @audits.command("leave-one-out")
@@ -63,25 +63,51 @@ def leave_one_out(
     output: Output = None,
 ) -> None:
     """Is what a batch lost below what it is stated to cost? Exit code 1 where it is not."""
-    _run("leave-one-out", keys, arm, settings, model, texts, output, ["--sample"] if sample else [])
+    flags = ("--sample",) if sample else ()
+    _run("leave-one-out", arm, settings, output, *flags, model=model, keys=keys, texts=texts)
+
+
+@audits.command("noisy-sums")
+def noisy_sums(
+    runs: Annotated[int | None, typer.Option(help="Runs with the record, and as many without. [300]")] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arm", help="dp-kps, dp-kps-gaussian, dp-kps-sequences or noisy-count; repeat it. [all]"
+        ),
+    ] = None,
+    settings: Settings = None,
+    output: Output = None,
+) -> None:
+    """Do noisy sums tell more of a record than their price says? Exit code 1 where they do."""
+    _run("noisy-sums", arm, settings, output, runs=runs)
+
+
+@audits.command()
+def planted(
+    runs: Annotated[int | None, typer.Option(help="Runs with and without what is planted. [1000]")] = None,
+    arm: Annotated[list[str] | None, typer.Option("--arm", help="aug-pe or secpe; repeat it. [both]")] = None,
+    settings: Settings = None,
+    output: Output = None,
+) -> None:
+    """Is a planted record or secret told from none more often than priced? Exit code 1 where it is."""
+    _run("planted", arm, settings, output, runs=runs)
 
 
 def _run(
     audit: str,
-    keys: int | None,
     arms: list[str] | None,
     settings: list[str] | None,
-    model: str | None,
-    texts: int | None,
     output: str | None,
-    flags: list[str] | None = None,
+    *flags: str,
+    model: str | None = None,
+    **numbers: int | None,
 ) -> None:
     for name in PACKAGES:
         if importlib.util.find_spec(name) is None:
             raise Failed(f"{name} is not installed: an audit runs the mechanisms and needs exchequer[worker]")
-    command = [sys.executable, "-m", "workers.privacy_audits", audit, *(flags or [])]
-    for option, value in (("--keys", keys), ("--texts", texts)):
-        command += [] if value is None else [f"{option}={value}"]
+    command = [sys.executable, "-m", "workers.privacy_audits", audit, *flags]
+    command += [f"--{option}={value}" for option, value in numbers.items() if value is not None]
     command += [f"--arm={each}" for each in arms or []]
     command += [f"--set={each}" for each in settings or []]
     command += [] if model is None else [f"--model={Path(model).resolve()}"]

@@ -14,6 +14,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotPermitted
 from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.fitting import size_of
 from accountant.queries import datasets, preflight
 from accountant.transactions.job_requests import JobRequest
 from web.api.datasets import QuoteRequest, quote_for
@@ -140,8 +141,10 @@ def fitted_field(mechanism: Mechanism[Any], values: Mapping[str, str]) -> str | 
     """Return the field that makes a request larger or smaller; None if the request is free at any size."""
     if mechanism.public or mechanism.reads_output or values.get("parameters.from_job", "").strip():
         return None
-    median = values.get("parameters.aggregation") == "median"
-    return "ex_post_cap" if median and "ex_post_cap" in mechanism.fields else mechanism.size_field
+    if values.get("parameters.aggregation") == "median" and "ex_post_cap" in mechanism.fields:
+        return "ex_post_cap"
+    stated = {"amplification": values.get("parameters.amplification")}
+    return size_of(mechanism, stated)
 
 
 def _fit(name: str, values: dict[str, str]) -> Response:

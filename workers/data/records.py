@@ -11,7 +11,7 @@ import io
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -88,6 +88,8 @@ class Layout:
 
 #: A label and the number of a batch among its batches.
 Place = tuple[str | None, int]
+#: The number of batches of every label, or of each.
+Counts = int | Mapping[str | None, int]
 
 #: For each record: the first batch that its cluster has, and how many it has.
 Within = Sequence[tuple[int, int]]
@@ -109,12 +111,19 @@ class Records:
     groups: tuple[str, ...] = ()
     secrets: Secrets = NO_SECRETS
 
+    def of(self, labels: Collection[str]) -> "Records":
+        """The records of some labels, in their order; of all, where there are none named."""
+        if not labels:
+            return self
+        kept = tuple(each for each in self.records if each.label in labels)
+        return replace(self, labels=tuple(labels), records=kept)
+
     def in_round(self, number: int) -> "Records":
         """The same records under the fresh and independent coins of a round."""
         return replace(self, key=keyed_hash(self.key, "round", str(number)))
 
     def batches(
-        self, count: int, within: Within | None = None, run: int | None = None
+        self, count: Counts, within: Within | None = None, run: int | None = None
     ) -> dict[Place, list[str]]:
         """Texts by (label, batch): `count` batches per label, each unit in the batch its keyed hash picks.
 
@@ -127,7 +136,7 @@ class Records:
         return {place: [each.text for _, each in sorted(held, key=_rank)] for place, held in found.items()}
 
     def pairs(
-        self, count: int, slots: int, lowest: bool, within: Within | None = None, run: int | None = None
+        self, count: Counts, slots: int, lowest: bool, within: Within | None = None, run: int | None = None
     ) -> dict[Place, list[tuple[str, str]]]:
         """Pairs of texts by (label, batch), as `batches`: each record in the slot that its keyed hash picks.
 
@@ -147,20 +156,27 @@ class Records:
         return made
 
     def _placed(
-        self, count: int, within: Within | None, run: int | None
+        self, count: Counts, within: Within | None, run: int | None
     ) -> dict[Place, list[tuple[bytes, Record]]]:
         """Records with the hash that orders them, by (label, batch)."""
-        places = [(label, index) for label in self.labels for index in range(run or count)]
-        mine, of = self.share
-        share = places[len(places) * mine // of : len(places) * (mine + 1) // of]
-        found: dict[Place, list[tuple[bytes, Record]]] = {place: [] for place in share}
+        counts = dict.fromkeys(self.labels, count) if isinstance(count, int) else count
+        places = [(label, index) for label in self.labels for index in range(run or counts[label])]
+        found: dict[Place, list[tuple[bytes, Record]]] = {
+            place: [] for place in places[share_of(len(places), self.share)]
+        }
         for number, record in enumerate(self.records):
-            first, many = (0, count) if within is None else within[number]
+            first, many = (0, counts[record.label]) if within is None else within[number]
             index = first + pick(keyed_hash(self.key, "batch", record.unit), many)
             if (record.label, index) in found:
                 order = keyed_hash(self.key, "order", record.unit, record.text)
                 found[record.label, index].append((order, record))
         return found
+
+
+def share_of(batches: int, share: tuple[int, int]) -> slice:
+    """The run of batches that the i-th of n workers has."""
+    mine, of = share
+    return slice(batches * mine // of, batches * (mine + 1) // of)
 
 
 def _rank(held: tuple[bytes, Record]) -> tuple[bytes, str]:
@@ -395,7 +411,6 @@ def read(address: str, layout: Layout, key: bytes) -> Records:
     """The records of a job: unreadable ones left out, at most the declared number of each unit.
 
     A keyed hash of each record decides which of a unit's records are kept, so this depends on no other unit.
-    Where the record is the unit, copies of one are as many units.
     """
     found: list[Record] = [each for each in records(address, layout) if isinstance(each, Record)]
     if layout.unit_column is None:

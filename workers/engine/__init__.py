@@ -1,13 +1,15 @@
 """Decoding many private contexts in step, on any causal transformer whose parts can be found.
 
 structure finds blocks, embedding and head; attention reads the preallocated cache; sizing chooses public
-shapes; decoder reads prompts once and appends one token to all rows; hidden returns hidden states.
+shapes; decoder reads prompts once and appends one token to all rows; steadiness tries whether rows act on one
+another; hidden returns hidden states.
 """
 
 from workers.engine.decoder import Batch, Context, Decoder, rehearse
 from workers.engine.hidden import hidden_states
 from workers.engine.sizing import WORKING_SHARE, Shape, Sizes, cache_bytes, sizes
 from workers.engine.soft_prompts import SoftLoss, soft_loss
+from workers.engine.steadiness import check_steady
 from workers.engine.structure import HEAD, Structure, StructureError, prepare, structure_of
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "Structure",
     "StructureError",
     "cache_bytes",
+    "check_steady",
     "hidden_states",
     "prepare",
     "rehearse",

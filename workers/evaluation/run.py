@@ -1,6 +1,6 @@
 """All metrics of one evaluation, in the order asked for."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from accountant.core.mechanisms.evaluation import Evaluation
 from workers.data.public_text import PublicText
 from workers.embedding import embedders
 from workers.evaluation import fidelity, judge, language
+from workers.evaluation.adaptation import adapted_accuracy
 from workers.evaluation.figures import Figure
 from workers.evaluation.mauve import mauve
 from workers.evaluation.transfer import Labelled, transfer
@@ -64,14 +65,17 @@ def evaluate(
     if embedding is not None:
         features = {"ours": embedding.embed(ours.texts), "theirs": embedding.embed(theirs.texts)}
     for metric in parameters.wanted():
+        if metric in ("mauve", "frechet", "coral") and embedding is None:
+            raise invalid("embedding", f"{metric} needs one", "a registered embedding model")
         if metric in ("mauve", "frechet"):
-            if embedding is None:
-                raise invalid("embedding", f"{metric} needs one", "a registered embedding model")
+            assert embedding is not None
             pair = features["ours"], features["theirs"]
             if metric == "mauve":
                 yield mauve(*pair, seed=parameters.seed, features=embedding.name)
             else:
                 yield fidelity.frechet(*pair, features=embedding.name)
+        elif metric == "coral":
+            yield _adapted(parameters, ours, theirs, features, embedding)
         elif metric == "lengths":
             yield fidelity.lengths(ours.texts, theirs.texts)
         elif metric == "openings":
@@ -82,6 +86,27 @@ def evaluate(
             yield transfer(train, test, name=f"{metric.upper()} accuracy")
         else:
             yield _by_model(metric, parameters, ours, theirs, model, writer)
+
+
+def _adapted(
+    parameters: Evaluation,
+    ours: Texts,
+    theirs: Texts,
+    features: Mapping[str, NDArray[np.float32]],
+    embedding: Embedding | None,
+) -> Figure:
+    """Deep CORAL: every other text of the corpus is adapted to, without its label, the rest are tried."""
+    assert embedding is not None
+    if len(theirs.texts) < 4:
+        raise invalid("corpus", f"{len(theirs.texts)} texts, and coral needs 4", "a larger one")
+    train, test = ours.labelled("coral", "from_job"), theirs.labelled("coral", "corpus")
+    return adapted_accuracy(
+        (features["ours"], train.labels),
+        features["theirs"][::2],
+        (features["theirs"][1::2], test.labels[1::2]),
+        features=embedding.name,
+        seed=parameters.seed,
+    )
 
 
 def _by_model(

@@ -21,8 +21,9 @@ from accountant.core.errors import Cancelled, DataError, ExchequerError, KeyMism
 from accountant.core.ledger.accounts import demand
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.privacy.events import FREE, Allocation, from_json, releases
+from accountant.core.privacy.events import FREE, from_json
 from accountant.core.privacy.price import Price, Terms
+from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.core.secret_patterns import Secrets
 from accountant.core.template import templates
 from accountant.core.webhook_rules import networks
@@ -35,7 +36,7 @@ from workers.data import corpora, fingerprints, records
 from workers.embedding import embedders
 from workers.generation import endpoint
 from workers.generation.writer import WriterError
-from workers.interface import Checker, Maker, Progress, Public, Reuser
+from workers.interface import Checker, Maker, Preparer, Progress, Public, Reuser
 from workers.jobs import artifacts as stored
 from workers.jobs import job_inputs, staging
 from workers.jobs.app import app
@@ -131,7 +132,7 @@ class _Attempt:
         price = mechanism.price(parameters, terms)
         meter = self._meter(price)
         self.progress.total = running.total(parameters, terms)
-        self.progress.silent = any(isinstance(each, Allocation) for each in releases(price.dp or FREE))
+        self.progress.silent = has_secret_batches(price.dp or FREE)
         self.progress.check()
         public = job_inputs.public_things(self.engine, work.job, mechanism, parameters, self.progress.check)
         output = self._staged(mechanism, running, parameters, terms, model, meter, public)
@@ -163,6 +164,8 @@ class _Attempt:
                 raise WriterError("a job that reads records asks no endpoint")
             if isinstance(running, Checker):
                 running.check(parameters, terms, public)
+            if isinstance(running, Preparer):
+                running.prepare(parameters, terms, model, (self.claim.part, self.work.parts))
             return stored.write(
                 uri, running.run(parameters, terms, self._records(), model, meter, progress, public)
             )

@@ -34,8 +34,8 @@ import torch
 
 from accountant.core.mechanisms.invisible_ink import InvisibleInk, token_event, tokens
 from accountant.core.privacy.price import Terms
-from workers.data.records import Records
-from workers.engine import Batch, Decoder, Shape, sizes
+from workers.data.records import Records, share_of
+from workers.engine import Batch, Decoder, Shape, check_steady, sizes
 from workers.engine.aggregation import COLUMNS, GRID, Scores
 from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
 from workers.models import LocalModel, Prompt
@@ -52,6 +52,17 @@ class Runner:
         """Tokens that all batches may write: public."""
         return parameters.batches_run(terms) * tokens(parameters) * parameters.rounds
 
+    def prepare(
+        self, parameters: InvisibleInk, terms: Terms, model: LocalModel, share: tuple[int, int]
+    ) -> None:
+        """Refuse a device on which one record acts on another's logits, where that has no price."""
+        if parameters.amplified:
+            count = range(parameters.batches_run(terms))[share_of(parameters.batches_run(terms), share)]
+            prompts = {label: _Prompts(parameters, model, label) for label in terms.labels or (None,)}
+            shape = _private_shape(parameters, prompts)
+            chosen = sizes(model.network, shape, parameters.batch_size, len(count), model.memory_bytes)
+            check_steady(model.structure, shape, chosen)
+
     def run(
         self,
         parameters: InvisibleInk,
@@ -63,12 +74,13 @@ class Runner:
         public: Public = NOTHING_PUBLIC,  # noqa: ARG002
     ) -> Iterator[Text]:
         """Write the texts of all batches, as many side by side as a public count of contexts has room for."""
+        records = records.of(parameters.labels)
         prompts = {label: _Prompts(parameters, model, label) for label in records.labels}
         shape = _private_shape(parameters, prompts)
         for number in range(parameters.rounds):
             coins = records.in_round(number) if parameters.amplified else records
-            many, run = parameters.batches_per_label or 1, parameters.batches_to_run
-            found = list(coins.batches(many, run=run).items())
+            many = parameters.batches_by_label(terms)
+            found = list(coins.batches(many, run=parameters.batches_to_run).items())
             chosen = sizes(model.network, shape, parameters.batch_size + 1, len(found), model.memory_bytes)
             for first in range(0, len(found), chosen.batches):
                 group = found[first : first + chosen.batches]

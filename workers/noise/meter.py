@@ -81,11 +81,15 @@ class Meter:
         self._covered = releases(reserved)
         self._common: Counter[Event] = Counter()
         self._branches: dict[Hashable, Counter[Event]] = {}
+        self._most: Counter[Event] = (
+            Counter()
+        )  # of any branch: counts only grow, so no draw looks at them all
         self._allocations: dict[Event, _Rounds] = {}
         self._ex_post_draws, self._shared = ex_post_draws, shared
         self._secret, self._rounds = secret, 0
         self._common_ex_post = _ExPost()
         self._ex_post: dict[Hashable, _ExPost] = {}
+        self._most_ex_post = 0  # draws of any part
 
     def parallel(self, part: Hashable) -> "Branch":
         """The meter of one part of the data. Parts must be disjoint: no unit lies in two of them.
@@ -128,11 +132,12 @@ class Meter:
         if not (np.isfinite(costs).all() and (costs >= 0).all()):
             raise ValueError("an ex-post cost must be finite and not negative")
         spent = self._common_ex_post if part is None else self._ex_post.setdefault(part, _ExPost())
-        most = max((each.draws for each in self._ex_post.values()), default=0)
-        used = self._common_ex_post.draws + (most if part is None else spent.draws)
+        used = self._common_ex_post.draws + (self._most_ex_post if part is None else spent.draws)
         if used >= self._ex_post_draws or (part is None and self._shared):
             raise MeterExceeded("the reservation does not cover this draw")
         spent.draws += 1
+        if part is not None:
+            self._most_ex_post = max(self._most_ex_post, spent.draws)
         token = draw(scores, scale)
         spent.each.append(costs[token])
         spent.cost += Fraction(float(costs[token]))
@@ -236,12 +241,12 @@ class Meter:
             self._record_turn(event, part)
             return
         spent = self._common if part is None else self._branches.setdefault(part, Counter())
-        most = max((branch[event] for branch in self._branches.values()), default=0)
-        branch = 0 if part is None else spent[event]
-        used = self._common[event] + (most if part is None else branch)
+        used = self._common[event] + (self._most[event] if part is None else spent[event])
         if used + count > self._covered[event] or (part is None and self._shared):
             raise MeterExceeded("the reservation does not cover this release")
         spent[event] += count
+        if part is not None:
+            self._most[event] = max(self._most[event], spent[event])
 
     @property
     def has_ex_post(self) -> bool:
@@ -257,7 +262,7 @@ class Meter:
         total = Counter(self._common)
         total.update({event: rounds.begun for event, rounds in self._allocations.items()})
         for event in self._covered:
-            total[event] += max((branch[event] for branch in self._branches.values()), default=0)
+            total[event] += self._most[event]
         return from_releases(+total)
 
     @property

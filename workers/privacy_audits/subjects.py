@@ -15,7 +15,7 @@ from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.units import EPSILON_UNITS
 from workers import models
-from workers.data.records import Place, Record, Records, Within
+from workers.data.records import Counts, Place, Record, Records, Within
 from workers.interface import Progress, Text
 from workers.mechanisms import runner
 from workers.models import LocalModel
@@ -153,7 +153,7 @@ class OneEach(Records):
 
     def batches(
         self,
-        count: int,  # noqa: ARG002
+        count: Counts,  # noqa: ARG002
         within: Within | None = None,  # noqa: ARG002
         run: int | None = None,  # noqa: ARG002
     ) -> dict[Place, list[str]]:

@@ -16,7 +16,7 @@ from accountant.core.ledger.admission import Account, Admitted, Decision, NeedsA
 from accountant.core.ledger.caps import NO_USAGE, Usage, beyond_caps, limits
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.fitting import fit
+from accountant.core.mechanisms.fitting import fit, size_of
 from accountant.core.privacy.composition import epsilon_alone as alone
 from accountant.core.privacy.events import FREE, Event, releases
 from accountant.core.privacy.price import Price, Terms
@@ -36,6 +36,7 @@ from accountant.core.privacy.units import (
     exact,
     measured_down,
     measured_up,
+    read_fraction,
     round_allowance,
     round_price,
     to_decimal,
@@ -294,10 +295,10 @@ def with_largest(
 ) -> Refused:
     """The refusal, completed with the largest request of this shape that every account and cap would admit.
 
-    The size is the mechanism's `size_field`, or the cap if that is what does not fit; everything else stays
-    as asked. Unchanged if that field does not affect the price of such a request.
+    The size is the mechanism's `size_field`, the rounds where batches are secret, or the cap if that is what
+    does not fit; everything else stays as asked. Unchanged if that field does not affect the price.
     """
-    size = mechanism.size_field
+    size = size_of(mechanism, raw)
     if refused.cap == "ex-post" and "ex_post_cap" in mechanism.fields:
         size = "ex_post_cap"
 
@@ -310,6 +311,9 @@ def with_largest(
 
     try:
         found = fit(mechanism, raw, terms, size, affordable)
+        if found is None and size == "rounds":  # not even one fits: as many shorter ones may
+            size = mechanism.size_field
+            found = fit(mechanism, raw, terms, size, affordable)
     except InvalidRequest:
         return refused
     return refused.with_largest(size, None if found is None else found.value)
@@ -387,7 +391,7 @@ def allow_secret(account: SecretAccount | None, value: Mapping[str, Any], jobs: 
     Raises InvalidRequest if it comes after the first job (which would stand outside the statement), changes
     more than r, or states an r that is already passed.
     """
-    order = None if value["order"] is None else Fraction(value["order"])
+    order = None if value["order"] is None else read_fraction(value["order"], "secret.order")
     terms = SecretTerms.from_json(value["terms"])
     fresh = new_secret_account(terms, SecretKind(value["kind"]), value["neighbours"], order)
     if value["limit"] != str(fresh.limit):

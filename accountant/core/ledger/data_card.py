@@ -27,6 +27,7 @@ class Guarantee:
     """The privacy guarantee of one job's release, taken by itself.
 
     `epsilon` is None if the release has no (epsilon, delta) part, and 0 if it spends nothing.
+    `to_key_holders`: the epsilon for whoever knows which batch a unit lay in; None if nothing was secret.
     """
 
     epsilon: float | None
@@ -36,6 +37,7 @@ class Guarantee:
     records_per_unit: int
     ex_post_cap: str | None = None
     secret: bool = False
+    to_key_holders: float | None = None
 
 
 def figure(value: float, digits: int = 4) -> str:
@@ -70,7 +72,13 @@ def sentence(held: Guarantee) -> str:
         return told + (f"; the noisy counts released with it are {part}." if part else ".")
     if part is None:
         return "Reads nothing private: it adds no privacy loss."
-    return f"By itself the release is {part}, given whatever was released before it."
+    told = f"By itself the release is {part}, given whatever was released before it."
+    if held.to_key_holders is None:
+        return told
+    return (
+        f"{told} That is for whoever does not hold the job's key, deleted as it ended; for whoever does, "
+        f"it is ({figure(held.to_key_holders)}, {held.delta!r})-differentially private."
+    )
 
 
 def inherited(own: Mapping[str, Any], source: str | None) -> str:

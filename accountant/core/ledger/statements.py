@@ -1,8 +1,10 @@
 """The sentences that an account's page states about its three currencies, with their exceptions."""
 
+import math
 from dataclasses import dataclass
 
 from accountant.core.ledger.accounts import Accounts, Settlement
+from accountant.core.privacy.composition import gaussian_epsilon
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.secrets import (
     SecretKind,
@@ -29,6 +31,8 @@ class History:
     ex_post_jobs: int = 0
     secret_jobs: int = 0
     failures: int = 0
+    #: Jobs whose price counts on nobody knowing the batch of a unit.
+    coin_jobs: int = 0
     #: (filter, job) for each closed filter: the first live or settled job that it could not price.
     #: No step of the books needs it; a replay, or who shows an account, fills it in.
     closers: tuple[tuple[Kind, str], ...] = ()
@@ -77,7 +81,30 @@ def _dp_statement(accounts: Accounts, history: History, neighbours: str, unit: s
         exceptions.insert(0, f"the outputs of {_count(history.ex_post_jobs, 'ex-post job')}")
     besides = f", except for {'; '.join(exceptions)}" if exceptions else ""
     text = f"All releases together are ({epsilon}, {delta})-differentially private for {step}{besides}."
-    return Statement("dp", text, not exceptions)
+    if history.coin_jobs:
+        text += _to_whoever_has_keys(accounts, history)
+    return Statement("dp", text, not exceptions and not history.coin_jobs)
+
+
+def _to_whoever_has_keys(accounts: Accounts, history: History) -> str:
+    """What is said where batches were secret: for whom the statement holds, and what holds for the others.
+
+    The Gaussian filter charges every job as if its batches were known: while it is open, it has the total.
+    """
+    jobs = _count(history.coin_jobs, "job")
+    told = (
+        f" That is for whoever does not hold the keys, deleted as they ended, of {jobs} with secret batches"
+    )
+    assert accounts.dp is not None
+    (plain,) = (each for each in accounts.dp.filters if each.filter.kind is Kind.GAUSSIAN)
+    if plain.closed:
+        return f"{told}; what all releases tell whoever holds them was not added up."
+    used = (plain.spent.main + plain.reserved.main) / EPSILON_UNITS
+    epsilon = up(gaussian_epsilon(math.sqrt(used), history.largest_delta / DELTA_UNITS), 4) if used else 0.0
+    delta = to_decimal(history.largest_delta, DELTA_UNITS)
+    return (
+        f"{told}; for whoever holds them, the releases so far add up to ({epsilon:.6g}, {delta}): no limit."
+    )
 
 
 def _exceptions(history: History) -> list[str]:

@@ -21,6 +21,7 @@ METRICS: Mapping[str, str | None] = {
     "openings": None,
     "tstr": "labels",
     "trts": "labels",
+    "coral": "embedding",
     "next-token": "model",
     "in-context-tstr": "model",
     "in-context-trts": "model",

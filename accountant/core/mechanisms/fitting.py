@@ -21,6 +21,12 @@ class Fitted:
     parameters: Parameters
 
 
+def size_of(mechanism: Mechanism[Any], raw: Mapping[str, Any]) -> str:
+    """The field that makes such a request larger or smaller: rounds, where batches are secret."""
+    amplified = raw.get("amplification") == "allocation" and "rounds" in mechanism.fields
+    return "rounds" if amplified else mechanism.size_field
+
+
 def fit(
     mechanism: Mechanism[Any],
     raw: Mapping[str, Any],

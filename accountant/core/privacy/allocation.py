@@ -1,4 +1,4 @@
-"""Rényi divergence where a secret coin puts a unit into one of k batches (docs/accounting.md, section 3).
+"""Rényi divergence where a secret coin puts a unit into one of k batches (docs/accounting.md, section 10).
 
 World P is with the unit, world Q without. Given where all other units lie, the batches are independent
 under Q and m = dP/dQ = (1/k) (L_1 + … + L_k), L_i the likelihood ratio of batch i, of mean 1; a batch that
@@ -29,6 +29,8 @@ MOST_ORDER = 256
 SLACK = 1e-11
 #: Divergences without against with below this order are taken at it: they grow with the order.
 _LEAST_ORDER = 1.25
+#: The same for a replaced unit, whose bound would rise again towards order 1.
+_LEAST_REPLACED = 1.5
 #: Up to this z one token's Laplace transform is bounded by its moments, beyond it by a larger log-normal.
 _SMALL_TILT = 0.35
 #: Beyond these total spreads (16 is 72 nats at order 9) the integral, and then the series, isn't computed.
@@ -56,7 +58,7 @@ class Batch:
         """v with E_Q e^(-z L) <= E e^(-z R) for all z > 0, R log-normal of mean 1 and ln R of variance v.
 
         A token: v = S e^(3S/4) with S = 2 (cosh shift - 1), or that of the Gaussian which dominates it
-        (docs/accounting.md, section 3.6); the latter is less from shift 0.83 on.
+        (docs/accounting.md, section 10.4); the latter is less from shift 0.83 on.
         """
         if self.mu:
             return self.spread
@@ -79,7 +81,7 @@ def token_log_moment(order: float, shift: float) -> float:
     if order <= 1:
         return 0.0
     bound = min(order * (order - 1) * shift**2 / 2, 2 * shift * (order - 1))
-    if not 1e-2 < shift < 10:  # the closed form would cancel, or overflow
+    if order * shift < 1e-2 or shift > 10:  # the closed form would cancel, or overflow
         return bound
     whole = -math.expm1(-2 * shift)
     high = -math.expm1(-2 * order * shift)
@@ -97,7 +99,7 @@ def with_against_without(order: float, batches: int, run: int, batch: Batch) -> 
     ln E_Q m^a is convex in a and 0 at 1, so between whole orders its chord is a bound.
     """
     low = math.floor(order)
-    table = log_moments(batches, run, batch, max(8, 2 ** math.ceil(math.log2(low + 1))))
+    table = log_moments(batches, run, batch, max(8, 2 ** math.ceil(math.log2(order))))
     between = order - low
     return float((1 - between) * table[low] + between * table[min(low + 1, len(table) - 1)]) / (order - 1)
 
@@ -192,7 +194,9 @@ def geometric_mean(s: float | Array, batches: int, run: int, batch: Batch) -> An
 def _log_laplace(batches: int, run: int, batch: Batch) -> tuple[Array, Array]:
     """Ends λ of cells, from 0 on, and ln of a bound on E_Q e^(-λm) there."""
     deviation = math.sqrt(batch.log_normal)
-    ends = np.exp(np.arange(-6.0, 8.0 + 6 * deviation, 1 / 24))
+    # With few batches the integrand's weight lies near λ = s e^(s v / k).
+    top = 8.0 + 6 * deviation + min(32 / batches, 8.0) * deviation**2
+    ends = np.exp(np.arange(-6.0, min(top, 80.0), 1 / 24))
     z = ends / batches
     each = _log_centred(z, deviation)
     if batch.shift:
@@ -274,6 +278,7 @@ def renyi_replaced(order: float, batches: int, run: int, batch: Batch) -> float:
     best = math.inf
     if not _priced(order, batch):
         return best
+    order = max(order, _LEAST_REPLACED)
     for raised in sorted({math.ceil(order * p) for p in (1.25, 1.5, 1.75, 2, 2.5, 3, 4)}):
         if not order < raised <= MOST_ORDER:
             continue

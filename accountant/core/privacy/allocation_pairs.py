@@ -1,4 +1,4 @@
-"""The exact (epsilon, delta) of one job of allocated tokens (docs/accounting.md, section 3.8).
+"""The exact (epsilon, delta) of one job of allocated tokens (docs/accounting.md, section 10.6).
 
 H(K) = sup E_Q (L - K)_+ over all adaptive sequences of tokens is convex, so it belongs to a ratio L*, and
 every delta of every job is at most that of the mean of k independent copies of L*, of which those of batches

@@ -112,14 +112,13 @@ def _renyi_allocated(order: Fraction, event: Allocation) -> Fraction:
 
 
 def batch_of(event: Allocation) -> allocation.Batch | None:
-    """What one batch draws, as floats; None beyond their range."""
-    try:
-        if isinstance(event.draw, Gaussian):
-            return allocation.Batch(event.tokens, mu=float_up(1 / Fraction(event.draw.noise_multiplier)))
-        assert isinstance(event.draw, Exponential)
-        return allocation.Batch(event.tokens, shift=event.draw.shift)
-    except OverflowError:
+    """What one batch draws, as floats; None where it tells so much that no coin is of use."""
+    if isinstance(event.draw, Exponential):
+        return allocation.Batch(event.tokens, shift=event.draw.shift) if event.draw.shift < 100 else None
+    assert isinstance(event.draw, Gaussian)
+    if event.draw.noise_multiplier < 0.01:
         return None
+    return allocation.Batch(event.tokens, mu=float_up(1 / Fraction(event.draw.noise_multiplier)))
 
 
 def whole_mu_squared(event: Sampled) -> Fraction:

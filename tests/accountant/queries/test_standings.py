@@ -33,6 +33,7 @@ def after(bench: Bench, seq: int) -> dict:
     return ledger_entry.show(bench.engine, bench.dataset, seq, bench.auditor)["after"]
 
 
+@pytest.mark.slow
 def test_a_short_replay_gives_what_a_whole_one_gives(bench, monkeypatch):
     bench.warm()
     job = bench.submit(3)  # reserved before balances are kept, voided after

@@ -354,6 +354,7 @@ with ThreadPoolExecutor(16) as pool:
 """
 
 
+@pytest.mark.slow
 def test_two_processes_race_for_room_for_twenty(open_bench, database_url):
     import json
 

@@ -104,7 +104,7 @@ def test_two_keyboards_type_one_password():
     assert verify_password(stored, unicodedata.normalize("NFD", typed))
 
 
-def test_a_hash_from_before_normalization_goes_on_to_work_and_is_replaced(site):
+def test_a_hash_from_before_normalization_goes_on_to_work_and_is_replaced(site, served_hashes):
     typed = unicodedata.normalize("NFD", "Crème brûlée")  # 12 characters and not normal: allowed once
     who = site.actor("analyst")
     old = PasswordHasher().hash(typed)
@@ -115,7 +115,7 @@ def test_a_hash_from_before_normalization_goes_on_to_work_and_is_replaced(site):
     assert Pages(site.app).sign_in(who.name, unicodedata.normalize("NFC", typed)).status_code == 303
 
 
-def test_a_hash_is_argon2id_and_only_an_older_kind_is_replaced():
+def test_a_hash_is_argon2id_and_only_an_older_kind_is_replaced(served_hashes):
     stored = hash_password(PASSWORD)
     assert stored.startswith("$argon2id$v=19$m=65536,t=3,p=4$")
     assert rehashed(stored, PASSWORD) is None

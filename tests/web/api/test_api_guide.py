@@ -47,6 +47,7 @@ def worker(site, publish):
     thread.join()
 
 
+@pytest.mark.slow
 def test_the_guide_s_commands_answer_what_it_says(site, address, worker, tmp_path):
     (_, _), *blocks = BLOCK.findall(GUIDE.read_text())
     assert len(blocks) >= 9
@@ -74,6 +75,7 @@ def test_the_guide_s_commands_answer_what_it_says(site, address, worker, tmp_pat
 ENDS_THE_TOKEN = ("/session", "/me/sign-out-everywhere", "/me/password")
 
 
+@pytest.mark.slow
 def test_every_command_of_the_description_s_page_is_answered_as_described(site, address, app, tmp_path):
     """Quoting and all: each is run as it stands, with names of things that exist in place of the braces."""
     job = site.submitted()

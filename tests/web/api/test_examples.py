@@ -30,6 +30,7 @@ def shape(value):
     )
 
 
+@pytest.mark.slow
 def test_the_examples_are_what_a_real_server_answers(site, publish):
     found = tell(site, publish).recorded()
     if os.environ.get(RECORD):

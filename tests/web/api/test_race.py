@@ -23,6 +23,7 @@ def address(app):
     thread.join(timeout=10)
 
 
+@pytest.mark.slow
 def test_room_for_twenty_admits_twenty_of_sixty_four(address, engine):
     bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
     bench.allow()
@@ -49,6 +50,7 @@ def test_room_for_twenty_admits_twenty_of_sixty_four(address, engine):
     assert integrity.check(engine, bench.dataset) == []
 
 
+@pytest.mark.slow
 def test_one_key_is_one_job_however_many_send_it_at_once(address, engine):
     bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
     bench.allow()

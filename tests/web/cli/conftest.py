@@ -21,10 +21,11 @@ from web.cli import app
 
 @pytest.fixture(autouse=True)
 def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Signed in nowhere, and no server at the default address."""
+    """Signed in nowhere, no server at the default address, and no wait before asking it again."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("EXCHEQUER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("EXCHEQUER_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr("web.client.transport._sleep", lambda seconds: None)
     for name in ("TOKEN", "PROFILE", "PASSWORD"):
         monkeypatch.delenv(f"EXCHEQUER_{name}", raising=False)
     settings.load.cache_clear()

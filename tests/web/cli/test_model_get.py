@@ -182,6 +182,7 @@ def test_a_gguf_file_of_ones_own_is_converted_and_registered(
     assert (folder / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_gguf_is_told(exchequer: Run, home: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(b"nothing of use")
     found = exchequer("model", "add", "bad", "--path", tmp_path / "bad.gguf", "--trained-on", "nothing")

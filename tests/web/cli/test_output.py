@@ -20,7 +20,7 @@ from web.client import NotFound, profiles
 ROOT = Path(__file__).resolve().parents[3]
 
 # A walk-through for people, and audits, which write reports of their own.
-WITHOUT_JSON = {"demo", "conform", "audit reconstruction", "audit leave-one-out"}
+WITHOUT_JSON = {"demo", "conform", "audit reconstruction", "audit leave-one-out", "audit noisy-sums"}
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +100,6 @@ def test_an_error_says_what_to_do_next(
 
 def test_nobody_answers(exchequer: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EXCHEQUER_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr("web.client.transport._sleep", lambda seconds: None)
     found = exchequer("jobs", "--json")
     assert found.exit_code == 3
     error = json.loads(found.stderr)["error"]
@@ -111,7 +110,6 @@ def test_nobody_answers(exchequer: Run, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_submission_that_may_have_arrived_says_how_to_find_out(
     exchequer: Run, server: StandIn, request_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("web.client.transport._sleep", lambda seconds: None)
     server.answers += ["drop"] * 5
     found = exchequer("submit", request_file)
     assert found.exit_code == 3

@@ -293,6 +293,7 @@ def test_what_ends_is_started_again(settings: Settings) -> None:
     assert "relay was killed by signal 9" in processes.log_tail(settings.home, "supervisor")
 
 
+@pytest.mark.slow
 def test_a_removed_home_ends_the_stack(settings: Settings) -> None:
     up(settings, (stand_in("relay"),))
     shutil.rmtree(settings.home)
@@ -406,6 +407,7 @@ def test_a_reused_pid_is_left_alone(settings: Settings) -> None:
         stranger.kill()
 
 
+@pytest.mark.slow
 def test_stages_end_in_order_and_within_their_bounds(settings: Settings, tmp_path: Path) -> None:
     """The worker may finish its task; processes that don't end are killed."""
     told = tmp_path / "order"
@@ -470,6 +472,7 @@ def test_logs_keep_within_a_bound(tmp_path: Path) -> None:
     assert log.with_suffix(".log.1").stat().st_size == 2000
 
 
+@pytest.mark.slow
 def test_the_record_holds_no_password(settings: Settings) -> None:
     """Addresses of replaced servers may hold one; they reach no file."""
     with local.Servers(settings.home / "elsewhere") as other:

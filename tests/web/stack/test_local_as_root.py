@@ -27,6 +27,7 @@ def test_the_home_is_in_the_home_of_whoever_starts_it(
 
 
 @as_root
+@pytest.mark.slow
 def test_stacks_of_two_homes_are_apart_and_end_with_them(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for person in (first, second):
@@ -58,6 +59,7 @@ def private_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @as_root
+@pytest.mark.slow
 def test_private_programs_are_shown_to_postgresql_alone(
     private_programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +77,7 @@ def test_private_programs_are_shown_to_postgresql_alone(
 
 
 @as_root
+@pytest.mark.slow
 def test_where_they_cannot_be_shown_they_are_copied_and_the_start_says_so(
     private_programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def seen(site: Site, job_id: str) -> list[Look]:
     return found
 
 
+@pytest.mark.slow
 def test_nothing_that_an_analyst_can_reach_depends_on_what_a_job_really_cost(sites):
     seen_by = [seen(site, ended(site, figure)) for site, figure in zip(sites, FIGURES, strict=True)]
     for first, second in zip(*seen_by, strict=True):

@@ -21,6 +21,7 @@ from workers.engine import (
 )
 from workers.engine import decoder as decoding
 from workers.engine.sizing import TILE, WORKING_SHARE, pass_rows, reading_bytes
+from workers.engine.steadiness import Unsteady, check_steady
 
 pytestmark = pytest.mark.slow
 
@@ -207,6 +208,36 @@ def test_a_text_ends_at_its_public_length():
     gathered(decoder.step({0: 5}))
     with pytest.raises(ValueError, match="public length"):
         decoder.step({0: 5})
+
+
+# --- what a price of secret batches asks for ----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_on_a_cpu_a_record_that_goes_moves_no_digit(name, dtype):
+    model, _ = family(name, dtype)
+    check_steady(model, SHAPE, Sizes(rows=16, reading=16, batches=1))
+
+
+def test_a_model_whose_rows_act_on_one_another_is_found(monkeypatch):
+    """As experts do, whose passes have as many rows as tokens choose them: the last digit is enough."""
+    model, _ = family("llama")
+
+    def mixing(self, store, masks, positions, ids=None, embedded=None):
+        states = REAL(self, store, masks, positions, ids, embedded)
+        return states * (1 + 1e-6 * ids.float().mean())
+
+    monkeypatch.setattr(decoding.Decoder, "_forward", mixing)
+    with pytest.raises(Unsteady, match="ask without amplification"):
+        check_steady(model, SHAPE, Sizes(rows=16, reading=16, batches=1))
+
+
+def test_memory_that_is_too_small_is_found_before_anything_is_read(monkeypatch):
+    model, _ = family("llama")
+    monkeypatch.setattr(decoding.Decoder, "_forward", failing_above(3, OUT_OF_MEMORY[0]))
+    with pytest.raises(decoding.PassTooLarge):
+        check_steady(model, SHAPE, Sizes(rows=16, reading=16, batches=1))
 
 
 # --- memory -------------------------------------------------------------------------------------

@@ -112,6 +112,7 @@ def test_transfer_learns_labels_and_not_shuffled_ones():
         transfer.transfer(transfer.Labelled(["a"], ["one"]), test)
 
 
+@pytest.mark.slow
 def test_rouge_is_that_of_its_library():
     from rouge_score.rouge_scorer import RougeScorer
 
@@ -155,3 +156,45 @@ def test_quality_counts_what_was_not_answered():
     figure = quality([constant("a"), constant("b {braces}"), constant("c")], StandIn())
     assert figure.value == 6.0
     assert figure.details["unanswered"] == 1.0
+
+
+# --- adaptation ---------------------------------------------------------------------------------
+
+
+def test_the_coral_distance_is_that_of_the_covariances():
+    import torch
+
+    from workers.evaluation.adaptation import coral_distance
+
+    ours, theirs = cloud(50, width=6), 2 * cloud(70, 1.0, width=6)
+    expected = np.square(np.cov(ours.T) - np.cov(theirs.T)).sum() / (4 * 6**2)
+    found = coral_distance(torch.from_numpy(ours), torch.from_numpy(theirs))
+    assert float(found) == pytest.approx(expected, rel=1e-4)
+    shifted = coral_distance(torch.from_numpy(ours), torch.from_numpy(ours + 5))
+    assert float(shifted) == pytest.approx(0, abs=1e-6)  # means do not count
+
+
+def test_adaptation_helps_where_texts_have_another_covariance():
+    """Two classes along one axis; along another, of no use, the receiver's texts vary much more."""
+    import torch
+
+    from workers.evaluation.adaptation import adapted_accuracy
+
+    torch.set_num_threads(1)
+    random = np.random.default_rng(3)
+
+    def side(count: int, spread: float) -> tuple[np.ndarray, list[str]]:
+        classes = np.arange(count) % 2
+        rows = random.normal(size=(count, 8)) * 0.3
+        rows[:, 0] += 2 * classes - 1
+        rows[:, 1] = spread * random.normal(size=count) + (classes if spread < 1 else 0)
+        return (rows / 3).astype(np.float32), ["ab"[each] for each in classes]
+
+    train, other, test = side(400, 0.3), side(400, 9.0), side(400, 9.0)
+    figure = adapted_accuracy(train, other[0], test, features="made up", seed=1)
+    assert figure.value > figure.details["without adaptation"] + 0.02
+    assert figure.settings["texts"] == [400, 400, 400]
+    with pytest.raises(ValueError, match="two labels"):
+        adapted_accuracy((train[0], ["a"] * 400), other[0], test, features="made up")
+    with pytest.raises(ValueError, match="two unlabelled"):
+        adapted_accuracy(train, other[0][:1], test, features="made up")

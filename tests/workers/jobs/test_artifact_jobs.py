@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
 from tests import tallies
 from tests.support import person
-from tests.workers.conftest import ROOT, Service, wait_for
+from tests.workers.conftest import Service, wait_for
 from workers.interface import Artifact
 from workers.jobs import artifacts as stored
 
@@ -65,18 +64,9 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(service: Service, engine, tmp_path_factory) -> Desk:
-    """The worker for jobs is started again as one that knows the mechanism."""
-    service.kill("generate")
-    command = ["-m", "celery", "-A", "tests.tally_worker", "worker", "-Q", "generate", "-c", "1"]
-    service.running["generate"] = subprocess.Popen(
-        [sys.executable, *command, "-n", "tallies@%h"],
-        cwd=ROOT,
-        env=service.environment,
-        start_new_session=True,
-    )
+def desk(warm_service: Service, warm_engine, tmp_path_factory) -> Iterator[Desk]:
     tallies.register()
-    yield Desk(service, engine, tmp_path_factory.mktemp("notes"))
+    yield Desk(warm_service, warm_engine, tmp_path_factory.mktemp("notes"))
     tallies.forget()
 
 

@@ -13,14 +13,18 @@ from sqlalchemy import func, select, text
 from accountant import settings as settings_module
 from accountant import tables
 from accountant.core.errors import KeyMismatch
+from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.mechanisms.private_prediction import token_event
+from accountant.core.privacy.events import Allocated, from_json
 from accountant.queries import entries, integrity, jobs
 from accountant.settings import Settings
 from accountant.transactions import leases, settlement
 from tests.support import Bench
 from tests.workers.jobs.test_attempts import expire
+from workers.engine.decoder import PassTooLarge
 from workers.interface import Text
 from workers.jobs import child_watch, job_inputs, tasks
+from workers.noise.meter import Turn
 
 PARTS, BATCHES, TOKENS = 2, 4, 3
 
@@ -31,6 +35,7 @@ class Runner:
     def __init__(self) -> None:
         self.keys: list[bytes] = []
         self.before: Callable[[], None] = lambda: None
+        self.turns = False
 
     def total(self, parameters, terms) -> int:
         return BATCHES * TOKENS
@@ -40,8 +45,9 @@ class Runner:
         self.before()
         scores = np.array([0, -(2**40)], dtype=np.int64)
         for place in records.batches(parameters.batches_per_label):
+            part = Turn(0, *place) if self.turns else place
             for _ in range(TOKENS):
-                meter.parallel(place).sample_token(scores, Fraction(1), token_event(parameters, terms))
+                meter.parallel(part).sample_token(scores, Fraction(1), token_event(parameters, terms))
                 progress.advance()
             yield Text("written")
 
@@ -169,16 +175,83 @@ def test_a_second_home_takes_no_part_of_a_job(bench, configured, runner, tmp_pat
     assert state(bench, job_id) == "succeeded"
 
 
-def test_a_key_does_not_open_another_jobs_row(bench, configured, runner):
+MOVED = text(
+    "UPDATE job_keys SET sealed = (SELECT sealed FROM job_keys WHERE job_id = :one) WHERE job_id = :two"
+)
+
+
+def test_one_jobs_key_in_the_place_of_anothers_opens_nothing(bench, configured, runner, owner):
+    """A second job under the first one's coins would have to pay for both as one."""
     first, second = queued(bench), queued(bench)
     for job_id in (first, second):
         attempt(bench, job_id, 0, configured)
-    moved = (
-        "UPDATE job_keys SET sealed = (SELECT sealed FROM job_keys WHERE job_id = :one) WHERE job_id = :two"
-    )
-    # The application may not do this: the row of one job is put where the other's is, by the owner.
     with bench.engine.connect() as connection, pytest.raises(Exception, match="permission denied"):
-        connection.execute(text(moved), {"one": first, "two": second})
+        connection.execute(MOVED, {"one": first, "two": second})
+    with owner.begin() as connection:
+        connection.execute(MOVED, {"one": first, "two": second})
+    with pytest.raises(KeyMismatch):
+        attempt(bench, second, 1, configured)
+
+
+def test_where_batches_are_secret_no_progress_is_told(bench, configured, runner, monkeypatch):
+    told = []
+    real = leases.renew
+
+    def renew(engine, claim, seconds, done, total):
+        told.append((done, total))
+        return real(engine, claim, seconds, done, total)
+
+    monkeypatch.setattr(leases, "renew", renew)
+    rounds = {"amplification": "allocation", "rounds": 2}
+    for more, shown in ((rounds, 0), ({}, BATCHES * TOKENS // 2)):
+        told.clear()
+        runner.turns = bool(more)
+        job_id = bench.submit(TOKENS, batches_per_label=BATCHES, **more)
+        attempt(bench, job_id, 0, configured)
+        assert told[-1] == (shown, BATCHES * TOKENS)
+        assert {done for done, _ in told} <= {0, shown}
+        attempt(bench, job_id, 1, configured)
+        assert state(bench, job_id) == "succeeded"
+        assert jobs.job(bench.engine, job_id, bench.analyst)["progress"]["done"] == BATCHES * TOKENS
+    assert integrity.check(bench.engine, bench.dataset) == []
+
+
+def test_rounds_that_never_began_return_and_those_that_began_are_charged(bench, configured, runner):
+    """The runner stops after one of four rounds: two workers count it as one."""
+    runner.turns = True
+    job_id = bench.submit(TOKENS, batches_per_label=BATCHES, amplification="allocation", rounds=4)
+    for part in range(PARTS):
+        attempt(bench, job_id, part, configured)
+    found = jobs.job(bench.engine, job_id, bench.analyst)
+    reserved, charged = (each["costs"]["renyi"] for each in found["entries"])
+    assert int(reserved["main"]) == pytest.approx(4 * int(charged["main"]), abs=4)
+    event = from_json(
+        entries.entries(bench.engine, bench.dataset, bench.steward, limit=1)[0]["body"]["event"]
+    )
+    assert isinstance(event, Allocated)
+    assert integrity.check(bench.engine, bench.dataset) == []
+    verify_lines(entries.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
+
+
+@pytest.mark.parametrize("where", ["before", "while"])
+def test_a_failed_job_of_secret_batches_says_what_may_be_meant(bench, configured, runner, where):
+    """Before it reads, the reason; after, one sentence for all causes, by its public event alone."""
+
+    def broken(*_: object) -> None:
+        raise PassTooLarge(96)
+
+    if where == "before":
+        runner.prepare = broken
+    else:
+        runner.before = broken
+    job_id = bench.submit(TOKENS, batches_per_label=BATCHES, amplification="allocation")
+    attempt(bench, job_id, 0, configured)
+    found = jobs.job(bench.engine, job_id, bench.analyst)
+    last = {"before": "VOID", "while": "COMMIT"}
+    assert (found["state"], found["entries"][-1]["kind"]) == ("failed", last[where])
+    assert "EXCHEQUER_DECODING_GIB" in found["failure"]
+    assert ("96 contexts" in found["failure"]) == (where == "before")
+    assert found["failure"].startswith(settlement.UNSAID) == (where == "while")
 
 
 def test_without_its_key_a_job_that_read_something_goes_no_further(bench, configured, runner):

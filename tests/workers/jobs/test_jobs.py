@@ -97,6 +97,20 @@ def dataset(desk) -> str:
     return name
 
 
+def test_a_message_lost_by_the_broker_is_sent_again(desk, dataset, warm_service):
+    """First of all: the worker that is killed has not loaded torch yet."""
+    import redis
+
+    from web.local import redis_url
+
+    warm_service.kill("generate")
+    job_id = desk.submit(dataset)
+    time.sleep(1)
+    redis.Redis.from_url(redis_url(warm_service.environment["BROKER_URL"])).flushdb()
+    warm_service.start("generate")
+    assert desk.ended(job_id)["state"] == "succeeded"
+
+
 def test_a_job_runs_is_charged_its_price_and_publishes_its_texts(desk, dataset):
     assert desk.facts(dataset)["state"] == "ready"
     job = desk.ended(desk.submit(dataset, tokens_per_batch=20))
@@ -159,19 +173,6 @@ def test_a_context_too_long_is_refused_before_anything_is_reserved(desk, dataset
     assert job["state"] == "refused"
     assert job["refusal"]["cap"] == "model context"
     assert job["entries"] == []
-
-
-def test_a_message_lost_by_the_broker_is_sent_again(desk, dataset, warm_service):
-    import redis
-
-    from web.local import redis_url
-
-    warm_service.kill("generate")
-    job_id = desk.submit(dataset)
-    time.sleep(1)
-    redis.Redis.from_url(redis_url(warm_service.environment["BROKER_URL"])).flushdb()
-    warm_service.start("generate")
-    assert desk.ended(job_id)["state"] == "succeeded"
 
 
 @pytest.mark.parametrize(

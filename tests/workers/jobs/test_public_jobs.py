@@ -2,10 +2,7 @@
 """Public jobs: free, with lineage, and without any way to a dataset; jobs that read several others."""
 
 import json
-import subprocess
-import sys
 import uuid
-from pathlib import Path
 
 import pytest
 from sqlalchemy import text
@@ -120,13 +117,7 @@ def test_whatever_its_row_says_a_public_mechanism_gets_no_records(desk, named):
         with desk.engine.begin() as connection:
             connection.execute(text("UPDATE jobs SET reads_records = true WHERE id = :id"), {"id": job_id})
     finally:
-        command = ["-m", "celery", "-A", "tests.tally_worker", "worker", "-Q", "generate", "-c", "1"]
-        desk.service.running["generate"] = subprocess.Popen(
-            [sys.executable, *command, "-n", "tallies2@%h"],
-            cwd=Path(__file__).resolve().parents[3],
-            env=desk.service.environment,
-            start_new_session=True,
-        )
+        desk.service.start("generate")
     job = desk.ended(job_id)
     assert job["state"] == "failed"
     assert "opens no dataset" in job["failure"]

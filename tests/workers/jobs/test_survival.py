@@ -18,7 +18,8 @@ from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.queries import entries, integrity, jobs
 from accountant.settings import Settings
-from accountant.transactions import allowances, settlement
+from accountant.transactions import allowances, settlement, submission
+from accountant.transactions.job_requests import JobRequest
 from tests.support import other_people
 from tests.workers.conftest import SAMPLE, wait_for
 from tests.workers.jobs.test_jobs import LABELS, Desk
@@ -64,6 +65,12 @@ def reads(desk: Desk, job_id) -> None:
 def texts(desk: Desk, job: dict) -> list[dict]:
     uri = jobs.output(desk.engine, uuid.UUID(job["id"]), desk.analyst).uri
     return [json.loads(line) for line in Path(uri).read_text().splitlines()]
+
+
+def count(desk: Desk, dataset: str) -> uuid.UUID:
+    """A job for which a worker need not load torch."""
+    request = JobRequest(dataset, "noisy-count", None, {"epsilon": 0.1}, "test")
+    return submission.submit(desk.engine, request, desk.analyst)
 
 
 def left(service, job_id) -> list[str]:
@@ -178,9 +185,9 @@ def test_an_idle_worker_whose_broker_fell_silent_ends_and_its_successor_runs_the
 ):
     service.kill("generate")
     service.start("generate", BROKER_URL=proxy.url)
-    assert desk.ended(desk.submit(dataset, tokens_per_batch=2))["state"] == "succeeded"
+    assert desk.ended(count(desk, dataset))["state"] == "succeeded"
     proxy.frozen.set()
-    job_id = desk.submit(dataset, tokens_per_batch=2)
+    job_id = count(desk, dataset)
     worker = service.running["generate"]
     assert wait_for(worker.poll, lambda code: code is not None, 60) is not None
     assert desk.job(job_id)["state"] == "queued"

@@ -12,8 +12,8 @@ from accountant.queries import entries, integrity, jobs
 from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.workers.conftest import ROOT
-from tests.workers.jobs.test_jobs import Desk
-from workers.sample import LABELS, THEMES
+from tests.workers.jobs.test_jobs import LABELS, Desk
+from workers.sample import THEMES
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +27,8 @@ def desk(warm_engine, tmp_path_factory) -> Desk:
 
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
-    """The bundled reviews, with what one such job needs."""
-    name = desk.whole_dataset()
+    """Half of the bundled reviews, with what one such job needs."""
+    name = desk.dataset(public_size=1500)
     allowances.allow(desk.engine, name, Allowance("8", "0.000001", "test"), desk.steward)
     return name
 

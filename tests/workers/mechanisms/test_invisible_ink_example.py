@@ -13,8 +13,7 @@ from accountant.queries import entries, integrity, jobs
 from accountant.transactions import allowances, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.workers.conftest import ROOT
-from tests.workers.jobs.test_jobs import Desk
-from workers.sample import LABELS
+from tests.workers.jobs.test_jobs import LABELS, Desk
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +27,8 @@ def desk(warm_engine, tmp_path_factory) -> Desk:
 
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
-    name = desk.whole_dataset()
+    """Half of the bundled reviews: six labels of the twelve."""
+    name = desk.dataset(public_size=1500)
     allowances.allow(desk.engine, name, Allowance("30", "0.000001", "test"), desk.steward)
     return name
 

@@ -152,6 +152,7 @@ def test_what_is_admitted_is_noise_that_can_be_drawn(noise, bound):
         assert len(list(run)) == len(terms.labels)
 
 
+@pytest.mark.slow
 def test_a_worker_that_only_counts_never_loads_torch():
     code = (
         "import sys, workers.jobs.tasks; from workers.mechanisms import runner; runner('noisy-count'); "

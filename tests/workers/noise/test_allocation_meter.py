@@ -114,3 +114,23 @@ def test_whatever_is_asked_no_more_is_drawn_than_was_reserved(rounds, asked):
     begun = {turn.round for turn in drawn}
     assert begun == set(range(len(begun)))
     assert releases(meter.realized)[ROUND] == len(begun) <= rounds
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([None, "a", "b", "c"]), max_size=30), st.integers(1, 6))
+def test_what_all_parts_made_is_counted_as_they_go(asked, covered):
+    """The most of any part, kept as a running maximum, is that of looking at all of them at every draw."""
+    event = Exponential(0.1)
+    meter = Meter(SelfComposed(event, covered) if covered > 1 else event)
+    made = dict.fromkeys([None, "a", "b", "c"], 0)
+    for part in asked:
+        most = max(made[each] for each in "abc")
+        fits = made[None] + (most if part is None else made[part]) + 1 <= covered
+        if fits:
+            meter.sample_token(SCORES, Fraction(1), event, part)
+            made[part] += 1
+        else:
+            with pytest.raises(MeterExceeded):
+                meter.sample_token(SCORES, Fraction(1), event, part)
+    spent = made[None] + max(made[each] for each in "abc")
+    assert releases(meter.realized)[event] == spent

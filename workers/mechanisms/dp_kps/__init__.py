@@ -29,6 +29,8 @@ from workers.mechanisms.dp_kps.sequences import Sequences
 from workers.mechanisms.dp_kps.sketches import Layout, Sketched
 from workers.noise.meter import Meter
 
+#: A phrase is cut here when it is embedded.
+PHRASE_TOKENS = 32
 #: Sequences that are drawn and written together.
 TOGETHER = 1_000
 
@@ -89,7 +91,9 @@ def sketched(
     phrases = tuple(all_released(artifact, [every[place] for place in places]))
     layout = Layout.of(parameters, terms, records.labels)
     fourier = layout.sketch == "fourier"
-    points = embed_all(public.embedder("embedding"), phrases) if fourier else _none(len(phrases))
+    points = (
+        embed_all(public.embedder("embedding"), phrases, PHRASE_TOKENS) if fourier else _none(len(phrases))
+    )
     # Terms that an embedding can't place would all lie at one point: Fourier sketches do without them.
     placed = (points != 0).any(axis=1) if fourier else np.ones(len(phrases), bool)
     usable = {str(phrase): place for place, phrase in enumerate(phrases) if placed[place]}
@@ -109,7 +113,7 @@ def sequences(parameters: DpKps, found: Sketched, public: Public) -> Sequences:
     """What sequences are drawn from: the sketches, with this job's kernel where they are histograms."""
     points = _none(len(found.phrases))
     if parameters.embedding is not None and found.layout.sketch == "histogram":
-        points = embed_all(public.embedder("embedding"), found.phrases)
+        points = embed_all(public.embedder("embedding"), found.phrases, PHRASE_TOKENS)
     return Sequences(found, points, parameters.bandwidth)
 
 

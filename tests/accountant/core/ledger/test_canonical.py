@@ -15,7 +15,9 @@ scalars = (
     | st.text()
 )
 documents = st.dictionaries(
-    st.text(), st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+    st.text(),
+    st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10),
+    max_size=5,
 )
 
 

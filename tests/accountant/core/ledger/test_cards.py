@@ -44,6 +44,16 @@ def test_the_step_names_relation_and_unit(neighbours, unit, most, words):
     assert step(neighbours, unit, most) == words.replace("one record are", "one record is")
 
 
+def test_where_batches_were_secret_there_are_two_sentences():
+    told = sentence(Guarantee(epsilon=0.5, to_key_holders=8.123421, **PLAIN))
+    first, second = told.split(". That is for ")
+    assert first.startswith("By itself the release is (0.5, 2.9053e-06)-differentially private")
+    assert second == (
+        "whoever does not hold the job's key, deleted as it ended; for whoever does, it is "
+        "(8.124, 2.9053e-06)-differentially private."
+    )
+
+
 def test_an_ex_post_output_has_no_epsilon():
     told = sentence(Guarantee(epsilon=None, ex_post_cap="2.5", **PLAIN))
     assert told.startswith("The output has no (ε, δ) guarantee")

@@ -32,8 +32,10 @@ from accountant.core.ledger.replay import Replay
 from accountant.core.ledger.reservations import read_reservation
 from accountant.core.ledger.statements import statements
 from accountant.core.privacy.blowup import Without
+from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import (
     FREE,
+    Allocated,
     EpsilonDelta,
     Exponential,
     Gaussian,
@@ -101,6 +103,7 @@ events = st.one_of(
     st.builds(Laplace, st.floats(50, 500)),
     st.builds(Exponential, st.floats(0.001, 0.02)),
     st.builds(ZCDp, st.floats(1e-6, 1e-4)),
+    st.builds(lambda shift: Allocated(8, 4, 2, Exponential(shift)), st.floats(0.001, 0.02)),
 )
 runs = st.lists(
     st.tuples(events, st.integers(1, 5), st.integers(0, 5), st.booleans()), min_size=1, max_size=6
@@ -164,6 +167,52 @@ def test_a_filter_that_another_one_passed_is_not_closed():
     }
     ledger.commit("a", Demand(SelfComposed(Gaussian(10.0), 30)))
     assert {each.filter.kind: each.state for each in filter_states(ledger.books)}[Kind.RENYI] == "open"
+
+
+def test_where_batches_were_secret_the_statement_has_two_sentences():
+    ledger, plain = Ledger("10", "1e-6"), Ledger("10", "1e-6")
+    each = Allocated(100, 100, 40, Exponential(0.1))
+    for name in ("a", "b"):
+        ledger.reserve(name, Demand(SelfComposed(each, 3)))
+        plain.reserve(name, Demand(SelfComposed(Exponential(0.1), 120)))
+    ledger.commit("a", Demand(SelfComposed(each, 2)))
+    plain.commit("a", Demand(SelfComposed(Exponential(0.1), 80)))
+    said = ledger.says()["dp"]
+    first, second, _ = said.text.split(". ", 1)[0], *said.text.split(". ", 1)[1].split("; ")
+    assert first.startswith("All releases together are (10, 0.000001)-differentially private")
+    assert second.startswith("That is for whoever does not hold the keys, deleted as they ended, of 2 jobs")
+    shown = float(said.text.rsplit("add up to (", 1)[1].split(",")[0])
+    exact = epsilon_alone(SelfComposed(Exponential(0.1), 200), 1e-6)[0]
+    assert exact * 0.99 < shown < exact * 1.3, "what they cost together where the batches are known"
+    assert not said.unqualified
+    assert plain.says()["dp"].unqualified
+    gaussian = {each.filter.kind: each for each in ledger.books.account.filters}[Kind.GAUSSIAN]
+    known = {each.filter.kind: each for each in plain.books.account.filters}[Kind.GAUSSIAN]
+    assert (gaussian.spent, gaussian.reserved) == (known.spent, known.reserved)
+    ledger.reserve("c", Demand(ZCDp(1e-6)))  # it closes the Gaussian filter, so its total is none
+    assert "was not added up" in ledger.says()["dp"].text
+
+
+def test_what_was_reserved_by_a_secret_coin_is_not_charged_otherwise_afterwards():
+    """The cheaper of "allocated" and "plain with refund", chosen after the run, would be unsound."""
+    ledger = Ledger("10", "1e-6")
+    ledger.reserve("a", Demand(Allocated(4, 4, 40, Exponential(0.1))))
+    for event in (
+        SelfComposed(Exponential(0.1), 3),
+        Allocated(4, 4, 3, Exponential(0.1)),
+        SelfComposed(Allocated(4, 4, 40, Exponential(0.1)), 2),
+    ):
+        with pytest.raises(VerificationFailed, match="more than was reserved"):
+            ledger.commit("a", Demand(event))
+    ledger.commit("a", Demand(FREE))
+
+
+def test_a_voided_job_leaves_no_secret_batches_behind():
+    ledger = Ledger("10", "1e-6")
+    ledger.reserve("a", Demand(Gaussian(100.0)))
+    ledger.reserve("b", Demand(Allocated(100, 100, 40, Exponential(0.1))))
+    ledger.void("b")
+    assert ledger.says()["dp"].unqualified
 
 
 def test_a_reservation_is_read_back_from_its_entry():

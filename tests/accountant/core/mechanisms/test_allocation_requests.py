@@ -6,6 +6,9 @@ import pytest
 
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest
+from accountant.core.ledger.accounts import Accounts, decide_job, demand, with_largest
+from accountant.core.ledger.admission import Refused
+from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import quote
 from accountant.core.mechanisms.fitting import fit
 from accountant.core.privacy.composition import epsilon_alone
@@ -13,6 +16,7 @@ from accountant.core.privacy.divergences import renyi
 from accountant.core.privacy.events import Allocated, AllocatedReplaced, Exponential, SelfComposed
 from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.units import float_up
+from tests.accountant.core.privacy.test_filters import account
 
 PREDICTION, INK = mechanisms.get("private-prediction"), mechanisms.get("invisible-ink")
 BOTH = [PREDICTION, INK]
@@ -112,6 +116,22 @@ def test_fit_finds_the_most_rounds(epsilon):
     assert found.value * 50 >= least[epsilon]
 
 
+def test_a_refusal_names_the_most_rounds_or_else_the_longest_that_fit():
+    accounts = Accounts(account("3", "0.0000029"))
+    for raw, field in (
+        ({**SECRET, "tokens_per_batch": 50, "rounds": 10_000}, "rounds"),
+        ({**SECRET, "tokens_per_batch": 100_000, "rounds": 2}, "tokens_per_batch"),
+        ({"tokens_per_batch": 10_000}, "tokens_per_batch"),
+    ):
+        asked = demand(priced(PREDICTION, raw))
+        refused = decide_job(accounts, asked, 1.0, Policy(auto_approve_epsilon="1000"), True)
+        assert isinstance(refused, Refused)
+        told = with_largest(refused, PREDICTION, raw, TERMS, accounts)
+        assert told.size_field == field
+        assert accounts.fits(demand(priced(PREDICTION, {**raw, field: told.largest})))
+        assert not accounts.fits(demand(priced(PREDICTION, {**raw, field: told.largest + 1})))
+
+
 def test_fitting_rounds_without_amplification_says_what_is_missing():
     with pytest.raises(InvalidRequest, match="amplification"):
         fit(PREDICTION, {}, TERMS, "rounds", lambda _: True)
@@ -123,4 +143,5 @@ def test_the_quote_says_what_is_charged_whom_it_holds_for_and_where_the_cliff_is
     assert "468 batches, of which 100 are run," in told
     assert "341 rounds of 50 tokens, each charged whole once a token of it is drawn" in told
     assert "for whoever holds the key it costs what 17,050 tokens of a batch cost" in told
+    assert "reads its prompts anew: about 8,729,600 in all" in told, "341 rounds, 400 batches of 64"
     assert "245 at order 4, 98 at order 10" in told, "1.4 ln 468 / (order * 0.09375^2)"

@@ -1,0 +1,134 @@
+"""Forty adaptive steps against the ledger's own admission: plain, sampled and allocated releases mixed.
+
+The best strategy's delta is bounded from above, over all strategies at once: the value of what may still be
+done, V(r) = sup E_Q (r P/Q - e^epsilon)+, is convex in r, so a chord between grid points lies above it.
+Reservations only add up: what may still be done depends on how often each release was made, not on the order.
+"""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+
+from accountant.core.ledger.admission import Account
+from accountant.core.ledger.reservations import move
+from accountant.core.privacy.events import Allocated, Event, Exponential, Gaussian, PoissonSampled
+from accountant.core.privacy.filters import Amount, Kind
+from tests.accountant.core.privacy.test_filters import account, quantised_gaussian, softmax_of_two
+
+STEPS = 40
+NODES = np.linspace(-8.0, 8.0, 641)  # ln r
+RATIOS = np.exp(NODES)
+
+#: A release and the masses of its outcomes with the unit and without it.
+Release = tuple[Event, tuple[float, ...], tuple[float, ...]]
+
+
+def allocated(batches: int, run: int, tokens: int, shift: float, place: float) -> Release:
+    """A round: in every batch the same draws of two tokens, the extreme pair of the shift."""
+    one = softmax_of_two(shift, 1, place)
+    with_unit, without = {}, {}
+    for outcome in product((0, 1), repeat=run * tokens):
+        each = [outcome[first : first + tokens] for first in range(0, len(outcome), tokens)]
+        q = math.prod(one.q[token] for token in outcome)
+        ratios = [math.prod(one.p[token] / one.q[token] for token in own) for own in each]
+        ratio = (sum(ratios) + batches - run) / batches
+        key = tuple(sorted(sum(own) for own in each))
+        with_unit[key] = with_unit.get(key, 0.0) + q * ratio
+        without[key] = without.get(key, 0.0) + q
+    event = Allocated(batches, run, tokens, Exponential(shift))
+    return event, tuple(with_unit.values()), tuple(without[key] for key in with_unit)
+
+
+def of_job(job) -> Release:
+    return job.event, job.p, job.q
+
+
+MENUS = {
+    "mixed": [
+        allocated(4, 4, 2, 0.2, 0.5),
+        of_job(quantised_gaussian(1.6, 1, (0.3, 1.4), 0.15)),
+        of_job(softmax_of_two(0.11, 1, 0.5)),
+    ],
+    "few batches run": [
+        allocated(3, 1, 4, 0.2, 0.3),
+        allocated(2, 2, 1, 0.18, 0.8),
+        of_job(quantised_gaussian(9.0, 1, (0.0,))),
+    ],
+}
+
+
+def worst_delta(of: Account, epsilon: float, menu: list[Release], swapped: bool) -> float:
+    """An upper bound on the delta of every strategy of at most STEPS releases that `of` admits."""
+    costs = [of.costs(event) for event, _, _ in menu]
+    ends = np.maximum(RATIOS - math.exp(epsilon), 0.0)
+    levels: list[dict[tuple[int, ...], Account]] = [{(0,) * len(menu): of}]
+    for _ in range(STEPS):
+        found = {}
+        for made, now in levels[-1].items():
+            for number, cost in enumerate(costs):
+                after = tuple(count + (place == number) for place, count in enumerate(made))
+                if after not in found and now.admitting(cost):
+                    found[after] = move(now, cost, reserved=1)
+        levels.append(found)
+    later: dict[tuple[int, ...], np.ndarray] = {}
+    for level in reversed(levels):
+        values = {}
+        for made in level:
+            best = ends
+            for number, (_, with_unit, without) in enumerate(menu):
+                after = tuple(count + (place == number) for place, count in enumerate(made))
+                if after in later:
+                    p, q = (without, with_unit) if swapped else (with_unit, without)
+                    best = np.maximum(best, step(later[after], p, q))
+            values[made] = best
+        later = values
+    return float(np.interp(1.0, RATIOS, later[(0,) * len(menu)]))
+
+
+def step(value: np.ndarray, p: tuple[float, ...], q: tuple[float, ...]) -> np.ndarray:
+    """E_Q of the value after one release, at every node; outside the grid a chord to 0, and r itself."""
+    total = np.zeros_like(value)
+    for a, b in zip(p, q, strict=True):
+        ratios = RATIOS * (a / b)
+        inside = np.interp(ratios, RATIOS, value)
+        below, above = ratios < RATIOS[0], ratios > RATIOS[-1]
+        total += b * np.where(below, ratios / RATIOS[0] * value[0], np.where(above, ratios, inside))
+    return total
+
+
+def loosened(of: Account, times: int) -> Account:
+    """An account whose filters admit so many times what they should."""
+    return replace(
+        of,
+        filters=tuple(
+            replace(e, limit=Amount(times * e.limit.main, times * e.limit.delta)) for e in of.filters
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", MENUS)
+@pytest.mark.parametrize(("epsilon", "delta"), [("1", "0.02"), ("2", "0.001")])
+def test_no_strategy_of_forty_steps_passes_the_allowance(name, epsilon, delta):
+    of = account(epsilon, delta)
+    for swapped in (False, True):
+        assert worst_delta(of, float(epsilon), MENUS[name], swapped) <= float(delta)
+
+
+def test_the_bound_has_teeth():
+    """It passes delta where twice the allowance is admitted, by rounds of secret batches alone too."""
+    shares = {Kind.RENYI: Fraction(1), Kind.GAUSSIAN: Fraction(0), Kind.RENYI_TWICE: Fraction(0)}
+    of = account("1", "0.02", {**shares, Kind.BASIC: Fraction(0)})
+    for menu in (MENUS["mixed"], MENUS["mixed"][:1]):
+        assert worst_delta(of, 1.0, menu, False) <= 0.02 < worst_delta(loosened(of, 3), 1.0, menu, False)
+
+
+def test_the_masses_are_those_of_a_round():
+    event, p, q = allocated(4, 4, 2, 0.5, 0.5)
+    assert isinstance(event, Allocated)
+    assert sum(p) == pytest.approx(1) == sum(q)
+    assert isinstance(MENUS["mixed"][1][0], PoissonSampled)
+    assert isinstance(MENUS["few batches run"][2][0], Gaussian)
