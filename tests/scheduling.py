@@ -13,8 +13,8 @@ from xdist.scheduler import LoadScopeScheduling
 #: First those for which no worker loads torch, as one of them starts a worker again.
 WARM = (
     *("test_artifact_jobs", "test_secret_jobs", "test_public_jobs"),
-    *("test_jobs", "test_private_prediction_examples", "test_epsvec_examples", "test_evaluation_job"),
-    *("test_invisible_ink_example", "test_corpora"),
+    *("test_jobs", "test_coin_jobs", "test_private_prediction_examples", "test_epsvec_examples"),
+    *("test_evaluation_job", "test_invisible_ink_example", "test_corpora"),
 )
 #: The longest first, by `make test ARGS=--durations=0`; whatever is not named here runs after these.
 LONGEST = (
