@@ -2,19 +2,19 @@
 
     python -m benchmarks.meter [--rounds 3]
 
-Batches draw in turn, as they do side by side in a step. The sampler is left out: a vocabulary of two. Known
-batches, secret ones and the median's draws, in microseconds of one thread.
+Batches draw in turn, as they do side by side in a step; the sampler is left out. Known batches, secret ones
+and the draws of the median, in microseconds of one thread.
 """
 
 import argparse
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from unittest.mock import patch
 
 import numpy as np
 
 from accountant.core.privacy.events import FREE, Allocated, Exponential, SelfComposed
-from workers.noise import meter as metering
 from workers.noise.meter import Branch, Meter, Turn
 
 BATCHES = (25, 250, 2_500, 30_000)
@@ -61,12 +61,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
-    metering.draw = lambda *_: 0  # type: ignore[assignment]  # the sampler's time is not the meter's
     print("microseconds a draw, the least of", rounds, "rounds")
     print("batches    known   secret   median")
-    for batches in BATCHES:
-        found = [min(microseconds(kind, batches) for _ in range(rounds)) for kind in (known, secret, median)]
-        print(f"{batches:7,}" + "".join(f"{each:9.2f}" for each in found), flush=True)
+    with patch("workers.noise.meter.draw", new=lambda *_: 0):  # the sampler's time is not the meter's
+        for batches in BATCHES:
+            kinds = (known, secret, median)
+            found = [min(microseconds(kind, batches) for _ in range(rounds)) for kind in kinds]
+            print(f"{batches:7,}" + "".join(f"{each:9.2f}" for each in found), flush=True)
 
 
 if __name__ == "__main__":

@@ -79,8 +79,8 @@ class Runner:
         shape = _private_shape(parameters, prompts)
         for number in range(parameters.rounds):
             coins = records.in_round(number) if parameters.amplified else records
-            many, run = parameters.batches_per_label or 1, parameters.batches_to_run
-            found = list(coins.batches(many, run=run).items())
+            many = parameters.batches_by_label(terms)
+            found = list(coins.batches(many, run=parameters.batches_to_run).items())
             chosen = sizes(model.network, shape, parameters.batch_size + 1, len(found), model.memory_bytes)
             for first in range(0, len(found), chosen.batches):
                 group = found[first : first + chosen.batches]
