@@ -2,7 +2,7 @@
 
     python -m benchmarks.summaries states  --folder F --model SMOLLM2     states of all reviews, once
     python -m benchmarks.summaries adapter --folder F --model SMOLLM2 --variant plain|centred|projected
-    python -m benchmarks.summaries oneshot --folder F --model SMOLLM2 --variant …
+                                           and the scores of what it decodes; oneshot: those alone
     python -m benchmarks.summaries token   --folder F --model SMOLLM2
     python -m benchmarks.summaries speed   --folder F --model SMOLLM2     cached against re-encoding
     python -m benchmarks.summaries table   --folder F
@@ -161,7 +161,7 @@ def adapter(options: argparse.Namespace) -> dict[str, Any]:
         **{"corpus": "yelp", "clip": clip, "sigma": sigma, **VARIANTS[options.variant]},
         **{"soft_tokens": options.soft_tokens, "steps": options.steps, "batch_size": 8, "set_size": 16},
         **{"target_tokens": TOKENS, "evaluate_every": 10, "patience": 4, "learning_rate": 1e-3, "seed": 1},
-        **{"prompt": "A review of a business:", "template": TEMPLATES["oneshot"], "public_texts": 600},
+        **{"start": "A review of a business:", "template": TEMPLATES["oneshot"], "public_texts": 600},
     }
     parameters = mechanisms.get("summary-adapter").parse(raw, Terms())
     started, measures = time.perf_counter(), []
@@ -357,10 +357,12 @@ def main() -> int:
     if options.command == "table":
         table(Path(options.folder))
         return 0
-    found = globals()[options.command](options)
-    named = options.command in ("adapter", "oneshot")
-    _save(options, f"{options.command}-{options.variant}" if named else options.command, found)
-    print({name: value for name, value in found.items() if name not in ("texts", "measures")})
+    for command in ("adapter", "oneshot") if options.command == "adapter" else (options.command,):
+        started = time.perf_counter()
+        found = globals()[command](options) | {"seconds": round(time.perf_counter() - started)}
+        named = command in ("adapter", "oneshot")
+        _save(options, f"{command}-{options.variant}" if named else command, found)
+        print({name: value for name, value in found.items() if name not in ("texts", "measures")}, flush=True)
     return 0
 
 

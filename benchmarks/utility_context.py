@@ -23,7 +23,8 @@ TEMPLATES = {
     "label, then text": "{label} . {record} {label} .",
     "a line each": "{record}\n",
     "nothing between": "{record}",
-    "as in training": "{record}</s><s>",
+    "as in training": "{record}</s><s>",  # of benchmarks.related_model
+    "shown": "{label}\n\nText: {record}\n\nText:",
 }
 RECORD_TOKENS, TARGET_TOKENS = 64, 40
 
@@ -43,7 +44,9 @@ def measure(model: LocalModel, template: str, targets: int, seed: int) -> Made:
         ids = model.tokenizer.encode(" " + target, add_special_tokens=False)[:TARGET_TOKENS]
         none, plain = _likelihood(model, prompt.tokens("", RECORD_TOKENS), ids)
         one, law = _likelihood(model, prompt.tokens(first, RECORD_TOKENS), ids)
-        both = prompt.tokens(first, RECORD_TOKENS) + prompt.tokens(second, RECORD_TOKENS)[1:]
+        again = prompt.tokens(second, RECORD_TOKENS)
+        begins = again[0] in model.tokenizer.all_special_ids
+        both = prompt.tokens(first, RECORD_TOKENS) + again[begins:]
         values = {
             "none": none,
             "own": one,

@@ -40,8 +40,9 @@ def check_turns(template: str, field: str = "template") -> None:
 
 def templates(parameters: Mapping[str, object]) -> list[str]:
     """Every prompt among a job's parameters: those of PROMPTS, and fields that end in `_template`."""
-    named = [value for name, value in parameters.items() if name in PROMPTS or name.endswith("_template")]
-    return [value for value in named if isinstance(value, str)]
+    # By name: a request, its row in the database and its entry hold them in different orders.
+    named = [each for each in sorted(parameters) if each in PROMPTS or each.endswith("_template")]
+    return [value for name in named if isinstance(value := parameters[name], str)]
 
 
 def pieces(template: str) -> list[tuple[str, str | None]]:

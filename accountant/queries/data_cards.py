@@ -48,6 +48,7 @@ def card(engine: Engine, job_id: UUID, viewer: Actor) -> Card:
             "unit": dataset["unit"],
             "neighbours": body["terms"]["neighbours"],
             "max_records_per_unit": body["terms"]["max_records_per_unit"],
+            **_groups(body["terms"]),
         },
         mechanism={name: getattr(mechanism, name) for name in ("id", "title", "summary", "source")},
         guarantee=guarantee,
@@ -76,6 +77,11 @@ def _entries(connection: Connection, job_id: UUID) -> list[dict[str, Any]]:
     return [{**opened(read_document(row.document)), "hash": row.hash} for row in rows]
 
 
+def _groups(terms: Mapping[str, Any]) -> dict[str, Any]:
+    """The declared names of groups; never how many records each has."""
+    return {"groups": terms["groups"]} if terms.get("groups") else {}
+
+
 def _named(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {"seq": entry["seq"], "kind": entry["kind"], "hash": entry["hash"]}
 
@@ -96,7 +102,7 @@ def _guarantee(
     source = body.get("source", {})
     event = body["event"] if charge["kind"] == "COMMIT" else charge["body"]["event"]
     spends = event is not None and bool(releases(from_json(event)))
-    if "version" not in source and not spends:
+    if "job" in source and not spends:
         return data_card.inherited(source, _of_source(connection, source, dataset))
     known = with_known_batches(from_json(event)) if spends and has_secret_batches(from_json(event)) else None
     cap = body.get("ex_post", {}).get("cap")

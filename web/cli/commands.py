@@ -28,6 +28,7 @@ from web.cli import (
     results,
     session,
     stack,
+    tuning,
     webhooks,
 )
 from web.cli.answers import Group
@@ -150,6 +151,7 @@ for group, name, panel in (
     (models.models, "model", WORK),
     (corpora.corpora, "corpus", WORK),
     (ledger.ledgers, "ledger", LOOK),
+    (tuning.tuning, "tune", WORK),
     (privacy_audits.audits, "audit", LOOK),
 ):
     app.add_typer(group, name=name, rich_help_panel=panel)

@@ -1,4 +1,4 @@
-"""`audit reconstruction`, `leave-one-out`, `noisy-sums`: mechanisms against planted records, right here.
+"""`audit reconstruction`, `leave-one-out`, `noisy-sums`, `planted`: mechanisms against planted records, here.
 
 An audit runs where workers run, as a process of its own: nothing of it is imported here, and it touches
 neither the server nor any dataset.
@@ -19,7 +19,10 @@ PACKAGES = ("torch", "transformers")
 
 Arms = Annotated[
     list[str] | None,
-    typer.Option("--arm", help="mean, median or invisible-ink; repeat it. [mean and median]"),
+    typer.Option(
+        "--arm",
+        help="mean, median, invisible-ink; leave-one-out: summary-token, summary-oneshot too; repeat it.",
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -78,6 +81,17 @@ def noisy_sums(
 ) -> None:
     """Do noisy sums tell more of a record than their price says? Exit code 1 where they do."""
     _run("noisy-sums", arm, settings, output, runs=runs)
+
+
+@audits.command()
+def planted(
+    runs: Annotated[int | None, typer.Option(help="Runs with and without what is planted. [1000]")] = None,
+    arm: Annotated[list[str] | None, typer.Option("--arm", help="aug-pe or secpe; repeat it. [both]")] = None,
+    settings: Settings = None,
+    output: Output = None,
+) -> None:
+    """Is a planted record or secret told from none more often than priced? Exit code 1 where it is."""
+    _run("planted", arm, settings, output, runs=runs)
 
 
 def _run(

@@ -88,6 +88,8 @@ class Layout:
 
 #: A label and the number of a batch among its batches.
 Place = tuple[str | None, int]
+#: The number of batches of every label, or of each.
+Counts = int | Mapping[str | None, int]
 
 #: For each record: the first batch that its cluster has, and how many it has.
 Within = Sequence[tuple[int, int]]
@@ -121,7 +123,7 @@ class Records:
         return replace(self, key=keyed_hash(self.key, "round", str(number)))
 
     def batches(
-        self, count: int, within: Within | None = None, run: int | None = None
+        self, count: Counts, within: Within | None = None, run: int | None = None
     ) -> dict[Place, list[str]]:
         """Texts by (label, batch): `count` batches per label, each unit in the batch its keyed hash picks.
 
@@ -134,7 +136,7 @@ class Records:
         return {place: [each.text for _, each in sorted(held, key=_rank)] for place, held in found.items()}
 
     def pairs(
-        self, count: int, slots: int, lowest: bool, within: Within | None = None, run: int | None = None
+        self, count: Counts, slots: int, lowest: bool, within: Within | None = None, run: int | None = None
     ) -> dict[Place, list[tuple[str, str]]]:
         """Pairs of texts by (label, batch), as `batches`: each record in the slot that its keyed hash picks.
 
@@ -154,15 +156,16 @@ class Records:
         return made
 
     def _placed(
-        self, count: int, within: Within | None, run: int | None
+        self, count: Counts, within: Within | None, run: int | None
     ) -> dict[Place, list[tuple[bytes, Record]]]:
         """Records with the hash that orders them, by (label, batch)."""
-        places = [(label, index) for label in self.labels for index in range(run or count)]
+        counts = dict.fromkeys(self.labels, count) if isinstance(count, int) else count
+        places = [(label, index) for label in self.labels for index in range(run or counts[label])]
         found: dict[Place, list[tuple[bytes, Record]]] = {
             place: [] for place in places[share_of(len(places), self.share)]
         }
         for number, record in enumerate(self.records):
-            first, many = (0, count) if within is None else within[number]
+            first, many = (0, counts[record.label]) if within is None else within[number]
             index = first + pick(keyed_hash(self.key, "batch", record.unit), many)
             if (record.label, index) in found:
                 order = keyed_hash(self.key, "order", record.unit, record.text)

@@ -40,7 +40,7 @@ from accountant.core.mechanisms.private_prediction import (
     token_event,
 )
 from accountant.core.privacy.price import Terms
-from workers.data.records import Place, Records, Within, share_of
+from workers.data.records import Counts, Place, Records, Within, share_of
 from workers.embedding.clustering import Clusters, count, embedded, keep, public_centres, within
 from workers.embedding.public_contexts import from_corpus, from_shots
 from workers.engine import Batch, Decoder, Shape, check_steady, sizes
@@ -74,7 +74,7 @@ class Runner:
         """Refuse a device on which one record acts on another's logits, where that has no price."""
         if parameters.amplified:
             count = range(parameters.batches_run(terms))[share_of(parameters.batches_run(terms), share)]
-            labels = terms.labels or (None,)
+            labels = parameters.written(terms) or (None,)
             prompts = [Prompt(model.tokenizer, parameters.template, label) for label in labels]
             shape = shape_of(parameters, prompts)
             chosen = sizes(model.network, shape, parameters.batch_size, len(count), model.memory_bytes)
@@ -102,7 +102,7 @@ class Runner:
         many = parameters.batch_size + contexts.public_count
         for number in range(parameters.rounds):
             coins = records.in_round(number) if parameters.amplified else records
-            found = list(contexts.of(coins, places).items())
+            found = list(contexts.of(coins, parameters.batches_by_label(terms), places).items())
             chosen = sizes(model.network, shape, many, len(found), model.memory_bytes)
             for first in range(0, len(found), chosen.batches):
                 writers, batches = [], []
@@ -155,10 +155,9 @@ class Contexts:
         if parameters.context_partner == "shot":
             self.partners = from_shots(fixed_shots(parameters), labels)
 
-    def of(self, records: Records, places: Within | None = None) -> dict[Place, list[Example]]:
+    def of(self, records: Records, many: Counts, places: Within | None = None) -> dict[Place, list[Example]]:
         """The private examples of every batch."""
-        parameters, many = self.parameters, self.parameters.batches_per_label or 1
-        run = parameters.batches_to_run
+        parameters, run = self.parameters, self.parameters.batches_to_run
         if parameters.context_partner in ("exact-slot", "lowest-hash"):
             lowest = parameters.context_partner == "lowest-hash"
             return records.pairs(many, slots(parameters), lowest, places, run)

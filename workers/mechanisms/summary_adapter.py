@@ -139,7 +139,7 @@ def train(
     scaling = means(trained.draw(random, SCALING, parameters.set_size)[0])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        adapter = soft_prompt_adapter.begun(model, parameters.prompt, parameters.soft_tokens, scaling)
+        adapter = soft_prompt_adapter.begun(model, parameters.start, parameters.soft_tokens, scaling)
 
     def noisy(sets: Sequence[NDArray[np.int64]]) -> torch.Tensor:
         """Means with the noise that private ones will have, in the coordinates that get some."""

@@ -4,7 +4,8 @@ The mechanism runs once and its draws are noted. Then it runs again without one 
 answered with the token drawn the first time, while the log-likelihoods of those tokens then and now are added
 up. The largest |ln P(texts) - ln P'(texts)| over a batch's records is a lower bound on the privacy loss of
 its texts. It must lie below the stated cost: for the median the batch's own ex-post cost, for the others the
-priced epsilon.
+priced epsilon. A noisy sum is a draw like any other: answered with the noisy values of the first run, its
+log-density then and now; how far one record moved the sum, as a share of what is declared, is noted too.
 
 Batches are disjoint, so one run leaves out a record of every batch at once. It is the real runner each time,
 and it sees nothing of the audit: a record that affected another batch, another candidate set or another
@@ -14,17 +15,19 @@ context's logits would show.
 import time
 from collections import defaultdict
 from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.core.privacy.events import Event, Exponential, releases
+from accountant.core.privacy.events import Event, Exponential, Gaussian, releases
 from accountant.core.privacy.price import Terms
 from workers.data.records import Record, Records
 from workers.models import LocalModel
 from workers.noise.meter import Meter
+from workers.noise.samplers import Grid
 from workers.privacy_audits import subjects
 from workers.privacy_audits.subjects import Subject
 
@@ -38,6 +41,20 @@ def log_probability(scores: Ints, scale: Fraction, chosen: int) -> float:
     return float(exponents[chosen] - np.log(np.exp(exponents).sum()))
 
 
+@dataclass(frozen=True)
+class NoisySum:
+    """A release of a sum: its clean and noisy values, and its standard deviation, in steps of the grid."""
+
+    values: Grid
+    noisy: Grid
+    sigma: float
+
+    def log_density(self) -> float:
+        """ln of the density of the noisy values, but for a constant that no record changes."""
+        away = (self.noisy - self.values).astype(np.float64) / self.sigma
+        return -float(np.sum(away**2)) / 2
+
+
 class Noting(Meter):
     """A meter that also notes each part's draws, their log-likelihoods, and their ex-post costs."""
 
@@ -46,6 +63,17 @@ class Noting(Meter):
         self.drawn: dict[Hashable, list[int]] = defaultdict(list)
         self.likely: dict[Hashable, float] = defaultdict(float)
         self.costs: dict[Hashable, Fraction] = defaultdict(Fraction)
+        self.sums: dict[Hashable, list[NoisySum]] = defaultdict(list)
+
+    def gaussian(
+        self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+    ) -> Grid:
+        """Add noise as `Meter.gaussian` does, and note the sum and its density."""
+        noisy = super().gaussian(values, sensitivity, event, part)
+        made = NoisySum(values.copy(), noisy, _sigma(event, sensitivity))
+        self.sums[part].append(made)
+        self.likely[part] += made.log_density()
+        return noisy
 
     def sample_token(self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None) -> int:
         """Draw as `Meter.sample_token` does, and note the token and its likelihood."""
@@ -78,11 +106,27 @@ class Answering(Meter):
     """
 
     drawn: dict[Hashable, list[int]]
+    sums: dict[Hashable, list[NoisySum]]
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.likely: dict[Hashable, float] = defaultdict(float)
         self.answered: dict[Hashable, int] = defaultdict(int)
+        self.answered_sums: dict[Hashable, int] = defaultdict(int)
+        self.moved = 0.0
+
+    def gaussian(
+        self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+    ) -> Grid:
+        """The noisy values of this place, and how far the sum is from that of the first run."""
+        self._pay(event, Gaussian, values, part)
+        before = self.sums[part][self.answered_sums[part]]
+        self.answered_sums[part] += 1
+        self.likely[part] += replace(before, values=values).log_density()
+        steps = (values - before.values).reshape(_rows(event, values), -1).astype(np.float64)
+        far = float(np.sqrt((steps**2).sum(axis=1)).max()) / float(sensitivity)
+        self.moved = max(self.moved, far)
+        return before.noisy
 
     def sample_token(self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None) -> int:
         """The token that was drawn at this place."""
@@ -104,6 +148,17 @@ class Answering(Meter):
         self.answered[part] += 1
         self.likely[part] += log_probability(scores, scale, token)
         return token
+
+
+def _rows(event: Event, values: Grid) -> int:
+    """Releases that a call makes."""
+    return len(values) if sum(releases(event).values()) > 1 else 1
+
+
+def _sigma(event: Event, sensitivity: Fraction | float) -> float:
+    (leaf,) = releases(event)
+    assert isinstance(leaf, Gaussian)
+    return leaf.noise_multiplier * float(sensitivity)
 
 
 def audit(
@@ -135,59 +190,68 @@ def _measure(arm: Subject, data: Records) -> dict[str, Any]:
     noted = arm.meter(Noting)
     assert isinstance(noted, Noting)
     arm.run(data, noted)
-    batches = members(data, arm.parameters.batches_per_label)
-    losses = dict.fromkeys(batches, 0.0)
+    batches = members(data, arm.parameters)
+    losses, moved = dict.fromkeys(batches, 0.0), 0.0
     for place in range(max((len(each) for each in batches.values()), default=0)):
         left_out = {part: each[place] for part, each in batches.items() if place < len(each)}
         again = likelihoods(arm, data, noted, set(left_out.values()))
+        moved = max(moved, again.moved)
         for part in left_out:
-            losses[part] = max(losses[part], abs(noted.likely[part] - again[part]))
+            losses[part] = max(losses[part], abs(noted.likely[part] - again.likely[part]))
     rows = []
     for part, each in batches.items():
         cost = float(noted.costs[part]) if noted.has_ex_post else arm.epsilon
         assert cost is not None
         rows.append(
             {
-                "label": part[0],
-                "batch": part[1],
+                "label": None if part is None else part[0],
+                "batch": 0 if part is None else part[1],
                 "records": len(each),
                 "lower_bound": losses[part],
                 "stated": cost,
-                "passed": losses[part] <= cost,
+                "passed": losses[part] <= cost and moved <= 1,
             }
         )
     return arm.describe() | {
         "stated": "ex-post cost of the batch" if noted.has_ex_post else "priced epsilon",
         "pure_bound": pure_bound(arm),
+        "moved": moved if noted.sums else None,
         "batches": rows,
         "seconds": round(time.perf_counter() - started, 1),
         "passed": all(row["passed"] for row in rows),
     }
 
 
-def members(data: Records, count: int | None) -> dict[Part, list[Record]]:
-    """The records of each batch. Texts of planted records are all different."""
+def members(data: Records, parameters: Any) -> dict[Part | None, list[Record]]:
+    """The records of each batch; of a mechanism without batches, all. Texts of planted records differ."""
     by_text = {record.text: record for record in data.records}
     if len(by_text) != len(data.records):
         raise ValueError("planted records must be different")
-    return {part: [by_text[text] for text in texts] for part, texts in data.batches(count or 1).items()}
+    if not hasattr(parameters, "batches_per_label"):
+        return {None: list(data.records)}
+    count = parameters.batches_per_label or 1
+    return {part: [by_text[text] for text in texts] for part, texts in data.batches(count).items()}
 
 
-def likelihoods(arm: Subject, data: Records, noted: Noting, left_out: set[Record]) -> dict[Hashable, float]:
-    """ln P of each batch's texts, had these records been absent."""
+def likelihoods(arm: Subject, data: Records, noted: Noting, left_out: set[Record]) -> Answering:
+    """The draws answered, with ln P of each batch's texts, had these records been absent."""
     rest = tuple(record for record in data.records if record not in left_out)
     meter = arm.meter(Answering)
     assert isinstance(meter, Answering)
-    meter.drawn = noted.drawn
+    meter.drawn, meter.sums = noted.drawn, noted.sums
     arm.run(Records(data.labels, rest, data.key), meter)
-    if dict(meter.answered) != {part: len(tokens) for part, tokens in noted.drawn.items()}:
+    drawn = {part: len(tokens) for part, tokens in noted.drawn.items()}
+    released = {part: len(sums) for part, sums in noted.sums.items()}
+    if (dict(meter.answered), dict(meter.answered_sums)) != (drawn, released):
         raise RuntimeError("the run without a record made other draws")
-    return meter.likely
+    return meter
 
 
 def pure_bound(arm: Subject) -> float | None:
-    """The bound that no outcome can exceed: 2 * shift for each token; None for the median."""
+    """The bound that no outcome can exceed: 2 * shift for each token; None where there is none."""
     if arm.price.dp is None:
         return None
     counted = releases(arm.price.dp).items()
+    if not all(isinstance(event, Exponential) for event, _ in counted):
+        return None
     return sum(2 * event.shift * count for event, count in counted if isinstance(event, Exponential))

@@ -70,6 +70,28 @@ def _reconstruction(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def _planted(found: dict[str, Any]) -> list[str]:
+    rows = [
+        [
+            arm["arm"],
+            f"{arm['runs']:,}",
+            f"{arm['wrong_alarms']:.1%} (at most {arm['wrong_alarms_at_most']:.1%})",
+            f"{arm['found']:.1%} (at least {arm['found_at_least']:.1%})",
+            f"{arm['bound']:.1%}",
+            ("caught" if arm["passed"] else "NOT CAUGHT")
+            if arm["control"]
+            else ("within" if arm["passed"] else "LEAKS"),
+        ]
+        for arm in found["results"]
+    ]
+    return [
+        "How often an attacker says that something was planted: where nothing was and where it was. "
+        "`bound`: how often the price lets him be right with as many wrong alarms as he may have had.",
+        "",
+        *_table(["arm", "runs of each", "without", "with", "bound", "verdict"], rows),
+    ]
+
+
 def _leave_one_out(found: dict[str, Any]) -> list[str]:
     lines = [
         f"{found['records']:,} planted records. For each batch the largest |ln P(texts) − ln P(texts without "
@@ -80,10 +102,15 @@ def _leave_one_out(found: dict[str, Any]) -> list[str]:
         rows = arm["batches"]
         passed = sum(row["passed"] for row in rows)
         pure = "" if arm["pure_bound"] is None else f"; no outcome can pass {arm['pure_bound']:.4g}"
+        moved = (
+            ""
+            if arm["moved"] is None
+            else f" A record moved a sum by {arm['moved']:.4f} of what is declared."
+        )
         lines += [
             f"## {arm['arm']}: {_privacy(arm, None)}",
             "",
-            f"{passed:,} of {len(rows):,} batches lie below the {arm['stated']}{pure}.",
+            f"{passed:,} of {len(rows):,} batches lie below the {arm['stated']}{pure}.{moved}",
             "",
             *_table(
                 ["label", "batch", "records", "lower bound", "stated", ""],
@@ -135,4 +162,5 @@ _BODIES = {
     "reconstruction": _reconstruction,
     "leave-one-out": _leave_one_out,
     "noisy-sums": _noisy_sums,
+    "planted": _planted,
 }

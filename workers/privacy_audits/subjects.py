@@ -15,7 +15,7 @@ from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.units import EPSILON_UNITS
 from workers import models
-from workers.data.records import Place, Record, Records, Within
+from workers.data.records import Counts, Place, Record, Records, Within
 from workers.interface import Progress, Text
 from workers.mechanisms import runner
 from workers.models import LocalModel
@@ -31,7 +31,13 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "mean": ("private-prediction", {}),
     "median": ("private-prediction", {"aggregation": "median", "ex_post_cap": 100.0}),
     "invisible-ink": ("invisible-ink", {"batch_size": 64, "clip": 3.0, "temperature": 1.5}),
+    # A seed draws the same tokens from the same noisy states, whatever the records are.
+    "summary-token": ("summary-token", {"epsilon": 8.0, "seed": 1}),
+    "summary-oneshot": ("summary-oneshot", {"epsilon": 8.0, "releases": 2}),
 }
+
+#: The arms that write so many texts that a planted key could be among them.
+WRITING = ("mean", "median", "invisible-ink")
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,7 @@ class OneEach(Records):
 
     def batches(
         self,
-        count: int,  # noqa: ARG002
+        count: Counts,  # noqa: ARG002
         within: Within | None = None,  # noqa: ARG002
         run: int | None = None,  # noqa: ARG002
     ) -> dict[Place, list[str]]:

@@ -49,13 +49,12 @@ class Setting:
 
     @property
     def terms(self) -> Terms:
-        return Terms(self.neighbours, self.delta, public_size=self.size)
+        return Terms(self.neighbours, self.delta)
 
     def sigma(self, clip: float) -> float:
         """σ of the noise on a mean, as the price states it."""
-        return group_means.sigma(
-            ONESHOT.parse({"epsilon": self.epsilon, "clip": float(clip)}, self.terms), self.terms
-        )
+        raw = {"epsilon": self.epsilon, "clip": float(clip), "public_size": self.size}
+        return group_means.sigma(ONESHOT.parse(raw, self.terms), self.terms)
 
 
 @dataclass(frozen=True)

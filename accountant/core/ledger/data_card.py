@@ -108,6 +108,7 @@ def markdown(card: Mapping[str, Any]) -> str:
                 else f"{model['name']}, SHA-256 `{model['sha256']}`, trained on {model['trained_on']}",
                 "made from": _made_from(card["lineage"]),
                 **_public(card["lineage"]),
+                **_read_beside(card["lineage"]),
                 "file": f"SHA-256 `{output['sha256']}` (JSON Lines)",
                 **{f"artifact {each['name']}": f"`{each['sha256']}`" for each in card["artifacts"]},
             },
@@ -118,6 +119,7 @@ def markdown(card: Mapping[str, Any]) -> str:
                 "privacy unit": dataset["unit"],
                 "neighbours": dataset["neighbours"],
                 "records kept per unit": f"at most {dataset['max_records_per_unit']:,}",
+                **({"groups": ", ".join(dataset["groups"])} if dataset.get("groups") else {}),
                 "price reserved": _price(card["reserved"]),
                 "charged": _price(card["charged"]),
                 **({"ex-post cap": f"ε {card['ex_post_cap']}"} if card["ex_post_cap"] else {}),
@@ -172,6 +174,8 @@ def _price(part: Mapping[str, Any]) -> str:
 def _made_from(lineage: Mapping[str, Any]) -> str:
     if "version" in lineage:
         return f"version {lineage['version']} of the data"
+    if "job" not in lineage:
+        return "public things alone"
     if "output" in lineage:
         return f"the output of job {lineage['job']}, SHA-256 `{lineage['output']}`"
     named = ", ".join(f"{name} `{sha256}`" for name, sha256 in lineage.get("artifacts", {}).items())
@@ -183,6 +187,16 @@ def _public(lineage: Mapping[str, Any]) -> dict[str, str]:
     return {
         f"public {field.replace('_', ' ')}": f"{each['name']}, SHA-256 `{each['sha256']}`"
         for field, each in found.items()
+    }
+
+
+def _read_beside(lineage: Mapping[str, Any]) -> dict[str, str]:
+    """What jobs released that are read beside the data, by the field that names each."""
+    return {
+        field: f"of job {each['job']}"
+        + (f" (public, on dataset {each['dataset']})" if "dataset" in each else "")
+        + "".join(f", {name} `{sha256}`" for name, sha256 in each["artifacts"].items())
+        for field, each in lineage.get("sources", {}).items()
     }
 
 

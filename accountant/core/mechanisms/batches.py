@@ -11,11 +11,11 @@ number are one batch here, and a unit of b records moves it by b of their shifts
 
 import math
 from fractions import Fraction
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from accountant.core.errors import invalid
+from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Parameters
 from accountant.core.privacy.events import (
     Allocated,
@@ -52,6 +52,13 @@ class Batched(Parameters):
         description="batches per label, over all its clusters where there are any; nothing: public size / "
         "labels / records of a batch, at least one a cluster",
     )
+    label_counts: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] = Field(
+        (),
+        max_length=1_000,
+        strict=False,  # JSON has lists
+        description="records of each of the dataset's labels, in their order, by public figures or noisy "
+        "counts: each label gets as many batches as they fill; nothing: all labels alike",
+    )
     labels: tuple[str, ...] = Field(
         (),
         max_length=1_000,
@@ -82,17 +89,57 @@ class Batched(Parameters):
         """True if the price counts on nobody knowing which batch a unit lies in."""
         return self.amplification == "allocation"
 
+    @property
+    def units(self) -> int:
+        """Records that a batch is meant to hold."""
+        raise NotImplementedError
+
+    def batches_by_label(self, terms: Terms) -> dict[str | None, int]:
+        """The batches of each label that the job writes; under None, where the dataset has no labels."""
+        labels: tuple[str | None, ...] = self.written(terms) or (None,)
+        counts = dict(zip(terms.labels, self.label_counts, strict=True)) if self.label_counts else {}
+        return {
+            label: max(1, round(counts[label] / self.units))
+            if label in counts
+            else self.batches_per_label or 1
+            for label in labels
+        }
+
     def batches_run(self, terms: Terms) -> int:
         """Batches that run in one round, over all labels."""
-        return (self.batches_to_run or self.batches_per_label or 1) * max(1, len(self.written(terms)))
+        each = self.batches_by_label(terms).values()
+        return sum(self.batches_to_run or batches for batches in each)
 
     def written(self, terms: Terms) -> tuple[str, ...]:
         """The labels that the job writes; records of others are not in its batches."""
         return self.labels or terms.labels
 
 
-def check_labels(parameters: Batched, terms: Terms) -> None:
-    """Refuse labels that the dataset does not have, and one that is named twice."""
+def check_batches(parameters: Batched, terms: Terms) -> None:
+    """Refuse labels, counts of labels and allocations that can't be."""
+    _check_labels(parameters, terms)
+    _check_allocation(parameters)
+
+
+def missing_batches(parameters: Batched) -> FieldProblem | None:
+    """A public number of batches, where neither the request nor the declared size says one."""
+    if parameters.batches_per_label is not None or parameters.label_counts:
+        return None
+    problem = "not given, and the dataset declares no public size to derive it from"
+    return FieldProblem("batches_per_label", problem, "a whole number from 1")
+
+
+def _check_labels(parameters: Batched, terms: Terms) -> None:
+    """Refuse labels that the dataset doesn't have, one that is named twice, and counts that nothing takes."""
+    counts = len(parameters.label_counts)
+    if counts and counts != len(terms.labels):
+        problem = f"{counts} for a dataset with {len(terms.labels)} labels"
+        raise invalid("label_counts", problem, "one for each label, in their order, or nothing")
+    if counts and parameters.batches_per_label is not None:
+        raise invalid("batches_per_label", "given beside label_counts", "one of the two")
+    if counts and parameters.amplified:
+        why = "a coin is worth what the number of batches says, which is one for all labels"
+        raise invalid("label_counts", why, "nothing, or amplification none")
     unknown = [label for label in parameters.labels if label not in terms.labels]
     if unknown:
         allowed = ", ".join(terms.labels) or "nothing: the dataset has no labels"
@@ -101,7 +148,7 @@ def check_labels(parameters: Batched, terms: Terms) -> None:
         raise invalid("labels", "a label is named twice", "each of them once")
 
 
-def check_allocation(parameters: Batched) -> None:
+def _check_allocation(parameters: Batched) -> None:
     """Refuse rounds and idle batches without amplification, and amplification without a number of batches."""
     k, g = parameters.batches_per_label, parameters.batches_to_run
     if not parameters.amplified:
@@ -167,6 +214,32 @@ def describe_allocation(
     return tuple(lines)
 
 
+def describe_temperature(parameters: Batched, temperature: Fraction, terms: Terms) -> tuple[str, ...]:
+    """What dividing sums of logits by a public number does where a batch holds more or fewer records.
+
+    No line where no public figure says how many it holds.
+    """
+    batches = parameters.batches_by_label(terms)
+    if parameters.label_counts:
+        counts = dict(zip(terms.labels, parameters.label_counts, strict=True))
+        held = [counts[str(label)] / many for label, many in batches.items()]
+    elif terms.public_size is not None and parameters.batches_per_label is not None:
+        held = [terms.public_size / max(1, len(terms.labels)) / parameters.batches_per_label]
+    else:
+        return ()
+    warm = [float(temperature) * parameters.units / each for each in held if each]
+    if not warm:
+        return ()
+    return (
+        f"a batch holds {_ends(held)} records by the public figures, and {parameters.units:,} are divided "
+        f"by: an effective temperature of {_ends(warm)}",
+    )
+
+
+def _ends(values: list[float]) -> str:
+    return " to ".join(dict.fromkeys(f"{each:,.4g}" for each in (min(values), max(values))))
+
+
 def tokens_of_one_batch(draw: Event, tokens: int) -> Event:
     """All tokens of one batch."""
     return SelfComposed(draw, tokens) if tokens > 1 else draw
@@ -193,11 +266,15 @@ def describe(shift: Fraction, scale: Fraction, tokens: int, terms: Terms, what: 
     )
 
 
-def batches_per_label(asked: int | None, batch_units: int, terms: Terms) -> int | None:
-    """Return `asked`, or the number of batches with `batch_units` each on average, by the declared size."""
-    if asked is not None or terms.public_size is None:
+def batches_per_label(parameters: Batched, terms: Terms) -> int | None:
+    """Return the number asked for, or that of batches with `units` records on average, by the declared size.
+
+    None where the labels' own counts say it, or nothing does.
+    """
+    asked = parameters.batches_per_label
+    if asked is not None or terms.public_size is None or parameters.label_counts:
         return asked
-    return max(1, terms.public_size // (max(1, len(terms.labels)) * batch_units))
+    return max(1, terms.public_size // (max(1, len(terms.labels)) * parameters.units))
 
 
 def group_size(asked: int | None, groups: str | None, terms: Terms) -> int:

@@ -59,12 +59,13 @@ DEFAULT_PROMPT = "Write a text that contains these terms: {phrases}"
 PHRASE_TOKENS = 16
 #: Tokens set aside for what a chat template puts around a request.
 CHAT_TOKENS = 64
-#: Grid steps of a record's whole weight: up to 16 terms share it without a remainder.
-WEIGHT_STEPS = 720_720
-#: Grid steps of the largest feature: as many as noise leaves room for, these at most and at least.
+#: Grid steps of a record's whole weight: up to 16 terms share it without a remainder, up to 10 of the second.
+WEIGHT_STEPS = {"histogram": 720_720, "fourier": 5_040}
+#: Grid steps of the largest feature, at most and at least.
 MOST_FEATURE_STEPS, LEAST_FEATURE_STEPS = 2**15, 2**4
-#: Scale or sigma in grid steps, at most: the samplers draw none beyond 2^40.
-MOST_NOISE = 2**39
+#: Scale or sigma in grid steps: nearly all draws below the first are decided by floating point, and the
+#: samplers draw none beyond 2^40.
+FAST_NOISE, MOST_NOISE = 2**32, 2**39
 #: Phases of all Fourier sketches together: two bytes each.
 MOST_PHASES = 2**30
 
@@ -201,17 +202,21 @@ def sketch_sensitivity(parameters: DpKps, terms: Terms) -> float:
 
 def weight_steps(parameters: DpKps) -> int:
     """Grid steps of a record's weight: terms share it, unless they stand side by side."""
-    return WEIGHT_STEPS if parameters.method == "independent" else 1
+    return WEIGHT_STEPS[parameters.sketch or "histogram"] if parameters.method == "independent" else 1
 
 
 def feature_steps(parameters: DpKps, terms: Terms) -> int:
-    """Grid steps of the largest feature, a power of two; 1 for a histogram. 0 if noise leaves none."""
-    noise = resolved(parameters.kde_noise_multiplier, "kde_noise_multiplier")
-    room = int(MOST_NOISE / (Fraction(noise) * shift(parameters, terms) * weight_steps(parameters)))
-    if parameters.sketch == "histogram":
-        return min(room, 1)
-    found = min(MOST_FEATURE_STEPS, 1 << max(room.bit_length() - 1, 0))
-    return found if room and found >= LEAST_FEATURE_STEPS else 0
+    """Grid steps of the largest feature, a power of two, as fine as noise is drawn fast; 1 for a histogram.
+
+    0 if no grid has room for the noise.
+    """
+    noise = Fraction(resolved(parameters.kde_noise_multiplier, "kde_noise_multiplier"))
+    scale = noise * shift(parameters, terms) * weight_steps(parameters)
+    found = 1
+    if parameters.sketch == "fourier":
+        found = 1 << max(int(FAST_NOISE / scale).bit_length() - 1, 0)
+        found = min(max(found, LEAST_FEATURE_STEPS), MOST_FEATURE_STEPS)
+    return found if scale * found <= MOST_NOISE else 0
 
 
 def vocabulary_event(parameters: DpKps) -> Laplace:

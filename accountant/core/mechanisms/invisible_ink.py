@@ -14,16 +14,16 @@ from fractions import Fraction
 
 from pydantic import Field
 
-from accountant.core.errors import FieldProblem, invalid
+from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import (
     Batched,
     all_rounds,
     batches_per_label,
-    check_allocation,
-    check_labels,
+    check_batches,
     describe,
     describe_allocation,
+    missing_batches,
     token_draw,
     tokens_of_one_batch,
     turn,
@@ -67,6 +67,11 @@ class InvisibleInk(Batched):
     )
     stop: str | None = Field(None, min_length=1, max_length=100, description="a text ends before this")
 
+    @property
+    def units(self) -> int:
+        """Records that a batch is meant to hold."""
+        return self.batch_size
+
 
 def shift(parameters: InvisibleInk, terms: Terms) -> Fraction:
     """Most by which one unit, added or removed, moves a score: b * c / (s * temperature), exactly."""
@@ -108,24 +113,14 @@ def resolve(parameters: InvisibleInk, terms: Terms) -> InvisibleInk:
     check_turns(parameters.public_template, "public_template")
     if not parameters.public_template.strip():
         raise invalid("public_template", "empty: nothing to continue", "a text, with or without {label}")
-    batches = batches_per_label(parameters.batches_per_label, parameters.batch_size, terms)
-    resolved = parameters.model_copy(update={"batches_per_label": batches})
-    check_allocation(resolved)
-    check_labels(resolved, terms)
+    resolved = parameters.model_copy(update={"batches_per_label": batches_per_label(parameters, terms)})
+    check_batches(resolved, terms)
     return resolved
 
 
 def context_tokens(parameters: InvisibleInk, template_tokens: int) -> int:
     """Longest context: template, one record, and one text."""
     return template_tokens + parameters.record_tokens + parameters.max_tokens
-
-
-def missing(parameters: InvisibleInk) -> FieldProblem | None:
-    """The number of batches must be public: stated, or from the dataset's declared size."""
-    if parameters.batches_per_label is not None:
-        return None
-    problem = "not given, and the dataset declares no public size to derive it from"
-    return FieldProblem("batches_per_label", problem, "a whole number from 1")
 
 
 def batches(parameters: InvisibleInk, terms: Terms) -> int:
@@ -143,11 +138,11 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="texts_per_batch",
-    missing=missing,
+    missing=missing_batches,
     batches=batches,
     runner="workers.mechanisms.invisible_ink",
     groups={
-        "Size and privacy": "texts_per_batch batch_size batches_per_label clip temperature "
+        "Size and privacy": "texts_per_batch batch_size batches_per_label label_counts clip temperature "
         "amplification rounds batches_to_run",
         "Texts": "labels max_tokens record_tokens top_k stop template public_template",
     },

@@ -20,14 +20,12 @@ charges clip / batch_size, which costs twice that: its T = 373 is then epsilon 2
 Median (paper 001, Theorem 2): the cost depends on the data, so the price is a cap that an analyst
 plans with, in the currency `ex-post`. Refused under replace-one, where the theorem fails with its ends.
 
-Amplification: the price of a batch that nobody knows (batches.py), for the mean in uniform batches. Clusters
-and the median cost what they cost where everybody knows.
+Amplification (batches.py): for the mean in uniform batches; clusters and the median cost the plain price.
 
 Clusters: one Laplace histogram over pairs of a label and a public centre. A record lies in one pair: L1
 sensitivity 1 (2 under replace-one), b times that for units of b records. `clusters` is their number over
-all labels, as in the paper's tables: each label keeps an equal share, its largest noisy counts. The
-`batches_per_label` batches of a label are shared out among them, at least one each, by the noisy counts:
-they are released, so this is free, and how many batches there are in all is public beforehand.
+all labels, as in the paper's tables: each label keeps an equal share, its largest noisy counts. Its batches
+are shared out among them by these counts, which is free; how many there are in all is public beforehand.
 """
 
 import math
@@ -44,11 +42,12 @@ from accountant.core.mechanisms.batches import (
     Batched,
     all_rounds,
     batches_per_label,
-    check_allocation,
-    check_labels,
+    check_batches,
     describe,
     describe_allocation,
+    describe_temperature,
     doubled,
+    missing_batches,
     token_draw,
     tokens_of_one_batch,
     turn,
@@ -149,6 +148,12 @@ class PrivatePrediction(Batched):
     )
     stop: str | None = Field(None, min_length=1, max_length=100, description="a text ends before this")
 
+    @property
+    def units(self) -> int:
+        """Records that a batch is meant to hold."""
+        private = self.context_partner in ("exact-slot", "lowest-hash")
+        return 2 * slots(self) if private else self.batch_size
+
 
 def shift(parameters: PrivatePrediction, terms: Terms) -> Fraction:
     """Most by which one unit, added or removed, moves a score: b * c / (s * temperature), exactly.
@@ -199,8 +204,7 @@ def slots(parameters: PrivatePrediction) -> int:
 
 def fixed_shots(parameters: PrivatePrediction) -> list[str]:
     """The texts in `shots`: one for all labels, or one for each."""
-    texts = re.split(r"^---[ \t]*$", parameters.shots or "", flags=re.MULTILINE)
-    return [text.strip() for text in texts]
+    return [text.strip() for text in re.split(r"^---[ \t]*$", parameters.shots or "", flags=re.MULTILINE)]
 
 
 def price(parameters: PrivatePrediction, terms: Terms) -> Price:
@@ -229,14 +233,15 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
             ex_post_cap=Fraction(cap),
             ex_post_draws=parameters.tokens_per_batch,
         )
-    tokens = parameters.tokens_per_batch
+    tokens, moved = parameters.tokens_per_batch, shift(parameters, terms)
     temperature = Fraction(parameters.temperature)
-    what = "the mean logits of a batch"
-    moves, costs = describe(shift(parameters, terms), temperature, tokens, terms, what)
+    moves, costs = describe(moved, temperature, tokens, terms, "the mean logits of a batch")
+    lines += [moves] if parameters.amplified else [moves, costs]
+    if parameters.batching == "uniform" and parameters.units == parameters.batch_size:
+        lines.extend(describe_temperature(parameters, temperature, terms))
     if parameters.amplified:
-        told = describe_allocation(parameters, shift(parameters, terms), tokens, terms, parameters.batch_size)
-        return Price(all_rounds(parameters, token_event(parameters, terms)), (moves, *told))
-    lines += [moves, costs]
+        lines.extend(describe_allocation(parameters, moved, tokens, terms, parameters.batch_size))
+        return Price(all_rounds(parameters, token_event(parameters, terms)), tuple(lines))
     parts.append(tokens_of_one_batch(token_event(parameters, terms), tokens))
     return Price(parts[0] if len(parts) == 1 else Composed(tuple(parts)), tuple(lines))
 
@@ -269,22 +274,18 @@ def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
         )
     batches = _batches_per_label(parameters, terms)
     resolved = parameters.model_copy(update={"max_text_tokens": text, "batches_per_label": batches})
-    check_allocation(resolved)
-    check_labels(resolved, terms)
+    check_batches(resolved, terms)
     return resolved
 
 
 def _batches_per_label(parameters: PrivatePrediction, terms: Terms) -> int | None:
-    """Return the number asked for, or that by the declared size; at least one for each cluster of a label."""
-    private = parameters.context_partner in ("exact-slot", "lowest-hash")
-    units = 2 * slots(parameters) if private else parameters.batch_size
-    batches = batches_per_label(parameters.batches_per_label, units, terms)
+    """The number asked for, or that by the declared size; at least one for each cluster of a label."""
+    batches = batches_per_label(parameters, terms)
     if parameters.batching == "uniform":
         return batches
-    if parameters.labels:
-        raise invalid(
-            "labels", "clusters are counted over all labels at once", "nothing, or batching uniform"
-        )
+    if parameters.labels or parameters.label_counts:
+        named = "labels" if parameters.labels else "label_counts"
+        raise invalid(named, "clusters are counted over all labels at once", "nothing, or batching uniform")
     kept, labels = parameters.clusters, max(1, len(terms.labels))
     if kept > parameters.public_centres:
         raise invalid("clusters", f"{kept} is more than public_centres", f"1 to {parameters.public_centres}")
@@ -294,7 +295,7 @@ def _batches_per_label(parameters: PrivatePrediction, terms: Terms) -> int | Non
     if parameters.batches_per_label is None:
         return None if batches is None else max(batches, least)
     if parameters.batches_per_label < least:
-        why = f"{parameters.batches_per_label} for the {least} clusters of a label, of which each has one"
+        why = f"{batches} for the {least} clusters of a label, of which each has one"
         raise invalid("batches_per_label", why, f"from {least}")
     return batches
 
@@ -370,9 +371,8 @@ def context_tokens(parameters: PrivatePrediction, template_tokens: int) -> int:
 
 def missing(parameters: PrivatePrediction) -> FieldProblem | None:
     """Name what a run lacks: a public number of batches (stated, or by the declared size) or public texts."""
-    if parameters.batches_per_label is None:
-        problem = "not given, and the dataset declares no public size to derive it from"
-        return FieldProblem("batches_per_label", problem, "a whole number from 1")
+    if lacking := missing_batches(parameters):
+        return lacking
     clusters = parameters.batching == "clusters"
     if parameters.public_corpus is None and (clusters or parameters.context_partner == "public"):
         whose = "the clusters' centres" if clusters else "a public second example"
@@ -439,8 +439,8 @@ MECHANISM = Mechanism(
     releases=("clusters",),
     runner="workers.mechanisms.private_prediction",
     groups={
-        "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label clip temperature "
-        "amplification rounds batches_to_run",
+        "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label label_counts clip "
+        "temperature amplification rounds batches_to_run",
         "Texts": "labels max_text_tokens record_tokens stop template",
         "Aggregation and clusters": "aggregation public_contexts batching clusters public_centres "
         "cluster_epsilon public_corpus embedding",

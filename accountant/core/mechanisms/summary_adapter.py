@@ -15,7 +15,7 @@ from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template, check_turns
 
-DEFAULT_PROMPT = "A summary of all reviews:"
+DEFAULT_START = "A summary of all reviews:"
 
 
 class SummaryAdapter(OneshotReading):
@@ -28,8 +28,8 @@ class SummaryAdapter(OneshotReading):
         le=1_000_000,
         description="σ of the noise on each coordinate of the means to be decoded, as their price states it",
     )
-    prompt: str = Field(
-        DEFAULT_PROMPT,
+    start: str = Field(
+        DEFAULT_START,
         min_length=1,
         max_length=8_000,
         description="the soft tokens begin at the embeddings of this text",
@@ -88,7 +88,7 @@ MECHANISM = Mechanism(
     public=True,
     runner="workers.mechanisms.summary_adapter",
     groups={
-        "Size and privacy": "corpus public_texts sigma soft_tokens prompt",
+        "Size and privacy": "corpus public_texts sigma soft_tokens start",
         "States": "clip centre components record_tokens template",
         "Training": "steps batch_size set_size target_tokens learning_rate held_out evaluate_every patience",
     },

@@ -176,12 +176,12 @@ def contexts(model, public, raw: dict, terms: Terms = TERMS) -> Contexts:
 def test_a_partner_is_public_of_the_same_label_and_follows_its_record_alone(model, public):
     made = contexts(model, public, PUBLIC)
     data = Records(LABELS, (*reviews(8, "a"), *reviews(8, "b")), b"k" * 32)
-    found = made.of(data)
+    found = made.of(data, 1)
     corpus = Counter(public.corpora["public_corpus"].texts())
     pairs = {(label, one): two for (label, _), held in found.items() for one, two in held}
     assert all((two, label) in corpus for (label, _), two in pairs.items())
     assert len(set(pairs.values())) > 3
-    fewer = made.of(Records(LABELS, data.records[3:11], data.key))
+    fewer = made.of(Records(LABELS, data.records[3:11], data.key), 1)
     assert all(pairs[label, one] == two for (label, _), held in fewer.items() for one, two in held)
 
 
@@ -196,7 +196,7 @@ def test_a_corpus_without_labels_serves_all_and_one_with_labels_a_dataset_withou
 def test_shots_are_one_for_all_labels_or_each_labels_own(model, public):
     made = contexts(model, public, SHOT)
     data = Records(LABELS, (*reviews(2, "a"), *reviews(2, "b")), b"k" * 32)
-    shown = {label: {two for _, two in held} for (label, _), held in made.of(data).items()}
+    shown = {label: {two for _, two in held} for (label, _), held in made.of(data, 1).items()}
     assert shown == {"a": {"The bread was fine."}, "b": {"The room was cold."}}
     assert from_shots(["x"], LABELS).texts == {"a": ["x"], "b": ["x"]}
 
@@ -233,7 +233,7 @@ def test_the_medians_costs_are_those_of_private_and_public_contexts(model, publi
     made = contexts(model, public, parsed.model_dump(), Terms())
     shown = made.public(None)
     shown = shown * parsed.public_contexts if parsed.public_corpus is None else shown
-    shown += made.of(data)[None, 0]
+    shown += made.of(data, 1)[None, 0]
     assert len(shown) == parsed.public_contexts + 5
     ids = [made.prompts[None].tokens(one, parsed.record_tokens, two) for one, two in shown]
     with torch.inference_mode():

@@ -1,6 +1,7 @@
 """dp-kps: what a unit moves, the meter against the price, densities against exact ones, and free steps."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ from accountant.core.privacy.events import FREE, Laplace, releases
 from accountant.core.privacy.price import Neighbours, Terms
 from workers import conformance
 from workers.conformance.toys import Embedder
+from workers.data.public_text import vouch
 from workers.data.records import Record, Records
 from workers.data.terms import TermList
 from workers.embedding.embedders import embed_all
 from workers.embedding.neighbours import unit
+from workers.generation.writer import Written
 from workers.interface import Artifact, Progress, Public, Released, Text
 from workers.mechanisms import runner
 from workers.mechanisms.dp_kps import sequences, sketched, sketches
@@ -433,3 +436,104 @@ def test_features_are_the_same_for_a_seed():
     assert (one.offsets == two.offsets).all()
     other = Features.of(points, 2, 7, 0.5, 1.0, 12, 3)
     assert (one.parts != other.parts).any()
+
+
+# --- texts --------------------------------------------------------------------------------------
+
+
+class Echo:
+    """A writer that keeps its prompts and answers with their number; every third answer is empty."""
+
+    def __init__(self):
+        self.prompts, self.manner = [], None
+
+    def seeded(self, seed):
+        return self
+
+    def shortened(self, text, tokens):
+        return text.through(lambda whole: " ".join(whole.split(" ")[:tokens]))
+
+    def write(self, prompts, manner, each=1):
+        for row, prompt in enumerate(prompts):
+            self.prompts.append(prompt)
+            self.manner = manner
+            yield Written(vouch("" if row % 3 == 2 else f"text {row}"), True, row)
+
+
+@dataclass
+class Shots:
+    rows: list
+
+    def texts(self):
+        return ((vouch(text), label) for label, text in self.rows)
+
+
+def written(raw: dict, shots: list | None = None, data: Records | None = None):
+    echo = Echo()
+    things = public(endpoints={"writer": echo}, corpora={"examples": Shots(shots or [])})
+    raw = {"output": "texts", "writer": "w", "seed": 3, "vocabulary_epsilon": 100.0} | raw
+    results, _, progress = run(raw, data or dataset("soup lift cold price", "front desk soup, day"), things)
+    return [each for each in results if isinstance(each, Text)], echo, progress
+
+
+def test_prompts_have_the_drawn_phrases_and_the_label_only_where_it_is_asked_for():
+    texts, echo, progress = written({"prompt": "About: {phrases}.", "temperature": 0.7, "stop": "\n"})
+    assert [each.label for each in texts] == ["a", "a", "b", "b"]  # the empty ones are left out
+    assert progress.done == progress.total == 6
+    assert (echo.manner.temperature, echo.manner.stop) == (0.7, "\n")
+    assert all(each.chat for each in echo.prompts)
+    for prompt in echo.prompts:
+        phrases = prompt.text.removeprefix("About: ").removesuffix(".").split(", ")
+        assert len(phrases) == 3
+        assert set(phrases) <= set(WORDS)
+    drawn, _, _ = run({"seed": 3, "vocabulary_epsilon": 100.0}, dataset("soup lift cold price"))
+    assert all(", " in each.text for each in drawn if isinstance(each, Text))
+    _, echo, _ = written({"prompt": "{label}: {phrases}"})
+    assert [prompt.text[0] for prompt in echo.prompts] == ["a"] * 3 + ["b"] * 3
+
+
+def test_example_texts_stand_before_the_prompt_with_their_own_phrases_label_by_label():
+    shots = [
+        ("a", "Nothing of it."),
+        ("a", "Cold SOUP again and again"),
+        ("a", "Soup for a day"),
+        ("elsewhere", "The lift"),
+    ]
+    data = dataset("soup lift cold price day", "front desk soup")
+    raw = {
+        "prompt": "{label}/{phrases}:",
+        "examples": "e",
+        "shots": 2,
+        "max_tokens": 3,
+        "vocabulary_size": 10,
+    }
+    _, echo, _ = written(raw, shots, data)
+    for prompt in echo.prompts:
+        first, second, asked = prompt.text.split("\n\n")
+        assert first == "a/cold, soup:\nCold SOUP again"
+        assert second == "/lift:\nThe lift"  # a label that is not the dataset's own stays out
+        assert asked[:2] in ("a/", "b/")
+    _, echo, _ = written(raw, shots[:1], data)
+    assert all("\n" not in prompt.text for prompt in echo.prompts)
+
+
+def test_a_record_with_too_few_terms_adds_nothing_to_longer_sequences():
+    raw = {"method": "linear", "seed": 1, "vocabulary_size": 10}
+    _, _, found = made(raw, dataset("soup lift"), meter=Clean)
+    assert [bool(row.any()) for row in found.sums] == [True, True, False]
+
+
+def test_terms_that_an_embedding_can_not_place_take_no_part_in_fourier_sketches():
+    class Holes(Embedder):
+        def embed(self, texts, tokens=None):
+            yield from super().embed("" if text == "soup" else text for text in texts)
+
+    things = Public(embedders={"embedding": Holes()}, sources={"vocabulary": listed()})
+    raw = {"sketch": "fourier", "vocabulary_size": 10, "seed": 1}
+    alone = made(raw, dataset("soup"), meter=Clean, things=things)[2]
+    assert not alone.sums.any()
+    parameters, _, found = made(raw, dataset("soup lift"), meter=Clean, things=things)
+    rows = sequences(parameters, found, things).drawn(
+        1, 50, 3, np.random.default_rng(1)
+    )  # a label without any
+    assert "soup" not in {found.phrases[term] for row in rows.tolist() for term in row}

@@ -74,6 +74,22 @@ def test_a_job_of_some_labels_writes_what_it_would_write_of_them_among_all(model
     assert releases(meter.realized) == releases(PRICE.price(parsed, terms).dp)
 
 
+def test_a_label_has_the_batches_that_its_counts_fill(model):
+    """Every batch holds about as many records as its sum is divided by, however unlike the labels are."""
+    terms = Terms(labels=("a", "b"))
+    many = tuple(replace(each, unit=f"v{each.unit}", label="b") for each in reviews(400))
+    data = Records(("a", "b"), (*reviews(20, "a"), *many), b"k" * 32)
+    parsed = PRICE.parse({"label_counts": [20, 400], "batch_size": 20}, terms)
+    found = data.batches(parsed.batches_by_label(terms))
+    assert Counter(label for label, _ in found) == {"a": 1, "b": 20}
+    assert max(map(len, found.values())) <= 35
+    assert sum(map(len, found.values())) == 420
+    raw = {"label_counts": [20, 400], "batch_size": 20, "batches_per_label": None, "tokens_per_batch": 2}
+    resolved, _, meter, progress = run(model, raw, data, terms)
+    assert progress.done == progress.total == 21 * 2
+    assert releases(meter.realized) == releases(PRICE.price(resolved, terms).dp)
+
+
 def test_every_batch_writes_exactly_its_tokens_whatever_it_holds(model):
     terms = Terms()
     for size in (0, 1, 35):
@@ -211,7 +227,10 @@ def batch_totals(model, data: Records, parameters: dict, terms: Terms) -> dict:
     parsed = PRICE.parse(parameters, terms)
     batches = data.batches(parsed.batches_per_label)
     contexts = Contexts(parsed, model.tokenizer, data.labels, NOTHING_PUBLIC)
-    held = [contexts.batch(label, examples) for (label, _), examples in contexts.of(data).items()]
+    held = [
+        contexts.batch(label, examples)
+        for (label, _), examples in contexts.of(data, parsed.batches_per_label).items()
+    ]
     shape = shape_of(parsed, contexts.prompts.values())
     decoder = Decoder(model.structure, held, shape, Sizes(rows=32, reading=32, batches=len(held)))
 

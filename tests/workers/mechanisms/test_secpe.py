@@ -498,6 +498,17 @@ def test_a_corpus_smaller_than_the_clusters_and_none_at_all_are_named_before_any
     assert PRICE.missing(PRICE.parse({"from_job": "j"}, Terms())) is None
 
 
+def test_a_label_with_fewer_public_texts_than_clusters_is_named_before_records_are_opened():
+    terms = Terms(labels=LABELS)
+    corpus = Corpus(0)
+    corpus.rows = [("one", "a"), ("two", "a"), ("three", "a"), ("four", "b")]
+    things = public(public_corpus=corpus)
+    with pytest.raises(DataError, match="clusters: 2 are asked for, the corpus has 1 texts of the label 'b'"):
+        Runner().check(parse(terms, clusters=2), terms, things)
+    Runner().check(parse(terms, clusters=1), terms, things)
+    Runner().check(PRICE.parse({"from_job": "j"}, terms), terms, Public())
+
+
 def test_resolved_parameters_stay_what_they_are():
     declared = Terms(secret=SecretTerms(1e-4, 1e-2, 3, 0.5, Without.REMOVED))
     for raw in ({}, {"recluster": True, "varying": "blanks"}, {"from_job": "j", "start": "samples"}):

@@ -15,10 +15,13 @@ from accountant.core.mechanisms import dp_kps as prices
 from accountant.core.privacy.price import Terms
 from tests.workers.conftest import ROOT
 from workers.data.records import Records
+from workers.embedding import mean_states
 from workers.interface import Text
-from workers.mechanisms import invisible_ink, private_prediction
+from workers.mechanisms import invisible_ink, private_prediction, summary_token
 from workers.mechanisms.dp_kps import sketches
-from workers.privacy_audits import leave_one_out, noisy_sums, reconstruction, subjects
+from workers.noise import clipping
+from workers.noise.meter import Meter
+from workers.privacy_audits import leave_one_out, noisy_sums, planted, reconstruction, subjects
 from workers.privacy_audits.__main__ import main
 
 
@@ -151,7 +154,7 @@ def test_the_lower_bound_is_the_ratio_of_the_two_distributions(model, monkeypatc
     noted = arm.meter(leave_one_out.Noting)
     arm.run(data, noted)
     again = leave_one_out.likelihoods(arm, data, noted, set(data.records))
-    loss = abs(noted.likely[None, 0] - again[None, 0])
+    loss = abs(noted.likely[None, 0] - again.likely[None, 0])
     # Alone of two: its own digit scores 9/2, other digits 3/2, the rest -3/2; without it all score 0.
     size = model.vocabulary
     scores = torch.full((size,), -3.0)
@@ -181,6 +184,25 @@ def test_leave_one_out_finds_a_clip_that_is_not_applied(model, monkeypatch, arm)
     given = subjects.key_parameters(model) | {"tokens_per_batch": 20, "texts_per_batch": 4}
     found = leave_one_out.audit(model, [arm], keys(12), given, {"batch_size": 3})
     assert not found["passed"]
+
+
+@pytest.mark.parametrize("arm", ["summary-token", "summary-oneshot"])
+def test_leave_one_out_of_noisy_sums(model, monkeypatch, arm):
+    """A record moves a sum by no more than is declared; with the clip taken out it does, and is caught."""
+    given, planted = subjects.key_parameters(model), keys(8)
+    found = leave_one_out.audit(model, [arm], planted, given, {})
+    (result,) = found["results"]
+    (row,) = result["batches"]
+    assert found["passed"]
+    assert 0 < result["moved"] <= 1
+    assert 0 < row["lower_bound"] < row["stated"] == pytest.approx(8, rel=1e-6)
+    assert row["records"] == 8
+    unclipped = lambda value, clip: np.trunc(value * (clipping.GRID / clip)).astype(np.int64)  # noqa: E731
+    for module in (summary_token, mean_states):
+        monkeypatch.setattr(module, "to_grid", unclipped)
+    found = leave_one_out.audit(model, [arm], planted, given, {"clip": 1.0})
+    assert not found["passed"]
+    assert found["results"][0]["moved"] > 1
 
 
 # --- the commands -------------------------------------------------------------------------------
@@ -272,3 +294,49 @@ def test_the_noisy_sums_audit_writes_its_report(tmp_path, capsys):
     assert json.loads((tmp_path / "report.json").read_text())["runs"] == 30
     assert main(["noisy-sums", "--runs", "3", "-o", str(tmp_path)]) == 2
     assert main(["noisy-sums", "--arm", "dp-kps", "--set", "noise=none", "-o", str(tmp_path)]) == 2
+
+
+# --- planted records and secrets ----------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_what_is_planted_is_found_no_more_often_than_priced_and_the_control_is_caught(tmp_path):
+    assert main(["planted", "--runs=250", f"--output={tmp_path}"]) == 0
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert [(each["mechanism"], each["control"]) for each in found["results"]] == [
+        ("aug-pe", False),
+        ("aug-pe", True),
+        ("secpe", False),
+        ("secpe", True),
+    ]
+    text = (tmp_path / "report.md").read_text()
+    assert text.count("| within |") == text.count("| caught |") == 2
+
+
+@pytest.mark.parametrize("arm", ["aug-pe", "secpe"])
+def test_a_score_is_standard_normal_where_nothing_is_planted_and_moves_where_something_is(arm):
+    many = {"noise_multiplier": 4.0, "bound": None, "records_per_secret": 40}
+    setting = planted._setting(arm, many if arm == "secpe" else {})
+    runs = 60
+    without = [planted._score(setting, setting.artifacts(Meter, False)) for _ in range(runs)]
+    assert abs(np.mean(without)) < 5 / runs**0.5
+    assert 0.5 < np.std(without) < 1.6
+    with_it = [planted._score(setting, setting.artifacts(Meter, True)) for _ in range(runs)]
+    assert np.mean(with_it) > np.mean(without) + (0.2 if arm == "aug-pe" else 3)  # 0.67 and about 5 expected
+
+
+def test_a_runner_that_forgets_its_noise_is_found(monkeypatch):
+    setting = planted._setting("aug-pe", {})
+    monkeypatch.setattr("workers.noise.meter.gaussian_on_grid", lambda values, _: values)
+    found = planted._measure(setting, Meter, 40)
+    assert (found["found"], found["passed"]) == (1.0, False)
+
+
+def test_bad_requests_of_the_planted_audit_name_the_field(tmp_path, capsys):
+    for arguments, named in (
+        (["--runs=0"], "runs"),
+        (["--set=clip=1"], "clip"),
+        (["--set=votes=0"], "votes"),
+    ):
+        assert main(["planted", *arguments, f"--output={tmp_path}"]) == 2
+        assert named in capsys.readouterr().err

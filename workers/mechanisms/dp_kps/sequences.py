@@ -45,13 +45,15 @@ def smoothed(weights: Doubles, points: Floats, bandwidth: float) -> Doubles:
     return found
 
 
-def draw(densities: Doubles, count: int, random: np.random.Generator) -> Integers:
+def draw(
+    densities: Doubles, count: int, random: np.random.Generator, usable: NDArray[np.bool_] | None = None
+) -> Integers:
     """`count` draws from each row's densities, clipped at 0: (n, terms) to (n, count).
 
-    A row that has none above 0 tells nothing: each term is as likely.
+    A row that has none above 0 tells nothing: each term is as likely, of the `usable` ones where there are.
     """
     likely = np.maximum(densities, 0)
-    likely[likely.sum(axis=1) <= 0] = 1
+    likely[likely.sum(axis=1) <= 0] = 1 if usable is None or not usable.any() else usable
     bounds = likely.cumsum(axis=1)
     points = random.random((len(bounds), count)) * bounds[:, -1:]
     found = [np.searchsorted(row, at, side="right") for row, at in zip(bounds, points, strict=True)]
@@ -76,7 +78,9 @@ class Sequences:
 
     @cached_property
     def known(self) -> NDArray[np.bool_]:
-        """The terms that Fourier sketches can tell apart: those that the embedding could place."""
+        """The terms that sketches can tell apart: for Fourier ones those that the embedding could place."""
+        if self.sketched.layout.sketch == "histogram":
+            return np.ones(len(self.sketched.points), bool)
         return np.asarray((self.sketched.points != 0).any(axis=1))
 
     @cached_property
@@ -93,11 +97,12 @@ class Sequences:
     def drawn(self, label: int, count: int, length: int, random: np.random.Generator) -> Integers:
         """`count` sequences of `length` terms of the label at this place: (count, length)."""
         if self.sketched.layout.method == "independent":
-            return draw(self.single[label][None], count * length, random).reshape(count, length)
+            found = draw(self.single[label][None], count * length, random, self.known)
+            return found.reshape(count, length)
         found = np.zeros((count, 0), np.int64)
         for place in range(1, length + 1):
             number = next(n for n, most in enumerate(self.sketched.layout.blocks) if most >= place)
             weights = self.sketched.sums[number, label] / self.sketched.layout.steps
             scores = np.where(self.known, self.features[number].densities(weights, found), 0)
-            found = np.concatenate([found, draw(scores, 1, random)], axis=1)
+            found = np.concatenate([found, draw(scores, 1, random, self.known)], axis=1)
         return found

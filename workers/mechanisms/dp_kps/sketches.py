@@ -182,7 +182,7 @@ def own_terms(
 
 
 def weights(parameters: DpKps, own: Mapping[str | None, list[list[int]]], size: int) -> Integers:
-    """Weights of terms by label, (labels, size): a record's terms share its WEIGHT_STEPS, rounded down."""
+    """Weights of terms by label, (labels, size): a record's terms share its steps, rounded down."""
     found = np.zeros((len(own), size), np.int64)
     for row, held in zip(found, own.values(), strict=True):
         for terms in held:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from accountant.core.errors import DataError
 from accountant.core.mechanisms.evolution_fields import EVOLUTION
 from accountant.core.mechanisms.secpe import SecPe
 from accountant.core.privacy.price import Terms
@@ -39,6 +40,19 @@ class Runner:
         each = parameters.variations
         first = parameters.samples * (each + 1) if parameters.start == "anew" else 0
         return max(1, len(terms.labels)) * (first + (parameters.iterations - 1) * parameters.samples * each)
+
+    def check(self, parameters: SecPe, terms: Terms, public: Public) -> None:
+        """Raises DataError where the corpus has fewer texts for a label than clusters are asked for."""
+        if parameters.from_job is not None:
+            return
+        labels: tuple[Label, ...] = terms.labels or (None,)
+        texts = public_texts(public.corpus("public_corpus"), labels, parameters.public_texts)
+        for label, own in zip(labels, texts, strict=True):
+            if len(own) < parameters.clusters:
+                of = "" if label is None else f" of the label {label!r}"
+                raise DataError(
+                    f"clusters: {parameters.clusters} are asked for, the corpus has {len(own):,} texts{of}"
+                )
 
     def run(
         self,

@@ -310,7 +310,7 @@ def test_the_grid_of_a_sketch_leaves_its_noise_within_what_samplers_draw(method,
     raw = {"kde_noise_multiplier": noise, "features": features, "method": method}
     raw |= {"sketch": "fourier", "vocabulary_size": 100}
     terms = Terms(REPLACE, max_records_per_unit=bound)
-    least = dp_kps.LEAST_FEATURE_STEPS * (dp_kps.WEIGHT_STEPS if method == "independent" else 1)
+    least = dp_kps.LEAST_FEATURE_STEPS * (dp_kps.WEIGHT_STEPS["fourier"] if method == "independent" else 1)
     if Fraction(noise) * 2 * bound * features * least > dp_kps.MOST_NOISE:
         with pytest.raises(InvalidRequest, match="kde_noise_multiplier"):
             get("dp-kps").parse(raw, terms)
@@ -320,7 +320,8 @@ def test_the_grid_of_a_sketch_leaves_its_noise_within_what_samplers_draw(method,
     assert dp_kps.LEAST_FEATURE_STEPS <= steps <= dp_kps.MOST_FEATURE_STEPS
     scale = Fraction(noise) * dp_kps.shift(parameters, terms) * dp_kps.weight_steps(parameters) * steps
     assert scale <= dp_kps.MOST_NOISE
-    assert steps == dp_kps.MOST_FEATURE_STEPS or 2 * scale > dp_kps.MOST_NOISE
+    assert steps == dp_kps.MOST_FEATURE_STEPS or 2 * scale > dp_kps.FAST_NOISE
+    assert steps == dp_kps.LEAST_FEATURE_STEPS or scale <= dp_kps.FAST_NOISE
 
 
 @given(SHIFTS, SHIFTS, st.floats(1.01, 200))
