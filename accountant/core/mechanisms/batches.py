@@ -89,10 +89,12 @@ class Batched(Parameters):
         """True if the price counts on nobody knowing which batch a unit lies in."""
         return self.amplification == "allocation"
 
+    batch_size: int
+
     @property
     def units(self) -> int:
         """Records that a batch is meant to hold."""
-        raise NotImplementedError
+        return self.batch_size
 
     def batches_by_label(self, terms: Terms) -> dict[str | None, int]:
         """The batches of each label that the job writes; under None, where the dataset has no labels."""
@@ -217,8 +219,10 @@ def describe_allocation(
 def describe_temperature(parameters: Batched, temperature: Fraction, terms: Terms) -> tuple[str, ...]:
     """What dividing sums of logits by a public number does where a batch holds more or fewer records.
 
-    No line where no public figure says how many it holds.
+    No line where no public figure says how many it holds, nor where records share contexts.
     """
+    if parameters.units != parameters.batch_size:
+        return ()
     batches = parameters.batches_by_label(terms)
     if parameters.label_counts:
         counts = dict(zip(terms.labels, parameters.label_counts, strict=True))

@@ -67,11 +67,6 @@ class InvisibleInk(Batched):
     )
     stop: str | None = Field(None, min_length=1, max_length=100, description="a text ends before this")
 
-    @property
-    def units(self) -> int:
-        """Records that a batch is meant to hold."""
-        return self.batch_size
-
 
 def shift(parameters: InvisibleInk, terms: Terms) -> Fraction:
     """Most by which one unit, added or removed, moves a score: b * c / (s * temperature), exactly."""

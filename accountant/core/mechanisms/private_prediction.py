@@ -236,12 +236,11 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
     tokens, moved = parameters.tokens_per_batch, shift(parameters, terms)
     temperature = Fraction(parameters.temperature)
     moves, costs = describe(moved, temperature, tokens, terms, "the mean logits of a batch")
-    lines += [moves] if parameters.amplified else [moves, costs]
-    if parameters.batching == "uniform" and parameters.units == parameters.batch_size:
-        lines.extend(describe_temperature(parameters, temperature, terms))
+    warm = describe_temperature(parameters, temperature, terms) if parameters.batching == "uniform" else ()
     if parameters.amplified:
-        lines.extend(describe_allocation(parameters, moved, tokens, terms, parameters.batch_size))
-        return Price(all_rounds(parameters, token_event(parameters, terms)), tuple(lines))
+        told = describe_allocation(parameters, moved, tokens, terms, parameters.batch_size)
+        return Price(all_rounds(parameters, token_event(parameters, terms)), (moves, *told, *warm))
+    lines += [moves, costs, *warm]
     parts.append(tokens_of_one_batch(token_event(parameters, terms), tokens))
     return Price(parts[0] if len(parts) == 1 else Composed(tuple(parts)), tuple(lines))
 
