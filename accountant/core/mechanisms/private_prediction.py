@@ -20,8 +20,7 @@ charges clip / batch_size, which costs twice that: its T = 373 is then epsilon 2
 Median (paper 001, Theorem 2): the cost depends on the data, so the price is a cap that an analyst
 plans with, in the currency `ex-post`. Refused under replace-one, where the theorem fails with its ends.
 
-Amplification: the price of a batch that nobody knows (batches.py), for the mean in uniform batches. Clusters
-and the median cost what they cost where everybody knows.
+Amplification (batches.py): for the mean in uniform batches; clusters and the median cost the plain price.
 
 Clusters: one Laplace histogram over pairs of a label and a public centre. A record lies in one pair: L1
 sensitivity 1 (2 under replace-one), b times that for units of b records. `clusters` is their number over
