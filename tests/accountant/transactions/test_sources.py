@@ -17,6 +17,7 @@ from accountant.transactions import approval, leases, settlement, submission
 from accountant.transactions.artifacts import Stored
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.settlement import Output
+from tests import matches, tallies
 from tests.support import Bench
 
 ADAPTER = Stored("adapter", "soft-prompt-adapter", "application/x-safetensors", "ab" * 32, 12, "/nowhere/a")
@@ -141,6 +142,37 @@ def test_an_adapter_of_other_states_is_refused_by_field(trained):
         with pytest.raises(InvalidRequest) as refused:
             oneshot(bench, adapter, name, **changes)
         assert refused.value.problems[0].field == f"parameters.{field}"
+
+
+def test_counts_of_another_dataset_are_read_nowhere_else(trained, engine):
+    """A term list, which is public, serves every dataset; noisy counts, of the right kind too, their own."""
+    bench, _, name = trained
+    for module in (None, matches):
+        tallies.register(module)
+    try:
+        other = Bench(engine, policy={"auto_approve_epsilon": "10"})
+        other.allow()
+        other.analyst = bench.analyst
+
+        def ask(of: Bench, mechanism: str, **parameters: object) -> uuid.UUID:
+            request = JobRequest(of.dataset, mechanism, None, parameters, "test")
+            return submission.submit(engine, request, of.analyst)
+
+        terms = ask(bench, "vocabulary", corpus=name)
+        ran(bench, terms, Stored("terms", "term-list", "application/json", "ef" * 32, 12, "/nowhere/t"))
+        tally = ask(bench, "tally", epsilon=1.0)
+        claim = leases.claim(engine, tally, 1, "a worker", 60)
+        leases.begin_reading(engine, claim)
+        event = from_json(jobs.job(engine, tally, bench.steward)["event"])
+        left = Stored("counts", "noisy-counts", "application/json", "01" * 32, 12, "/nowhere/c")
+        settlement.publish(engine, claim, event, Output("/nowhere", "0" * 64, (left,)), "a worker")
+        ask(bench, "match", vocabulary=str(terms), tally=str(tally))
+        with pytest.raises(InvalidRequest) as refused:
+            ask(other, "match", vocabulary=str(terms), tally=str(tally))
+        assert [problem.field for problem in refused.value.problems] == ["parameters.tally"]
+    finally:
+        for module in (None, matches):
+            tallies.forget(module)
 
 
 def test_means_of_another_dataset_are_nobody_s_artifact(trained, engine):
