@@ -1,22 +1,20 @@
 """Private summaries of groups of Yelp reviews: score over ε, one-shot against token by token.
 
-    python -m benchmarks.summaries states  --folder F --model SMOLLM2     states of all reviews, once
-    python -m benchmarks.summaries adapter --folder F --model SMOLLM2 --variant plain|centred|projected
-                                           and the scores of what it decodes; oneshot: those alone
-    python -m benchmarks.summaries token   --folder F --model SMOLLM2
-    python -m benchmarks.summaries speed   --folder F --model SMOLLM2     cached against re-encoding
-    python -m benchmarks.summaries table   --folder F
+    python -m benchmarks.summaries run --folder F --model SMOLLM2      whatever F does not hold yet
+    python -m benchmarks.summaries table --folder F
 
 Groups are category and stars: n reviews of each from one half of the corpus. The other half plays the public
 corpus: centre, directions, adapter, and a classifier of the group (TF-IDF and logistic regression). The score
 of a run is the share of its texts that the classifier puts into the right group; one group in six is chance.
-ε "inf" is without noise and exists here only. Each command leaves a JSON file in F; `table` reads them.
+ε "inf" is without noise and exists here only. `run` goes through states, adapters and scores of the variants,
+the ratio of cached to repeated reading, and token-by-token scores; each leaves a file in F, so that a run
+that was cut short goes on.
 """
 
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,11 @@ from transformers.utils.logging import disable_progress_bar
 
 from accountant.core import mechanisms
 from accountant.core.mechanisms import group_means
+from accountant.core.mechanisms.group_means import Group
 from accountant.core.mechanisms.summary_oneshot import event
 from accountant.core.privacy.price import Terms
-from benchmarks.utility_data import SHARED, rows
+from benchmarks.utility_data import rows
+from tests.support import SHARED
 from workers import models
 from workers.data.records import Record, Records
 from workers.embedding import mean_states
@@ -59,9 +59,9 @@ TEMPLATES = {
 TERMS = Terms(groups=GROUPS)
 #: Clips by `exchequer tune`; the adapter of each variant is trained with the σ of ε 2.
 VARIANTS: dict[str, dict[str, Any]] = {
+    "projected": {"centre": True, "components": 64},
     "plain": {"centre": False, "components": None},
     "centred": {"centre": True, "components": None},
-    "projected": {"centre": True, "components": 64},
 }
 TRAINED_AT = 2.0
 
@@ -116,7 +116,7 @@ class Exact(Meter):
 
 
 def load(folder: str) -> models.LocalModel:
-    return models.load(Path(folder), models.digest(Path(folder)), "bfloat16", 6.0)
+    return models.load(Path(folder), models.digest(Path(folder)), "float32", 6.0)
 
 
 # --- one-shot -----------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def states(options: argparse.Namespace) -> dict[str, Any]:
     reader = Reader(model, TEMPLATES["oneshot"], RECORD_TOKENS)
     started = time.perf_counter()
     found = {name: np.stack(list(reader.states(part.texts))) for name, part in parts().items()}
-    np.savez(Path(options.folder) / "states.npz", **found)
+    np.savez(Path(options.folder) / "states.npz", private=found["private"], public=found["public"])
     return {"seconds": time.perf_counter() - started, "texts": {k: len(v) for k, v in found.items()}}
 
 
@@ -160,7 +160,7 @@ def adapter(options: argparse.Namespace) -> dict[str, Any]:
     raw = {
         **{"corpus": "yelp", "clip": clip, "sigma": sigma, **VARIANTS[options.variant]},
         **{"soft_tokens": options.soft_tokens, "steps": options.steps, "batch_size": 8, "set_size": 16},
-        **{"target_tokens": TOKENS, "evaluate_every": 10, "patience": 4, "learning_rate": 1e-3, "seed": 1},
+        **{"target_tokens": TOKENS, "evaluate_every": 12, "patience": 4, "learning_rate": 1e-3, "seed": 1},
         **{"start": "A review of a business:", "template": TEMPLATES["oneshot"], "public_texts": 600},
     }
     parameters = mechanisms.get("summary-adapter").parse(raw, Terms())
@@ -225,7 +225,7 @@ def token(options: argparse.Namespace) -> dict[str, Any]:
     """Prompts are read once; every run begins from them again."""
     model, judge, data = load(options.model), Judge(), records()
     clip = float(np.quantile(np.linalg.norm(np.stack(list(_public_states(model))), axis=1), 0.9))
-    raw = {"clip": float(f"{clip:.4g}"), "public_size": SIZE, "max_tokens": TOKENS}
+    raw: dict[str, Any] = {"clip": float(f"{clip:.4g}"), "public_size": SIZE, "max_tokens": TOKENS}
     raw |= {
         "record_tokens": RECORD_TOKENS,
         "template": TEMPLATES["token"],
@@ -237,7 +237,7 @@ def token(options: argparse.Namespace) -> dict[str, Any]:
     shared = len(prompt.before)
     shape = Shape(shared, prompt.fixed_tokens - shared + RECORD_TOKENS, TOKENS)
     batches = [
-        Batch(summary_token.contexts(parameters, TERMS, data, prompt, group), prompt.before)
+        Batch(summary_token.contexts(parameters, TERMS, data, prompt, group)[0], prompt.before)
         for group in GROUPS
     ]
     decoder = Decoder(model.structure, batches, shape, Sizes(96, 96, len(GROUPS)), hidden=True)
@@ -252,17 +252,21 @@ def token(options: argparse.Namespace) -> dict[str, Any]:
                 raw | {"epsilon": 1.0 if epsilon == "inf" else float(epsilon)}, TERMS
             )
             priced = mechanism.price(parameters, TERMS).dp
+            assert priced is not None
             meter = Exact(priced) if epsilon == "inf" else Meter(priced)
-            random = {group: torch.Generator().manual_seed(seed * 100 + n) for n, group in enumerate(GROUPS)}
+            random: dict[Group, torch.Generator] = {
+                group: torch.Generator().manual_seed(seed * 100 + n) for n, group in enumerate(GROUPS)
+            }
             again = _Again(decoder, first)
-            writing = summary_token.Writing(parameters, TERMS, model, meter, again, GROUPS, random)
+            none = [Batch([])] * len(GROUPS)
+            writing = summary_token.Writing(parameters, TERMS, model, meter, again, GROUPS, random, none)
             texts = list(writing.texts(Progress(0)))
             scores.setdefault(epsilon, []).append(
                 judge.score([each.text for each in texts], [str(each.label) for each in texts])
             )
             shown[epsilon] = [f"{each.label}: {each.text}" for each in texts]
         print(epsilon, scores[epsilon], shown[epsilon][:2], round(time.perf_counter() - started), flush=True)
-        _save(options, "token", {"scores": scores, "texts": shown, "clip": raw["clip"]})
+        _save(options, "token-part", {"scores": scores, "texts": shown, "clip": raw["clip"]})
     return {"scores": scores, "texts": shown, "clip": raw["clip"]}
 
 
@@ -271,15 +275,16 @@ def _public_states(model: models.LocalModel) -> Iterator[np.ndarray]:
     return Reader(model, TEMPLATES["token"], RECORD_TOKENS).states(texts)
 
 
-class _Again:
+class _Again(Decoder):
     """A decoder whose prompts were read before: each text begins anew after them."""
 
     def __init__(self, decoder: Decoder, first: list[tuple[int, torch.Tensor]]) -> None:
-        self.decoder, self.first, self.step = decoder, first, decoder.step
+        self.__dict__.update(vars(decoder))
+        self.first = first
 
     def read(self) -> Iterator[tuple[int, torch.Tensor]]:
         for place in range(len(GROUPS)):
-            self.decoder.restart(place)
+            self.restart(place)
         return iter(self.first)
 
 
@@ -324,7 +329,7 @@ def _save(options: argparse.Namespace, name: str, found: dict[str, Any]) -> None
 
 def table(folder: Path) -> None:
     """The scores as Markdown: mean and range over seeds."""
-    names = [f"oneshot-{variant}" for variant in VARIANTS] + ["token"]
+    names = [f"oneshot-{variant}" for variant in VARIANTS] + ["token", "token-part"]
     print("| | " + " | ".join(EPSILONS) + " |\n|---|" + "---|" * len(EPSILONS))
     for name in names:
         path = folder / f"{name}.json"
@@ -339,15 +344,29 @@ def table(folder: Path) -> None:
             print(f"| {name} | " + " | ".join(cells) + " |")
 
 
+def run(options: argparse.Namespace) -> None:
+    """Every part that has left no file yet."""
+    parts: list[tuple[str, Callable[[argparse.Namespace], dict[str, Any]], str]] = [("states", states, "")]
+    for variant in VARIANTS:
+        parts += [(f"adapter-{variant}", adapter, variant), (f"oneshot-{variant}", oneshot, variant)]
+    for name, part, variant in [*parts, ("speed", speed, ""), ("token", token, "")]:
+        if (Path(options.folder) / f"{name}.json").exists():
+            continue
+        options.variant, started = variant, time.perf_counter()
+        found = part(options) | {"seconds": round(time.perf_counter() - started)}
+        _save(options, name, found)
+        shown = {key: value for key, value in found.items() if key not in ("texts", "measures")}
+        print(name, shown, flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("command", choices=["states", "adapter", "oneshot", "token", "speed", "table"])
+    parser.add_argument("command", choices=["run", "table"])
     parser.add_argument("--folder", required=True)
     parser.add_argument("--model")
-    parser.add_argument("--variant", choices=list(VARIANTS), default="projected")
-    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--soft-tokens", type=int, default=8)
-    parser.add_argument("--decodings", type=int, default=6)
+    parser.add_argument("--decodings", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--temperature", type=float, default=0.7)
     options = parser.parse_args()
@@ -356,13 +375,8 @@ def main() -> int:
     Path(options.folder).mkdir(parents=True, exist_ok=True)
     if options.command == "table":
         table(Path(options.folder))
-        return 0
-    for command in ("adapter", "oneshot") if options.command == "adapter" else (options.command,):
-        started = time.perf_counter()
-        found = globals()[command](options) | {"seconds": round(time.perf_counter() - started)}
-        named = command in ("adapter", "oneshot")
-        _save(options, f"{command}-{options.variant}" if named else command, found)
-        print({name: value for name, value in found.items() if name not in ("texts", "measures")}, flush=True)
+    else:
+        run(options)
     return 0
 
 

@@ -27,7 +27,10 @@ PRICES, PREDICTION = (
 COINS, METER = "workers/noise/coins.py", "workers/noise/meter.py"
 RECORDS, KEYS = "workers/data/records.py", "accountant/transactions/job_keys.py"
 VECTORS, SHOTS = "workers/mechanisms/epsvec/vectors.py", "workers/mechanisms/epsvec/shots.py"
+PHRASES, KPS = "workers/mechanisms/dp_kps/", "tests/workers/mechanisms/test_dp_kps.py"
 RUNNER, INK = "workers/mechanisms/private_prediction.py", "workers/mechanisms/invisible_ink.py"
+ONESHOT, STATES = "workers/mechanisms/summary_oneshot.py", "workers/embedding/mean_states.py"
+SUMMARIES = "tests/workers/mechanisms/test_summaries.py"
 
 
 @dataclass(frozen=True)
@@ -284,9 +287,9 @@ MUTATIONS = (
     ),
     Mutation(
         "differences rounded to the nearest step",
-        VECTORS,
-        "return np.trunc(difference",
-        "return np.rint(difference",
+        "workers/noise/clipping.py",
+        "return np.trunc(value",
+        "return np.rint(value",
         "tests/workers/mechanisms/test_epsvec_influence.py",
     ),
     Mutation(
@@ -393,6 +396,125 @@ MUTATIONS = (
         "self._record(event, part)\n        return draw(scores, scale)",
         "token = draw(scores, scale)\n        self._record(event, part)\n        return token",
         "tests/workers/noise/test_sampling_and_meter.py",
+    ),
+    Mutation(
+        "phrases: each term of a record with its whole weight",
+        PHRASES + "sketches.py",
+        "weight_steps(parameters) // len(terms)",
+        "weight_steps(parameters)",
+        KPS,
+    ),
+    Mutation(
+        "phrases: a short record in long sketches",
+        PHRASES + "sketches.py",
+        " if len(terms) >= sketch.blocks",
+        " if terms",
+        KPS,
+    ),
+    Mutation(
+        "phrases: a term that no embedding can place in a Fourier sketch",
+        PHRASES + "__init__.py",
+        "for place, phrase in enumerate(phrases) if placed[place]",
+        "for place, phrase in enumerate(phrases)",
+        KPS,
+    ),
+    Mutation(
+        "phrases: a public list that is too short",
+        PHRASES + "sketches.py",
+        "if parameters.vocabulary_size > len(listed.documents):",
+        "if False:",
+        KPS,
+    ),
+    Mutation(
+        "phrases: negative densities drawn",
+        PHRASES + "sequences.py",
+        "likely = np.maximum(densities, 0)",
+        "likely = np.abs(densities)",
+        KPS,
+    ),
+    Mutation(
+        "phrases: a record read to its end",
+        PHRASES + "sketches.py",
+        "found = listed.distinct(record.text, parameters.terms_per_record, parameters.record_words)",
+        "found = listed.distinct(record.text, parameters.terms_per_record)",
+        KPS,
+    ),
+    Mutation(
+        "phrases: a replaced record that moves a histogram by 1",
+        "accountant/core/mechanisms/dp_kps.py",
+        "        return _root(2) * bound",
+        "        return Fraction(bound)",
+        KPS,
+    ),
+    Mutation(
+        "phrases: sequences longer than their sketches",
+        PHRASES + "__init__.py",
+        'if found.layout.method != "independent" and parameters.sequence_length > most:',
+        "if False:",
+        KPS,
+    ),
+    Mutation(
+        "a replaced record's one-shot sum declared as an added one's",
+        ONESHOT,
+        "Fraction(doubled(terms) * terms.max_records_per_unit * GRID)",
+        "Fraction(terms.max_records_per_unit * GRID)",
+        SUMMARIES,
+    ),
+    Mutation(
+        "a replaced record's token sum declared as an added one's",
+        "workers/mechanisms/summary_token.py",
+        "Fraction(doubled(self.terms) * self.terms.max_records_per_unit * GRID)",
+        "Fraction(self.terms.max_records_per_unit * GRID)",
+        SUMMARIES,
+    ),
+    Mutation(
+        "states that are projected after the clip",
+        STATES,
+        "total += to_grid(view.coordinates(state), clip)",
+        "total += np.trunc(view.coordinates(to_grid(state, clip) * 1.0)).astype(np.int64)",
+        SUMMARIES,
+    ),
+    Mutation(
+        "the noise of a summary calibrated for one token",
+        "accountant/core/mechanisms/summary_token.py",
+        "gaussian_multiplier(epsilon, terms.delta, parameters.max_tokens)",
+        "gaussian_multiplier(epsilon, terms.delta)",
+        "tests/accountant/core/mechanisms/test_summaries.py",
+    ),
+    Mutation(
+        "groups below min_group",
+        "accountant/core/mechanisms/group_means.py",
+        "if terms.groups and own < parameters.min_group:",
+        "if False:",
+        "tests/accountant/core/mechanisms/test_bad_requests.py",
+    ),
+    Mutation(
+        "a text of a set as its own target",
+        "workers/mechanisms/summary_adapter.py",
+        "sets.append(chosen[1:])",
+        "sets.append(chosen[:-1])",
+        SUMMARIES,
+    ),
+    Mutation(
+        "an adapter of another model",
+        "accountant/transactions/sources.py",
+        "elif _of_another_model(source, model_id):",
+        "elif False:",
+        "tests/accountant/transactions/test_sources.py",
+    ),
+    Mutation(
+        "any job of another dataset as a source",
+        "accountant/transactions/artifacts.py",
+        "and_(jobs.c.mechanism.in_(public), jobs.c.reads_records.is_(False))",
+        "jobs.c.id == job_id",
+        "tests/accountant/transactions/test_sources.py",
+    ),
+    Mutation(
+        "a ledger that names a private job of another dataset",
+        "accountant/core/ledger/lineage.py",
+        'if not source["artifacts"] or not _is_public(source):',
+        'if not source["artifacts"]:',
+        "tests/accountant/transactions/test_sources.py",
     ),
     *(Mutation(*each) for each in EVOLUTION),
 )

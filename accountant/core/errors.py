@@ -44,6 +44,18 @@ class FieldProblem:
         return f"{self.field}: {self.problem}" + (f" (allowed: {self.allowed})" if self.allowed else "")
 
 
+#: What reading a value of the wrong kind or size may raise: foreign ledgers hold anything that JSON can.
+UNREADABLE = (
+    ExchequerError,
+    LookupError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+)
+
+
 class InvalidRequest(ExchequerError):
     """Invalid input. Nothing was changed."""
 

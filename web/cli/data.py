@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from accountant.core.names import FILTER_NAMES
 from accountant.core.privacy.units import percent_up
 from web.cli.answers import Answer, Group
 from web.cli.options import DatasetName, Wait
@@ -234,14 +235,28 @@ def account(dataset: dict[str, Any]) -> Iterator[str | Table]:
     if dataset["account"] is None:
         yield f"no allowance yet: exchequer allow {dataset['name']} --epsilon E --delta D --reason TEXT"
         return
-    names = ("kind", "limit", "spent", "reserved", "left")
-    rows = [[each[name] for name in names] + [_state(each)] for each in dataset["account"]["filters"]]
-    yield table(["filter", *names[1:], "state"], rows, right="limit spent reserved left")
+    rows = [
+        (
+            FILTER_NAMES[each["kind"]],
+            each["limit"],
+            each["spent"],
+            each["reserved"],
+            _left(each),
+            _state(each),
+        )
+        for each in dataset["account"]["filters"]
+    ]
+    columns = ["filter", "limit", "spent", "reserved", "left", "state"]
+    yield table(columns, rows, right="limit spent reserved left")
     yield "A job is admitted while one filter holds for it and everything before it."
     yield from (each["text"] for each in dataset.get("statements", []))
+
+
+def _left(each: dict[str, Any]) -> str:
+    return "0" if each["left"].startswith("-") else str(each["left"])
 
 
 def _state(each: dict[str, Any]) -> str:
     if each["closed"]:
         return "closed"
-    return f"{percent_up(each['used_share'])} used" if each["holds"] else "exceeded"
+    return f"{percent_up(each['used_share'])} used" if each["holds"] else "passed"

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from accountant.core.errors import InvalidRequest, VerificationFailed, invalid
+from accountant.core.names import FILTER_NAMES
 from web.cli.failures import report
 from web.cli.options import Json
 from web.cli.output import REFUSED, facts, out, print_json, say, stop, table
@@ -146,9 +147,9 @@ def _show_balances(balances: dict[str, Any]) -> None:
         rows = []
         for each in balances["filters"]:
             limit, spent, reserved = (int(each[name][0]) for name in ("limit", "spent", "reserved"))
-            amounts = (limit, spent, reserved, limit - spent - reserved)
-            state = "closed" if each["closed"] else "exceeded" if spent + reserved > limit else "holds"
-            rows.append((each["kind"], *(to_decimal(n, EPSILON_UNITS) for n in amounts), state))
+            amounts = (limit, spent, reserved, max(0, limit - spent - reserved))
+            state = "closed" if each["closed"] else "passed" if spent + reserved > limit else "holds"
+            rows.append((FILTER_NAMES[each["kind"]], *(to_decimal(n, EPSILON_UNITS) for n in amounts), state))
         columns = ["filter", "limit", "spent", "reserved", "left", "state"]
         out.print(table(columns, rows, right="limit spent reserved left"))
     say(f"reservations not settled yet: {balances['live_reservations']}")

@@ -11,8 +11,8 @@ from typing import Any
 
 from flask import Flask
 
+from accountant.core.names import FILTER_NAMES
 from web.meaning import at_most
-from web.views.template_filters import FILTER_NAMES
 
 MEASURE_NAMES = {
     **FILTER_NAMES,

@@ -11,6 +11,7 @@ from flask_login import current_user
 from markupsafe import Markup
 
 from accountant.core.ledger.admission import UNIT_NAMES
+from accountant.core.names import FILTER_NAMES
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
@@ -35,12 +36,9 @@ STATE_LOOKS = {
     "ready": ("ready", "good"),
     "invalid": ("invalid", "bad"),
 }
-FILTER_NAMES = {
-    "renyi": "Rényi",
-    "gaussian": "Gaussian",
-    "renyi2": "Rényi, twice the order",
-    "basic": "Basic",
-}
+
+#: From here on a used share is told as "over".
+MOST_PER_CENT = 1000
 
 
 def figure(value: object, digits: int = 4) -> str:
@@ -82,6 +80,8 @@ def percent(share: object) -> str:
     value = 100 * Decimal(str(share))
     if 0 < value < Decimal("0.1"):
         return "< 0.1 %"
+    if value >= MOST_PER_CENT:  # of next to nothing: what is left says more than a figure of twelve digits
+        return f"over {MOST_PER_CENT:,} %"
     return _per_cent(value, ROUND_CEILING)
 
 

@@ -36,6 +36,7 @@ from accountant.core.privacy.units import (
     exact,
     measured_down,
     measured_up,
+    read_fraction,
     round_allowance,
     round_price,
     to_decimal,
@@ -390,7 +391,7 @@ def allow_secret(account: SecretAccount | None, value: Mapping[str, Any], jobs: 
     Raises InvalidRequest if it comes after the first job (which would stand outside the statement), changes
     more than r, or states an r that is already passed.
     """
-    order = None if value["order"] is None else Fraction(value["order"])
+    order = None if value["order"] is None else read_fraction(value["order"], "secret.order")
     terms = SecretTerms.from_json(value["terms"])
     fresh = new_secret_account(terms, SecretKind(value["kind"]), value["neighbours"], order)
     if value["limit"] != str(fresh.limit):

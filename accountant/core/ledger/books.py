@@ -7,11 +7,10 @@ through the same steps, so a balance can only be what the entries say.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal
 
-from accountant.core.errors import ExchequerError, VerificationFailed
+from accountant.core.errors import UNREADABLE, VerificationFailed
 from accountant.core.ledger.accounts import (
     NO_EX_POST,
     Accounts,
@@ -40,9 +39,10 @@ from accountant.core.ledger.reservations import (
 )
 from accountant.core.ledger.statements import NO_HISTORY, History
 from accountant.core.privacy.events import Event, releases
-from accountant.core.privacy.filters import Costs, Filter, Kind, granted, price_on
+from accountant.core.privacy.filters import MOST_ORDER, Costs, Filter, Kind, granted, price_on
 from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.core.privacy.secrets import SecretKind
+from accountant.core.privacy.units import read_fraction
 
 # --- bodies -------------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ def failing() -> Iterator[None]:
         yield
     except VerificationFailed:
         raise
-    except (KeyError, TypeError, ValueError, ExchequerError) as error:
+    except UNREADABLE as error:
         raise VerificationFailed(f"{type(error).__name__}: {error}") from None
 
 
@@ -319,12 +319,12 @@ _RENYI = (Kind.RENYI, Kind.RENYI_TWICE)
 
 def _read_filter(value: Mapping[str, Any]) -> Filter:
     """A filter of an ALLOW. Its limits follow from its fields, so each must be valid for its kind."""
-    kind, share = Kind(value["kind"]), Fraction(value["share"])
-    order = None if value["order"] is None else Fraction(value["order"])
+    kind, share = Kind(value["kind"]), read_fraction(value["share"], "share")
+    order = None if value["order"] is None else read_fraction(value["order"], "order")
     step = int(value.get("step_delta", 0))
     if share < 0:
         raise VerificationFailed("a share of delta is negative")
-    if (order is not None) != (kind in _RENYI) or (order is not None and order <= 1):
+    if (order is not None) != (kind in _RENYI) or (order is not None and not 1 < order <= MOST_ORDER):
         raise VerificationFailed(f"the {kind} filter has the order {order}")
     if step < 0:
         raise VerificationFailed("a step of delta is negative")

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from accountant.core.errors import VerificationFailed
+from accountant.core.errors import UNREADABLE, VerificationFailed
 from accountant.core.ledger import commitments
 from accountant.core.ledger.canonical_json import canonical
 
@@ -125,7 +125,7 @@ def read_entry(document: Mapping[str, Any], seq: int) -> Entry:
             document["version"],
             b"",
         )
-    except (ValueError, TypeError, KeyError) as error:
+    except UNREADABLE as error:
         raise VerificationFailed(f"it can't be read: {error}", seq) from None
     if not isinstance(entry.body, dict):
         raise VerificationFailed("its body is not an object", seq)

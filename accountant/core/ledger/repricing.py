@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from accountant.core.errors import ExchequerError
+from accountant.core.errors import UNREADABLE
 from accountant.core.ledger.accounts import Accounts, Settlement, entry_part, read_demand
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.hash_chain import EntryKind
@@ -66,7 +66,7 @@ def reprice(kind: EntryKind, body: Body, accounts: Accounts, reserve: Body | Non
                 figures = _reversed(body, accounts)
             case EntryKind.VOID:
                 figures = []
-    except (KeyError, TypeError, ValueError, ExchequerError) as error:
+    except UNREADABLE as error:
         return Repriced(problem=f"{type(error).__name__}: {error}")
     return Repriced(tuple(figures))
 

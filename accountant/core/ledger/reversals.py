@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from accountant.core.errors import ExchequerError, VerificationFailed, invalid
+from accountant.core.errors import UNREADABLE, VerificationFailed, invalid
 from accountant.core.ledger.accounts import Accounts, read_demand
 from accountant.core.ledger.admission import Account
 from accountant.core.ledger.books import Books
@@ -214,7 +214,7 @@ def reverse(books: Books, job: str | None, body: Document) -> Books:
         if after != replace(_stated(body), costs=after.costs) or body["costs"] != costs_json(after.costs):
             raise VerificationFailed("its charge is not that of its event")
         return _moved(books, reserve, before, after)
-    except (KeyError, TypeError, ValueError, ExchequerError) as error:
+    except UNREADABLE as error:
         if isinstance(error, VerificationFailed):
             raise
         raise VerificationFailed(f"{type(error).__name__}: {error}") from None

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from accountant.core import mechanisms
-from accountant.core.errors import ExchequerError, VerificationFailed
+from accountant.core.errors import UNREADABLE, VerificationFailed
 from accountant.core.ledger.accounts import NO_EX_POST, Demand, Settlement, demand, read_demand
 from accountant.core.ledger.books import Books, failing
 from accountant.core.ledger.checkpoints import Checkpoint
@@ -118,7 +118,7 @@ class Verifier:
             if entry.kind is EntryKind.REVERSAL:
                 self._check_quotations(entry)
             self.replay.apply(entry.kind, entry.job, entry.body)
-        except (VerificationFailed, ValueError) as error:  # ValueError: what has no canonical form
+        except UNREADABLE as error:  # ValueError: what has no canonical form
             raise VerificationFailed(str(error), seq) from None
         self.head, self.count, self._version = recorded_hash, seq, entry.version
         self._hashes += bytes.fromhex(recorded_hash)
@@ -142,7 +142,7 @@ class Verifier:
         """Check that a REVERSAL quotes two entries of this chain, the second its job's newest."""
         try:
             reserved, corrected = quoted(entry.body)
-        except (KeyError, TypeError, ValueError) as error:
+        except UNREADABLE as error:
             raise VerificationFailed(f"what it quotes can't be read: {error}") from None
         for seq, hashed in (reserved, corrected):
             if not 0 < seq < entry.seq or self._hashes[32 * seq - 32 : 32 * seq] != bytes.fromhex(hashed):
@@ -208,7 +208,7 @@ def _check_price(body: Mapping[str, Any]) -> None:
     try:
         event, asked = recomputed(body)
         stated = asked == read_demand(asked.dp, body) and event == body["event"]
-    except (KeyError, TypeError, ValueError, ExchequerError) as error:
+    except UNREADABLE as error:
         raise VerificationFailed(f"its price can't be recomputed: {error}") from None
     if not stated:
         raise VerificationFailed("its event is not the price of its parameters")

@@ -19,13 +19,19 @@ from accountant.core.errors import invalid
 MAX_DEPTH = 8
 MAX_PARTS = 64
 MAX_COUNT = 10**12
+#: Losses such as a shift or rho, and noise multipliers: any count times the square of a loss, or of one over
+#: a multiplier, stays within the range of floats, and nothing is a subnormal number.
+LOSSES, MULTIPLIERS = (1e-300, 1e50), (1e-50, 1e300)
+#: Beyond this a float no longer holds every whole number.
+MOST_WHOLE = 2**53
 
 
-def _positive(value: object, field: str) -> None:
+def _positive(value: object, field: str, ends: tuple[float, float] = LOSSES) -> None:
+    allowed = f"a number from {ends[0]:g} to {ends[1]:g}"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise invalid(field, f"{value!r} is not a number", "a finite number > 0")
-    if not math.isfinite(value) or value <= 0:
-        raise invalid(field, f"{value!r} is out of range", "a finite number > 0")
+        raise invalid(field, f"{value!r} is not a number", allowed)
+    if not ends[0] <= value <= ends[1] or (isinstance(value, int) and value > MOST_WHOLE):
+        raise invalid(field, f"{value!r:.40} is out of range", allowed)
 
 
 def _whole(value: object, field: str) -> None:
@@ -49,7 +55,7 @@ class Gaussian:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _positive(self.noise_multiplier, "noise_multiplier")
+        _positive(self.noise_multiplier, "noise_multiplier", MULTIPLIERS)
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class Laplace:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _positive(self.noise_multiplier, "noise_multiplier")
+        _positive(self.noise_multiplier, "noise_multiplier", MULTIPLIERS)
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,8 @@ class EpsilonDelta:
 
     def __post_init__(self) -> None:
         _positive(self.epsilon, "epsilon")
-        if self.delta != 0:
-            _positive(self.delta, "delta")
+        if self.delta != 0 or math.copysign(1.0, self.delta) < 0:  # -0.0 is no delta either
+            _positive(self.delta, "delta", (LOSSES[0], 1.0))
         if self.delta >= 1:
             raise invalid("delta", f"{self.delta!r} is out of range", "0 <= delta < 1")
 
@@ -391,6 +397,7 @@ def from_json(value: object, depth: int = 0) -> Event:
             raise invalid("event.events", "not a list")
         arguments["events"] = tuple(from_json(part, depth + 1) for part in arguments["events"])
     for name in ("noise_multiplier", "shift", "rho", "epsilon", "delta", "probability"):
-        if isinstance(arguments.get(name), int) and not isinstance(arguments[name], bool):
-            arguments[name] = float(arguments[name])  # JSON writes 2.0 as 2
+        value = arguments.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST_WHOLE:
+            arguments[name] = float(value)  # JSON writes 2.0 as 2
     return build(**arguments)

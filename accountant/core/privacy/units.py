@@ -5,6 +5,7 @@ Units: 10^-9 for epsilon, Rényi divergence and mu^2 (`EPSILON_UNITS` in one); 1
 """
 
 import math
+import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, InvalidOperation
 from fractions import Fraction
 
@@ -40,6 +41,17 @@ def exact(value: Number, field: str = "amount") -> Fraction:
     if number < 0:
         raise invalid(field, f"{value!r} is negative", "a finite number >= 0")
     return number
+
+
+_FRACTION = re.compile(r"-?[0-9]{1,40}(/([0-9]{1,40})|\.[0-9]{1,40})?")
+
+
+def read_fraction(value: object, field: str) -> Fraction:
+    """A stored share or order, such as "3/10". Raises InvalidRequest for "1/0", "1e400" and the like."""
+    written = _FRACTION.fullmatch(value) if isinstance(value, str) else None
+    if written is None or (written[2] and not int(written[2])):
+        raise invalid(field, f"{value!r:.60} is no fraction", "two whole numbers such as 3/10")
+    return Fraction(written[0])
 
 
 def round_price(value: Fraction, units: int) -> int:
