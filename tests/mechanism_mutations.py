@@ -15,6 +15,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.evolution_mutations import EVOLUTION
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("accountant", "workers", "web", "benchmarks", "migrations", "examples", "tests")
 
@@ -25,6 +27,7 @@ PRICES, PREDICTION = (
 COINS, METER = "workers/noise/coins.py", "workers/noise/meter.py"
 RECORDS, KEYS = "workers/data/records.py", "accountant/transactions/job_keys.py"
 VECTORS, SHOTS = "workers/mechanisms/epsvec/vectors.py", "workers/mechanisms/epsvec/shots.py"
+PHRASES, KPS = "workers/mechanisms/dp_kps/", "tests/workers/mechanisms/test_dp_kps.py"
 RUNNER, INK = "workers/mechanisms/private_prediction.py", "workers/mechanisms/invisible_ink.py"
 ONESHOT, STATES = "workers/mechanisms/summary_oneshot.py", "workers/embedding/mean_states.py"
 SUMMARIES = "tests/workers/mechanisms/test_summaries.py"
@@ -395,6 +398,62 @@ MUTATIONS = (
         "tests/workers/noise/test_sampling_and_meter.py",
     ),
     Mutation(
+        "phrases: each term of a record with its whole weight",
+        PHRASES + "sketches.py",
+        "weight_steps(parameters) // len(terms)",
+        "weight_steps(parameters)",
+        KPS,
+    ),
+    Mutation(
+        "phrases: a short record in long sketches",
+        PHRASES + "sketches.py",
+        " if len(terms) >= sketch.blocks",
+        " if terms",
+        KPS,
+    ),
+    Mutation(
+        "phrases: a term that no embedding can place in a Fourier sketch",
+        PHRASES + "__init__.py",
+        "for place, phrase in enumerate(phrases) if placed[place]",
+        "for place, phrase in enumerate(phrases)",
+        KPS,
+    ),
+    Mutation(
+        "phrases: a public list that is too short",
+        PHRASES + "sketches.py",
+        "if parameters.vocabulary_size > len(listed.documents):",
+        "if False:",
+        KPS,
+    ),
+    Mutation(
+        "phrases: negative densities drawn",
+        PHRASES + "sequences.py",
+        "likely = np.maximum(densities, 0)",
+        "likely = np.abs(densities)",
+        KPS,
+    ),
+    Mutation(
+        "phrases: a record read to its end",
+        PHRASES + "sketches.py",
+        "found = listed.distinct(record.text, parameters.terms_per_record, parameters.record_words)",
+        "found = listed.distinct(record.text, parameters.terms_per_record)",
+        KPS,
+    ),
+    Mutation(
+        "phrases: a replaced record that moves a histogram by 1",
+        "accountant/core/mechanisms/dp_kps.py",
+        "        return _root(2) * bound",
+        "        return Fraction(bound)",
+        KPS,
+    ),
+    Mutation(
+        "phrases: sequences longer than their sketches",
+        PHRASES + "__init__.py",
+        'if found.layout.method != "independent" and parameters.sequence_length > most:',
+        "if False:",
+        KPS,
+    ),
+    Mutation(
         "a replaced record's one-shot sum declared as an added one's",
         ONESHOT,
         "Fraction(doubled(terms) * terms.max_records_per_unit * GRID)",
@@ -457,6 +516,7 @@ MUTATIONS = (
         'if not source["artifacts"]:',
         "tests/accountant/transactions/test_sources.py",
     ),
+    *(Mutation(*each) for each in EVOLUTION),
 )
 
 

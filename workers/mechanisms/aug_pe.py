@@ -97,7 +97,9 @@ class Runner:
 
     def _places(self, where: Space, evolution: Evolution, label: Label) -> Floats:
         """The candidates' vectors: (candidates, dimensions)."""
-        family, ahead = evolution.families[label], evolution.parameters.lookahead
+        family, parameters = evolution.families[label], evolution.parameters
+        assert isinstance(parameters, AugPe)
+        ahead = parameters.lookahead
         if not ahead:
             return of_samples(where, family.texts())
         sources = [family.samples[place] for place in family.candidates]

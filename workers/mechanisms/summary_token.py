@@ -21,7 +21,8 @@ from accountant.core.mechanisms.group_means import Group, sizes
 from accountant.core.mechanisms.summary_token import SummaryToken, token
 from accountant.core.privacy.price import Terms
 from workers import engine
-from workers.data.records import Records, keyed_hash, pick
+from workers.data.keyed_hashes import keyed_hash, pick
+from workers.data.records import Records
 from workers.embedding import mean_states
 from workers.engine import Batch, Decoder, Shape
 from workers.generation.local_writer import generator

@@ -212,7 +212,7 @@ def _setting(name: str, asked: Mapping[str, Any]) -> Setting:
 
     else:
         stated = SecretRelease.from_json(price.secret["release"])
-        count, bound = stated.records, stated.blow_up
+        count, bound = stated.records, stated.blow_up  # type: ignore[assignment]
         texts = public_texts(reviews, [None], parameters.public_texts)  # type: ignore[arg-type]
         cells = Cells.of([_vectors(own) for own in texts], parameters.clusters, parameters.radius)
 

@@ -197,6 +197,20 @@ def test_no_pair_has_a_larger_moment(order, shift, place):
     assert moment <= allocation.token_log_moment(order, shift) + 1e-12 * order
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.floats(1e-3, 1), st.floats(1e-3, 1), st.integers(2, 60))
+def test_shifts_that_add_up_cost_no_more_together_than_as_one(one, other, order):
+    """A unit of several records in batches of one number: its shifts there add up to the stated one."""
+    apart, whole = (Batch(1, shift=one), Batch(1, shift=other)), Batch(1, shift=one + other)
+    for figure in (
+        lambda batch: batch.log_moment(order),
+        lambda batch: batch.log_normal,
+        lambda batch: batch.spread,
+        lambda batch: allocation._small_tilts(batch.shift)[0],
+    ):
+        assert sum(map(figure, apart)) <= figure(whole) * (1 + 1e-9)
+
+
 # --- independent numerics -----------------------------------------------------------------------
 
 
