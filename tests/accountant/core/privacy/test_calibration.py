@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from accountant.core.errors import InvalidRequest
-from accountant.core.mechanisms import get, summary_oneshot, summary_token
+from accountant.core.mechanisms import get, group_means
 from accountant.core.privacy.calibration import gaussian_multiplier, laplace_multiplier
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import Gaussian, SelfComposed
@@ -46,10 +46,10 @@ def test_the_noise_of_a_summary_is_equation_4_with_the_root_of_equation_3(
     raw = {"epsilon": epsilon, "clip": clip, "max_tokens": tokens}
     parameters = get("summary-token").parse(raw, terms)
     expected = delta_2 * math.sqrt(tokens) / mu
-    assert summary_token.sigma(parameters, terms) == pytest.approx(expected, rel=1e-9)
+    assert group_means.sigma(parameters, terms) == pytest.approx(expected, rel=1e-9)
     raw = {"epsilon": epsilon, "clip": clip, "releases": tokens}
     parameters = get("summary-oneshot").parse(raw, terms)
-    assert summary_oneshot.sigma(parameters, terms) == pytest.approx(expected, rel=1e-9)
+    assert group_means.sigma(parameters, terms) == pytest.approx(expected, rel=1e-9)
 
 
 @given(st.floats(1e-4, 500), st.floats(-20, -1), st.integers(1, 10_000))
