@@ -29,12 +29,14 @@ from workers.mechanisms import runner
 from workers.noise.meter import Meter
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
-TERMS = Terms(delta=1e-6, public_size=3000, labels=sample.LABELS)  # as the demo registers the reviews
+# As the demo registers the reviews.
+TERMS = Terms(delta=1e-6, public_size=3000, labels=sample.LABELS, groups=sample.KINDS)
 THREADS, GOAL = 2, 120
 
 
 #: What follows another example: it reads what that one released.
 FOLLOWS = {"epsvec-again": "epsvec", "dp-kps": "vocabulary", "dp-kps-again": "dp-kps"}
+FOLLOWS |= {"summary-oneshot": "summary-adapter", "summary-oneshot-again": "summary-oneshot"}
 #: Of models that are not bundled.
 OTHERS = ("dp-kps-smollm2",)
 
@@ -55,14 +57,19 @@ def run(
     mechanism, running = mechanisms.get(request["mechanism"]), runner(request["mechanism"])
     parameters = mechanism.parse(request["parameters"], TERMS)
     progress = Progress(running.total(parameters, TERMS))
-    things = replace(things, sources=dict.fromkeys(mechanism.sources(parameters), released))
+    sources = {
+        field: {name: each for name, each in released.items() if each.kind == kind}
+        for field, kind in mechanism.sources(parameters).items()
+    }
+    things = replace(things, sources=sources)
     if mechanism.public:
-        return list(running.make(parameters, TERMS, None, progress, things))
+        own = model if mechanism.uses_model else None
+        return list(running.make(parameters, TERMS, own, progress, things))
     if getattr(parameters, "from_job", None) is not None:
         return list(running.reuse(parameters, TERMS, released, model, progress, things))
     price = mechanism.price(parameters, TERMS)
     meter = Meter(price.dp or FREE, price.ex_post_draws)
-    layout = Layout("{text}", None, "label", sample.LABELS, 1)
+    layout = Layout("{text}", None, "label", sample.LABELS, 1, "business", sample.KINDS)
     records = read(str(sample.PRIVATE_CSV), layout, b"k" * 32)
     return list(running.run(parameters, TERMS, records, model, meter, progress, things))
 
@@ -92,7 +99,8 @@ def main() -> int:
         made = run(json.loads(path.read_text("utf-8")), model, things, earlier)
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
         artifacts = [each for each in made if isinstance(each, Artifact)]
-        released[path.stem] = {each.name: Released(**vars(each)) for each in artifacts}
+        # With what the examples before it released: some read that too.
+        released[path.stem] = earlier | {each.name: Released(**vars(each)) for each in artifacts}
         texts = sum(not isinstance(each, Artifact) for each in made)
         print(f"| `{path.stem}` | {texts} | {wall:.0f} | {processor:.0f} |", flush=True)
         late += wall > GOAL

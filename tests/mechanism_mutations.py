@@ -15,6 +15,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.evolution_mutations import EVOLUTION
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("accountant", "workers", "web", "benchmarks", "migrations", "examples", "tests")
 
@@ -27,6 +29,8 @@ RECORDS, KEYS = "workers/data/records.py", "accountant/transactions/job_keys.py"
 VECTORS, SHOTS = "workers/mechanisms/epsvec/vectors.py", "workers/mechanisms/epsvec/shots.py"
 PHRASES, KPS = "workers/mechanisms/dp_kps/", "tests/workers/mechanisms/test_dp_kps.py"
 RUNNER, INK = "workers/mechanisms/private_prediction.py", "workers/mechanisms/invisible_ink.py"
+ONESHOT, STATES = "workers/mechanisms/summary_oneshot.py", "workers/embedding/mean_states.py"
+SUMMARIES = "tests/workers/mechanisms/test_summaries.py"
 
 
 @dataclass(frozen=True)
@@ -283,9 +287,9 @@ MUTATIONS = (
     ),
     Mutation(
         "differences rounded to the nearest step",
-        VECTORS,
-        "return np.trunc(difference",
-        "return np.rint(difference",
+        "workers/noise/clipping.py",
+        "return np.trunc(value",
+        "return np.rint(value",
         "tests/workers/mechanisms/test_epsvec_influence.py",
     ),
     Mutation(
@@ -449,6 +453,70 @@ MUTATIONS = (
         "if False:",
         KPS,
     ),
+    Mutation(
+        "a replaced record's one-shot sum declared as an added one's",
+        ONESHOT,
+        "Fraction(doubled(terms) * terms.max_records_per_unit * GRID)",
+        "Fraction(terms.max_records_per_unit * GRID)",
+        SUMMARIES,
+    ),
+    Mutation(
+        "a replaced record's token sum declared as an added one's",
+        "workers/mechanisms/summary_token.py",
+        "Fraction(doubled(self.terms) * self.terms.max_records_per_unit * GRID)",
+        "Fraction(self.terms.max_records_per_unit * GRID)",
+        SUMMARIES,
+    ),
+    Mutation(
+        "states that are projected after the clip",
+        STATES,
+        "total += to_grid(view.coordinates(state), clip)",
+        "total += np.trunc(view.coordinates(to_grid(state, clip) * 1.0)).astype(np.int64)",
+        SUMMARIES,
+    ),
+    Mutation(
+        "the noise of a summary calibrated for one token",
+        "accountant/core/mechanisms/summary_token.py",
+        "gaussian_multiplier(epsilon, terms.delta, parameters.max_tokens)",
+        "gaussian_multiplier(epsilon, terms.delta)",
+        "tests/accountant/core/mechanisms/test_summaries.py",
+    ),
+    Mutation(
+        "groups below min_group",
+        "accountant/core/mechanisms/group_means.py",
+        "if terms.groups and own < parameters.min_group:",
+        "if False:",
+        "tests/accountant/core/mechanisms/test_bad_requests.py",
+    ),
+    Mutation(
+        "a text of a set as its own target",
+        "workers/mechanisms/summary_adapter.py",
+        "sets.append(chosen[1:])",
+        "sets.append(chosen[:-1])",
+        SUMMARIES,
+    ),
+    Mutation(
+        "an adapter of another model",
+        "accountant/transactions/sources.py",
+        "elif _of_another_model(source, model_id):",
+        "elif False:",
+        "tests/accountant/transactions/test_sources.py",
+    ),
+    Mutation(
+        "any job of another dataset as a source",
+        "accountant/transactions/artifacts.py",
+        "and_(jobs.c.mechanism.in_(public), jobs.c.reads_records.is_(False))",
+        "jobs.c.id == job_id",
+        "tests/accountant/transactions/test_sources.py",
+    ),
+    Mutation(
+        "a ledger that names a private job of another dataset",
+        "accountant/core/ledger/lineage.py",
+        'if not source["artifacts"] or not _is_public(source):',
+        'if not source["artifacts"]:',
+        "tests/accountant/transactions/test_sources.py",
+    ),
+    *(Mutation(*each) for each in EVOLUTION),
 )
 
 

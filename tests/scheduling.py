@@ -1,7 +1,7 @@
 """The order of tests, and their processes; tests/conftest.py hands this to pytest-xdist.
 
-A module stays in one process, so that what its fixtures build is built once, and all modules on the warm
-service stay in one. The longest go first: no process is left with one of them when the others are done.
+A module stays in one process, so that what its fixtures build is built once, and so does a chain of modules
+on a warm service. The longest go first: no process is left with one of them when the others are done.
 """
 
 from pathlib import Path
@@ -9,16 +9,23 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-#: Those that ask for `warm_service` or `warm_engine`. Another one that does starts a service of its own.
-#: First those for which no worker loads torch, as one of them starts a worker again.
+#: Those that ask for `warm_service` or `warm_engine`, in two chains, each in one process with one service.
+#: Another module that does starts a service of its own. First of all stand those for which no worker loads
+#: torch, as one of them starts a worker again.
 WARM = (
-    *("test_artifact_jobs", "test_secret_jobs", "test_public_jobs"),
-    *("test_jobs", "test_private_prediction_examples", "test_epsvec_examples", "test_evaluation_job"),
-    *("test_invisible_ink_example", "test_corpora"),
+    (
+        *("test_artifact_jobs", "test_secret_jobs", "test_public_jobs", "test_jobs", "test_coin_jobs"),
+        "test_private_prediction_examples",
+    ),
+    (
+        *("test_summary_jobs", "test_dp_kps_examples", "test_evolution_examples", "test_epsvec_examples"),
+        *("test_evaluation_job", "test_invisible_ink_example", "test_corpora"),
+    ),
 )
+_CHAINS = {module: f"warm service {number}" for number, chain in enumerate(WARM) for module in chain}
 #: The longest first, by `make test ARGS=--durations=0`; whatever is not named here runs after these.
 LONGEST = (
-    *("test_survival", *WARM, "test_accessibility", "test_client_docs", "test_first_use"),
+    *(*WARM[0], *WARM[1], "test_survival", "test_accessibility", "test_client_docs", "test_first_use"),
     *("test_analyst_journey", "test_faults", "test_fuzz", "test_uploads", "test_utility", "test_audits"),
     *("test_twins", "test_steward_journey", "test_verify_at_scale", "test_neighbours"),
 )
@@ -39,7 +46,7 @@ class OneProcessAModule(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return "the warm service" if Path(path).stem in WARM else path
+        return _CHAINS.get(Path(path).stem, path)
 
 
 def is_all_slow(path: Path) -> bool:

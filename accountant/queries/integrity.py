@@ -57,3 +57,7 @@ def _job_problems(connection: Connection, dataset_id: UUID, live: set[str]) -> I
     query = select(jobs.c.id).where(jobs.c.dataset_id == dataset_id, running)
     if {str(job_id) for job_id in connection.execute(query).scalars()} != live:
         yield "live reservations are not those of the live jobs"
+    kept = tables.job_keys.c.job_id
+    outlived = select(kept).join(jobs, jobs.c.id == kept).where(jobs.c.dataset_id == dataset_id, ~running)
+    for job_id in connection.execute(outlived).scalars():
+        yield f"the key of job {job_id} outlives it"

@@ -146,6 +146,8 @@ def _dataset(steward: Api, sample: Any, folder: Path) -> dict[str, Any]:
                 "neighbours": "add-remove",
                 "label_column": "label",
                 "labels": list(sample.LABELS),
+                "group_column": "business",
+                "groups": list(sample.KINDS),
                 "public_size": 3000,
                 "policy": {"auto_approve_epsilon": "0"},
             }

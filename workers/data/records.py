@@ -5,8 +5,6 @@ steward that names the position; in a job it contributes nothing and stops nothi
 """
 
 import csv
-import hashlib
-import hmac
 import io
 import json
 import unicodedata
@@ -25,6 +23,7 @@ import fsspec
 from accountant.core.errors import DataError
 from accountant.core.secret_patterns import Secrets
 from accountant.core.template import fill, slots
+from workers.data.keyed_hashes import keyed_hash, pick
 
 NO_SECRETS = Secrets()
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -181,20 +180,6 @@ def share_of(batches: int, share: tuple[int, int]) -> slice:
 
 def _rank(held: tuple[bytes, Record]) -> tuple[bytes, str]:
     return held[0], held[1].text
-
-
-def pick(hashed: bytes, many: int) -> int:
-    """An index below `many`, uniform in the first 64 bits of a hash."""
-    return int.from_bytes(hashed[:8], "big") * many >> 64
-
-
-def keyed_hash(key: bytes, *parts: str) -> bytes:
-    """HMAC-SHA-256 over the parts, each preceded by its length, so that no two lists of parts collide."""
-    mac = hmac.new(key, digestmod=hashlib.sha256)
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        mac.update(len(data).to_bytes(8, "big") + data)
-    return mac.digest()
 
 
 # --- opening ------------------------------------------------------------------------------------

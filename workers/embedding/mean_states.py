@@ -117,7 +117,7 @@ def clipped_sum(
 
 def mean_state(view: View, total: NDArray[np.int64], clip: float, size: int) -> Floats:
     """The mean state that a (noisy) sum stands for, n being public: (..., q) -> (..., hidden)."""
-    return view.state(total * (clip / GRID / size))
+    return view.state(total.astype(np.float64) * (clip / GRID / size))
 
 
 def clipped_means(view: View, states: Floats, sets: Sequence[Sequence[int]], clip: float) -> Floats:

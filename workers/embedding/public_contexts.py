@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from workers.data.corpora import Corpus
-from workers.data.records import keyed_hash, pick
+from workers.data.keyed_hashes import keyed_hash, pick
 from workers.embedding.clustering import Reservoir
 
 #: Public texts of a label that are kept to stand beside records.

@@ -7,13 +7,14 @@ another; hidden returns hidden states.
 
 from workers.engine.decoder import Batch, Context, Decoder, rehearse
 from workers.engine.hidden import hidden_states
-from workers.engine.sizing import Shape, Sizes, sizes
+from workers.engine.sizing import WORKING_SHARE, Shape, Sizes, cache_bytes, sizes
 from workers.engine.soft_prompts import SoftLoss, soft_loss
 from workers.engine.steadiness import check_steady
 from workers.engine.structure import HEAD, Structure, StructureError, prepare, structure_of
 
 __all__ = [
     "HEAD",
+    "WORKING_SHARE",
     "Batch",
     "Context",
     "Decoder",
@@ -22,6 +23,7 @@ __all__ = [
     "SoftLoss",
     "Structure",
     "StructureError",
+    "cache_bytes",
     "check_steady",
     "hidden_states",
     "prepare",

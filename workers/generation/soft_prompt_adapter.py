@@ -25,6 +25,10 @@ Arrays = Mapping[str, NDArray[Any]]
 class Adapter(nn.Module):
     """A network from mean states, (rows, hidden), to soft tokens, (rows, m, hidden), both float32."""
 
+    centre: torch.Tensor
+    scale: torch.Tensor
+    rms: torch.Tensor
+
     def __init__(self, hidden: int, soft_tokens: int) -> None:
         super().__init__()
         self.hidden, self.soft_tokens = hidden, soft_tokens
@@ -51,7 +55,7 @@ def begun(model: LocalModel, prompt: str, soft_tokens: int, public_means: NDArra
     A prompt of more tokens is cut, one of fewer begins again. `public_means`: (sets, hidden), for the scale
     of the input. W1 comes from torch's global generator.
     """
-    table = model.structure.embedding.weight.detach().float()
+    table = next(model.structure.embedding.parameters()).detach().float()
     ids = text_start(model.tokenizer) + text_tokens(model.tokenizer, prompt) or [0]
     ids = [ids[place % len(ids)] for place in range(soft_tokens)]
     start = model.structure.embed(torch.tensor(ids, device=model.device)).float()

@@ -58,9 +58,13 @@ class Runner:
         """Refuse a device on which one record acts on another's logits, where that has no price."""
         if parameters.amplified:
             count = range(parameters.batches_run(terms))[share_of(parameters.batches_run(terms), share)]
-            prompts = {label: _Prompts(parameters, model, label) for label in terms.labels or (None,)}
-            shape = _private_shape(parameters, prompts)
-            chosen = sizes(model.network, shape, parameters.batch_size, len(count), model.memory_bytes)
+            labels = parameters.written(terms) or (None,)
+            shape = _private_shape(
+                parameters, {label: _Prompts(parameters, model, label) for label in labels}
+            )
+            room, contexts = model.memory_bytes, parameters.batch_size
+            together = sizes(model.network, shape, contexts + 1, len(count), room).batches
+            chosen = sizes(model.network, shape, contexts, together, room)  # as _Pair has them
             check_steady(model.structure, shape, chosen)
 
     def run(

@@ -74,7 +74,7 @@ class Runner:
         """Refuse a device on which one record acts on another's logits, where that has no price."""
         if parameters.amplified:
             count = range(parameters.batches_run(terms))[share_of(parameters.batches_run(terms), share)]
-            labels = terms.labels or (None,)
+            labels = parameters.written(terms) or (None,)
             prompts = [Prompt(model.tokenizer, parameters.template, label) for label in labels]
             shape = shape_of(parameters, prompts)
             chosen = sizes(model.network, shape, parameters.batch_size, len(count), model.memory_bytes)

@@ -90,7 +90,7 @@ class Sets:
         """
         sets, targets = [], []
         for _ in range(count):
-            own = self.by_label[random.integers(len(self.by_label))]
+            own = self.by_label[int(random.integers(len(self.by_label)))]
             chosen = random.permutation(own)[: size + 1]
             targets.append(list(self.targets[chosen[0]]))
             sets.append(chosen[1:])

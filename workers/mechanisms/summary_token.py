@@ -5,7 +5,8 @@
 
 Contexts keep their keys and values, so a token is one step of the model and not the whole text again. Groups
 are decoded side by side, as many as memory holds; each has its own text, its own end and its own branch of
-the meter. States and clean sums are never written to disk.
+the meter. Where a group alone does not fit, a keyed hash of each record decides whether it has room, at a
+public rate, and the others are read again for every token. States and clean sums are never written to disk.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from accountant.core.mechanisms.group_means import Group, sizes
 from accountant.core.mechanisms.summary_token import SummaryToken, token
 from accountant.core.privacy.price import Terms
 from workers import engine
+from workers.data.keyed_hashes import keyed_hash, pick
 from workers.data.records import Records
 from workers.embedding import mean_states
 from workers.engine import Batch, Decoder, Shape
@@ -55,7 +57,9 @@ class Runner:
         shared = len(prompt.before)
         shape = Shape(shared, prompt.fixed_tokens - shared + parameters.record_tokens, parameters.max_tokens)
         most = max(public_sizes.values())
-        chosen = engine.sizes(model.network, shape, most, len(public_sizes), model.memory_bytes)
+        rate = cached_share(model, shape, most)
+        rows = max(1, round(most * rate))
+        chosen = engine.sizes(model.network, shape, rows, len(public_sizes), model.memory_bytes)
         groups = list(public_sizes)
         # Of each group its own, so that a seed's draws don't depend on how many go side by side.
         seeds = {group: place + (parameters.seed or 0) for place, group in enumerate(groups)}
@@ -65,21 +69,40 @@ class Runner:
         }
         for first in range(0, len(groups), chosen.batches):
             together = groups[first : first + chosen.batches]
-            batches = [
-                Batch(contexts(parameters, terms, records, prompt, group), prompt.before)
-                for group in together
-            ]
+            parts = [contexts(parameters, terms, records, prompt, group, rate) for group in together]
+            batches = [Batch(cached, prompt.before) for cached, _ in parts]
             decoder = Decoder(model.structure, batches, shape, chosen, hidden=True)
-            writing = Writing(parameters, terms, model, meter, decoder, together, random)
+            others = [Batch(again, prompt.before) for _, again in parts]
+            writing = Writing(parameters, terms, model, meter, decoder, together, random, others)
             yield from writing.texts(progress)
 
 
+def cached_share(model: LocalModel, shape: Shape, size: int) -> float:
+    """The share of a group of public n whose keys and values fit into memory: public."""
+    each = engine.cache_bytes(model.network, shape.capacity)
+    return min(1.0, model.memory_bytes * (1 - 1 / engine.WORKING_SHARE) / (size * each))
+
+
 def contexts(
-    parameters: SummaryToken, terms: Terms, records: Records, prompt: Prompt, group: Group
-) -> list[list[int]]:
-    """The contexts of a group's records after what all begin with."""
-    own = (each for each in records.records if not terms.groups or each.group == group)
-    return [prompt.tokens(each.text, parameters.record_tokens)[len(prompt.before) :] for each in own]
+    parameters: SummaryToken,
+    terms: Terms,
+    records: Records,
+    prompt: Prompt,
+    group: Group,
+    rate: float = 1.0,
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The contexts of a group's records after what all begin with: those that are cached, and the others.
+
+    Which a record is depends on itself alone, so one that comes or goes moves no other.
+    """
+    found: tuple[list[list[int]], list[list[int]]] = ([], [])
+    for each in records.records:
+        if terms.groups and each.group != group:
+            continue
+        place = pick(keyed_hash(records.key, "cached", each.unit, each.text), 2**32)
+        ids = prompt.tokens(each.text, parameters.record_tokens)[len(prompt.before) :]
+        found[place >= rate * 2**32].append(ids)
+    return found
 
 
 class Writing:
@@ -94,15 +117,19 @@ class Writing:
         decoder: Decoder,
         groups: Sequence[Group],
         random: Mapping[Group, torch.Generator],
+        others: Sequence[Batch],
     ) -> None:
+        """`others`: contexts of each group that `decoder` does not hold, which are read again."""
         self.parameters, self.terms, self.model = parameters, terms, model
         self.meter, self.decoder, self.groups, self.random = meter, decoder, groups, random
         self.sizes = sizes(parameters, terms)
+        self.others = others
+        self.written: list[list[int]] = [[] for _ in groups]
         self.view = mean_states.plain(model.structure.hidden)
 
     def texts(self, progress: Progress) -> Iterator[Text]:
         """Write every group's text to its end; yields them in order."""
-        written: list[list[int]] = [[] for _ in self.groups]
+        written = self.written
         complete = [False] * len(self.groups)
         most = self.parameters.max_tokens
         live = set(range(len(self.groups)))
@@ -110,7 +137,7 @@ class Writing:
         while live:
             tokens = {}
             for place in sorted(live):
-                drawn = self._token(self.groups[place], sums[place])
+                drawn = self._token(self.groups[place], sums[place] + self._read_again(place))
                 progress.advance()
                 complete[place] = drawn in self.model.end_tokens
                 if not complete[place]:
@@ -130,9 +157,23 @@ class Writing:
         """The clipped sum of each group's states: (hidden,) each, zero where there are none."""
         found = [np.zeros(self.view.dimensions, np.int64) for _ in self.groups]
         for place, states in given:
-            for state in states.double().cpu().numpy():
-                found[place] += to_grid(state, self.parameters.clip)
+            found[place] += self._sum(states)
         return found
+
+    def _sum(self, states: torch.Tensor) -> Integers:
+        clipped = (to_grid(state, self.parameters.clip) for state in states.double().cpu().numpy())
+        return sum(clipped, np.zeros(self.view.dimensions, np.int64))
+
+    def _read_again(self, place: int) -> Integers:
+        """The clipped sum of the states of contexts that are not kept: prompt and text from the beginning."""
+        own, shape, total = self.others[place], self.decoder.shape, np.zeros(self.view.dimensions, np.int64)
+        longer = Shape(shape.prefix, shape.rest + shape.text, 0)
+        sizes = engine.sizes(self.model.network, longer, 1, mean_states.ROWS, self.model.memory_bytes)
+        for first in range(0, len(own.contexts), sizes.rows):
+            group = [[*ids, *self.written[place]] for ids in own.contexts[first : first + sizes.rows]]
+            decoder = Decoder(self.model.structure, [Batch(group, own.prefix)], longer, sizes, hidden=True)
+            total += sum((self._sum(states) for _, states in decoder.read()), np.zeros_like(total))
+        return total
 
     def _token(self, group: Group, total: Integers) -> int:
         """Release a group's mean state and draw its next token."""

@@ -89,10 +89,12 @@ class Batched(Parameters):
         """True if the price counts on nobody knowing which batch a unit lies in."""
         return self.amplification == "allocation"
 
+    batch_size: int
+
     @property
     def units(self) -> int:
         """Records that a batch is meant to hold."""
-        raise NotImplementedError
+        return self.batch_size
 
     def batches_by_label(self, terms: Terms) -> dict[str | None, int]:
         """The batches of each label that the job writes; under None, where the dataset has no labels."""
@@ -193,18 +195,20 @@ def describe_allocation(
     """
     k = parameters.batches_per_label or 1
     g, rounds = parameters.batches_to_run or k, parameters.rounds
+    far = doubled(terms) * shift
+    known = up(float(far**2 / 2 * rounds * tokens), 4)
     prompts = rounds * parameters.batches_run(terms) * contexts
     idle = f", of which {g:,} are run," if g < k else ""
     begun = f"{rounds:,} rounds of {tokens:,} tokens, each" if rounds > 1 else f"{tokens:,} tokens,"
     lines = [
         f"nobody but the job's key, deleted when it ends, knows which of {k:,} batches{idle} a unit lies in: "
         f"{begun} charged whole once a token of it is drawn",
-        f"for whoever holds the key it costs what {rounds * tokens:,} tokens of a batch cost by themselves",
+        f"for whoever holds the key it costs {rounds * tokens:,} tokens of one batch: zCDP {known:.4g}",
         f"each round reads its prompts anew: about {prompts:,} in all",
     ]
     if k > 1:
-        far = float(doubled(terms) * shift)
-        longest = [f"{1.4 * math.log(k) / (order * far**2):,.0f} at order {order}" for order in _TOLD_ORDERS]
+        steep = 1.4 * math.log(k) / float(far**2)
+        longest = [f"{steep / order:,.0f} at order {order}" for order in _TOLD_ORDERS]
         lines.append(
             "beyond about 1.4 ln k / (order * shift^2) tokens of one coin the price climbs steeply "
             f"({', '.join(longest)}): more rounds cost less than longer ones"
@@ -215,8 +219,10 @@ def describe_allocation(
 def describe_temperature(parameters: Batched, temperature: Fraction, terms: Terms) -> tuple[str, ...]:
     """What dividing sums of logits by a public number does where a batch holds more or fewer records.
 
-    No line where no public figure says how many it holds.
+    No line where no public figure says how many it holds, nor where records share contexts.
     """
+    if parameters.units != parameters.batch_size:
+        return ()
     batches = parameters.batches_by_label(terms)
     if parameters.label_counts:
         counts = dict(zip(terms.labels, parameters.label_counts, strict=True))

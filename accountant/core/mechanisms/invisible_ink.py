@@ -67,11 +67,6 @@ class InvisibleInk(Batched):
     )
     stop: str | None = Field(None, min_length=1, max_length=100, description="a text ends before this")
 
-    @property
-    def units(self) -> int:
-        """Records that a batch is meant to hold."""
-        return self.batch_size
-
 
 def shift(parameters: InvisibleInk, terms: Terms) -> Fraction:
     """Most by which one unit, added or removed, moves a score: b * c / (s * temperature), exactly."""
@@ -95,14 +90,12 @@ def price(parameters: InvisibleInk, terms: Terms) -> Price:
     """T tokens of one batch."""
     count, temperature = tokens(parameters), Fraction(parameters.temperature)
     what = "the logits that a batch draws from"
-    lines: tuple[str, ...] = describe(shift(parameters, terms), temperature, count, terms, what)
+    moves, costs = describe(shift(parameters, terms), temperature, count, terms, what)
+    lines: tuple[str, ...] = (moves, costs)
+    event = tokens_of_one_batch(token_event(parameters, terms), count)
     if parameters.amplified:
-        event = all_rounds(parameters, token_event(parameters, terms))
-        lines += describe_allocation(
-            parameters, shift(parameters, terms), count, terms, parameters.batch_size
-        )
-    else:
-        event = tokens_of_one_batch(token_event(parameters, terms), count)
+        told = describe_allocation(parameters, shift(parameters, terms), count, terms, parameters.batch_size)
+        event, lines = all_rounds(parameters, token_event(parameters, terms)), (moves, *told)
     return Price(event, (*lines, f"the top {parameters.top_k:,} come from public logits: free"))
 
 

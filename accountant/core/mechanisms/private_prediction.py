@@ -20,8 +20,7 @@ charges clip / batch_size, which costs twice that: its T = 373 is then epsilon 2
 Median (paper 001, Theorem 2): the cost depends on the data, so the price is a cap that an analyst
 plans with, in the currency `ex-post`. Refused under replace-one, where the theorem fails with its ends.
 
-Amplification: the price of a batch that nobody knows (batches.py), for the mean in uniform batches. Clusters
-and the median cost what they cost where everybody knows.
+Amplification (batches.py): for the mean in uniform batches; clusters and the median cost the plain price.
 
 Clusters: one Laplace histogram over pairs of a label and a public centre. A record lies in one pair: L1
 sensitivity 1 (2 under replace-one), b times that for units of b records. `clusters` is their number over
@@ -236,12 +235,12 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
         )
     tokens, moved = parameters.tokens_per_batch, shift(parameters, terms)
     temperature = Fraction(parameters.temperature)
-    lines.extend(describe(moved, temperature, tokens, terms, "the mean logits of a batch"))
-    if parameters.batching == "uniform" and parameters.units == parameters.batch_size:
-        lines.extend(describe_temperature(parameters, temperature, terms))
+    moves, costs = describe(moved, temperature, tokens, terms, "the mean logits of a batch")
+    warm = describe_temperature(parameters, temperature, terms) if parameters.batching == "uniform" else ()
     if parameters.amplified:
-        lines.extend(describe_allocation(parameters, moved, tokens, terms, parameters.batch_size))
-        return Price(all_rounds(parameters, token_event(parameters, terms)), tuple(lines))
+        told = describe_allocation(parameters, moved, tokens, terms, parameters.batch_size)
+        return Price(all_rounds(parameters, token_event(parameters, terms)), (moves, *told, *warm))
+    lines += [moves, costs, *warm]
     parts.append(tokens_of_one_batch(token_event(parameters, terms), tokens))
     return Price(parts[0] if len(parts) == 1 else Composed(tuple(parts)), tuple(lines))
 

@@ -32,9 +32,11 @@ PIN = SecretTerms(1e-4, 0.02, 1, 1.0, Without.REMOVED)
 
 @pytest.fixture
 def all_run(monkeypatch):
-    """As if every mechanism had a runner: the ledger must be ready for them."""
+    """As if every mechanism had a runner: the ledger must be ready for them. `secpe` needs no corpus here."""
     for name, each in mechanisms.MECHANISMS.items():
-        monkeypatch.setitem(mechanisms.MECHANISMS, name, replace(each, runner=each.runner or "none"))
+        missing = (lambda _: None) if name == "secpe" else each.missing
+        changed = replace(each, runner=each.runner or "none", missing=missing)
+        monkeypatch.setitem(mechanisms.MECHANISMS, name, changed)
 
 
 def ready(engine, allowance=None, **policy) -> Bench:
@@ -295,6 +297,7 @@ def test_a_secret_job_needs_a_statement_and_takes_its_facts(engine, all_run):
     own = {"prior": 1e-4, "records_per_secret": 3, "sampling_rate": 0.5, "neighbour": "removed"}
     request = JobRequest(bench.dataset, "secpe", bench.model, {**own, "bound": 5e-4}, "test")
     early = submission.submit(engine, request, bench.analyst)
+    bench.probe(early)
     assert job(bench, early)["refusal"]["cap"] == "secret"
     allow(bench, Allowance(None, None, "secrets", secret=SecretDeclaration(PIN, SecretKind.MANY)))
     with pytest.raises(InvalidRequest, match="records_per_secret"):
@@ -400,8 +403,10 @@ def test_a_closed_filter_names_the_job_that_closed_it(engine, monkeypatch):
 # --- what runs ----------------------------------------------------------------------------------
 
 
-def test_what_has_a_price_and_no_runner_is_refused_at_submission(engine):
+def test_what_has_a_price_and_no_runner_is_refused_at_submission(engine, monkeypatch):
     bench = ready(engine)
+    priced = replace(mechanisms.get("aug-pe"), runner=None)
+    monkeypatch.setitem(mechanisms.MECHANISMS, "aug-pe", priced)
     with pytest.raises(InvalidRequest) as caught:
         ask(bench, "aug-pe", epsilon=1.0)
     (problem,) = caught.value.problems

@@ -91,6 +91,19 @@ def test_a_blank_says_nothing_or_is_named():
     }
 
 
+#: Fields that some mechanisms ask everybody for.
+ASKED = (
+    "corpus",
+    "public_corpus",
+    "epsilon",
+    "prior",
+    "bound",
+    "records_per_secret",
+    "sampling_rate",
+    "neighbour",
+)
+
+
 @pytest.mark.parametrize(
     "each", [mechanisms.get(name) for name in sorted(mechanisms.runnable())], ids=lambda each: each.id
 )
@@ -98,10 +111,9 @@ def test_the_defaults_of_a_form_are_those_of_its_mechanism(each):
     document = each.parameters.model_json_schema()
     typed = {one.name: one.default for one in schema_forms.inputs(document) if one.kind != "fixed"}
     assert all(one.help for one in schema_forms.inputs(document))
-    given = {"from_job": "0" * 36, "corpus": "c"} if each.id == "evaluation" else {}
-    given |= {"corpus": "c"} if each.id == "vocabulary" else {}
+    given = {name: value for name, value in each.example.items() if name in ASKED}
+    given |= {"from_job": "0" * 36, "metrics": "lengths"} if each.id == "evaluation" else {}
     given |= {"epsilon": 1.0} if each.id == "epsvec" else {}
-    given |= {"metrics": "lengths"} if each.id == "evaluation" else {}
     typed |= schema_forms.typed(given, document)
     stated = schema_forms.stated(document, typed)
     terms = Terms(public_size=100_000, labels=("a", "b"))
@@ -222,7 +234,14 @@ def test_the_part_with_the_price_is_the_same(site):
     assert "<strong>clip</strong>" in bad
 
 
-@pytest.mark.parametrize("mechanism", sorted(set(mechanisms.runnable()) - {"evaluation", "vocabulary"}))
+#: Those that cost (ε, δ).
+SPENDING = {each for each in mechanisms.runnable() if not mechanisms.get(each).public} - {
+    "evaluation",
+    "secpe",
+}
+
+
+@pytest.mark.parametrize("mechanism", sorted(SPENDING))
 def test_fit_fills_in_the_most_that_is_left(site, mechanism):
     """Without scripts: the button answers with the form; one more would be refused."""
     browser = site.pages("analyst")
@@ -235,6 +254,23 @@ def test_fit_fills_in_the_most_that_is_left(site, mechanism):
     size = "parameters." + mechanisms.get(mechanism).size_field
     more = str(int(form[size]) + 1) if form[size].isdigit() else str(float(form[size]) * 1.01)
     assert "It would be refused now." in press(browser, site, form | {size: more}, "price").text
+
+
+def test_fit_fills_in_the_most_rounds_where_batches_are_secret(site):
+    browser = site.pages("analyst")
+    form = fields(browser.get(f"{site.dataset}/submit").text)
+    form |= {"parameters.amplification": "allocation", "parameters.tokens_per_batch": "8"}
+    form |= {"parameters.max_text_tokens": "", "parameters.batches_per_label": "20"}
+    answer = press(browser, site, form, "fit")
+    assert "Rounds is" in answer.text
+    found = fields(answer.text)
+    assert int(found["parameters.rounds"]) > 1
+    assert found["parameters.tokens_per_batch"] == "8"
+    more = {"parameters.rounds": str(int(found["parameters.rounds"]) + 1)}
+    page = press(browser, site, found | more, "price").text
+    assert "It would be refused now." in page
+    assert "nobody but the job" in page
+    assert "beyond about 1.4 ln k" in page, "the cliff"
 
 
 def test_fit_of_a_median_fills_in_its_cap(site):
@@ -306,6 +342,6 @@ def test_nobody_is_shown_anothers_request(site, query):
 def test_an_unknown_mechanism_is_named_on_the_page(site):
     browser = site.pages("analyst")
     form = fields(browser.get(f"{site.dataset}/submit").text)
-    answer = press(browser, site, form | {"mechanism": "dp-kps"}, "price")
+    answer = press(browser, site, form | {"mechanism": "dp-kpss"}, "price")
     assert answer.status_code == 200
     assert 'id="problem-mechanism"' in answer.text

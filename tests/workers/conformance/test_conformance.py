@@ -3,6 +3,9 @@
 import math
 import sys
 from dataclasses import replace
+from fractions import Fraction
+from importlib import import_module
+from random import Random
 
 import numpy as np
 import pytest
@@ -11,9 +14,13 @@ from pydantic import Field
 from accountant.core import mechanisms
 from accountant.core.mechanisms.base import Mechanism, Parameters
 from accountant.core.mechanisms.registration import Refused
+from accountant.core.privacy.blowup import GroupSampling, Without
 from accountant.core.privacy.events import FREE, Exponential, Gaussian, Laplace, SelfComposed
 from accountant.core.privacy.price import Price
+from accountant.core.privacy.secrets import SecretRelease
 from workers import conformance
+from workers.conformance import samples
+from workers.conformance.noting import Noting, compare_secret
 from workers.interface import Artifact, Text
 
 RUNNABLE = {name: each.runner for name, each in mechanisms.runnable().items()}
@@ -221,3 +228,55 @@ def test_fields_without_description_or_bounds_are_refused(own):
         own(parameters=kind)
         with pytest.raises(Refused, match=why):
             conformance.conform(__name__)
+
+
+# --- the secret currency ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("without", "counts", "centre", "far"),
+    [
+        (Without.REMOVED, [1, 0], 10, None),
+        (Without.REMOVED, [2, 0], 0, "1.41421"),
+        (Without.REMOVED, [1, 0], 11, "1.05"),
+        (Without.REDACTED, [1, -1], 14, None),
+        (Without.REDACTED, [1, -1], 15, "1.03"),
+        (Without.REDACTED, [2, -1], 0, "1.11"),
+    ],
+)
+def test_records_with_a_secret_may_move_a_round_as_far_as_the_price_assumes(without, counts, centre, far):
+    """Counts and a centre, in units of one record's move: sqrt(2) of it where removed, 2 where redacted."""
+    group = GroupSampling(3, 1.0, without)
+    stated = SecretRelease(3, 1.0, without, 2.0, 1)
+    price = Price(None, ("secret",), secret={"release": stated.to_json(), "prior": 0.1, "bound": 0.5})
+    moves = [Fraction(10), Fraction(3)]
+    one = Noting(price)
+    one.secret(np.array([5, 6]), np.zeros((2, 2), np.int64), moves, stated)
+    two = Noting(price, one)
+    two.secret(np.array([5, 6]) - counts, np.array([[centre, 0], [0, 0]]), moves, stated)
+    if far is None:
+        compare_secret(one, two, group, 1)
+    else:
+        with pytest.raises(Refused, match=f"secret: 1 records move a round {far}"):
+            compare_secret(one, two, group, 1)
+    compare_secret(one, two, group, 2)
+    declared = Noting(price, one)
+    with pytest.raises(Refused, match="secret: a neighbour makes another release in its place"):
+        declared.secret(np.array([5, 6]), np.zeros((2, 2), np.int64), [Fraction(11), Fraction(3)], stated)
+
+
+def test_a_secret_price_must_be_taken_whole_and_alone(monkeypatch):
+    secpe = mechanisms.get("secpe")
+    running = import_module(secpe.runner).Runner()
+    small = {"iterations": 1, "samples": 1, "variations": 0, "max_tokens": 2, "record_tokens": 8}
+    terms, raw = samples.terms(Random(0)), {**secpe.example, **small}
+    terms = replace(terms, max_records_per_unit=1)
+    parsed = secpe.parse(raw, terms)
+    price = secpe.price(parsed, terms)
+    more = replace(price, secret=price.secret | {"release": price.secret["release"] | {"rounds": 2}})
+    trial = (replace(secpe, price=lambda *_: more), running, terms, raw, parsed, Random(1), False)
+    with pytest.raises(Refused, match="price: it is 2 rounds, the run made 1"):
+        conformance._try(*trial)
+    both = replace(secpe, price=lambda *_: replace(price, dp=FREE))
+    with pytest.raises(Refused, match="price: one in secrets has no other part"):
+        conformance._try(both, *trial[1:])

@@ -22,8 +22,8 @@ ROUNDS = {"amplification": "allocation", "rounds": 3, "batches_per_label": 8, "b
 
 
 @pytest.fixture(scope="module")
-def desk(service, engine, tmp_path_factory) -> Desk:
-    return Desk(engine, tmp_path_factory.mktemp("data"))
+def desk(warm_engine, tmp_path_factory) -> Desk:
+    return Desk(warm_engine, tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_a_job_of_rounds_is_admitted_run_settled_and_verified(desk, dataset):
     verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
-def test_after_kill_9_the_job_goes_on_under_the_same_key(desk, dataset, service):
+def test_after_kill_9_the_job_goes_on_under_the_same_key(desk, dataset, warm_service):
     """A retry under another key beside what was kept would put units into two batches."""
     before = desk.facts(dataset)["account"]["filters"][0]["spent"]
     job_id = desk.submit(dataset, tokens_per_batch=40, **ROUNDS)
@@ -71,10 +71,10 @@ def test_after_kill_9_the_job_goes_on_under_the_same_key(desk, dataset, service)
     key = sealed(desk, job_id)
     assert key is not None
     assert desk.job(job_id)["progress"]["done"] == 0, "a round's time would tell of its batches"
-    service.kill("generate")
+    warm_service.kill("generate")
     wait_for(lambda: desk.job(job_id)["attempt"], lambda attempt: attempt == 2, 120)
     assert sealed(desk, job_id) == key
-    service.start("generate")
+    warm_service.start("generate")
     seen = set()
 
     def ended() -> str:

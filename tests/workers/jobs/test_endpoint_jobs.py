@@ -9,8 +9,10 @@ from sqlalchemy import text
 
 from accountant.catalogue import corpora, models
 from accountant.core.errors import Conflict, InvalidRequest
-from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.allowances import Allowance, SecretDeclaration
 from accountant.core.ledger.export_formats import verify_lines
+from accountant.core.privacy.blowup import Without
+from accountant.core.privacy.secrets import SecretKind, SecretTerms
 from accountant.queries import entries
 from accountant.transactions import allowances, approval, submission
 from accountant.transactions.job_requests import JobRequest
@@ -233,3 +235,76 @@ def test_an_endpoint_is_no_model_of_a_job_and_a_declaration_is_checked(desk, sou
         models.add_model(
             desk.engine, name, "https://example.org", "t", desk.steward, "endpoint", endpoint=spec
         )
+
+
+# --- many rounds --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def clusters(desk, source, folder) -> tuple[str, str]:
+    """(dataset, a job of `secpe` that released its noisy clusters)."""
+    stated = SecretTerms(1e-4, 0.05, 2, 0.5, Without.REMOVED)
+    dataset = small(desk, folder, secret_terms=["zanzibar"], policy={"secret_jobs": True})
+    declared = SecretDeclaration(stated, SecretKind.ONE)
+    allowances.allow(desk.engine, dataset, Allowance(None, None, "test", secret=declared), desk.steward)
+    few = {"clusters": 2, "samples": 2, "variations": 1, "iterations": 1, "max_tokens": 8, "public_texts": 40}
+    named = {**few, "public_corpus": source[1]["corpus"], "prompting": "plain", "record_tokens": 32}
+    request = JobRequest(dataset, "secpe", desk.model, named, "test")
+    job_id = submission.submit(desk.engine, request, desk.analyst)
+    seen = wait_for(lambda: desk.job(job_id), lambda job: job["state"] != "submitted")
+    if seen["state"] == "awaiting_approval":
+        approval.approve(desk.engine, job_id, desk.steward, "test")
+    job = desk.ended(job_id)
+    assert job["state"] == "succeeded", job
+    return dataset, str(job_id)
+
+
+def evolved(desk, clusters, writer: str):
+    """Five rounds from released clusters: 4 first samples, then 2 variations a round."""
+    few = {"samples": 2, "variations": 1, "iterations": 5, "max_tokens": 8, "prompting": "plain", "seed": 1}
+    named = {**few, "from_job": clusters[1], "writer": writer, "varying": "continue", "record_tokens": 32}
+    request = JobRequest(clusters[0], "secpe", desk.model, named, "test")
+    return submission.submit(desk.engine, request, desk.analyst)
+
+
+def test_an_endpoint_that_dies_in_the_third_round_is_waited_for_and_nothing_is_charged(
+    desk, clusters, endpoint, served, tmp_path
+):
+    away = tmp_path / "away"
+    name = endpoint(f"gate/{str(away).replace('/', '%2F')}")
+    charged = desk.facts(clusters[0])["secret"]
+    before = len(served.asked("gate"))
+    job_id = evolved(desk, clusters, name)
+    wait_for(lambda: len(served.asked("gate")) - before, lambda asked: asked >= 6, 60)
+    away.touch()  # in the third round, or soon after it
+    died = len(served.asked("gate"))
+    wait_for(lambda: len(served.asked("gate")) - died, lambda asked: asked >= 1, 60)
+    away.unlink()
+    job = desk.ended(job_id)
+    assert (job["state"], job["attempt"]) == ("succeeded", 1), job["failure"]
+    assert [each["kind"] for each in job["entries"]] == ["RESERVE", "COMMIT"]
+    assert job["progress"]["done"] == job["progress"]["total"] == 4 + 4 * 2
+    assert desk.facts(clusters[0])["secret"] == charged
+
+
+def test_an_endpoint_that_stays_away_fails_the_job_by_name_and_it_can_be_asked_again(
+    desk, clusters, endpoint, served
+):
+    charged = desk.facts(clusters[0])["secret"]
+    name = endpoint("good", requests=9)  # the tenth request, in the fourth round, is one too many
+    job = desk.ended(evolved(desk, clusters, name))
+    assert (job["state"], [each["kind"] for each in job["entries"]]) == ("failed", ["RESERVE", "VOID"])
+    assert name in job["failure"]
+    assert "spending limit" in job["failure"]
+    again = desk.ended(evolved(desk, clusters, endpoint("good")))
+    assert again["state"] == "succeeded", again["failure"]
+    assert desk.facts(clusters[0])["secret"] == charged
+
+
+def test_a_paid_evolution_may_name_no_endpoint(desk, clusters, endpoint):
+    raw = {"epsilon": 1.0, "samples": 2, "writer": endpoint("good"), "max_tokens": 8}
+    request = JobRequest(clusters[0], "aug-pe", desk.model, raw, "test")
+    with pytest.raises(
+        InvalidRequest, match=r"parameters\.writer: an endpoint is asked by jobs that read no"
+    ):
+        submission.submit(desk.engine, request, desk.analyst)

@@ -157,6 +157,16 @@ def test_the_key_is_gone_however_the_job_ends(bench, configured, runner, end):
     assert integrity.check(bench.engine, bench.dataset) == []
 
 
+def test_a_key_that_outlives_its_job_is_found(bench, configured, runner):
+    job_id = queued(bench)
+    for part in range(PARTS):
+        attempt(bench, job_id, part, configured)
+    assert integrity.check(bench.engine, bench.dataset) == []
+    with bench.engine.begin() as connection:
+        connection.execute(tables.job_keys.insert().values(job_id=job_id, sealed=b"left"))
+    assert integrity.check(bench.engine, bench.dataset) == [f"the key of job {job_id} outlives it"]
+
+
 def test_a_second_home_takes_no_part_of_a_job(bench, configured, runner, tmp_path, monkeypatch, capsys):
     """Two keys would put a quarter of the units into two batches: then not even the plain price holds."""
     job_id = queued(bench)

@@ -15,6 +15,7 @@ from workers import models
 from workers.data.records import Record, Records
 from workers.engine import decoder as decoding
 from workers.engine.aggregation import Mean
+from workers.engine.steadiness import Unsteady
 from workers.interface import Progress
 from workers.mechanisms import invisible_ink, private_prediction
 from workers.noise.meter import Meter, Turn
@@ -180,3 +181,43 @@ def test_a_pair_of_private_records_has_coins_in_every_round(model):
     _, meter, *_ = run(PREDICTION, model, Terms(labels=("a", "b")), some(60), **two)
     assert len(set(meter.turns)) == ROUNDS * 2 * G
     assert np.unique([turn.round for turn in meter.turns]).tolist() == list(range(ROUNDS))
+
+
+@pytest.mark.parametrize("name", RUNNERS)
+@pytest.mark.parametrize("share", [(0, 1), (1, 2)])
+def test_what_is_tried_before_anything_is_read_are_the_passes_of_the_run(model, name, share, monkeypatch):
+    module = {PREDICTION: private_prediction, INK: invisible_ink}[name]
+    tried, made = [], []
+    monkeypatch.setattr(module, "check_steady", lambda _, shape, sizes: tried.append((shape, sizes)))
+    real = decoding.Decoder.__init__
+
+    def noted(self, structure, batches, shape, sizes, *args, **options):
+        made.append((shape, sizes))
+        real(self, structure, batches, shape, sizes, *args, **options)
+
+    monkeypatch.setattr(decoding.Decoder, "__init__", noted)
+    terms, mechanism = Terms(labels=("a", "b")), mechanisms.get(name)
+    run(name, model, terms, replace(some(), share=share), labels=("b",))
+    raw = {**TOKENS[name], "batches_per_label": K, "batch_size": 4, "record_tokens": 8, "labels": ("b",)}
+    raw |= {"template": "{record}", **({"public_template": "A text"} if name == INK else {})}
+    plain = mechanism.parse(raw, terms)
+    RUNNERS[name]().prepare(plain, terms, model, share)
+    assert tried == [], "where batches are known, one record's last digits in others' logits are as before"
+    secret = {**raw, "amplification": "allocation", "rounds": ROUNDS, "batches_to_run": G}
+    RUNNERS[name]().prepare(mechanism.parse(secret, terms), terms, model, share)
+    assert len(tried) == 1
+    assert tried[0] in made
+
+
+@pytest.mark.parametrize("name", RUNNERS)
+def test_a_device_on_which_records_act_on_one_another_runs_no_such_job(model, name, monkeypatch):
+    real = decoding.Decoder._forward
+
+    def mixing(self, store, masks, positions, ids=None, embedded=None):
+        return real(self, store, masks, positions, ids, embedded) * (1 + 1e-6 * ids.float().mean())
+
+    monkeypatch.setattr(decoding.Decoder, "_forward", mixing)
+    terms, mechanism = Terms(), mechanisms.get(name)
+    secret = {"amplification": "allocation", "batches_per_label": K, "batch_size": 4, "record_tokens": 8}
+    with pytest.raises(Unsteady):
+        RUNNERS[name]().prepare(mechanism.parse(secret, terms), terms, model, (0, 1))

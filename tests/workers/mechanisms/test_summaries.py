@@ -15,7 +15,7 @@ from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.registration import Refused
 from accountant.core.privacy.events import FREE, Gaussian, SelfComposed
 from accountant.core.privacy.price import Neighbours, Terms
-from workers import models
+from workers import engine, models
 from workers.conformance.noting import Noting, compare
 from workers.data.records import Record, Records
 from workers.embedding import mean_states
@@ -93,8 +93,10 @@ def run(mechanism, model, data: Records, raw: dict, terms: Terms, meter_of=None,
 
 
 @pytest.mark.parametrize("relation", Neighbours)
-@pytest.mark.parametrize("name", ["summary-token", "summary-oneshot"])
-def test_one_record_moves_the_sums_by_what_is_declared_and_no_more(model, name, relation):
+@pytest.mark.parametrize(
+    ("name", "memory"), [("summary-token", None), ("summary-token", 1_000_000), ("summary-oneshot", None)]
+)
+def test_one_record_moves_the_sums_by_what_is_declared_and_no_more(model, name, memory, relation):
     """The real runners, exact integers: out of a group, or in its place another, in any group."""
     mechanism = mechanisms.get(name)
     terms = Terms(relation, groups=GROUPS)
@@ -103,6 +105,8 @@ def test_one_record_moves_the_sums_by_what_is_declared_and_no_more(model, name, 
     other = [{"north": ["soup", "cold"]}]
     if relation is REPLACE:
         other = [{"north": ["soup", "ünïcode 👍", "cold"]}, {"north": ["soup", "cold"], "east": ["slow"]}]
+    if memory:  # half of the contexts have no room for their keys and values
+        model = replace(model, memory_bytes=memory)
     _, one, _, _ = run(mechanism, model, records(DATA), raw, terms, Noting)
     for changed in other:
         _, two, _, _ = run(
@@ -259,7 +263,7 @@ def test_cached_decoding_is_reading_everything_again(model):
         written = list(_drawn(model, parameters, meter, group, place))
         for step, call in enumerate(meter.calls[group]):
             again = np.zeros(model.structure.hidden)
-            for own in summary_token.contexts(parameters, terms, data, prompt, group):
+            for own in summary_token.contexts(parameters, terms, data, prompt, group)[0]:
                 ids = [*prompt.before, *own, *written[:step]]
                 with torch.inference_mode():
                     states = model.network(torch.tensor([ids]), output_hidden_states=True).hidden_states[-1]
@@ -279,14 +283,29 @@ def _drawn(model, parameters, meter, group, place):
         yield int(torch.multinomial(weights, 1, generator=random))
 
 
-def test_memory_for_few_groups_at_a_time_writes_the_same(model):
+@pytest.mark.parametrize("share", [0.0, 0.6, 2.0])
+def test_contexts_that_memory_has_no_room_for_are_read_again(model, share):
+    """As many groups as fit side by side; where one alone does not, its rest from the beginning each time."""
+    texts = DATA | {"east": list(WORDS)}
     terms = Terms(groups=GROUPS)
     raw = SHORT | {"noise_multiplier": 1e-3, "public_size": 30, "temperature": 0.01, "seed": 1}
-    _, _, wide, _ = run(TOKEN, model, records(DATA), raw, terms)
-    small = replace(model, memory_bytes=1)
-    _, meter, narrow, _ = run(TOKEN, small, records(DATA), raw, terms)
-    assert narrow == wide
-    assert len(meter._branches) == 3
+    parameters = TOKEN.parse(raw, terms)
+    _, wide, whole, _ = run(TOKEN, model, records(texts), raw, terms, Noting)
+    prompt = models.Prompt(model.tokenizer, parameters.template, None)
+    shape = engine.Shape(len(prompt.before), prompt.fixed_tokens - len(prompt.before) + 12, 4)
+    each = engine.cache_bytes(model.network, shape.capacity)
+    small = replace(model, memory_bytes=int(30 * each * share * 8 / 7))
+    rate = summary_token.cached_share(small, shape, 30)
+    assert rate == pytest.approx(min(share, 1), abs=0.01)
+    parts = [
+        summary_token.contexts(parameters, terms, records(texts), prompt, group, rate) for group in GROUPS
+    ]
+    assert bool(sum(len(again) for _, again in parts)) == (share < 1)
+    _, narrow, written, _ = run(TOKEN, small, records(texts), raw, terms, Noting)
+    assert written == whole
+    for group in GROUPS:
+        for one, two in zip(wide.calls[group], narrow.calls[group], strict=True):
+            assert np.abs(one.values - two.values).max() < GRID * 1e-3
 
 
 def test_a_later_job_decodes_without_records_or_meter(model, adapter):

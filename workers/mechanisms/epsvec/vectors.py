@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.epsvec import Epsvec, layer_range, vectors_event
 from accountant.core.privacy.price import Terms
-from workers.data.records import Record, Records, keyed_hash
+from workers.data.keyed_hashes import keyed_hash
+from workers.data.records import Record, Records
 from workers.engine import Shape, hidden_states, sizes
 from workers.mechanisms.epsvec.prompts import Prompt
 from workers.models import LocalModel

@@ -115,6 +115,7 @@ WHOLE = charged(verified(LEDGER))
 @example((0, ("body", "filters", 0, "order")), "1/0")
 @example((1, ("body", "parameters")), [])
 @example((1, ("body", "terms", "delta")), 5e-324)
+@example((1, ("body", "terms", "delta")), 10**400)
 def test_any_value_anywhere_is_refused_by_name_or_changes_no_charge(place, value):
     number, path = place
     documents = copy.deepcopy(LEDGER)

@@ -82,6 +82,7 @@ BAD = [
     (PREDICTION, {**SECRET, "rounds": 0}, "rounds"),
     (PREDICTION, {**SECRET, **MEDIAN}, "amplification"),
     (PREDICTION, {**SECRET, "batching": "clusters"}, "amplification"),
+    (PREDICTION, {**SECRET, "label_counts": [1, 2, 3, 4]}, "label_counts"),
     (PREDICTION, {"amplification": "shuffling"}, "amplification"),
 ]
 
@@ -142,6 +143,7 @@ def test_the_quote_says_what_is_charged_whom_it_holds_for_and_where_the_cliff_is
     told = " ".join(quote(PREDICTION, parsed, TERMS)["breakdown"])
     assert "468 batches, of which 100 are run," in told
     assert "341 rounds of 50 tokens, each charged whole once a token of it is drawn" in told
-    assert "for whoever holds the key it costs what 17,050 tokens of a batch cost" in told
+    assert "for whoever holds the key it costs 17,050 tokens of one batch: zCDP 74.93" in told
+    assert "so all cost as one" not in told
     assert "reads its prompts anew: about 8,729,600 in all" in told, "341 rounds, 400 batches of 64"
     assert "245 at order 4, 98 at order 10" in told, "1.4 ln 468 / (order * 0.09375^2)"

@@ -21,6 +21,8 @@ from accountant.core.privacy.events import (
     Laplace,
     SelfComposed,
 )
+from accountant.core.privacy.filters import granted, portfolio
+from benchmarks import allocation as tables
 from tests.accountant.core.privacy.test_allocation import play
 
 AG_NEWS = Exponential(0.09375)
@@ -62,6 +64,19 @@ def test_one_batch_of_one_token_is_the_two_point_pair():
         found = q * np.maximum(np.exp(t) - k, 0) + (1 - q) * np.maximum(np.exp(t - 2 * shift) - k, 0)
         mine = float(ratio.under_q @ np.maximum(ratio.values - k, 0))
         assert found.max() <= mine + 1e-12 <= found.max() * 1.01 + 1e-4
+
+
+@pytest.mark.parametrize("shift", [0.02, 0.3, 1.5])
+@pytest.mark.parametrize(("parts", "tokens"), [(2, 1), (3, 2), (2, 20)])
+def test_a_shift_in_parts_is_dominated_by_the_whole(shift, parts, tokens):
+    """A unit of several records moves batches of one number by shifts that add up to the stated one."""
+    whole = allocation_pairs.worst_ratio(Batch(tokens, shift=shift))
+    split = allocation_pairs.worst_ratio(Batch(parts * tokens, shift=shift / parts))
+    for k in np.exp(2 * shift * tokens * np.linspace(-0.9, 0.9, 37)):
+        calls = [
+            float(each.under_q @ np.maximum(each.values - k, 0)) + each.infinite for each in (split, whole)
+        ]
+        assert calls[0] <= calls[1] * (1 + 1e-9) + 1e-12
 
 
 def test_a_pair_keeps_all_mass():
@@ -129,6 +144,23 @@ def test_the_quote_is_the_smallest_figure():
     histogram = Composed((Laplace(5.0), Allocated(100, 100, 30, AG_NEWS)))
     alone = epsilon_alone(Allocated(100, 100, 30, AG_NEWS), 2.9e-6)[0]
     assert epsilon_alone(histogram, 2.9e-6)[0] <= alone + 0.2 + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rounds", "epsilon"),
+    [(210, 1, 1), (350, 1, 3), (830, 1, 10), (50, 44, 1), (50, 340, 3), (50, 2740, 10)],
+)
+def test_what_a_coin_buys_at_the_size_of_ag_news(tokens, rounds, epsilon):
+    """Tokens of one batch alone: 6, 45 and 373 where everybody knows the coin."""
+    coin = Allocated(468, 468, tokens, AG_NEWS)
+    assert epsilon_alone(SelfComposed(coin, rounds), 2.9e-6)[0] <= epsilon
+
+
+def test_jobs_on_an_account_at_the_size_of_ag_news():
+    for (epsilon, of_delta), counts in zip(tables.ACCOUNTS, tables.JOBS, strict=True):
+        limits = granted(epsilon, of_delta)
+        for size, count in zip(tables.SIZES, counts, strict=True):
+            assert tables.jobs(portfolio(*limits), limits, tables.coin(size)) >= count
 
 
 def test_other_jobs_have_a_quote_too():

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from accountant.core.ledger.admission import Account, FilterAccount
 from accountant.core.ledger.reservations import move, settled
 from accountant.core.privacy.composition import gaussian_mu
 from accountant.core.privacy.events import (
+    Allocated,
     Composed,
     EpsilonDelta,
     Event,
@@ -89,6 +91,17 @@ def softmax_of_two(shift: float, count: int, place: float) -> Job:
     low = high - 2 * shift
     q = -math.expm1(low) / (math.exp(high) - math.exp(low)) if low < 0 else 0.0
     return Job(Exponential(shift), count, (q * math.exp(high), (1 - q) * math.exp(low)), (q, 1 - q))
+
+
+def secret_coin(shift: float, count: int, place: float, batches: int) -> Job:
+    """Rounds of one token in each of some batches, in one of which the unit is by a fresh coin."""
+    one = softmax_of_two(shift, 1, place)
+    p, q = [], []
+    for drawn in product((0, 1), repeat=batches):
+        under_q = math.prod(one.q[each] for each in drawn)
+        q.append(under_q)
+        p.append(under_q * sum(one.p[each] / one.q[each] for each in drawn if one.q[each]) / batches)
+    return Job(Allocated(batches, batches, 1, Exponential(shift)), count, tuple(p), tuple(q))
 
 
 def leaky_response(epsilon: float, delta: float, count: int) -> Job:
@@ -165,6 +178,7 @@ def menus(draw, most: int):
         st.builds(quantised_gaussian, multiplier.map(lambda m: m / 2), count, edges, st.floats(0.1, 0.9)),
         st.builds(quantised_laplace, pure.map(lambda x: 1 / x), count, edges),
         st.builds(softmax_of_two, pure, count, st.floats(0, 1)),
+        st.builds(secret_coin, pure.map(lambda x: 2 * x), count, st.floats(0.05, 0.95), st.integers(2, 3)),
         st.builds(leaky_response, pure, st.floats(0.01, 0.3).map(lambda x: x * delta), count),
     )
     return epsilon, delta, shares, draw(st.lists(jobs, min_size=1, max_size=most))
