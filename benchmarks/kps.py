@@ -221,7 +221,7 @@ def of_methods(bench: Bench, seed: int, table: Table) -> None:
 
 
 def of_limits(bench: Bench, seed: int, table: Table) -> None:
-    """What the noise and the draw among many phrases cost: almost no noise, and the densest phrases only."""
+    """Sequences at an allowance that nobody grants, ε 1 and 1,000: the method without much noise."""
     for bandwidth in (0.25, 0.5):
         raw = {"kde_epsilon": 1_000.0, "noise": "gaussian", "method": "logarithmic"}
         parameters, found = bench.release(**raw, bandwidth=bandwidth, sequences_per_label=300)
