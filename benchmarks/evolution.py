@@ -1,20 +1,23 @@
 """aug-pe and secpe: Fréchet distance over epochs, memory of a voting pass, and time of a round.
 
-    python -m benchmarks.evolution fid --model FOLDER --embedding FOLDER [--epsilon inf 4 1] [--seeds 1]
+    python -m benchmarks.evolution fid --embedding FOLDER [--model FOLDER] [--epsilon inf 4 1] [--seeds 1]
     python -m benchmarks.evolution votes      one voting pass of 10,000 to 1,000,000 records
     python -m benchmarks.evolution rounds     secpe: the release, and a round, for 100 to 1,000,000 records
 
-`fid` runs the mechanism's own runner on Yelp reviews of ../shared/data, which play the private part, and
-compares the survivors of each epoch with other reviews that it does not see. ε inf is a meter without noise,
-which exists here and nowhere in the service. The others need no model: vectors are random, seeds fixed.
+`fid` runs the mechanism's own runner on a part of some reviews, which plays the private one, and compares the
+survivors of each epoch with the other part, which it does not see: the bundled reviews and model, or with
+--model an instruction model and the Yelp reviews of ../shared/data. ε inf is a meter without noise, which
+exists here and nowhere in the service. The others need no model: vectors are random, seeds fixed.
 """
 
 import argparse
+import csv
 import json
 import math
 import re
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,7 +31,7 @@ from accountant.core.privacy.price import Terms
 from accountant.core.privacy.secrets import SecretRelease
 from benchmarks.utility_data import rows
 from tests.support import SHARED
-from workers import models
+from workers import models, sample
 from workers.data.public_text import vouch
 from workers.data.records import Record, Records
 from workers.embedding import embedders
@@ -46,82 +49,96 @@ from workers.noise.meter import Meter
 
 WIDTH, SAMPLES = 384, 2_000
 RECORDS, HELD_OUT, TOKENS = 2_000, 1_000, 64
-PROMPT = "Write a short Yelp review of a business."
-REWRITING = "Rewrite this review in other words: {text}"
 
 
 # --- Fréchet distance over epochs ---------------------------------------------------------------
 
 
-def reviews() -> tuple[list[str], list[str]]:
-    """(private, held-out) reviews of Yelp."""
+#: How samples are written by an instruction model, and by the bundled one.
+CHAT = {"prompt": "Write a short Yelp review of a business.", "rewriting": "Rewrite this review: {text}"}
+PLAIN = {"prompt": "A review ({label}):", "varying": "continue", "prompting": "plain", "stop": "\n"}
+LABELS = sample.LABELS[:4]
+
+Labelled = list[tuple[str | None, str]]
+
+
+def yelp() -> tuple[Labelled, Labelled]:
+    """(private, held-out) reviews of Yelp, without labels."""
     dev, test = (
-        [row["text"] for row in rows(SHARED / f"data/yelp_augpe/{part}.csv.gz")] for part in ("dev", "test")
+        [(None, row["text"]) for row in rows(SHARED / f"data/yelp_augpe/{part}.csv.gz")]
+        for part in ("dev", "test")
     )
-    return dev[:RECORDS], test[:HELD_OUT]
+    return list(dev[:RECORDS]), list(test[:HELD_OUT])
+
+
+def bundled() -> tuple[Labelled, Labelled]:
+    """(private, held-out) reviews of four labels of the private part of the bundled corpus: a half each."""
+    with sample.PRIVATE_CSV.open(encoding="utf-8", newline="") as file:
+        found: Labelled = [
+            (row["label"], row["text"]) for row in csv.DictReader(file) if row["label"] in LABELS
+        ]
+    return found[::2], found[1::2]
 
 
 def of_epochs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One run for every seed and ε: the distance of the first samples, and of each epoch's survivors."""
-    model = models.load(arguments.model, models.digest(arguments.model))
-    facts = embedders.inspect(arguments.embedding)
-    embedder = embedders.load(arguments.embedding, facts["sha256"])
-    private, held_out = reviews()
-    reference = embedders.embed_all(embedder, held_out, TOKENS)
-    known: dict[str, Floats] = dict(zip(private, embedders.embed_all(embedder, private, TOKENS), strict=True))
-    records = Records(
-        (None,), tuple(Record(f"r{n}", None, text) for n, text in enumerate(private)), b"k" * 32
-    )
+    folder = arguments.model or sample.MODEL_DIR
+    model = models.load(folder, models.digest(folder))
+    private, held_out = yelp() if arguments.model else bundled()
+    terms = Terms(labels=() if arguments.model else LABELS)
+    embedder = embedders.load(arguments.embedding, embedders.inspect(arguments.embedding)["sha256"])
+    reference = embedders.embed_all(embedder, (text for _, text in held_out), TOKENS)
+    texts = [text for _, text in private]
+    kept = Known(embedder, dict(zip(texts, embedders.embed_all(embedder, texts, TOKENS), strict=True)))
+    rows_of = tuple(Record(f"r{number}", label, text) for number, (label, text) in enumerate(private))
+    records = Records(terms.labels or (None,), rows_of, b"k" * 32)
+    fixed = {
+        **(CHAT if arguments.model else PLAIN),
+        **{name: getattr(arguments, name) for name in ("epochs", "samples", "variations", "max_tokens")},
+        **{"temperature": 1.0, "record_tokens": TOKENS, "embedding": "given"},
+    }
     for seed in arguments.seeds:
         for epsilon in arguments.epsilon:
             started = time.perf_counter()
             spend = {"noise_multiplier": 1.0} if math.isinf(epsilon) else {"epsilon": epsilon}
-            raw = {
-                **{**spend, "epochs": arguments.epochs, "samples": arguments.samples},
-                **{
-                    "variations": arguments.variations,
-                    "temperature": 1.0,
-                    "max_tokens": arguments.max_tokens,
-                },
-                **{"record_tokens": TOKENS, "prompt": PROMPT, "rewriting": REWRITING, "seed": seed},
-                **{"embedding": "given", "varying": "rewrite"},
-            }
-            parameters = aug_pe.MECHANISM.parse(raw, Terms())
-            dp = aug_pe.MECHANISM.price(parameters, Terms()).dp
+            parameters = aug_pe.MECHANISM.parse({**fixed, **spend, "seed": seed}, terms)
+            dp = aug_pe.MECHANISM.price(parameters, terms).dp
             assert dp is not None
-            kept = Known(embedder, known)
-            meter = Meter(dp)
-            quiet = mock.patch("workers.noise.meter.gaussian_on_grid", lambda values, _: values)
-            if math.isinf(epsilon):
-                quiet.start()
-            made = list(
-                Runner().run(
-                    parameters,
-                    Terms(),
-                    records,
-                    model,
-                    meter,
-                    Progress(0),
-                    Public(embedders={"embedding": kept}),
-                )
-            )
-            mock.patch.stopall()
-            artifact = next(each for each in made if isinstance(each, Artifact))
-            (family,) = artifact.json()["labels"]
-            texts = [each["text"] for each in family["samples"]]
-            sets = [family["epochs"][0]["candidates"][: arguments.samples]]
-            sets += [each["survivors"] for each in family["epochs"]]
-            found = [
-                frechet(embedders.embed_all(embedder, [texts[place] for place in each], TOKENS), reference)
-                for each in sets
-            ]
+            public = Public(embedders={"embedding": kept})
+            with without_noise() if math.isinf(epsilon) else nullcontext():
+                run = Runner().run(parameters, terms, records, model, Meter(dp), Progress(0), public)
+                artifact = next(each for each in run if isinstance(each, Artifact))
+            sets = survivors(artifact, arguments.samples)
+            found = [frechet(embedders.embed_all(embedder, each, TOKENS), reference) for each in sets]
             yield {
                 "epsilon": str(epsilon),
                 "seed": seed,
+                "texts": len(sets[0]),
                 "sigma": 0.0 if math.isinf(epsilon) else parameters.noise_multiplier,
                 "frechet": [round(each.value, 4) for each in found],
                 "seconds": round(time.perf_counter() - started, 1),
             }
+
+
+def without_noise() -> Any:
+    """A meter whose noise is nothing, for ε = ∞."""
+    return mock.patch("workers.noise.meter.gaussian_on_grid", lambda values, _: values)
+
+
+def survivors(artifact: Artifact, samples: int) -> list[list[str]]:
+    """The first `samples` candidates of every label, which nobody voted for, then each epoch's survivors."""
+    families = artifact.json()["labels"]
+    epochs = len(families[0]["epochs"])
+    places = [[each["epochs"][0]["candidates"][:samples] for each in families]]
+    places += [[each["epochs"][epoch]["survivors"] for each in families] for epoch in range(epochs)]
+    return [
+        [
+            family["samples"][place]["text"]
+            for family, own in zip(families, each, strict=True)
+            for place in own
+        ]
+        for each in places
+    ]
 
 
 class Known:
@@ -227,11 +244,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parts = parser.add_subparsers(dest="part", required=True)
     fid = parts.add_parser("fid")
-    fid.add_argument("--model", type=Path, required=True)
+    fid.add_argument("--model", type=Path, default=None)
     fid.add_argument("--embedding", type=Path, required=True)
     fid.add_argument("--epsilon", type=float, nargs="+", default=[math.inf, 4.0, 1.0])
     fid.add_argument("--seeds", type=int, nargs="+", default=[1])
-    for name, default in (("samples", 40), ("variations", 2), ("epochs", 4), ("max-tokens", 40)):
+    for name, default in (("samples", 24), ("variations", 4), ("epochs", 5), ("max-tokens", 64)):
         fid.add_argument(f"--{name}", type=int, default=default)
     parts.add_parser("votes")
     parts.add_parser("rounds")

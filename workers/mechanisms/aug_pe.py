@@ -59,7 +59,9 @@ class Runner:
             if epoch:
                 evolution.vary()
             counts = {
-                label: count(private[label], self._places(where, evolution, label), parameters.votes)
+                label: count(
+                    private[label], self._places(parameters, where, evolution, label), parameters.votes
+                )
                 for label in evolution.families
             }
             noisy = release(parameters, terms, counts, meter)
@@ -95,16 +97,14 @@ class Runner:
                         yield Text(made.text, label, made.complete)
         yield evolution.artifact(EVOLUTION)
 
-    def _places(self, where: Space, evolution: Evolution, label: Label) -> Floats:
+    def _places(self, parameters: AugPe, where: Space, evolution: Evolution, label: Label) -> Floats:
         """The candidates' vectors: (candidates, dimensions)."""
-        family, parameters = evolution.families[label], evolution.parameters
-        assert isinstance(parameters, AugPe)
-        ahead = parameters.lookahead
+        family, ahead = evolution.families[label], parameters.lookahead
         if not ahead:
             return of_samples(where, family.texts())
         sources = [family.samples[place] for place in family.candidates]
         found = evolution.scribe.varied(label, sources, ahead)
-        most = evolution.parameters.samples * (evolution.parameters.variations + 1)
+        most = parameters.samples * (parameters.variations + 1)
         evolution.progress.advance(ahead * (most - len(sources)))
         return of_samples(where, family.texts(), [[made.text for made in each] for each in found])
 

@@ -202,17 +202,14 @@ def _setting(name: str, asked: Mapping[str, Any]) -> Setting:
         assert price.dp is not None
         reserved = price.dp
         mu = (parameters.epochs**0.5) / parameters.noise_multiplier
-        count = 1
-
-        def bound(level: float) -> float:
-            return float(norm.cdf(norm.ppf(level) + mu))
+        count, bound = 1, _gaussian(mu)
 
         def meter(kind: type[Meter]) -> Meter:
             return kind(reserved)
 
     else:
         stated = SecretRelease.from_json(price.secret["release"])
-        count, bound = stated.records, stated.blow_up  # type: ignore[assignment]
+        count, bound = stated.records, stated.blow_up
         texts = public_texts(reviews, [None], parameters.public_texts)  # type: ignore[arg-type]
         cells = Cells.of([_vectors(own) for own in texts], parameters.clusters, parameters.radius)
 
@@ -221,6 +218,11 @@ def _setting(name: str, asked: Mapping[str, Any]) -> Setting:
 
     planted = tuple(Record(f"planted {n}", None, PLANTED) for n in range(count))
     return Setting(name, parameters, terms, bound, planted, _others(), public, meter, cells)
+
+
+def _gaussian(mu: float) -> Callable[[float], float]:
+    """The blow-up function of mu-GDP."""
+    return lambda level: float(norm.cdf(norm.ppf(level) + mu))
 
 
 def _others() -> tuple[Record, ...]:
