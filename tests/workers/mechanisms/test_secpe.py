@@ -385,7 +385,7 @@ def test_an_endpoint_that_dies_in_the_third_round_is_named_and_the_job_can_be_as
 
 
 def test_a_model_that_writes_nothing_usable_fails_nothing():
-    parameters = parse(samples=2, variations=1, iterations=3)
+    parameters = parse(samples=2, variations=1)
     texts, _, progress = run(
         parameters, data("soup"), None, public(Words(words=("",)), public_corpus=Corpus())
     )

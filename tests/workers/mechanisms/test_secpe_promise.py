@@ -1,4 +1,4 @@
-"""`secpe`: the promise measured. The best attack on 20,000 releases succeeds within r, and nearly so often."""
+"""`secpe`: the promise measured. The best attack on 20,000 releases succeeds nearly r of the time."""
 
 import numpy as np
 import pytest
