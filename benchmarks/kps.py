@@ -1,6 +1,6 @@
 """dp-kps without a language model: what a classifier learns from its phrase sequences (paper 002, Table 5).
 
-    python -m benchmarks.kps [--part sketches|epsilon|methods|coral|timing] [--corpus dbpedia|imdb]
+    python -m benchmarks.kps [--part sketches|epsilon|methods|limits|coral|timing] [--corpus dbpedia|imdb]
         [--embedding FOLDER] [--seeds 5]
 
 14,000 DBpedia summaries of 14 topics from the folder of real corpora (EXCHEQUER_SHARED), a fifth of each
@@ -220,6 +220,17 @@ def of_methods(bench: Bench, seed: int, table: Table) -> None:
                 table.add(row, accuracy(bench, found, made, 10))
 
 
+def of_limits(bench: Bench, seed: int, table: Table) -> None:
+    """What the noise and the draw among many phrases cost: almost no noise, and the densest phrases only."""
+    for bandwidth in (0.25, 0.5):
+        raw = {"kde_epsilon": 1_000.0, "noise": "gaussian", "method": "logarithmic"}
+        parameters, found = bench.release(**raw, bandwidth=bandwidth, sequences_per_label=300)
+        for top in (None, 20):
+            made = bench.drawn(parameters, found, seed, top_phrases=top)
+            row = f"logarithmic, Gaussian, bandwidth {bandwidth:g}, top {top or 'all'}"
+            table.add(row, accuracy(bench, found, made, 10))
+
+
 def timing(bench: Bench) -> None:
     """Seconds of one core: 14 labels x 1,000 sequences of 10 of 1,000 terms, logarithmic."""
     started, wall = time.process_time(), time.perf_counter()
@@ -291,6 +302,7 @@ PARTS: Mapping[str, Callable[[Bench, int, Table], None]] = {
     "epsilon": of_epsilon,
     "methods": of_methods,
     "coral": of_coral,
+    "limits": of_limits,
 }
 
 

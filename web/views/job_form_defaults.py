@@ -225,9 +225,13 @@ def _given(names: Callable[[Any], Mapping[str, str]], mechanism: Mechanism[Any])
 
 
 def _releasing(actor: Actor, dataset: str, kind: str) -> list[schema_forms.Option]:
-    """Jobs that released an artifact of a kind."""
-    found = artifacts.listing(engine(), actor, dataset=dataset, limit=4 * MOST_CHOICES)
-    jobs = {each["job"]: f"{each['job'][:8]} {each['mechanism']}" for each in found if each["kind"] == kind}
+    """Jobs that released an artifact of a kind: the dataset's, and public ones of any."""
+    found = artifacts.listing(engine(), actor, limit=4 * MOST_CHOICES)
+    jobs = {
+        each["job"]: f"{each['job'][:8]} {each['mechanism']}"
+        for each in found
+        if each["kind"] == kind and (each["dataset"] == dataset or mechanisms.get(each["mechanism"]).public)
+    }
     return list(jobs.items())[:MOST_CHOICES]
 
 

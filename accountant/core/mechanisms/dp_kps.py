@@ -133,6 +133,9 @@ class DpKps(Parameters):
     )
     features: int = Field(1_000, ge=1, le=1_000_000, description="random Fourier features I of a sketch")
     sequence_length: int = Field(10, ge=1, le=1_000, description="phrases L of a sequence")
+    top_phrases: int | None = Field(
+        None, ge=1, le=100_000, description="draw among this many phrases of highest density; nothing: all"
+    )
     sequences_per_label: int = Field(1_000, ge=1, le=100_000_000, description="sequences per label: free")
     output: Literal["texts", "phrases"] = Field(
         "texts", description="texts that the writer makes of the sequences, or the sequences themselves"
@@ -381,7 +384,7 @@ MECHANISM = Mechanism(
         "Size and privacy": "from_job vocabulary vocabulary_epsilon vocabulary_noise_multiplier kde_epsilon "
         "kde_noise_multiplier noise terms_per_record record_words vocabulary_size",
         "Sketches and sequences": "sketch method embedding bandwidth features sequence_length "
-        "sequences_per_label seed",
+        "top_phrases sequences_per_label seed",
         "Texts": "output writer prompt examples shots stop temperature max_tokens",
     },
     order=4,

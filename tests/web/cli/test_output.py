@@ -20,7 +20,8 @@ from web.client import NotFound, profiles
 ROOT = Path(__file__).resolve().parents[3]
 
 # A walk-through for people, and audits, which write reports of their own.
-WITHOUT_JSON = {"demo", "conform", "audit reconstruction", "audit leave-one-out", "audit noisy-sums"}
+AUDITS = {f"audit {name}" for name in ("reconstruction", "leave-one-out", "planted", "noisy-sums")}
+WITHOUT_JSON = {"demo", "conform", *AUDITS}
 
 
 @pytest.fixture(autouse=True)

@@ -373,6 +373,9 @@ def test_draws_follow_densities_and_negative_ones_are_never_drawn():
     random = np.random.default_rng(3)
     found = np.bincount(draw(np.array([[3.0, -5.0, 1.0, 0.0]]), 40_000, random)[0], minlength=4) / 40_000
     assert found == pytest.approx([0.75, 0, 0.25, 0], abs=0.01)
+    few = draw(np.array([[5.0, 1.0, 3.0, 4.0], [1.0, 2.0, 0.0, -1.0]]), 9_000, random, top=2)
+    assert [np.unique(row).tolist() for row in few] == [[0, 3], [0, 1]]
+    assert (few[0] == 0).mean() == pytest.approx(5 / 9, abs=0.03)
     nothing = np.bincount(draw(np.array([[-1.0, -2.0, 0.0]]), 30_000, random)[0], minlength=3) / 30_000
     assert nothing == pytest.approx([1 / 3] * 3, abs=0.01)
 

@@ -114,7 +114,7 @@ def sequences(parameters: DpKps, found: Sketched, public: Public) -> Sequences:
     points = _none(len(found.phrases))
     if parameters.embedding is not None and found.layout.sketch == "histogram":
         points = embed_all(public.embedder("embedding"), found.phrases, PHRASE_TOKENS)
-    return Sequences(found, points, parameters.bandwidth)
+    return Sequences(found, points, parameters.bandwidth, parameters.top_phrases)
 
 
 def _written(

@@ -46,13 +46,21 @@ def smoothed(weights: Doubles, points: Floats, bandwidth: float) -> Doubles:
 
 
 def draw(
-    densities: Doubles, count: int, random: np.random.Generator, usable: NDArray[np.bool_] | None = None
+    densities: Doubles,
+    count: int,
+    random: np.random.Generator,
+    usable: NDArray[np.bool_] | None = None,
+    top: int | None = None,
 ) -> Integers:
     """`count` draws from each row's densities, clipped at 0: (n, terms) to (n, count).
 
-    A row that has none above 0 tells nothing: each term is as likely, of the `usable` ones where there are.
+    `top`: only among so many of the highest, and others as high. A row that has none above 0 tells nothing:
+    each term is as likely, of the `usable` ones where there are.
     """
     likely = np.maximum(densities, 0)
+    if top is not None and top < likely.shape[1]:
+        least = np.partition(likely, -top, axis=1)[:, -top, None]
+        likely = np.where(likely >= least, likely, 0)
     likely[likely.sum(axis=1) <= 0] = 1 if usable is None or not usable.any() else usable
     bounds = likely.cumsum(axis=1)
     points = random.random((len(bounds), count)) * bounds[:, -1:]
@@ -65,11 +73,13 @@ class Sequences:
     """Sequences of terms drawn from released sketches.
 
     `points`: (terms, d) unit vectors of the kernel of histograms; (terms, 0): no kernel. `bandwidth`: of it.
+    `top`: phrases that are drawn among, None for all.
     """
 
     sketched: Sketched
     points: Floats
     bandwidth: float
+    top: int | None = None
 
     @cached_property
     def features(self) -> list[Features]:
@@ -97,12 +107,12 @@ class Sequences:
     def drawn(self, label: int, count: int, length: int, random: np.random.Generator) -> Integers:
         """`count` sequences of `length` terms of the label at this place: (count, length)."""
         if self.sketched.layout.method == "independent":
-            found = draw(self.single[label][None], count * length, random, self.known)
+            found = draw(self.single[label][None], count * length, random, self.known, self.top)
             return found.reshape(count, length)
         found = np.zeros((count, 0), np.int64)
         for place in range(1, length + 1):
             number = next(n for n, most in enumerate(self.sketched.layout.blocks) if most >= place)
             weights = self.sketched.sums[number, label] / self.sketched.layout.steps
             scores = np.where(self.known, self.features[number].densities(weights, found), 0)
-            found = np.concatenate([found, draw(scores, 1, random, self.known)], axis=1)
+            found = np.concatenate([found, draw(scores, 1, random, self.known, self.top)], axis=1)
         return found

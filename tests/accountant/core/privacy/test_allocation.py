@@ -267,6 +267,32 @@ def test_a_coin_costs_no_more_than_dp_accountings_poisson_sample(order, batches,
         assert mine >= 0.95 * theirs
 
 
+@pytest.mark.parametrize("batches", [16, 468, 10**5])
+@pytest.mark.parametrize(("shift", "tokens"), [(0.02, 30), (0.09375, 10), (0.09375, 50), (0.4, 4)])
+@pytest.mark.parametrize("order", [2.0, 9.36, 21.3])
+def test_many_batches_without_against_with(batches, shift, tokens, order):
+    """Equal pairs of several asymmetries, by a dense sum over ln λ: below the price, and near it."""
+    s, found = order - 1, 0.0
+    n = np.arange(tokens + 1)
+    ln = np.linspace(-30, 12, 30001)
+    z = np.exp(ln) / batches
+    for place in (0.4, 0.45, 0.5, 0.55):
+        t = 2 * shift * place
+        q = (math.exp(-t) - math.exp(-2 * shift)) / -math.expm1(-2 * shift)
+        law = np.array([math.comb(tokens, int(i)) for i in n]) * q**n * (1 - q) ** (tokens - n)
+        moved = np.expm1(t * n + (t - 2 * shift) * (tokens - n))
+        few = np.minimum(z, 1.0)
+        excess = sum(p * (np.expm1(-few * y) + few * y) for p, y in zip(law, moved, strict=True))
+        direct = np.logaddexp.reduce([math.log(p) - z * (1 + y) for p, y in zip(law, moved, strict=True)])
+        logs = s * ln + batches * np.where(z < 1, np.log1p(np.maximum(excess, 0)) - z, direct)
+        total = np.exp(logs - math.lgamma(s)).sum() * (ln[1] - ln[0])
+        found = max(found, math.log(total) / s)
+    mine = allocation.without_against_with(order, batches, batches, Batch(tokens, shift=shift))
+    assert found <= mine * (1 + 1e-6) + 1e-10
+    if batches > 100 and shift < 0.3:
+        assert mine <= found * 1.02 + 1e-9
+
+
 def test_the_last_digits_of_tiny_prices():
     """A million batches, by the expansion for many: (k D)/(order/2) is near E L^2 - 1."""
     for shift in (1e-3, 0.01, 0.1):
