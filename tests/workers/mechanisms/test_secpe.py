@@ -413,7 +413,6 @@ def test_a_round_of_votes_knows_clusters_and_samples_only(earlier):
         ({"clusters": 30, "public_texts": 20}, "clusters"),
         ({"start": "samples"}, "start"),
         ({"varying": "continue", "rewriting": "{text}"}, "rewriting"),
-        ({"prompt": "{text}"}, "prompt"),
         ({"from_job": "j"}, "noise_multiplier"),
     ],
 )
