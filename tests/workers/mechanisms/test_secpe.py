@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm
 
 from accountant.core.errors import DataError, InvalidRequest
 from accountant.core.mechanisms import secpe
-from accountant.core.privacy.blowup import GroupSampling, Without
+from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Terms
 from accountant.core.privacy.secrets import SecretRelease, SecretTerms
 from accountant.core.secret_patterns import TAG, Secrets
-from tests.workers.evolution.writers import WORDS, Places, Words, public, vector
+from tests.workers.evolution.writers import Places, Words, public, vector
 from workers.conformance import samples
 from workers.conformance.noting import Noting, compare_secret
 from workers.data.records import Record, Records
@@ -279,70 +278,6 @@ def test_half_of_those_with_a_secret_take_part_and_all_without(no_noise):
     assert len(set(joined)) > 1
 
 
-# --- the promise, measured ----------------------------------------------------------------------
-
-RUNS, TOGETHER = 20_000, 200
-
-
-class Apart(Places):
-    """Public texts on one side; records and redacted ones on the other, each nearer to its own cell."""
-
-    dimensions = 2
-
-    def embed(self, texts, tokens=None):
-        where = {"p": (-1.0, 0.0), "q": (-0.999, 0.04), "4": (1.0, -0.04), "[": (0.999, 0.04)}
-        yield unit(np.array([where[text[0]] for text in texts], np.float32).reshape(-1, 2))
-
-
-def attacked(group: GroupSampling, sigma: float, prior: float, secret: bool) -> float:
-    """How often the best attack says "with", with a secret or without: RUNS runs.
-
-    Each label of a release is a run: its own records, coins and noise. The attack adds up what counts and
-    centres moved, in the units of one record, and asks whether that passes the level's threshold.
-    """
-    labels = tuple(f"l{n}" for n in range(TOGETHER))
-    redacted = group.without is Without.REDACTED
-    terms = Terms(labels=labels)
-    raw = {"records_per_secret": group.records, "sampling_rate": group.rate, "neighbour": str(group.without)}
-    parameters = parse(terms, **raw, clusters=2 if redacted else 1, noise_multiplier=sigma)
-    rounds = {"recluster": True, "iterations": RUNS // TOGETHER}  # each is a run of its own
-    parameters = parameters.model_copy(update=rounds)
-    where = Space(Apart(), 100, np.zeros(2, np.float32))
-    texts = [["p"] * 500 + (["q"] * 500 if redacted else [])] * TOGETHER
-    cells = Cells.of([where.all(own) for own in texts], parameters.clusters, 1.0)
-    cells_each = len(cells.sizes) // TOGETHER
-    directions = np.tile([1.0, -1.0] if cells.centres[0, 1] < cells.centres[-1, 1] else [-1.0, 1.0], TOGETHER)
-    told = ["4711"] if secret else [TAG] if redacted else []
-    rows = [Record(label, label, each) for label in labels for each in told for _ in range(group.records)]
-    records = Records(labels, tuple(rows), KEY, secrets=SECRETS)
-    members, meter = Members(parameters, records, where, cells, lambda: None), meter_of(parameters, terms)
-    says = 0
-    for _ in range(RUNS // TOGETHER):
-        counts, centres = release(parameters, members, meter)
-        moved = (counts - cells.sizes) + (centres[:, 0] - cells.centres[:, 0]) * cells.sizes / 2
-        if redacted:  # in the first cell with the secret, in the other without
-            score = (directions * moved).reshape(TOGETHER, cells_each).sum(axis=1) / 2 + group.records
-        else:
-            score = moved / 2**0.5
-        says += int((score > sigma * norm.isf(prior)).sum())
-    return says / RUNS
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "group", [GroupSampling(3, 0.5, Without.REMOVED), GroupSampling(2, 1.0, Without.REDACTED)], ids=str
-)
-def test_an_attack_stays_within_the_bound_and_passes_it_with_noise_that_forgets_a_root(group):
-    prior, bound = 0.05, 0.15
-    error = 4 * (bound * (1 - bound) / RUNS) ** 0.5
-    sigma = secpe._sigma(group, 1, prior, bound)
-    assert attacked(group, sigma, prior, secret=False) <= prior + error
-    rightly = attacked(group, sigma, prior, secret=True)
-    assert bound - 0.02 <= rightly <= bound + error  # nearly all that is promised can be had, and no more
-    less = sigma / 2**0.5  # as if counts or centres were all that is released
-    assert attacked(group, less, prior, secret=True) > bound + error
-
-
 # --- evolution ----------------------------------------------------------------------------------
 
 
@@ -450,7 +385,7 @@ def test_an_endpoint_that_dies_in_the_third_round_is_named_and_the_job_can_be_as
 
 
 def test_a_model_that_writes_nothing_usable_fails_nothing():
-    parameters = parse(samples=2, variations=1, iterations=3)
+    parameters = parse(samples=2, variations=1)
     texts, _, progress = run(
         parameters, data("soup"), None, public(Words(words=("",)), public_corpus=Corpus())
     )
@@ -478,7 +413,6 @@ def test_a_round_of_votes_knows_clusters_and_samples_only(earlier):
         ({"clusters": 30, "public_texts": 20}, "clusters"),
         ({"start": "samples"}, "start"),
         ({"varying": "continue", "rewriting": "{text}"}, "rewriting"),
-        ({"prompt": "{text}"}, "prompt"),
         ({"from_job": "j"}, "noise_multiplier"),
     ],
 )
@@ -514,7 +448,3 @@ def test_resolved_parameters_stay_what_they_are():
     for raw in ({}, {"recluster": True, "varying": "blanks"}, {"from_job": "j", "start": "samples"}):
         once = PRICE.parse({**raw, "public_corpus": "toy"}, declared)
         assert PRICE.parse(once.model_dump(), declared) == once
-
-
-def test_words_of_the_writer_hold_no_secret():
-    assert not any(carries(SECRETS, Record("u", None, word)) for word in WORDS)
