@@ -147,7 +147,7 @@ class Proxy:
 
     def __init__(self, path: Path, target: str) -> None:
         self.path, self.target = path, target
-        self.frozen = threading.Event()
+        self.frozen, self.met = threading.Event(), threading.Event()
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(path))
         self.listener.listen()
@@ -160,6 +160,7 @@ class Proxy:
     def _accept(self) -> None:
         while True:
             near, _ = self.listener.accept()
+            self.met.set()
             far = socket.socket(socket.AF_UNIX)
             far.connect(self.target)
             for source, sink in ((near, far), (far, near)):
@@ -185,6 +186,7 @@ def test_an_idle_worker_whose_broker_fell_silent_ends_and_its_successor_runs_the
 ):
     service.kill("generate")
     service.start("generate", BROKER_URL=proxy.url)
+    assert proxy.met.wait(60)  # a message that waited while the worker starts would look like silence
     assert desk.ended(count(desk, dataset))["state"] == "succeeded"
     proxy.frozen.set()
     job_id = count(desk, dataset)
