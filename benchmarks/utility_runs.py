@@ -56,6 +56,18 @@ def most_tokens(mechanism: str, raw: Mapping[str, Any], terms: Terms, epsilon: f
     return int(fitted.value)
 
 
+def most_clip(raw: Mapping[str, Any], terms: Terms, epsilon: float) -> float:
+    """The largest clip of invisible-ink whose price stays within `epsilon`. Raises ValueError for none."""
+
+    def affordable(price: Any) -> bool:
+        return price.dp is not None and epsilon_alone(price.dp, terms.delta)[0] <= epsilon
+
+    fitted = fit(mechanisms.get("invisible-ink"), raw, terms, "clip", affordable)
+    if fitted is None:
+        raise ValueError(f"no clip costs at most {epsilon}")
+    return float(fitted.value)
+
+
 def epsvec_epsilon(corpus: utility_data.Corpus, raw: Mapping[str, Any], total: float) -> float:
     """The `epsilon` of the vectors with which the whole job, shots included, costs at most `total`."""
     terms = terms_of(corpus)

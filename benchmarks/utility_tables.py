@@ -143,8 +143,28 @@ def job(bench: Bench, raw: Mapping[str, Any], clusters: int | None = None) -> Wa
     return lambda repeat: bench.job("private-prediction", raw, repeat, clusters)
 
 
+INK_BATCH = 8  # records of a batch of invisible-ink, as in paper 000
+
+
+def ink(bench: Bench) -> Way:
+    """invisible-ink on the same records: one text a batch, and the clip that the table's ε allows."""
+    size = bench.sizes
+    raw = {
+        "batch_size": INK_BATCH,
+        "batches_per_label": max(1, size.records // (len(bench.corpus.labels) * INK_BATCH)),
+        "temperature": size.temperature,
+        "max_tokens": size.tokens,
+        "record_tokens": 64,
+        "template": size.template,
+        "public_template": size.template.replace("{record}", ""),
+        **({"stop": size.stop} if size.stop else {}),
+    }
+    clip = utility_runs.most_clip(raw, utility_runs.terms_of(bench.corpus), size.epsilon)
+    return bench.way("invisible-ink", {**raw, "clip": clip})
+
+
 def prediction(bench: Bench) -> Table:
-    """Paper 001, Table 3."""
+    """Paper 001, Table 3, and invisible-ink beside it."""
     mean = affordable(bench, raw_prediction(bench))
     grouped = affordable(bench, clustered(bench, raw_prediction(bench)))
     ways: dict[str, Way] = {
@@ -152,6 +172,7 @@ def prediction(bench: Bench) -> Table:
         "zero-shot": lambda repeat: bench.prompted(0, repeat),
         "one real record in the prompt": lambda repeat: bench.prompted(1, repeat),
         "mean, uniform": job(bench, mean),
+        "invisible-ink": ink(bench),
         "mean, clusters": job(bench, grouped),
         "median, clusters": job(bench, matched(grouped)),
         "median, uniform": job(bench, matched(mean)),
