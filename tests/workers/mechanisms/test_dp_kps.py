@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accountant.core import mechanisms
@@ -95,6 +95,9 @@ UNIT = st.lists(st.tuples(st.sampled_from(LABELS), TEXT), max_size=3)
 
 
 @settings(deadline=None)
+@example(
+    [], 3 * [("a", WORDS[0])], 3 * [("a", WORDS[1])], REPLACE, ("histogram", "independent"), "gaussian", 1
+)
 @given(
     st.lists(UNIT, max_size=4),
     UNIT,
