@@ -42,13 +42,17 @@ def token_draw(shift: Fraction, terms: Terms) -> Event:
     return WorstOf((stays, moves))
 
 
+#: Batches of one label, at most.
+MOST_BATCHES = 1_000_000
+
+
 class Batched(Parameters):
     """The parameters of a mechanism that writes from batches of records."""
 
     batches_per_label: int | None = Field(
         None,
         ge=1,
-        le=1_000_000,
+        le=MOST_BATCHES,
         description="batches per label, over all its clusters where there are any; nothing: public size / "
         "labels / records of a batch, at least one a cluster",
     )
@@ -80,16 +84,15 @@ class Batched(Parameters):
     batches_to_run: int | None = Field(
         None,
         ge=1,
-        le=1_000_000,
+        le=MOST_BATCHES,
         description="allocation only: of each label's batches so many are run, and cost less; nothing: all",
     )
+    batch_size: int
 
     @property
     def amplified(self) -> bool:
         """True if the price counts on nobody knowing which batch a unit lies in."""
         return self.amplification == "allocation"
-
-    batch_size: int
 
     @property
     def units(self) -> int:
@@ -142,6 +145,10 @@ def _check_labels(parameters: Batched, terms: Terms) -> None:
     if counts and parameters.amplified:
         why = "a coin is worth what the number of batches says, which is one for all labels"
         raise invalid("label_counts", why, "nothing, or amplification none")
+    most = max(parameters.label_counts, default=0)
+    if most > MOST_BATCHES * parameters.units:
+        problem = f"{most:,} records are over {MOST_BATCHES:,} batches of {parameters.units:,}"
+        raise invalid("label_counts", problem, f"0 to {MOST_BATCHES * parameters.units:,}")
     unknown = [label for label in parameters.labels if label not in terms.labels]
     if unknown:
         allowed = ", ".join(terms.labels) or "nothing: the dataset has no labels"

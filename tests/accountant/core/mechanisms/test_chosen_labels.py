@@ -67,6 +67,7 @@ def test_each_label_gets_the_batches_that_its_records_fill(mechanism):
     [
         ({"label_counts": [1, 2]}, "label_counts", "2 for a dataset with 3 labels"),
         ({"label_counts": [1, -2, 3]}, "label_counts", ""),
+        ({"label_counts": [1, 10**12, 3], "batch_size": 64}, "label_counts", "over 1,000,000 batches of 64"),
         ({"label_counts": [1, 2, 3], "batches_per_label": 5}, "batches_per_label", "given beside"),
         ({"label_counts": [1, 2, 3], "amplification": "allocation"}, "label_counts", "a coin is worth"),
     ],
