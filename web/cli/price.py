@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
+from accountant.core.names import FILTER_NAMES
 from accountant.core.privacy.units import percent_up, up
 from web.cli import completion
 from web.cli.answers import Answer
@@ -237,7 +238,10 @@ def dataset_part(on: Quote) -> Iterator[str | Table]:
     if on.get("refusal"):
         yield from _refusal(on["refusal"])
     if on.get("filters"):
-        rows = [(each["kind"], _share(each["before"]), _share(each["after"])) for each in on["filters"]]
+        rows = [
+            (FILTER_NAMES[each["kind"]], _share(each["before"]), _share(each["after"]))
+            for each in on["filters"]
+        ]
         yield table(["filter", "used before", "used after"], rows, right="used before after")
         left = on["jobs_of_this_shape"]
         yield f"jobs of this shape left: {'not told' if left is None else left}"

@@ -140,7 +140,7 @@ def _input(name: str, label: str, schema: Schema, field: _Field, default: Any) -
         step="1" if whole else "any",
         minimum=str(low),
         maximum=str(part.get("maximum", "")),
-        required=not field.optional,
+        required=not field.optional and default != [],  # an empty list is an answer
         options=(*blank, *options),
         group=schema.get("group", REST),
     )
