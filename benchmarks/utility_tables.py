@@ -143,15 +143,16 @@ def job(bench: Bench, raw: Mapping[str, Any], clusters: int | None = None) -> Wa
     return lambda repeat: bench.job("private-prediction", raw, repeat, clusters)
 
 
-INK_BATCH = 8  # records of a batch of invisible-ink, as in paper 000
+INK_BATCH = 8  # records of a batch of invisible-ink, as in paper 000; fewer where texts would be too few
 
 
 def ink(bench: Bench) -> Way:
     """invisible-ink on the same records: one text a batch, and the clip that the table's ε allows."""
     size = bench.sizes
+    batch = max(1, min(INK_BATCH, size.records // size.texts))
     raw = {
-        "batch_size": INK_BATCH,
-        "batches_per_label": max(1, size.records // (len(bench.corpus.labels) * INK_BATCH)),
+        "batch_size": batch,
+        "batches_per_label": max(1, size.records // (len(bench.corpus.labels) * batch)),
         "temperature": size.temperature,
         "max_tokens": size.tokens,
         "record_tokens": 64,
