@@ -104,8 +104,11 @@ def check_chain(found: Findings, account: Row, chain: list[Row]) -> None:
 # --- budgets ------------------------------------------------------------------------------------
 
 
-def cost_of(event: Row, filters: list[Row]) -> dict[str, float | None]:
-    """Return the cost of one Laplace or Gaussian release on each filter; None: it closes the filter."""
+def cost_of(event: Row, filters: list[Row], charged: int) -> dict[str, float | None]:
+    """Return the cost of one Laplace or Gaussian release on each filter; None: it closes the filter.
+
+    `charged` is the delta that its entry charges on the basic filter, in 10^-21.
+    """
     noise, costs = event["noise_multiplier"], dict[str, float | None]()
     for each in filters:
         kind = each["kind"]
@@ -115,17 +118,17 @@ def cost_of(event: Row, filters: list[Row]) -> dict[str, float | None]:
             mu = (
                 1 / noise
                 if event["type"] == "gaussian"
-                else -2 * NORMAL.inv_cdf(1 / (1 + math.exp(1 / noise)))
+                else -2 * NORMAL.inv_cdf(math.exp(-1 / (2 * noise)) / 2)
             )
             costs[kind] = mu * mu
         else:
-            costs[kind] = 1 / noise if event["type"] == "laplace" else epsilon_at(1 / noise, step_of(each))
+            costs[kind] = 1 / noise if event["type"] == "laplace" else epsilon_at(1 / noise, charged / 1e21)
     return costs
 
 
-def step_of(each: Row) -> float:
-    """The delta at which the basic filter charges what is not pure."""
-    return int(each["step_delta"]) / 1e21
+def delta_of(body: Row) -> int:
+    """The delta that an entry charges on the basic filter, in 10^-21."""
+    return int(body["costs"]["basic"]["delta"])
 
 
 def epsilon_at(mu: float, delta: float) -> float:
@@ -184,26 +187,27 @@ class Tally:
         self.limits: dict[str, float] = {}
         self.total: Counter[str] = Counter()
         self.closed: Counter[str] = Counter()
-        self.most_steps = 0.0  # how many jobs that are not pure fit the basic filter's share of delta
+        self.own_delta = 0.0  # the basic filter's share of delta, in 10^-21
 
     def allow(self, body: Row) -> None:
         self.filters = body.get("filters", self.filters)
         for each in self.filters:
             self.limits[each["kind"]] = limit_of(each, float(body["epsilon"]), float(body["delta"]))
             if each["kind"] == "basic":
-                self.most_steps = fraction(each["share"]) * float(body["delta"]) / step_of(each) + SLACK
+                self.own_delta = fraction(each["share"]) * float(body["delta"]) * (1 + SLACK) * 1e21
 
     def add(self, body: Row, sign: int) -> None:
-        for kind, cost in cost_of(body["event"], self.filters).items():
+        charged = delta_of(body)
+        for kind, cost in cost_of(body["event"], self.filters, charged).items():
             self.total[kind] += 0 if cost is None else sign * cost
             self.closed[kind] += sign * (cost is None)
-        self.total["steps"] += sign * (body["event"]["type"] != "laplace")
+        self.total["delta"] += sign * charged
 
     def holds(self) -> bool:
         return any(
             not self.closed[kind]
             and self.total[kind] <= limit + SLACK
-            and (kind != "basic" or self.total["steps"] <= self.most_steps)
+            and (kind != "basic" or self.total["delta"] <= self.own_delta)
             for kind, limit in self.limits.items()
         )
 

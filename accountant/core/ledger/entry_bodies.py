@@ -159,6 +159,10 @@ def _filter_json(each: Filter, limit: Amount) -> dict[str, Any]:
     }
     if each.step_delta:
         stored["step_delta"] = str(each.step_delta)
+    if each.edition > 1:
+        stored["edition"] = each.edition
+    if each.whole_epsilon:
+        stored["whole_epsilon"] = str(each.whole_epsilon)
     return stored
 
 

@@ -67,9 +67,15 @@ def settled(reserved: Costs, realized: Costs) -> Costs:
     """The costs that a COMMIT moves to spent. A filter that could not price the reservation stays closed.
 
     An (epsilon, delta) price covers the whole job and none of its prefixes: if one was reserved (delta above
-    0), nothing of it is returned.
+    0), nothing of it is returned. Nor does a job that reserved pure epsilons pay a delta for a part of them.
     """
-    return {kind: cost if cost is None or cost.delta else realized[kind] for kind, cost in reserved.items()}
+
+    def charged(kind: Kind, cost: Amount | None) -> Amount | None:
+        part = realized[kind]
+        whole = cost is None or cost.delta or part is None or part.delta
+        return cost if whole else part
+
+    return {kind: charged(kind, cost) for kind, cost in reserved.items()}
 
 
 def move(

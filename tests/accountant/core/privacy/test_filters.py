@@ -40,9 +40,11 @@ GAUSSIAN_SHARES = {
 }
 
 
-def account(epsilon: object, delta: object, shares: dict[Kind, Fraction] | None = None) -> Account:
+def account(
+    epsilon: object, delta: object, shares: dict[Kind, Fraction] | None = None, edition: int = 2
+) -> Account:
     eps, dlt = granted(epsilon, delta)
-    filters = portfolio(eps, dlt, shares)
+    filters = portfolio(eps, dlt, shares, edition=edition)
     return Account(eps, dlt, tuple(FilterAccount(each, each.limit(eps, dlt)) for each in filters))
 
 
@@ -327,8 +329,8 @@ def basic(of: Account) -> FilterAccount:
     return next(each for each in of.filters if each.filter.kind is Kind.BASIC)
 
 
-def test_a_job_that_is_not_pure_costs_the_basic_filter_a_hundredth_of_its_delta():
-    each = basic(account("3", "1e-6"))
+def test_a_job_that_is_not_pure_costs_the_basic_filter_a_hundredth_of_its_delta_in_edition_1():
+    each = basic(account("3", "1e-6", edition=1))
     cost = each.filter.cost(ZCDp(0.001))
     assert cost is not None
     assert cost.delta == 10**12 == each.limit.delta // 100
