@@ -1,14 +1,15 @@
 """How much of an allowance a first job may be: `python -m benchmarks.single_jobs`.
 
 For each shape the dearest job that a new account admits, as the epsilon quoted for it alone at the account's
-delta over the account's epsilon; by the prices of accounts made before decision 0025, by those of new ones, and
-by new ones whose basic filter has half of delta. Prices are timed where no cache helps.
+delta over the account's epsilon: by the prices of accounts made before decision 0025, by those of new ones on
+their filters, and as an account's first job. Prices are timed where no cache helps.
 """
 
 import time
 from collections.abc import Callable
-from fractions import Fraction
+from functools import partial
 
+from accountant.core.ledger.admission import Account, FilterAccount
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import (
     Allocated,
@@ -20,10 +21,9 @@ from accountant.core.privacy.events import (
     SampledWithoutReplacement,
     SelfComposed,
 )
-from accountant.core.privacy.filters import Filter, Kind, granted, portfolio, price_on
+from accountant.core.privacy.filters import granted, portfolio
 
 DELTA = "1e-6"
-HALF = dict(zip(Kind, map(Fraction, ("3/10", "3/20", "1/20", "1/2")), strict=True))
 
 #: A job by its size: the larger, the dearer.
 SHAPES: dict[str, Callable[[float], Event]] = {
@@ -43,45 +43,46 @@ SHAPES: dict[str, Callable[[float], Event]] = {
 }
 
 
-def admitted(filters: tuple[Filter, ...], event: Event, allowance: tuple[int, int]) -> bool:
-    """True if a new account with these filters admits the job."""
-    costs = price_on(filters, event)
-    return any(
-        (cost := costs[each.kind]) is not None and cost.fits(each.limit(*allowance)) for each in filters
-    )
-
-
-def share(filters: tuple[Filter, ...], shape: Callable[[float], Event], epsilon: str) -> float:
-    """The quoted epsilon of the dearest job admitted, over the allowance."""
+def account(epsilon: str, edition: int) -> Account:
+    """A new account with prices of this edition."""
     allowance = granted(epsilon, DELTA)
+    filters = portfolio(*allowance, edition=edition)
+    return Account(*allowance, tuple(FilterAccount(each, each.limit(*allowance)) for each in filters))
+
+
+def on_filters(of: Account, event: Event) -> bool:
+    """True if one of the account's filters admits the job."""
+    return bool(of.admitting(of.costs(event)))
+
+
+def share(admits: Callable[[Event], bool], shape: Callable[[float], Event], epsilon: str) -> float:
+    """The quoted epsilon of the dearest job admitted, over the allowance."""
     low, high = 1e-3, 50.0
     for _ in range(30):
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if admitted(filters, shape(middle), allowance) else (low, middle)
+        low, high = (middle, high) if admits(shape(middle)) else (low, middle)
     return epsilon_alone(shape(low), float(DELTA))[0] / float(epsilon) if low > 1e-3 else 0.0
 
 
 def main() -> None:
     """Print the tables."""
-    accounts = {
-        "first edition": lambda eps: portfolio(*granted(eps, DELTA), edition=1),
-        "new": lambda eps: portfolio(*granted(eps, DELTA)),
-        "basic 1/2": lambda eps: portfolio(*granted(eps, DELTA), HALF),
-    }
-    print(f"delta {DELTA}; share of the quoted epsilon of the dearest first job")
-    columns = [(name, epsilon) for epsilon in ("1", "3", "10") for name in accounts]
-    print(" " * 28 + "".join(f"{name + ', ε ' + epsilon:>18}" for name, epsilon in columns))
-    for title, shape in SHAPES.items():
-        row = [share(accounts[name](epsilon), shape, epsilon) for name, epsilon in columns]
-        print(f"{title:28}" + "".join(f"{each:18.3f}" for each in row), flush=True)
-    slowest = 0.0
-    filters = portfolio(*granted("3", DELTA))
+    print(f"delta {DELTA}; quoted epsilon of the dearest job over the account's epsilon")
+    for epsilon in ("1", "3", "10"):
+        before, now = account(epsilon, 1), account(epsilon, 2)
+        print(f"{'ε ' + epsilon:28}{'edition 1':>12}{'its filters':>14}{'first job':>12}")
+        for title, shape in SHAPES.items():
+            row = [
+                share(admits, shape, epsilon)
+                for admits in (partial(on_filters, before), partial(on_filters, now), now.fits)
+            ]
+            print(f"{title:28}{row[0]:12.3f}{row[1]:14.3f}{row[2]:12.3f}", flush=True)
+    slowest, of = 0.0, account("3", 2)
     for number, (title, shape) in enumerate(SHAPES.items()):
         start = time.process_time()
-        price_on(filters, shape(0.7 + number / 1000))
+        of.charge(shape(1.7 + number / 1000))
         taken = 1e3 * (time.process_time() - start)
         slowest = max(slowest, taken)
-        print(f"{title:28}{taken:8.1f} ms on all four filters")
+        print(f"{title:28}{taken:8.1f} ms on four filters and as a first job")
     print(f"slowest: {slowest:.1f} ms of processor time")
 
 
