@@ -187,27 +187,31 @@ class Tally:
         self.limits: dict[str, float] = {}
         self.total: Counter[str] = Counter()
         self.closed: Counter[str] = Counter()
-        self.own_delta = 0.0  # the basic filter's share of delta, in 10^-21
+        self.own_delta = self.all_delta = 0.0  # the basic filter's share of delta, and delta, in 10^-21
 
     def allow(self, body: Row) -> None:
         self.filters = body.get("filters", self.filters)
         for each in self.filters:
             self.limits[each["kind"]] = limit_of(each, float(body["epsilon"]), float(body["delta"]))
             if each["kind"] == "basic":
-                self.own_delta = fraction(each["share"]) * float(body["delta"]) * (1 + SLACK) * 1e21
+                self.all_delta = float(body["delta"]) * (1 + SLACK) * 1e21
+                self.own_delta = fraction(each["share"]) * self.all_delta
 
     def add(self, body: Row, sign: int) -> None:
         charged = delta_of(body)
         for kind, cost in cost_of(body["event"], self.filters, charged).items():
-            self.total[kind] += 0 if cost is None else sign * cost
-            self.closed[kind] += sign * (cost is None)
+            shut = cost is None or ("whole" in body and kind != "basic")  # a first job may take all of delta
+            self.total[kind] += 0 if cost is None or shut else sign * cost
+            self.closed[kind] += sign * shut
         self.total["delta"] += sign * charged
+        self.total["whole"] += sign * ("whole" in body)
 
     def holds(self) -> bool:
+        own_delta = self.all_delta if self.total["whole"] else self.own_delta
         return any(
             not self.closed[kind]
             and self.total[kind] <= limit + SLACK
-            and (kind != "basic" or self.total["delta"] <= self.own_delta)
+            and (kind != "basic" or self.total["delta"] <= own_delta)
             for kind, limit in self.limits.items()
         )
 
@@ -254,7 +258,7 @@ def check_budget(found: Findings, account: Row, chain: list[Row]) -> None:
 def check_settlement(found: Findings, job: str, held: Row | None, body: Row, spent: dict[str, Row]) -> None:
     if held is None or job in spent:
         found.broken["overspends"].append(f"job {job}: a COMMIT without a live reservation")
-    elif body["event"] != held["event"] or body["costs"] != held["costs"]:
+    elif body["event"] != held["event"] or (body["costs"] != held["costs"] and "whole" not in held):
         found.broken["overspends"].append(
             f"job {job}: a count costs what it reserved, and was charged otherwise"
         )
