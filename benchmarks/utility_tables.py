@@ -249,7 +249,7 @@ def raw_epsvec(bench: Bench, **more: Any) -> Made:
         "max_tokens": size.tokens,
         "record_tokens": 64,
         "template": size.shot_template,
-        "stop": "</s>",
+        "stop": size.shot_stop or None,
         "prompting": "plain",
         **more,
     }
