@@ -1,9 +1,9 @@
 """Run time of each request in examples/: its mechanism alone, on the bundled model and reviews, two threads.
 
-    python -m benchmarks.examples [--only NAME] [--smollm2 FOLDER] [--texts]
+    python -m benchmarks.examples [--only NAME] [--smollm2 FOLDER --minilm FOLDER] [--texts]
 
-With a folder of `exchequer model get smollm2`: the requests for that model in place of the others. --texts
-prints the first three texts of each.
+With folders of `exchequer model get smollm2` and `minilm`: the requests for them in place of the others.
+--texts prints the first three texts of each.
 
 Seconds on the wall and of the processor, from opening the reviews to the last text, under a meter that
 reserves the request's own price. Imports and loading the model (about 5 s) come on top, as does the service.
@@ -54,10 +54,10 @@ FOLLOWS |= {
 OTHER = "-smollm2"
 
 
-def public(model: models.LocalModel) -> Public:
-    """The public inputs that the examples name: the reviews, the model, and its own embeddings."""
+def public(model: models.LocalModel, embedding: Path) -> Public:
+    """The public inputs that the examples name: the reviews, the model, and an embedding model."""
     corpus = Corpus("sample-public", str(sample.PUBLIC_SAMPLE_CSV), "{text}", "label")
-    embedder = embedders.load(sample.MODEL_DIR, models.digest(sample.MODEL_DIR, embedders.FILES))
+    embedder = embedders.load(embedding, models.digest(embedding, embedders.FILES))
     return Public(
         {"public_corpus": corpus, "corpus": corpus}, {"embedding": embedder}, {"writer": model}, sources={}
     )
@@ -96,6 +96,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", help="the name of one of them, without .json")
     parser.add_argument("--smollm2", type=Path, metavar="FOLDER", help="for the requests that name it")
+    parser.add_argument("--minilm", type=Path, metavar="FOLDER", help="for the same ones")
     parser.add_argument("--texts", action="store_true", help="print some of them")
     arguments = parser.parse_args()
     only, other = arguments.only, arguments.smollm2
@@ -115,11 +116,11 @@ def main() -> int:
     print("| example | texts | s on the wall | s of the processor |\n|---|---|---|---|", flush=True)
     for name in sorted(wanted, key=lambda name: (len(before(name)), name)):
         request, own = json.loads(paths[name].read_text("utf-8")), large if name.endswith(OTHER) else model
-        if own is None:
-            raise SystemExit(f"{name} needs --smollm2")
+        if own is None or (own is large and arguments.minilm is None):
+            raise SystemExit(f"{name} needs --smollm2 and --minilm")
         wall, processor = time.perf_counter(), time.process_time()
         earlier = released.get(FOLLOWS.get(name, ""), {})
-        made = run(request, own, public(own), earlier)
+        made = run(request, own, public(own, arguments.minilm if own is large else sample.MODEL_DIR), earlier)
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
         artifacts = [each for each in made if isinstance(each, Artifact)]
         # With what the examples before it released: some read that too.
