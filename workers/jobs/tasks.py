@@ -31,7 +31,7 @@ from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
 from accountant.transactions import approval, artifacts, leases, settlement, unit_fingerprints
 from accountant.transactions.rows import Claim
-from workers import models
+from workers import interruption, models
 from workers.data import corpora, fingerprints, records
 from workers.embedding import embedders
 from workers.generation import endpoint
@@ -87,7 +87,10 @@ def run(engine: Engine, claim: Claim, configured: settings.Settings) -> None:
     progress = Progress(total=0)
     own = Policy.model_validate(work.dataset.policy).time_limit_seconds
     limit = min(own or configured.attempt_seconds, configured.attempt_seconds)
-    with Heartbeat(engine, claim, configured.lease_seconds, limit, progress) as heartbeat:
+    with (
+        Heartbeat(engine, claim, configured.lease_seconds, limit, progress) as heartbeat,
+        interruption.watching(heartbeat.check),
+    ):
         progress.check = heartbeat.check
         attempt = _Attempt(engine, claim, work, configured, heartbeat, progress)
         failed: Exception | None = None
