@@ -125,9 +125,10 @@ def _known_price(shape: _Shape, terms: Terms) -> Price:
 
 
 def _at(mechanism: Mechanism[Any], parameters: Any, terms: Terms) -> Priced:
+    dumped = mechanism.recorded(parameters)
+    parameters = mechanism.parse(dumped, terms)  # what is priced is what is recorded
     price = price_of(mechanism, parameters, terms)
     alone = None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
-    dumped = parameters.model_dump(mode="json")
     columns = {
         "mechanism": mechanism.id,
         "parameters": dumped,
