@@ -44,6 +44,9 @@ class Wanted:
 
 EVERY_JOB = Wanted()
 
+#: Digits of a job's id that name it, if no other begins with them.
+LEAST_DIGITS = 8
+
 
 def _of_parts(value: Any) -> Any:
     """A figure over all parts of a job, for a query of jobs."""
@@ -105,6 +108,23 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> Job:
             select(tables.users.c.name).where(tables.users.c.id == row.decided_by)
         ).scalar_one_or_none()
     return Job(**_fields(row, viewer), decided_by=decider, entries=_entries_brief(entries))
+
+
+def named(engine: Engine, digits: str, viewer: Actor) -> UUID:
+    """The one job, of those that `viewer` may see, whose id begins with these digits, 8 at least.
+
+    Raises NotFound where none does, or several do.
+    """
+    bare = digits.replace("-", "")
+    if not LEAST_DIGITS <= len(bare) <= 32:
+        raise NotFound("job", digits[:80])
+    ends = (UUID(bare.ljust(32, "0")), UUID(bare.ljust(32, "f")))
+    query = select(_job_query(viewer).where(tables.jobs.c.id.between(*ends)).subquery().c.id).limit(2)
+    with reading(engine) as connection:
+        found = list(connection.execute(query).scalars())
+    if len(found) != 1:
+        raise NotFound("job", digits[:80])
+    return UUID(str(found[0]))
 
 
 def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
