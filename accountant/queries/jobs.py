@@ -18,6 +18,8 @@ from accountant.core.errors import ExchequerError, NotFound
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.reservations import read_costs, read_reservation, settled
+from accountant.core.mechanisms.base import pure
+from accountant.core.privacy.events import from_json
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities.actor import Actor
@@ -239,6 +241,7 @@ def _fields(row: Row[Any], viewer: Actor) -> dict[str, Any]:
         "id": str(row.id),
         **{name: getattr(row, name) for name in _AS_THEY_ARE},
         **{name: stated[name] for name in ("terms", "epsilon_alone", "breakdown")},
+        "pure": None if row.event is None else pure(from_json(row.event)),
         "ex_post_cap": row.parameters.get("ex_post_cap"),
         "delta": stated["terms"]["delta"],
         "refusal": refusal_shown(row.refusal, row.ex_post_settlement, bool(viewer.roles & OVERSEERS)),

@@ -301,6 +301,5 @@ def with_largest(
     """
     if refused.cap in ("policy", "allowance", "overdrawn"):
         return refused
-    raw = {name: value for name, value in job.parameters.items() if name != "max_text_tokens"}
     mechanism = mechanisms.get(job.mechanism)
-    return largest_beside(refused, mechanism, raw, job.terms, accounts, policy, usage)
+    return largest_beside(refused, mechanism, job.parameters, job.terms, accounts, policy, usage)

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accountant.core.errors import FieldProblem, InvalidRequest
 from accountant.core.privacy.composition import epsilon_alone
-from accountant.core.privacy.divergences import renyi
-from accountant.core.privacy.events import to_json
+from accountant.core.privacy.divergences import pure_epsilon, renyi
+from accountant.core.privacy.events import Event, Laplace, releases, to_json
 from accountant.core.privacy.price import Price, Terms
 
 
@@ -189,6 +189,18 @@ QUOTED_ORDERS = (
 )
 
 
+def pure(event: Event) -> float | None:
+    """The ε of a cost that has no δ at any price: noise that is pure by itself. None for any other.
+
+    A token that is drawn is pure too, but a job of many is told by its far smaller ε at a δ.
+    """
+    leaves = releases(event)
+    total = pure_epsilon(event)
+    if not leaves or total is None or not all(isinstance(each, Laplace) for each in leaves):
+        return None
+    return float(total)
+
+
 def quote(
     mechanism: Mechanism[Any], parameters: Parameters, terms: Terms, price: Price | None = None
 ) -> dict[str, Any]:
@@ -201,6 +213,7 @@ def quote(
         dp = {
             "epsilon": epsilon,
             "delta": terms.delta,
+            "pure": pure(price.dp),
             "accountant": accountant,
             "rdp": {order: float(cost) for order, cost in curve.items() if cost is not None},
             "event": to_json(price.dp),

@@ -138,7 +138,7 @@ class PrivatePrediction(Batched):
         description="tokens T that every batch writes, over all its texts; with rounds, in each of them",
     )
     max_text_tokens: int | None = Field(
-        None, ge=1, le=1_000_000, description="a text ends here at the latest; nothing: T"
+        None, ge=1, le=1_000_000, description="a text ends here at the latest, and at T; nothing: T"
     )
     record_tokens: int = Field(256, ge=1, le=1_000_000, description="a record is cut after this many")
     template: str = Field(
@@ -266,11 +266,8 @@ def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
     _check_aggregation(parameters, terms)
     _check_template(parameters)
     _check_public(parameters, terms)
-    text = parameters.max_text_tokens or parameters.tokens_per_batch
-    if text > parameters.tokens_per_batch:
-        raise invalid(
-            "max_text_tokens", f"{text} is more than tokens_per_batch", f"1 to {parameters.tokens_per_batch}"
-        )
+    tokens = parameters.tokens_per_batch
+    text = min(parameters.max_text_tokens or tokens, tokens)
     batches = _batches_per_label(parameters, terms)
     resolved = parameters.model_copy(update={"max_text_tokens": text, "batches_per_label": batches})
     check_batches(resolved, terms)
