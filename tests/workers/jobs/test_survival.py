@@ -187,19 +187,19 @@ def goes_on(desk: Desk, service, job_id, before: dict[str, list], tokens: int) -
 
 
 def test_a_job_killed_after_four_fifths_draws_the_rest_and_nothing_twice(desk, dataset, service):
-    job_id = desk.submit(dataset, tokens_per_batch=60)
+    job_id = desk.submit(dataset, tokens_per_batch=40)
     written(desk, job_id, 0.8)
     service.kill("generate")
     before = kept(desk, service, job_id)
-    assert sum(map(len, before.values())) >= 0.8 * 60 * len(LABELS) - len(LABELS)
+    assert sum(map(len, before.values())) >= 0.8 * 40 * len(LABELS) - len(LABELS)
     service.start("generate")
-    job = goes_on(desk, service, job_id, before, 60)
+    job = goes_on(desk, service, job_id, before, 40)
     assert job["attempt"] == 2
     sound(desk, dataset)
 
 
 def test_a_worker_stopped_by_plan_hands_its_part_back_at_no_cost(desk, dataset, service):
-    job_id = desk.submit(dataset, tokens_per_batch=60)
+    job_id = desk.submit(dataset, tokens_per_batch=40)
     written(desk, job_id, 0.5)
     service.running["generate"].terminate()
     assert service.running["generate"].wait(60) == 0
@@ -210,7 +210,7 @@ def test_a_worker_stopped_by_plan_hands_its_part_back_at_no_cost(desk, dataset, 
     before = kept(desk, service, job_id)
     assert before
     service.start("generate")
-    goes_on(desk, service, job_id, before, 60)
+    goes_on(desk, service, job_id, before, 40)
     sound(desk, dataset)
 
 
@@ -218,9 +218,8 @@ def test_an_attempt_that_takes_too_long_goes_on_in_the_next_until_there_is_none(
     desk, dataset, service, tmp_path
 ):
     desk.ended(desk.submit(dataset, tokens_per_batch=2))  # a worker's first job loads torch before it reads
-    dataset = opened(desk, tmp_path, time_limit_seconds=1)
+    dataset = opened(desk, tmp_path, time_limit_seconds=3)
     job_id = desk.submit(dataset, tokens_per_batch=240)
-    wait_for(lambda: desk.job(job_id)["attempt"], lambda attempt: attempt > 1, 60)
     job = desk.ended(job_id, 90)
     assert job["attempt"] in (2, 3)
     if job["state"] == "failed":
