@@ -99,8 +99,9 @@ def effect(
 
 
 def _filters(account: Account, asked: Demand) -> list[FilterStep]:
-    costs = account.costs(asked.dp)
-    return [_step(each, costs[each.filter.kind]) for each in account.filters]
+    costs, whole = account.charge(asked.dp)
+    shown = account.with_whole(True) if whole else account
+    return [_step(each, costs[each.filter.kind]) for each in shown.filters]
 
 
 def _step(each: FilterAccount, cost: Amount | None) -> FilterStep:
