@@ -297,7 +297,10 @@ def check_terms(terms: object) -> None:
     if not isinstance(terms, dict) or set(terms) != set(TERMS):
         raise VerificationFailed(f"its terms are not {', '.join(TERMS)}")
     unit, size, bound = terms["unit_column"], terms["public_size"], terms["max_records_per_unit"]
-    names = [*terms["labels"], *terms["groups"]]
+
+    def is_names(value: object) -> bool:
+        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
     wrong = [
         name
         for name, fine in (
@@ -305,7 +308,8 @@ def check_terms(terms: object) -> None:
             ("neighbours", terms["neighbours"] in tuple(Neighbours)),
             ("max_records_per_unit", type(bound) is int and bound >= 1 and (unit is not None or bound == 1)),
             ("public_size", size is None or (type(size) is int and size >= 1)),
-            ("labels", all(isinstance(each, str) for each in names)),
+            ("labels", is_names(terms["labels"])),
+            ("groups", is_names(terms["groups"])),
         )
         if not fine
     ]

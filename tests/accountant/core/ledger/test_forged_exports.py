@@ -247,3 +247,170 @@ def test_it_is_refused_by_entry_and_rule(name):
         verify_lines(export(ledger.lines))
     assert problem in str(told.value)
     assert told.value.seq is not None
+
+
+# --- ledgers from before rules were entries -----------------------------------------------------
+
+
+def test_an_export_of_the_older_format_stands_and_says_what_it_can_not_prove():
+    found = verify_lines(export(honest(rules=False).lines))
+    assert found.entries == 19
+    assert found.unproved == (
+        "not provable: the terms and the data of 9 entries up to 19: no REGISTER entry before them",
+        "not provable: who may ask and who approved of 9 entries up to 19: no POLICY entry before them",
+        "not provable: whether two people were needed for a raise of 2 entries up to 17: no POLICY entry "
+        "before them",
+    )
+
+
+def test_rules_hold_from_where_they_are_stated():
+    """A ledger that goes on after an upgrade: what stands before its first rules stays unproved."""
+    ledger = honest(rules=False)
+    ledger.rules = True
+    ledger.register()
+    ledger.register(version=1)
+    ledger.policy()
+    ledger.reserve("later", tokens_per_batch=5, batches_per_label=1)
+    found = verify_lines(export(ledger.lines))
+    assert [each for each in found.unproved if "9 entries" in each] == list(found.unproved[:2])
+    line(ledger, "RESERVE", "later").body["approval"]["by"] = "ana"
+    with pytest.raises(VerificationFailed, match="'ana' approved a job of their own"):
+        verify_lines(export(ledger.lines))
+
+
+def test_rules_that_were_taken_out_are_missed():
+    """The owner of a database may leave them out and rehash: then nothing is proved, and that is said."""
+    lines = [each for each in honest().lines if each.kind != "POLICY"]
+    assert len(verify_lines(export(lines)).unproved) == 2
+
+
+# --- exports for publication, and people who are hidden in them ---------------------------------
+
+
+def test_a_public_export_stands_and_what_is_shown_of_its_rules_is_checked():
+    ledger = honest()
+    found = verify_lines(export(ledger.lines, public=True))
+    assert (found.entries, found.unproved) == (24, ())
+    shown = "".join(export(ledger.lines, public=True))
+    assert not any(f'"{name}"' in shown for name in ("ana", "sam", "tom"))
+    line(ledger, "RESERVE", "live").body["approval"] = None
+    with pytest.raises(VerificationFailed, match="nobody approved it"):
+        verify_lines(export(ledger.lines, public=True))
+
+
+# --- other rules --------------------------------------------------------------------------------
+
+
+def test_a_small_job_needs_no_approval_where_the_policy_says_so():
+    ledger = honest()
+    ledger.policy(two(), auto_approve_epsilon="1000")
+    ledger.reserve("small", tokens_per_batch=5, batches_per_label=1)
+    line(ledger, "RESERVE", "small").body["approval"] = None
+    assert verify_lines(export(ledger.lines)).entries == 26
+
+
+WEAKER: list[dict[str, Any]] = [
+    {"auto_approve_epsilon": "0.1"},
+    {"solo": True},
+    {"share_artifacts": True},
+    {"secret_jobs": True},
+    {"two_people": False},
+    {"charge_each_attempt": False},
+    {"mechanisms": []},
+    {"mechanisms": ["noisy-count", "epsvec"]},
+    {"analysts": []},
+    {"models": ["large"]},
+    {"analyst_epsilon": None},
+    {"project_epsilon": "3"},
+]
+STRICT = {
+    "mechanisms": ["noisy-count"],
+    "analysts": ["ana"],
+    "models": ["small"],
+    "analyst_epsilon": "1",
+    "project_epsilon": "2",
+    "charge_each_attempt": True,
+}
+
+
+@pytest.mark.parametrize("change", WEAKER, ids=str)
+def test_weakening_any_field_takes_two_people(change):
+    (name,) = change
+    ledger = Ledger()
+    ledger.register()
+    ledger.policy(**STRICT)
+    ledger.policy(**(STRICT | change))
+    with pytest.raises(VerificationFailed, match=f"it weakens {name}, and one person made it"):
+        verify_lines(export(ledger.lines))
+    ledger.lines[-1].body |= two()
+    ledger.lines[-1].actor = "tom"
+    ledger.policy(**(STRICT | change))  # back, or the same again
+    assert verify_lines(export(ledger.lines)).entries == 4
+
+
+STRICTER: list[dict[str, Any]] = [
+    {
+        "analysts": [],
+        "models": [],
+    },  # what the first policy says; these admit less or are nobody's protection:
+    {"mechanisms": ["noisy-count"]},
+    {"analyst_epsilon": "0.5", "project_epsilon": "2"},
+    {"approval_days": 3, "time_limit_seconds": None},
+    {"charge_each_attempt": True},
+]
+
+
+@pytest.mark.parametrize("change", STRICTER, ids=str)
+def test_one_person_may_ask_for_more(change):
+    ledger = Ledger()
+    ledger.register()
+    ledger.policy()
+    ledger.policy(**change)
+    assert verify_lines(export(ledger.lines)).entries == 3
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"labels": "praise"},
+        {"labels": [3]},
+        {"max_records_per_unit": 2},
+        {"max_records_per_unit": True, "unit_column": "who"},
+        {"neighbours": "both"},
+        {"public_size": "1000"},
+        {"public_size": 0},
+        {"unit_column": 5},
+    ],
+    ids=str,
+)
+def test_terms_are_of_their_kind(terms):
+    ledger = Ledger()
+    ledger.register(**terms)
+    with pytest.raises(VerificationFailed, match="entry 1: its"):
+        verify_lines(export(ledger.lines))
+
+
+def test_terms_may_change_until_data_was_found_right():
+    ledger = Ledger()
+    ledger.register()
+    ledger.register(public_size=5000)
+    ledger.register(version=2, public_size=5000)
+    assert verify_lines(export(ledger.lines)).entries == 3
+    ledger.register(version=2, public_size=5000)
+    with pytest.raises(VerificationFailed, match="entry 4: its version is 2, which is no new number"):
+        verify_lines(export(ledger.lines))
+
+
+@pytest.mark.parametrize("value", [None, [], {}, "x", 1e400, -1, True, "9" * 5000, "\ud800", [[]] * 3])
+def test_any_value_anywhere_in_a_rule_is_refused_by_name(value):
+    for kind, field in (("REGISTER", "terms"), ("REGISTER", "version"), ("POLICY", "policy")):
+        ledger = honest()
+        found = line(ledger, kind, nth=1)
+        if found.body[field] == value:
+            continue
+        found.body[field] = value
+        if (kind, field, value) == ("REGISTER", "version", None):
+            continue  # it registers nothing new, and jobs that read version 1 are refused elsewhere
+        with pytest.raises(VerificationFailed) as told:
+            verify_lines(export(ledger.lines))
+        assert told.value.seq is not None
