@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from accountant.core import mechanisms
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.accounts import Accounts, Demand
 from accountant.core.ledger.allowances import check_removal, raises
@@ -219,6 +220,8 @@ class Rules:
         if source is None:
             raise VerificationFailed("it does not say what it reads")
         version = source.get("version")
+        if version is None and releases_anything(asked):
+            raise VerificationFailed("it is charged, and does not say which version of the data it reads")
         if version is not None and (type(version) is not int or version not in self._versions):
             raise VerificationFailed(f"it reads version {version!r:.40}, which nobody registered")
 
@@ -235,6 +238,8 @@ class Rules:
 
     def _check_policy(self, policy: Policy, entry: Entry) -> None:
         body = entry.body
+        if (body["model"] is None) is mechanisms.get(body["mechanism"]).uses_model:
+            raise VerificationFailed(f"{body['mechanism']} names a model if and only if it uses one")
         public = body.get("source", {}).get("public", {})
         models = [each["name"] for each in public.values() if each["kind"] != "corpus"]
         models += [] if body["model"] is None else [body["model"]["name"]]
@@ -254,15 +259,15 @@ class Rules:
             self._check_needs_none(policy, asked, entry.body["terms"]["delta"])
             return
         by = approval["by"]
-        if not isinstance(by, str) or not by or not str(approval["reason"]).strip():
+        if not (_is_said(by) and _is_said(approval["reason"])):
             raise VerificationFailed("its approval names no person and reason")
         if by == entry.actor and not policy.solo:
             raise VerificationFailed(f"{by!r:.80} approved a job of their own, and the policy is not solo")
 
     def _check_needs_none(self, policy: Policy, asked: Demand, delta: float) -> None:
-        beyond = asked.ex_post > 0 or asked.secret is not None
-        if not beyond and not releases(asked.dp):
+        if not releases_anything(asked):
             return
+        beyond = asked.ex_post > 0 or asked.secret is not None
         limit = exact(policy.auto_approve_epsilon)
         if beyond or not limit or _alone(asked.dp, delta) > float(limit) * (1 + _SLACK):
             raise VerificationFailed("nobody approved it, and the policy asks for a steward's approval")
@@ -289,7 +294,19 @@ def by_two(entry: Entry) -> bool:
         raise VerificationFailed("one person proposed and confirmed it")
     if entry.actor and second != entry.actor:
         raise VerificationFailed("it was not written by whoever confirmed it")
-    return isinstance(first, str) and bool(first) and isinstance(second, str) and bool(second)
+    said = [entry.body.get(name) for name in ("proposed_by", "reason", "confirmed_by", "confirmation")]
+    if not all(_is_said(each) for each in said):
+        raise VerificationFailed("it names two people, and not both with their reasons")
+    return True
+
+
+def _is_said(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def releases_anything(asked: Demand) -> bool:
+    """Whether a job costs anything in any currency: it reads records then."""
+    return asked.ex_post > 0 or asked.secret is not None or bool(releases(asked.dp))
 
 
 def check_terms(terms: object) -> None:

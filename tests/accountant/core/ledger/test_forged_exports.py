@@ -414,3 +414,25 @@ def test_any_value_anywhere_in_a_rule_is_refused_by_name(value):
         with pytest.raises(VerificationFailed) as told:
             verify_lines(export(ledger.lines))
         assert told.value.seq is not None
+
+
+def test_what_is_charged_says_which_data_it_reads():
+    """Else it could say in the end that nothing was read, and two people could take its charge back."""
+    ledger = honest()
+    line(ledger, "RESERVE", "live").body["source"] = {}
+    with pytest.raises(VerificationFailed, match="does not say which version of the data it reads"):
+        verify_lines(export(ledger.lines))
+
+
+def test_a_list_of_models_is_not_escaped_by_naming_none():
+    ledger = honest()
+    line(ledger, "RESERVE", "live").body["model"] = None
+    with pytest.raises(VerificationFailed, match="names a model if and only if it uses one"):
+        verify_lines(export(ledger.lines))
+
+
+def test_both_people_say_why():
+    ledger = honest()
+    line(ledger, "POLICY", nth=2).body["confirmation"] = " "
+    with pytest.raises(VerificationFailed, match="not both with their reasons"):
+        verify_lines(export(ledger.lines))
