@@ -20,9 +20,8 @@ from accountant import tables
 from accountant.core.errors import Conflict, NotPermitted, VerificationFailed, invalid
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import EntryKind
-from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.policy import Policy, weakened
 from accountant.core.ledger.reversals import Document, TwoPeople, charge_of, corrected, reversal_body
-from accountant.core.ledger.rules import weakened
 from accountant.core.privacy.events import Event, from_json, to_json
 from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price
 from accountant.identities import activity_log

@@ -23,13 +23,13 @@ from accountant.core.ledger.allowances import check_removal, raises
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.hash_chain import Entry, EntryKind
-from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.policy import Policy, weakened
 from accountant.core.ledger.reservations import SHAPES
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import Event, releases
 from accountant.core.privacy.price import Neighbours
 from accountant.core.privacy.secrets import SecretTerms
-from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, round_allowance
+from accountant.core.privacy.units import DELTA_UNITS, exact
 
 Body = Mapping[str, Any]
 
@@ -56,38 +56,6 @@ def policy_body(policy: Policy, people: Mapping[str, str] | None = None) -> dict
 def delta_of(allowed: int | None) -> float:
     """The δ at which jobs are stated by themselves: the allowance's (in units), or 1e-6 where it has none."""
     return allowed / DELTA_UNITS if allowed else 1e-6
-
-
-def weakened(before: Policy, after: Policy) -> tuple[str, ...]:
-    """The fields by which `after` admits more, or asks for less, than `before`.
-
-    How long a request may wait and an attempt may run is nobody's protection, so these are free to change.
-    """
-    found = [
-        name
-        for name in ("solo", "share_artifacts", "secret_jobs")
-        if getattr(after, name) and not getattr(before, name)
-    ]
-    found += [
-        name
-        for name in ("two_people", "charge_each_attempt")
-        if getattr(before, name) and not getattr(after, name)
-    ]
-    for name in ("mechanisms", "analysts", "models"):  # an empty list allows all
-        old, new = set(getattr(before, name)), set(getattr(after, name))
-        if old and not (new and new <= old):
-            found.append(name)
-    if exact(after.auto_approve_epsilon) > exact(before.auto_approve_epsilon):
-        found.append("auto_approve_epsilon")
-    for name in ("analyst_epsilon", "project_epsilon"):
-        old_cap, new_cap = (_cap(getattr(each, name)) for each in (before, after))
-        if old_cap is not None and (new_cap is None or new_cap > old_cap):
-            found.append(name)
-    return tuple(found)
-
-
-def _cap(value: str | None) -> int | None:
-    return None if value is None else round_allowance(value, EPSILON_UNITS)
 
 
 @dataclass
