@@ -273,8 +273,8 @@ def policy(name: str) -> Response:
 def set_policy(name: str) -> tuple[Response, int]:
     """Replace the policy, or propose it.
 
-    Answers with the dataset, or 202 with a proposal where `two_people` would be switched off: another steward
-    confirms the whole change, and nothing of it stands before.
+    Answers with the dataset, or 202 with a proposal where `two_people` stands and the new policy is weaker in
+    any field: another steward confirms the whole change, and nothing of it stands before.
     With `If-Match`, the ETag of the policy that was read, nobody else's change is undone unseen: 412 where it
     is another by now. Jobs decided before keep their decision.
     """

@@ -65,10 +65,12 @@ class Mechanism(Generic[P]):
     from all the data; `resources` tells which fields name a registered public thing, and its kind (corpus,
     embedding or model); `unfit_public` names what the public facts of these, by field, lack for a request;
     `reads_output`: a job reads the published texts of the job in `from_job`; `public`: a job reads public
-    things only, never records, and costs nothing; `sources` tells which further fields name a job, and the
-    kind of artifact that is read there, of whichever mechanism; `unfit_sources` names what the parameters of
-    these jobs, and of the one in `from_job`, by field, lack for a request; `releases` lists the kinds that it
-    leaves; `needs` names the fields, parted by blanks, that are used under a condition alone (`used_fields`).
+    things only, never records, and costs nothing; `stops_early`: a run may make fewer of its repeated
+    releases because of what it had already released, one of each kind at least, and is charged for those;
+    any other run is charged whole; `sources` tells which further fields name a job, and the kind of artifact
+    that is read there, of whichever mechanism; `unfit_sources` names what the parameters of these jobs, and
+    of the one in `from_job`, by field, lack for a request; `releases` lists the kinds that it leaves;
+    `needs` names the fields, parted by blanks, that are used under a condition alone (`used_fields`).
 
     `goal` is what somebody wants who takes it (of GOALS), `advice` says in a clause why, `plain` names the
     fields, parted by blanks, that a form shows to everybody, `begins` values that a form begins with instead
@@ -99,6 +101,7 @@ class Mechanism(Generic[P]):
     unfit_public: Callable[[P, Terms, Mapping[str, Mapping[str, Any]]], FieldProblem | None] = lambda *_: None
     reads_output: bool = False
     public: bool = False
+    stops_early: bool = False
     sources: Callable[[P], Mapping[str, str]] = lambda _: {}
     unfit_sources: Callable[[P, Mapping[str, Mapping[str, Any]]], FieldProblem | None] = lambda *_: None
     releases: tuple[str, ...] = ()

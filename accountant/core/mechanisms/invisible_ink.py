@@ -135,6 +135,7 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="texts_per_batch",
+    stops_early=True,
     missing=missing_batches,
     batches=batches,
     needs=NEEDS_ALLOCATION,

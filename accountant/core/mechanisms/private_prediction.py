@@ -421,6 +421,7 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="tokens_per_batch",
+    stops_early=True,
     missing=missing,
     batches=batches,
     unfit=unfit,

@@ -88,6 +88,7 @@ MECHANISM = Mechanism(
     context_tokens=context_tokens,
     unfit=unfit,
     size_field="epsilon",
+    stops_early=True,
     runner="workers.mechanisms.summary_token",
     groups={
         "Size and privacy": "epsilon noise_multiplier clip public_size group_sizes min_group temperature",
