@@ -300,7 +300,7 @@ def moment(ratios: list[float], masses: list[float], batches: int, run: int, ord
     st.sampled_from([2, 3, 4, 7, 15]),
 )
 def test_the_inequality_between_a_coin_and_a_poisson_sample(weights, ratios, run, idle, order):
-    """docs/accounting.md, 11.2, for any ratio of mean 1, by brute force: Poisson lies on either side."""
+    """docs/accounting.md, 11.2, for any ratio of mean 1, by brute force."""
     masses = [weight / sum(weights) for weight in weights]
     ratios = ratios[: len(masses)]
     mean = sum(r * m for r, m in zip(ratios, masses, strict=True))
@@ -308,7 +308,6 @@ def test_the_inequality_between_a_coin_and_a_poisson_sample(weights, ratios, run
     one = sum(m * (1 + (r - 1) / batches) ** order for r, m in zip(ratios, masses, strict=True))
     exact = moment(ratios, masses, batches, run, order)
     assert 1 + run * (one - 1) <= exact * (1 + 1e-12)
-    assert exact <= one**run * (1 + 1e-12)
 
 
 @settings(max_examples=60, deadline=None)
