@@ -15,6 +15,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.attempt_mutations import ATTEMPTS
 from tests.evolution_mutations import EVOLUTION
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -477,7 +478,7 @@ MUTATIONS = (
     Mutation(
         "passes that shrink where batches are secret",
         RUNNER,
-        "shape, chosen, fixed=parameters.amplified)",
+        "shape, chosen, fixed=fixed)",
         "shape, chosen)",
         "tests/workers/mechanisms/test_rounds.py",
     ),
@@ -498,8 +499,9 @@ MUTATIONS = (
     Mutation(
         "a meter that draws before it looks",
         "workers/noise/meter.py",
-        "self._record(event, part)\n        return draw(scores, scale)",
-        "token = draw(scores, scale)\n        self._record(event, part)\n        return token",
+        "self._record(event, part)\n        self.kept.before_drawing(part)\n"
+        "        token = draw(scores, scale)",
+        "token = draw(scores, scale)\n        self._record(event, part)",
         "tests/workers/noise/test_sampling_and_meter.py",
     ),
     Mutation(
@@ -622,6 +624,7 @@ MUTATIONS = (
         "tests/accountant/transactions/test_sources.py",
     ),
     *(Mutation(*each) for each in EVOLUTION),
+    *(Mutation(*each) for each in ATTEMPTS),
 )
 
 

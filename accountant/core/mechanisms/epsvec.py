@@ -48,6 +48,7 @@ from accountant.core.mechanisms.noise_fields import (
     without_noise,
 )
 from accountant.core.mechanisms.sampling import fixed_rate, poisson_rate, population
+from accountant.core.mechanisms.yields import texts
 from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
@@ -382,7 +383,7 @@ def missing(parameters: Epsvec) -> FieldProblem | None:
 def resources(parameters: Epsvec) -> dict[str, str]:
     """The registered models that the parameters name."""
     kinds = {"embedding": "embedding", "judge": "writer"}
-    return {field: kind for field, kind in kinds.items() if getattr(parameters, field) is not None}
+    return {field: kind for field, kind in kinds.items() if getattr(parameters, field)}
 
 
 MECHANISM = Mechanism(
@@ -415,6 +416,9 @@ MECHANISM = Mechanism(
         "Aggregation and clusters": "embedding",
     },
     order=3,
+    advice="it pays once for vectors, and then writes as many texts as one likes",
+    plain="epsilon samples max_tokens from_job",
+    yields=lambda p, terms: texts(p.samples, () if p.label else terms.labels, p.max_tokens, "at most"),
     example={
         **{"epsilon": 6.0, "layers": "1-2", "prompting": "plain", "seed": 1, "stop": None},
         "rejection": "rule",
