@@ -112,8 +112,8 @@ def test_each_in_a_batch_gets_its_own_answer(engine):
         another_body = gathered.send(6, key="good")
         same_key_of_another = gathered.send(5, key="good", actor=other)
         approval = gathered.send(200)
-        too_much = gathered.send(359, key="too much")
-        too_much_again = gathered.send(359, key="too much")
+        too_much = gathered.send(400, key="too much")
+        too_much_again = gathered.send(400, key="too much")
         unlooked_at = gathered.send(5, template="Else: {record}")
         last = gathered.send(4)
     assert state(bench, good.result()) == "queued"
@@ -126,7 +126,7 @@ def test_each_in_a_batch_gets_its_own_answer(engine):
     assert state(bench, approval.result()) == "awaiting_approval"
     refused = job_queries.job(engine, too_much.result(), bench.analyst)
     assert (refused["state"], refused["refusal"]["cap"]) == ("refused", "renyi")
-    assert refused["refusal"]["largest"] == 358 - 10  # what two before it reserved
+    assert refused["refusal"]["largest"] == 360 - 10  # what two before it reserved
     assert too_much_again.result() == too_much.result()
     assert state(bench, unlooked_at.result()) == "submitted"
     assert state(bench, last.result()) == "queued"
@@ -134,7 +134,7 @@ def test_each_in_a_batch_gets_its_own_answer(engine):
     # What was answered stays the answer.
     assert bench.submit(5, key="good") == good.result()
     bench.allow("100")
-    assert bench.submit(359, key="too much") == too_much.result()
+    assert bench.submit(400, key="too much") == too_much.result()
     assert state(bench, too_much.result()) == "refused"
 
 
@@ -289,12 +289,12 @@ def test_the_search_for_the_largest_request_holds_nobody_up(open_bench, monkeypa
 
     monkeypatch.setattr(job_requests, "with_largest", slow)
     with ThreadPoolExecutor(1) as pool:
-        refused = pool.submit(open_bench.submit, 359)
+        refused = pool.submit(open_bench.submit, 400)
         assert searching.wait(20)
         assert state(open_bench, open_bench.submit(10)) == "queued"
         go_on.set()
         found = job_queries.job(open_bench.engine, refused.result(20), open_bench.analyst)
-    assert found["refusal"]["largest"] == 358
+    assert found["refusal"]["largest"] == 375  # of an account that nobody had used when it was decided
 
 
 def test_terms_that_changed_after_the_price_was_found_are_those_of_the_job(open_bench):
@@ -358,7 +358,7 @@ with ThreadPoolExecutor(16) as pool:
 def test_two_processes_race_for_room_for_twenty(open_bench, database_url):
     import json
 
-    open_bench.submit(10)  # leaves 348 of 358 tokens: room for 20 jobs of 17
+    open_bench.submit(10)  # leaves 350 of 360 tokens: room for 20 jobs of 17
     arguments = [database_url, open_bench.dataset, open_bench.model, str(open_bench.analyst.id)]
     racers = [
         subprocess.Popen(
