@@ -22,6 +22,7 @@ from tests.workers.conftest import SAMPLE
 from tests.workers.jobs.test_attempts import expire
 from workers import models
 from workers.jobs import draining, job_inputs, staging, tasks
+from workers.mechanisms import private_prediction
 from workers.noise.kept_draws import KeptDraws
 from workers.noise.meter import Turn
 
@@ -149,15 +150,20 @@ def test_an_attempt_cut_by_its_limit_goes_on_in_the_next(engine, tmp_path, confi
     whole(bench, job_id, machine)
 
 
-def test_a_limit_is_seen_before_the_next_pass_and_costs_all_where_nothing_was_drawn(
-    engine, tmp_path, configured, machine
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_limit_is_seen_before_the_next_pass_and_where_nothing_is_kept_it_is_the_end(
+    engine, tmp_path, configured, machine, monkeypatch, resumes
 ):
+    monkeypatch.setattr(private_prediction.Runner, "resumes", resumes)
     bench = opened(engine, tmp_path, time_limit_seconds=1)
     job_id = queued(bench)
-    machine.next(lambda number: time.sleep(1.5))
+    machine.next(lambda number: time.sleep(1.2))
     attempt(bench, job_id, configured)
-    assert machine.passes == 1
+    assert (machine.passes, rows(bench, job_id)) == (1, 0)
     found = job(bench, job_id)
+    if resumes:
+        assert (found["state"], part(bench, job_id).attempt) == ("queued", 2)
+        return
     assert (found["state"], found["failure"]) == ("failed", settlement.UNSAID)
     assert found["entries"][0]["costs"] == found["entries"][-1]["costs"]
 
