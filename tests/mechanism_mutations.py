@@ -48,6 +48,8 @@ class Mutation:
 
 COIN_PRICE = "accountant/core/privacy/allocation.py"
 COIN_TESTS = "tests/accountant/core/privacy/test_allocation.py"
+SWAPPED = "accountant/core/privacy/replaced_samples.py"
+SWAPPED_TESTS = "tests/accountant/core/privacy/test_replaced_samples.py"
 ADMISSION = "accountant/core/ledger/admission.py"
 WHOLE_TESTS = (
     "tests/accountant/core/privacy/test_whole_jobs.py tests/accountant/core/ledger/test_whole_jobs.py"
@@ -179,6 +181,27 @@ MUTATIONS = (
         "return coarse_up(mu * (1 + 1e-12)) ** 2",
         "return Fraction(1 / multiplier) ** 2 / 2",
         "tests/accountant/core/privacy/test_laplace_mu.py",
+    ),
+    Mutation(
+        "swapped units without their distance to each other",
+        SWAPPED,
+        "np.logaddexp(there, math.log(part) + log_share + log_gaussian(mu, u - math.log(part)))",
+        "there",
+        SWAPPED_TESTS,
+    ),
+    Mutation(
+        "swapped units at a quarter of their distance to neither",
+        SWAPPED,
+        "return log_gaussian(mu / 2, u + log_none)",
+        "return log_gaussian(mu / 4, u + log_none)",
+        SWAPPED_TESTS,
+    ),
+    Mutation(
+        "swapped units of old jobs",
+        PRICES,
+        "if parameters.replacement is not None or parameters.noise_multiplier is not None:",
+        "if parameters.replacement is not None:",
+        "tests/accountant/core/mechanisms/test_prices.py",
     ),
     Mutation(
         "lowest-hash without its factor 2",

@@ -18,6 +18,7 @@ from accountant.core.errors import (
 from accountant.core.ledger import lineage
 from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.rules import delta_of
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
 from accountant.identities.actor import Actor
@@ -33,6 +34,7 @@ from accountant.transactions.rows import (
     set_job,
     user_name,
 )
+from accountant.transactions.second_calculation import admitting
 
 
 def _consider(
@@ -49,7 +51,7 @@ def _consider(
         _record(locked, job, refused(locked, Refused("policy", "-", "-", str(excluded)), "policy", None))
         return None
     dp = locked.accounts.dp
-    priced = job_requests.restated(job, job_requests.delta_of(None if dp is None else dp.delta))
+    priced = job_requests.restated(job, delta_of(None if dp is None else dp.delta))
     source = _lineage(connection, job)
     verdict = consider(locked, job.id, analyst, priced.candidate, model, source, policy, approval)
     stated = {name: priced.columns[name] for name in job_requests.RESTATED}
@@ -93,6 +95,7 @@ def _lineage(connection: Connection, job: Row[Any]) -> dict[str, Any]:
     return lineage.of_version(number.scalar_one()) | named
 
 
+@admitting
 def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, problem: str | None) -> None:
     """A worker has looked at model and template: keep the facts and decide on the waiting job."""
     with engine.begin() as connection:
@@ -123,6 +126,7 @@ def _keep_probe(connection: Connection, key: str | None, facts: Mapping[str, Any
     connection.execute(upsert(tables.probes).values(key=key, facts=dict(facts)).on_conflict_do_nothing())
 
 
+@admitting
 def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
     """A steward says yes: reserve and queue, or refuse where it no longer fits.
 

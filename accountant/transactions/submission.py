@@ -34,6 +34,7 @@ from accountant.transactions.decision import Asker, Untold, consider, tell_large
 from accountant.transactions.group_commit import Combiner, Take, Ticket
 from accountant.transactions.job_requests import JobRequest, terms_of
 from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.second_calculation import admitting
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class _Answer:
     untold: Untold | None = None
 
 
+@admitting
 def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: str | None = None) -> UUID:
     """Record a request and decide on it as far as it can be decided now; returns the job's id.
 
