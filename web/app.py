@@ -15,6 +15,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from accountant.database import engine_for
 from accountant.schema.base import Answer
 from accountant.settings import Settings, load
+from accountant.transactions import second_calculation
 from web.context import engine
 
 MAX_BODY_BYTES = 2**20
@@ -108,13 +109,16 @@ def create_app(settings: Settings | None = None) -> Flask:
 
 
 def healthz() -> tuple[Response, int]:
-    """200 where the service and its database answer."""
+    """200 where the service and its database answer; also names prices that this process can't confirm."""
     try:
         with engine().connect() as connection:
             connection.exec_driver_sql("SELECT 1")
     except Exception:
         current_app.logger.exception("the database does not answer")
         return jsonify(status="database unreachable"), 503
+    unconfirmed = second_calculation.refused_now()
+    if any(unconfirmed.values()):
+        return jsonify(status="ok", prices_refused=unconfirmed), 200
     return jsonify(status="ok"), 200
 
 

@@ -34,6 +34,7 @@ from accountant.transactions.rows import (
     set_job,
     user_name,
 )
+from accountant.transactions.second_calculation import admitting
 
 
 def _consider(
@@ -94,6 +95,7 @@ def _lineage(connection: Connection, job: Row[Any]) -> dict[str, Any]:
     return lineage.of_version(number.scalar_one()) | named
 
 
+@admitting
 def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, problem: str | None) -> None:
     """A worker has looked at model and template: keep the facts and decide on the waiting job."""
     with engine.begin() as connection:
@@ -124,6 +126,7 @@ def _keep_probe(connection: Connection, key: str | None, facts: Mapping[str, Any
     connection.execute(upsert(tables.probes).values(key=key, facts=dict(facts)).on_conflict_do_nothing())
 
 
+@admitting
 def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
     """A steward says yes: reserve and queue, or refuse where it no longer fits.
 

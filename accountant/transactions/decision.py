@@ -21,9 +21,10 @@ from accountant.core.ledger.caps import Usage
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
 from accountant.transactions import cap_usage as usage
-from accountant.transactions import job_requests
+from accountant.transactions import job_requests, second_calculation
 from accountant.transactions.job_requests import Candidate
 from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.rows import task_of
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,8 @@ def consider(
     """Move a submitted or approved job on: probe, refuse, ask a steward, or reserve and queue.
 
     `source`: what the job reads (ledger.lineage). Nothing is written: the RESERVE is posted and what people
-    use is counted on `locked`, the rest is the caller's to write with it.
+    use is counted on `locked`, the rest is the caller's to write with it. Where the price was calculated only
+    once it raises Unchecked before anything is posted: the caller is `second_calculation.admitting`.
     """
     facts = None if model is None else model.facts
     probe = _probe(locked.connection, job_requests.probe_key(facts, job.parameters, job.terms))
@@ -114,10 +116,14 @@ def consider(
             ends = None if days is None else locked.now + timedelta(days=days)
             return _verdict("awaiting_approval", reason=why, approval_expires=ends)
         case Admitted():
+            unconfirmed = second_calculation.refusal(locked.accounts, job)
+            if unconfirmed is not None:
+                return refused(locked, unconfirmed, "account", approval)
             _reserve(locked, job_id, asker.name, job, model, source, approval)
             locked.usage.reserve(holders, alone, policy)
             reason = None if approval is None else approval["reason"]
-            verdict = _verdict("queued", reason=reason, attempt=1, queued_at=locked.now, task="generate")
+            task = task_of(not job.is_free)
+            verdict = _verdict("queued", reason=reason, attempt=1, queued_at=locked.now, task=task)
             return replace(verdict, parts=job_requests.parts_of(job, settings.load().fan_out))
 
 

@@ -35,6 +35,7 @@ from accountant.transactions.expiry import expire_approvals
 from accountant.transactions.job_requests import Candidate, JobRequest, Priced
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import decide
+from accountant.transactions.second_calculation import admitting
 from accountant.transactions.submission import admit_approved
 
 offers, jobs = tables.offers, tables.jobs
@@ -159,6 +160,7 @@ def _costs(accounts: Accounts, job: Candidate) -> dict[str, float | None]:
 # --- answering ----------------------------------------------------------------------------------
 
 
+@admitting
 def accept(engine: Engine, offer_id: UUID, actor: Actor) -> UUID:
     """Consent: the offered job is made and decided on now; returns its id. Accepting again answers the same.
 

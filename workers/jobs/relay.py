@@ -28,7 +28,7 @@ SWEEP_SECONDS = 5.0
 
 def send(task: str, subject: UUID, attempt: int, part: int) -> None:
     """One message to the broker."""
-    args = [str(subject), attempt, part] if task == "generate" else [str(subject), attempt]
+    args = [str(subject), attempt, part] if task in ("generate", "free") else [str(subject), attempt]
     app.send_task(f"exchequer.{task}", args=args, queue=QUEUES[task], retry=False, ignore_result=True)
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accountant.core.errors import FieldProblem, InvalidRequest
+from accountant.core.mechanisms.yields import Yield
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.divergences import pure_epsilon, renyi
 from accountant.core.privacy.events import Event, Laplace, releases, to_json
@@ -29,6 +30,16 @@ class Parameters(BaseModel):
 
 
 P = TypeVar("P", bound=Parameters)
+
+#: What somebody may want of a dataset, in the order of menus, as a form calls it.
+GOALS = {
+    "texts": "Texts like those in the data",
+    "counts": "Counts",
+    "summaries": "Summaries of groups",
+    "phrases": "Key phrases",
+    "evaluation": "A look at texts that a job published",
+    "preparation": "Something public that other jobs read",
+}
 
 #: The heading of fields that no group names.
 REST = "More"
@@ -60,6 +71,10 @@ class Mechanism(Generic[P]):
     that is read there, of whichever mechanism; `unfit_sources` names what the parameters of these jobs, and
     of the one in `from_job`, by field, lack for a request; `releases` lists the kinds that it leaves;
     `needs` names the fields, parted by blanks, that are used under a condition alone (`used_fields`).
+
+    `goal` is what somebody wants who takes it (of GOALS), `advice` says in a clause why, `plain` names the
+    fields, parted by blanks, that a form shows to everybody, `begins` values that a form begins with instead
+    of defaults, and `yields` what a job writes, None where nothing public tells.
     """
 
     id: str
@@ -91,6 +106,11 @@ class Mechanism(Generic[P]):
     unfit_sources: Callable[[P, Mapping[str, Mapping[str, Any]]], FieldProblem | None] = lambda *_: None
     releases: tuple[str, ...] = ()
     needs: Mapping[str, str] = field(default_factory=dict, hash=False)
+    goal: str = "texts"
+    advice: str = ""
+    plain: str = ""
+    begins: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    yields: Callable[[P, Terms], Yield | None] = lambda *_: None
     fields: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -20,6 +20,7 @@ from accountant.core.mechanisms import group_means
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.group_means import GroupMeans
 from accountant.core.mechanisms.noise_fields import cost, resolved
+from accountant.core.mechanisms.yields import Yield, by_label
 from accountant.core.privacy.calibration import gaussian_multiplier
 from accountant.core.privacy.events import Gaussian, SelfComposed
 from accountant.core.privacy.price import Price, Terms
@@ -94,5 +95,9 @@ MECHANISM = Mechanism(
         "Texts": "max_tokens record_tokens template",
     },
     order=7,
+    goal="summaries",
+    advice="it needs no preparation: a model writes one summary of each group",
+    plain="epsilon public_size max_tokens",
+    yields=lambda p, terms: Yield("summaries", by_label(1, terms.groups), p.max_tokens),
     example={"epsilon": 2.0},
 )

@@ -15,7 +15,13 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_ndtr
 
 from accountant.core.errors import invalid
-from accountant.core.privacy import allocation_pairs, divergences, loss_distributions, privacy_profiles
+from accountant.core.privacy import (
+    allocation_pairs,
+    divergences,
+    loss_distributions,
+    privacy_profiles,
+    replaced_samples,
+)
 from accountant.core.privacy.allocation import Batch
 from accountant.core.privacy.events import (
     Allocated,
@@ -24,6 +30,7 @@ from accountant.core.privacy.events import (
     Laplace,
     PoissonReplaced,
     PoissonSampled,
+    PoissonSwapped,
     Sampled,
     SampledWithoutReplacement,
     from_releases,
@@ -36,6 +43,8 @@ _LOG_ORDER_RANGE = (-10.0, 32.0)
 
 #: Below this delta, integration (good to about 1e-30) gives way to Rényi divergence.
 _LEAST_INTEGRATED_DELTA = 1e-24
+#: Above this epsilon too: profiles of samples are cut off at 700.
+_MOST_INTEGRATED = 512.0
 
 
 def conversion(order: float, delta: float) -> float:
@@ -142,14 +151,13 @@ def exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | N
     if len(others) > 1 or count > 1 or delta < _LEAST_INTEGRATED_DELTA:
         return None
     match leaf:
-        case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
-            epsilons = [_with_gaussian(*each, mu, delta) for each in sampled_profiles(leaf)]
-            return max(epsilons), "exact sampled Gaussian"
+        case PoissonSampled() | PoissonReplaced() | PoissonSwapped() | SampledWithoutReplacement():
+            found = max(_with_gaussian(*each, mu, delta) for each in sampled_profiles(leaf))
+            return None if math.isinf(found) else (found, "exact sampled Gaussian")
         case Laplace(multiplier) if mu > 0:
             pure = 1 / multiplier
-            return _with_gaussian(
-                privacy_profiles.laplace(pure), (-pure, pure), mu, delta
-            ), "exact integration"
+            found = _with_gaussian(privacy_profiles.laplace(pure), (-pure, pure), mu, delta)
+            return None if math.isinf(found) else (found, "exact integration")
         case _:
             return None
 
@@ -158,6 +166,8 @@ def sampled_profiles(event: Sampled) -> list[tuple[privacy_profiles.Profile, tup
     """The privacy profiles of a sampled event, one per direction, with the places of their kinks."""
     q = event.probability
     mu = math.sqrt(divergences.whole_mu_squared(event))
+    if isinstance(event, PoissonSwapped):
+        return [(replaced_samples.profile(q, mu), (0.0,))]
     if not isinstance(event, PoissonSampled):
         return [(privacy_profiles.replaced(q, mu), (0.0,))]
     turn = math.log1p(-q) if q < 1 else 0.0
@@ -170,7 +180,7 @@ def sampled_profiles(event: Sampled) -> list[tuple[privacy_profiles.Profile, tup
 def _with_gaussian(
     profile: privacy_profiles.Profile, kinks: tuple[float, ...], mu: float, delta: float
 ) -> float:
-    """The smallest epsilon >= 0 of the profile composed with a `mu`-GDP release."""
+    """The smallest epsilon >= 0 of the profile composed with a `mu`-GDP release; infinite beyond 512."""
 
     def excess(epsilon: float) -> float:
         return math.log(privacy_profiles.delta_with_gaussian(profile, kinks, mu, epsilon) or 1e-300) - target
@@ -181,6 +191,8 @@ def _with_gaussian(
     high = 1.0
     while excess(high) > 0:
         high *= 2
+        if high > _MOST_INTEGRATED:
+            return math.inf
     return float(brentq(excess, 0.0, high, xtol=1e-11, rtol=1e-12))
 
 

@@ -1,0 +1,255 @@
+"""Deltas by dp-accounting's loss distributions: from below to check a price, from above to quote one.
+
+From below, each release is a pair of neighbours that its event allows, its losses are rounded down, and what
+would be too much work is left out, which only lowers a figure. From above, only events that dp-accounting has
+with the same meaning are priced. Losses are natural logarithms.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from accountant.core.privacy.events import (
+    Allocated,
+    AllocatedReplaced,
+    Composed,
+    EpsilonDelta,
+    Event,
+    Exponential,
+    Gaussian,
+    Laplace,
+    PoissonReplaced,
+    PoissonSampled,
+    SampledWithoutReplacement,
+    SelfComposed,
+    WorstOf,
+    ZCDp,
+)
+
+Array = NDArray[np.floating[Any]]
+
+#: Losses in the range of one distribution, and of a whole composition.
+_FINEST, _MOST_POINTS = 16_000, 2**17
+#: Copies of one Laplace or sampled release that are composed, and of one token.
+_MOST_COPIES, _MOST_TOKENS = 1000, 10**6
+#: A release that tells more is taken as one that tells this much: its unit may move less.
+_MOST_LOSS = 50.0
+#: Releases whose loss stays below this are left out.
+_LEAST_LOSS = 1e-6
+#: What Fourier transforms and cut tails may add to delta.
+_ROUNDING = 1e-11
+#: Half-width, in deviations, of the part of a binomial law that is kept.
+_DEVIATIONS = 12.0
+
+
+def counts(event: Event, choice: int = 0) -> Counter[Event]:
+    """How often each release occurs; of alternatives the one with this number, or the last."""
+    match event:
+        case SelfComposed(inner, count):
+            return Counter({leaf: n * count for leaf, n in counts(inner, choice).items()})
+        case Composed(events):
+            total: Counter[Event] = Counter()
+            for part in events:
+                total.update(counts(part, choice))
+            return total
+        case WorstOf(events):
+            return counts(events[min(choice, len(events) - 1)], choice)
+        case _:
+            return Counter({event: 1})
+
+
+def _choices(event: Event) -> int:
+    match event:
+        case SelfComposed(inner, _):
+            return _choices(inner)
+        case Composed(events):
+            return max((_choices(part) for part in events), default=1)
+        case WorstOf(events):
+            return max(len(events), *(_choices(part) for part in events))
+        case _:
+            return 1
+
+
+# --- from below -------------------------------------------------------------------------------------
+
+
+def least_deltas(event: Event, epsilons: Sequence[float]) -> list[float]:
+    """Bounds from below on the delta of the whole event at each epsilon."""
+    best = [0.0] * len(epsilons)
+    scale = min((epsilon for epsilon in epsilons if epsilon > 0), default=math.inf)
+    for choice in range(_choices(event)):
+        losses = _composed(counts(event, choice), scale)
+        if losses is not None:
+            best = [max(least, _delta(losses, at)) for least, at in zip(best, epsilons, strict=True)]
+    return best
+
+
+def _delta(losses: Any, epsilon: float) -> float:
+    found = float(losses.get_delta_for_epsilon(epsilon)) - _ROUNDING
+    if math.isnan(found):
+        raise ArithmeticError(f"dp-accounting gives no delta at epsilon {epsilon}")
+    return min(max(found, 0.0), 1 - 1e-9)
+
+
+def total_variation(release: Event) -> float:
+    """A bound from below on the total variation distance of one release: its delta at epsilon 0."""
+    losses = _composed(Counter({release: 1}), math.inf)
+    return 0.0 if losses is None else _delta(losses, 0.0)
+
+
+def _composed(held: Counter[Event], scale: float) -> Any:
+    """The losses of these releases together, rounded down; None where all of them are left out.
+
+    `scale`: an epsilon that the roundings together should be small against.
+    """
+    mu_squared, rest = _gaussians(held)
+    mu = min(math.sqrt(mu_squared), math.sqrt(2 * _MOST_LOSS))
+    copies = {leaf: min(n, _most(leaf)) for leaf, n in rest.items() if _reach(leaf) >= _LEAST_LOSS}
+    reaches = [_reach(leaf) for leaf in copies] + [_gaussian_reach(mu)] * (mu >= _LEAST_LOSS)
+    if not reaches:
+        return None
+    rounded = sum(n for leaf, n in copies.items() if not isinstance(leaf, Exponential)) + 1
+    whole = sum(_reach(leaf) * n for leaf, n in copies.items() if not isinstance(leaf, Exponential))
+    interval = max(
+        min(scale / (100 * rounded), max(reaches) / 1000), max(reaches) / _FINEST, 2 * whole / _MOST_POINTS
+    )
+    interval *= 1 - 1e-12  # a loss of a whole number of steps isn't rounded
+    parts = [_losses(leaf, n, interval) for leaf, n in copies.items()]
+    if mu >= _LEAST_LOSS:
+        parts.append(_gaussian(1 / mu, interval))
+    total = parts[0]
+    for part in parts[1:]:
+        total = total.compose(part)
+    return total
+
+
+def _gaussians(held: Counter[Event]) -> tuple[float, Counter[Event]]:
+    """mu^2 of all Gaussians, and the others. What is only known to be rho-zCDP may be a Gaussian."""
+    mu_squared, rest = 0.0, Counter[Event]()
+    for leaf, n in held.items():
+        match leaf:
+            case Gaussian(multiplier):
+                mu_squared += n * min(multiplier**-2.0, 1e30)
+            case ZCDp(rho):
+                mu_squared += n * min(2 * rho, 1e30)
+            case _:
+                rest[leaf] = n
+    return mu_squared, rest
+
+
+def _most(leaf: Event) -> int:
+    return _MOST_TOKENS if isinstance(leaf, Exponential) else _MOST_COPIES
+
+
+def _gaussian_reach(mu: float, probability: float = 1.0) -> float:
+    """The loss of a sampled Gaussian eight deviations out."""
+    whole = mu * mu / 2 + 8 * mu
+    return whole if whole > 600 else math.log1p(probability * math.expm1(whole))
+
+
+def _whole_mu(event: Event) -> float:
+    """mu of the Gaussians that one sample draws together."""
+    return min(math.sqrt(_gaussians(counts(event))[0]), math.sqrt(2 * _MOST_LOSS))
+
+
+def _reach(leaf: Event) -> float:
+    """About the largest loss of one release; 0 where it is left out."""
+    match leaf:
+        case Laplace(multiplier):
+            return min(1 / multiplier, _MOST_LOSS)
+        case Exponential(shift):
+            return min(shift, _MOST_LOSS)
+        case EpsilonDelta(epsilon, _):
+            return min(epsilon, _MOST_LOSS)
+        case PoissonSampled(_, inner) | PoissonReplaced(_, inner) | SampledWithoutReplacement(_, _, inner):
+            return _gaussian_reach(_whole_mu(inner), leaf.probability)
+        case Allocated(batches, _, tokens, draw) | AllocatedReplaced(batches, _, tokens, draw):
+            if isinstance(draw, Exponential):
+                mu = min(draw.shift * math.sqrt(tokens), math.sqrt(2 * _MOST_LOSS))
+            else:
+                mu = _whole_mu(SelfComposed(draw, tokens))
+            return _gaussian_reach(mu, 1 / batches)
+        case _:
+            return 0.0
+
+
+def _losses(leaf: Event, count: int, interval: float) -> Any:
+    """The losses of a release, so many times, rounded down to multiples of `interval`."""
+    match leaf:
+        case Laplace(multiplier):
+            one = _library().from_laplace_mechanism(
+                max(multiplier, 1 / _MOST_LOSS),
+                pessimistic_estimate=False,
+                value_discretization_interval=interval,
+                use_connect_dots=False,
+            )
+        case Exponential(shift):
+            return _two_outcomes(min(shift, _MOST_LOSS), count, 1.0, 0.0, interval)
+        case EpsilonDelta(epsilon, delta):
+            one = _two_outcomes(min(epsilon, _MOST_LOSS), 1, 1.0, delta, interval)
+        case PoissonSampled(_, inner) | PoissonReplaced(_, inner) | SampledWithoutReplacement(_, _, inner):
+            one = _gaussian(1 / _whole_mu(inner), interval, leaf.probability)
+        case Allocated(batches, _, tokens, draw) | AllocatedReplaced(batches, _, tokens, draw):
+            # What one batch shows of the unit, which is in it with probability 1/k.
+            if isinstance(draw, Exponential):
+                shift, tokens = min(draw.shift, _MOST_LOSS), min(tokens, _MOST_TOKENS)
+                one = _two_outcomes(shift, tokens, 1 / batches, 0.0, interval)
+            else:
+                one = _gaussian(1 / _whole_mu(SelfComposed(draw, tokens)), interval, 1 / batches)
+        case _:
+            raise ArithmeticError(f"no losses are known for {type(leaf).__name__}")
+    return one.self_compose(count) if count > 1 else one
+
+
+def _gaussian(deviation: float, interval: float, probability: float = 1.0) -> Any:
+    return _library().from_gaussian_mechanism(
+        deviation,
+        pessimistic_estimate=False,
+        value_discretization_interval=interval,
+        sampling_prob=probability,
+        use_connect_dots=False,
+    )
+
+
+def _two_outcomes(epsilon: float, count: int, probability: float, delta: float, interval: float) -> Any:
+    """Randomised response at `epsilon`, `count` times; the unit takes part with `probability`.
+
+    `delta`: what is told outright. The number of likelier outcomes tells all: its losses are exact.
+    """
+    share = 1 / (1 + math.exp(-epsilon))
+    middle, width = count * share, _DEVIATIONS * math.sqrt(count * share * (1 - share)) + 1
+    # The same numbers under both, which lie symmetric to count/2.
+    low, high = max(0, math.floor(count - middle - width)), min(count, math.ceil(middle + width))
+    j = np.arange(low, high + 1.0)
+    ways = gammaln(count + 1) - gammaln(j + 1) - gammaln(count - j + 1)
+    log_p = -math.log1p(math.exp(-epsilon))
+    log_q = log_p - epsilon
+    present = ways + j * log_p + (count - j) * log_q
+    absent = ways + j * log_q + (count - j) * log_p
+    if probability < 1:
+        present = np.logaddexp(math.log(probability) + present, math.log1p(-probability) + absent)
+    if delta:
+        present = present + math.log1p(-delta)
+        absent = absent + math.log1p(-delta)
+    upper: dict[Any, float] = dict(zip(j.tolist(), present.tolist(), strict=True))
+    lower: dict[Any, float] = dict(zip(j.tolist(), absent.tolist(), strict=True))
+    if delta:
+        upper["told"] = math.log(delta)
+    return _library().from_two_probability_mass_functions(
+        lower,
+        upper,
+        pessimistic_estimate=False,
+        value_discretization_interval=interval,
+        symmetric=probability == 1.0,
+    )
+
+
+def _library() -> Any:
+    from dp_accounting.pld import privacy_loss_distribution
+
+    return privacy_loss_distribution

@@ -1,0 +1,308 @@
+"""No entry reserves a price that a second calculation does not confirm, on any path that writes one."""
+
+import logging
+import sys
+import threading
+import time
+import uuid
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+import accountant
+from accountant.core.errors import Conflict
+from accountant.core.ledger.accounts import NOTHING
+from accountant.core.privacy import cross_check, divergences, filters
+from accountant.core.privacy.events import Exponential, Gaussian
+from accountant.core.privacy.price import Terms
+from accountant.queries import datasets, integrity, jobs
+from accountant.tables.accounts_row import read_books
+from accountant.transactions import approval, job_requests, offers, second_calculation, submission
+from tests.support import Bench
+
+
+def forget() -> None:
+    """Nothing is known about any price."""
+    second_calculation._known.clear()
+    filters._prices.cache_clear()
+    job_requests._outcome.cache_clear()
+    job_requests._known_price.cache_clear()
+    cross_check._divergences.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    yield
+    forget()
+
+
+@pytest.fixture
+def desk(engine) -> Bench:
+    """Every job needs a steward."""
+    bench = Bench(engine)
+    bench.allow()
+    bench.warm()
+    forget()
+    return bench
+
+
+@pytest.fixture
+def open_desk(open_bench) -> Bench:
+    """Jobs are approved automatically."""
+    open_bench.warm()
+    forget()
+    return open_bench
+
+
+@pytest.fixture
+def undercharged(monkeypatch):
+    """Tokens cost half of their divergence, from now on."""
+    sound = divergences._renyi_leaf
+
+    def half(order, event):
+        cost = sound(order, event)
+        return cost / 2 if isinstance(event, Exponential) else cost
+
+    def begin() -> None:
+        monkeypatch.setattr(divergences, "_renyi_leaf", half)
+        filters._prices.cache_clear()
+
+    return begin
+
+
+def job(bench: Bench, job_id: uuid.UUID) -> dict:
+    return jobs.job(bench.engine, job_id, bench.auditor)
+
+
+def entries(bench: Bench) -> int:
+    return datasets.dataset(bench.engine, bench.dataset, bench.auditor)["entries"]
+
+
+def reserved(bench: Bench) -> int:
+    with bench.engine.connect() as connection:
+        query = "SELECT count(*) FROM entries WHERE kind = 'RESERVE' AND dataset_id = "
+        query += "(SELECT id FROM datasets WHERE name = :name)"
+        return connection.execute(text(query), {"name": bench.dataset}).scalar_one()
+
+
+# --- each path that writes a RESERVE ------------------------------------------------------------
+
+
+def automatically(bench: Bench, begin) -> uuid.UUID:
+    begin()
+    return bench.submit(7)
+
+
+def by_a_probe(bench: Bench, begin) -> uuid.UUID:
+    job_id = bench.submit(7, template="Another {label}: {record}\nText:")
+    assert job(bench, job_id)["state"] == "submitted"
+    begin()
+    approval.probed(bench.engine, job_id, {"template_tokens": 20}, None)
+    return job_id
+
+
+def by_a_steward(bench: Bench, begin) -> uuid.UUID:
+    job_id = bench.submit(7)
+    assert job(bench, job_id)["state"] == "awaiting_approval"
+    begin()
+    approval.approve(bench.engine, job_id, bench.steward, "fine")
+    return job_id
+
+
+def by_an_offer(bench: Bench, begin) -> uuid.UUID:
+    asked = bench.submit(7)
+    found = offers.offer(bench.engine, asked, {"tokens_per_batch": 4}, bench.steward, "enough")
+    begin()
+    return offers.accept(bench.engine, found, bench.analyst)
+
+
+PATHS = [
+    ("open_desk", automatically),
+    ("open_desk", by_a_probe),
+    ("desk", by_a_steward),
+    ("desk", by_an_offer),
+]
+
+
+@pytest.mark.parametrize(("dataset", "path"), PATHS)
+def test_a_price_that_is_too_low_is_refused_before_any_entry(dataset, path, undercharged, request, caplog):
+    bench = request.getfixturevalue(dataset)
+    before = entries(bench)
+    with caplog.at_level(logging.ERROR):
+        refused = job(bench, path(bench, undercharged))
+    assert refused["state"] == "refused"
+    assert refused["refusal"]["cap"] == "second calculation"
+    assert "nothing was charged" in refused["refusal"]["why"]
+    assert "at least" in refused["refusal"]["why"]
+    assert entries(bench) == before
+    assert integrity.check(bench.engine, bench.dataset) == []
+    told = [record.getMessage() for record in caplog.records if "not confirmed" in record.getMessage()]
+    assert len(told) == 1
+    assert '"shift"' in told[0]
+    assert second_calculation.refused_now() == {"wrong": 1, "not calculated": 0}
+
+
+@pytest.mark.parametrize(("dataset", "path"), PATHS)
+def test_a_sound_price_is_admitted(dataset, path, request):
+    bench = request.getfixturevalue(dataset)
+    before = reserved(bench)
+    assert job(bench, path(bench, lambda: None))["state"] == "queued"
+    assert reserved(bench) == before + 1
+    assert integrity.check(bench.engine, bench.dataset) == []
+
+
+@pytest.mark.parametrize(("dataset", "path"), PATHS)
+def test_an_error_of_dp_accounting_refuses(dataset, path, request, monkeypatch):
+    bench = request.getfixturevalue(dataset)
+    before = entries(bench)
+
+    def broken(*_args, **_named):
+        raise RuntimeError("secret text of a library")
+
+    refused = job(bench, path(bench, lambda: monkeypatch.setattr("dp_accounting.rdp.RdpAccountant", broken)))
+    assert refused["state"] == "refused"
+    assert "failed (RuntimeError)" in refused["refusal"]["why"]
+    assert "secret text" not in str(refused)
+    assert entries(bench) == before
+
+
+def test_a_library_that_is_not_there_refuses(open_desk, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    refused = job(open_desk, open_desk.submit(7))
+    assert (refused["state"], refused["refusal"]["cap"]) == ("refused", "second calculation")
+
+
+def test_a_price_that_is_no_number_there_refuses(open_desk, monkeypatch):
+    nothing = property(lambda self: self.orders * float("nan"))
+    monkeypatch.setattr("dp_accounting.rdp.RdpAccountant.rdp", nothing)
+    assert "failed (ArithmeticError)" in job(open_desk, open_desk.submit(7))["refusal"]["why"]
+
+
+def test_a_calculation_that_never_ends_refuses_and_so_does_the_next(open_desk, monkeypatch):
+    """It keeps its turn: one thread is lost, not one for each request."""
+    monkeypatch.setattr(second_calculation, "LONGEST", 0.2)
+    end = threading.Event()
+    monkeypatch.setattr(cross_check, "findings", lambda asked: end.wait(20) and ())
+    before = entries(open_desk)
+    start, threads = time.monotonic(), threading.active_count()
+    for tokens, why in ((7, "took over"), (8, "no second calculation has ended"), (9, "no second")):
+        assert why in job(open_desk, open_desk.submit(tokens))["refusal"]["why"]
+    assert time.monotonic() - start < 10
+    assert threading.active_count() <= threads + 1
+    assert entries(open_desk) == before
+    assert second_calculation.refused_now()["not calculated"] == 3
+    end.set()
+
+
+def test_what_could_not_be_calculated_is_tried_again_later(open_desk, monkeypatch):
+    monkeypatch.setattr(second_calculation, "_RETRY", 0.3)
+    sound = cross_check.findings
+    monkeypatch.setattr(cross_check, "findings", lambda asked: 1 / 0)
+    assert job(open_desk, open_desk.submit(7))["state"] == "refused"
+    monkeypatch.setattr(cross_check, "findings", sound)
+    time.sleep(0.4)
+    assert job(open_desk, open_desk.submit(7))["state"] == "queued"
+
+
+# --- cost ---------------------------------------------------------------------------------------
+
+
+def test_it_is_calculated_once_a_shape_and_without_a_lock(open_desk, monkeypatch):
+    sound, seen = cross_check.findings, []
+
+    def watched(asked):
+        with open_desk.engine.begin() as connection:  # fails where the row is held
+            query = "SELECT 1 FROM accounts WHERE dataset_id = "
+            query += "(SELECT id FROM datasets WHERE name = :name) FOR UPDATE NOWAIT"
+            connection.execute(text(query), {"name": open_desk.dataset})
+        seen.append(asked)
+        return sound(asked)
+
+    monkeypatch.setattr(cross_check, "findings", watched)
+    for _ in range(3):
+        assert job(open_desk, open_desk.submit(7))["state"] == "queued"
+    assert len(seen) == 1
+    open_desk.submit(8)
+    assert len(seen) == 2
+
+
+def test_threads_with_one_shape_calculate_it_once(open_desk, monkeypatch):
+    sound, seen = cross_check.findings, []
+
+    def slow(asked):
+        seen.append(asked)
+        time.sleep(0.2)
+        return sound(asked)
+
+    monkeypatch.setattr(cross_check, "findings", slow)
+    made: list[uuid.UUID] = []
+    threads = [threading.Thread(target=lambda: made.append(open_desk.submit(7))) for _ in range(6)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert {job(open_desk, each)["state"] for each in made} == {"queued"}
+    assert len(seen) == 1
+
+
+def test_a_job_that_does_not_fit_is_not_calculated(open_desk, monkeypatch):
+    monkeypatch.setattr(cross_check, "findings", lambda asked: pytest.fail("it was"))
+    assert job(open_desk, open_desk.submit(100_000))["refusal"]["cap"] != "second calculation"
+
+
+def test_a_price_that_never_settles_is_a_conflict():
+    multipliers = iter(range(1, 10))
+
+    @second_calculation.admitting
+    def changing() -> None:
+        raise second_calculation.Unchecked(
+            cross_check.Charge(Gaussian(float(next(multipliers))), (), 100.0, 1e-6)
+        )
+
+    with pytest.raises(Conflict, match="again and again"):
+        changing()
+
+
+def test_only_one_place_writes_a_reserve():
+    root = Path(accountant.__file__).parent
+    found = [
+        path.name
+        for path in root.rglob("*.py")
+        if "EntryKind.RESERVE, " in path.read_text().replace("\n", " ")
+    ]
+    assert found == ["decision.py"]
+    assert "second_calculation.refusal(" in (root / "transactions/decision.py").read_text()
+
+
+def test_an_undercharge_on_the_other_filters_is_refused_too(open_desk, monkeypatch):
+    for measure in ("_mu_squared_leaf", "_pure_leaf"):
+        sound = getattr(divergences, measure)
+        second_calculation._known.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                divergences,
+                measure,
+                lambda event, sound=sound: None if sound(event) is None else sound(event) * Fraction(9, 10),
+            )
+            filters._prices.cache_clear()
+            job_requests._outcome.cache_clear()
+            assert job(open_desk, open_desk.submit(11))["refusal"]["cap"] == "second calculation", measure
+        filters._prices.cache_clear()
+        job_requests._outcome.cache_clear()
+    assert job(open_desk, open_desk.submit(11))["state"] == "queued"
+
+
+def test_nothing_is_calculated_for_a_job_without_a_price(open_desk):
+    assert second_calculation.refusal(_accounts(open_desk), _free()) is None
+
+
+def _accounts(bench: Bench):
+    with bench.engine.connect() as connection:
+        row = connection.execute(submission._UNLOCKED, {"name": bench.dataset}).one()
+    return read_books(row).accounts
+
+
+def _free():
+    return job_requests.Candidate("public-generation", {}, None, Terms(), NOTHING, 0.0)
