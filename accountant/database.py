@@ -117,6 +117,7 @@ _RIGHTS = {
     "standings": "SELECT",  # a trigger of the owner's keeps them
     "sign_in_limits": "SELECT, INSERT, UPDATE, DELETE",  # what nobody tried for long is forgotten
     "job_keys": "SELECT, INSERT, DELETE",  # a job's key ends with it, and is never another
+    "kept_draws": "SELECT, INSERT, DELETE",  # so do its draws, and none is changed
     "hook_deliveries": "SELECT, INSERT, UPDATE, DELETE",  # a log of messages, kept for so long
 }
 _OTHER_RIGHTS = "SELECT, INSERT, UPDATE"

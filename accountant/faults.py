@@ -27,6 +27,7 @@ POINTS: dict[str, str] = {
     "worker.before reading": "parameters are parsed and the model is loaded, nothing is read",
     "worker.reading begins": '"reading begins" is written, not committed',
     "worker.opens data": '"reading begins" is committed, the data is opened next',
+    "worker.keeps": "draws are written for later attempts, not committed",
     "worker.step": "noise is drawn, the output is being written",
     "worker.writes": "a line of the output is about to be written",
     "worker.staged": "the output is staged, nothing is charged",

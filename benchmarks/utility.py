@@ -7,6 +7,7 @@
 | context | – | what the model makes of a record in its context: without it nothing else can show |
 | clusters | 001, Table 2 | k-means, DP k-means, public centres with and without rebalancing; no model |
 | prediction | 001, Table 3 | zero-shot, mean, median, at matched tokens, with ε and ex-post ε |
+| amplification | – | the mean at equal ε, with batches that are known and with batches that nobody knows |
 | examples | 001, Table 4 | one against two examples in a context |
 | cluster-count | 001, Table 5 | number of clusters, without privacy |
 | coefficient | 000, Table 5 | how strongly to steer this model, on public texts |
@@ -35,6 +36,7 @@ TABLES: Mapping[str, Callable[[Bench], Table]] = {
     "context": utility_tables.context,
     "clusters": utility_tables.clusters,
     "prediction": utility_tables.prediction,
+    "amplification": utility_tables.amplification,
     "examples": utility_tables.examples,
     "cluster-count": utility_tables.cluster_count,
     "coefficient": utility_tables.coefficient,

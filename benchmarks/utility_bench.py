@@ -43,6 +43,7 @@ class Sizes:
     vector_clip: float = 35.0
     coefficient: float = 20.0
     shot_template: str = "{examples}<s>{label}:"
+    shot_stop: str = "</s>"  # empty: a new line
 
     def defaults(self) -> Mapping[str, Any]:
         return asdict(self)

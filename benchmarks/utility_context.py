@@ -68,5 +68,6 @@ def _likelihood(
 ) -> tuple[float, torch.Tensor]:
     """(mean negative log-likelihood of the target, log-probabilities of all tokens at its places)."""
     ids = torch.tensor([[*context, *target]], device=model.device)
-    logs = model.network(input_ids=ids).logits[0, len(context) - 1 : -1].float().log_softmax(-1)
+    kept = len(target) + 1  # of a vocabulary of 262,144, a pass is mostly logits
+    logs = model.network(input_ids=ids, logits_to_keep=kept).logits[0, :-1].float().log_softmax(-1)
     return -float(logs.gather(1, ids[0, len(context) :, None]).mean()), logs

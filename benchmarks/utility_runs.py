@@ -56,13 +56,13 @@ def most_tokens(mechanism: str, raw: Mapping[str, Any], terms: Terms, epsilon: f
     return int(fitted.value)
 
 
-def most_clip(raw: Mapping[str, Any], terms: Terms, epsilon: float) -> float:
-    """The largest clip of invisible-ink whose price stays within `epsilon`. Raises ValueError for none."""
+def most_clip(mechanism: str, raw: Mapping[str, Any], terms: Terms, epsilon: float) -> float:
+    """The largest clip whose whole price stays within `epsilon`. Raises ValueError for none."""
 
     def affordable(price: Any) -> bool:
         return price.dp is not None and epsilon_alone(price.dp, terms.delta)[0] <= epsilon
 
-    fitted = fit(mechanisms.get("invisible-ink"), raw, terms, "clip", affordable)
+    fitted = fit(mechanisms.get(mechanism), raw, terms, "clip", affordable)
     if fitted is None:
         raise ValueError(f"no clip costs at most {epsilon}")
     return float(fitted.value)

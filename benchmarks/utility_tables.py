@@ -160,7 +160,7 @@ def ink(bench: Bench) -> Way:
         "public_template": size.template.replace("{record}", ""),
         **({"stop": size.stop} if size.stop else {}),
     }
-    clip = utility_runs.most_clip(raw, utility_runs.terms_of(bench.corpus), size.epsilon)
+    clip = utility_runs.most_clip("invisible-ink", raw, utility_runs.terms_of(bench.corpus), size.epsilon)
     return bench.way("invisible-ink", {**raw, "clip": clip})
 
 
@@ -199,6 +199,39 @@ def _described(bench: Bench, raw: Mapping[str, Any]) -> Made:
         "δ": terms.delta,
         "template": repr(raw["template"]),
     }
+
+
+def amplification(bench: Bench) -> Table:
+    """The mean at one ε and one number of texts: batches that everybody knows, and batches that nobody does.
+
+    Each with the largest clip that ε allows. Needs `most_tokens`, the tokens of a batch in both.
+    """
+    raw = raw_prediction(bench, tokens_per_batch=bench.sizes.most_tokens)
+    terms = utility_runs.terms_of(bench.corpus)
+    clips, ways = {}, {}
+    for name in ("none", "allocation"):
+        hidden = {**raw, "amplification": name}
+        clips[name] = utility_runs.most_clip("private-prediction", hidden, terms, bench.sizes.epsilon)
+        ways[f"{name}, clip {clips[name]:.3g}"] = job(bench, {**hidden, "clip": clips[name]})
+    described = _described(bench, {**raw, "clip": list(clips.values())})
+    return Table(
+        f"amplification-{bench.dataset}",
+        f"Amplification by allocation at equal ε, {bench.dataset}",
+        ["amplification", "ε", *METRICS, "MAUVE of each repeat"],
+        [
+            [*row, ", ".join(mauves(bench, way))]
+            for row, way in zip(compared(bench, ways), ways.values(), strict=True)
+        ],
+        settings_of(bench, **described),
+        bench.notes,
+    )
+
+
+def mauves(bench: Bench, way: Way) -> list[str]:
+    """MAUVE of each repeat, in order, for repeats that are pairs."""
+    made = [way(repeat) for repeat in range(bench.sizes.seeds)]
+    found = [bench.figures(each, repeat)["MAUVE ↑"] for repeat, each in enumerate(made) if each is not None]
+    return ["–" if each is None else f"{each:.3f}" for each in found]
 
 
 def examples(bench: Bench) -> Table:
@@ -249,7 +282,7 @@ def raw_epsvec(bench: Bench, **more: Any) -> Made:
         "max_tokens": size.tokens,
         "record_tokens": 64,
         "template": size.shot_template,
-        "stop": "</s>",
+        "stop": size.shot_stop or None,
         "prompting": "plain",
         **more,
     }

@@ -47,6 +47,10 @@ class Mutation:
 
 COIN_PRICE = "accountant/core/privacy/allocation.py"
 COIN_TESTS = "tests/accountant/core/privacy/test_allocation.py"
+ADMISSION = "accountant/core/ledger/admission.py"
+WHOLE_TESTS = (
+    "tests/accountant/core/privacy/test_whole_jobs.py tests/accountant/core/ledger/test_whole_jobs.py"
+)
 
 MUTATIONS = (
     Mutation(
@@ -97,6 +101,83 @@ MUTATIONS = (
         "return group_divergence(event.plain, order, size)  # a group has several coins",
         "return divergences.renyi(event, order * size)",
         COIN_TESTS,
+    ),
+    Mutation(
+        "a whole job's delta returned for a prefix",
+        "accountant/core/ledger/reservations.py",
+        "whole = cost is None or cost.delta or part is None or part.delta",
+        "whole = cost is None or part is None",
+        WHOLE_TESTS,
+    ),
+    Mutation(
+        "a pure reservation that pays a whole job's delta for a part",
+        "accountant/core/ledger/reservations.py",
+        "whole = cost is None or cost.delta or part is None or part.delta",
+        "whole = cost is None or cost.delta or part is None",
+        WHOLE_TESTS,
+    ),
+    Mutation(
+        "a whole job that leaves the other filters open",
+        ADMISSION,
+        "return {**dict.fromkeys(Kind), Kind.BASIC: Amount(*found)}",
+        "return {**dict.fromkeys(Kind, ZERO), Kind.BASIC: Amount(*found)}",
+        "tests/accountant/core/ledger/test_long_adversary.py",
+    ),
+    Mutation(
+        "a whole job after other jobs",
+        ADMISSION,
+        "alone = self.whole_costs(event, self.epsilon, self.delta) if self.untouched else None",
+        "alone = self.whole_costs(event, self.epsilon, self.delta)",
+        WHOLE_TESTS,
+    ),
+    Mutation(
+        "a void of a whole job that reopens filters beside jobs that count on all of delta",
+        "accountant/core/ledger/books.py",
+        "elif held.whole:",
+        "elif False:",
+        WHOLE_TESTS,
+    ),
+    Mutation(
+        "a correction that reopens what a whole job closed",
+        "accountant/core/ledger/reversals.py",
+        'if before.read or "whole" in reserve["body"]:  # what closed the other filters never reopens them',
+        "if before.read:",
+        WHOLE_TESTS,
+    ),
+    Mutation(
+        "a forged whole job replayed",
+        "accountant/core/ledger/books.py",
+        'if body.get("whole") != (whole_json(account)["whole"] if whole else None):',
+        "if False:",
+        WHOLE_TESTS,
+    ),
+    Mutation(
+        "an old entry replayed by prices of the newest edition",
+        "accountant/core/ledger/books.py",
+        'value.get("edition", EDITIONS[0])',
+        'value.get("edition", EDITIONS[-1])',
+        WHOLE_TESTS,
+    ),
+    Mutation(
+        "whole jobs at an epsilon that isn't moved outward",
+        "accountant/core/privacy/whole_jobs.py",
+        "return coarse_up(epsilon * (1 + _SLACK) + _SLACK / 10)",
+        "return Fraction(epsilon) * (1 - Fraction(1, 10**4))",
+        WHOLE_TESTS,
+    ),
+    Mutation(
+        "an edition's token at less than its supremum",
+        "accountant/core/privacy/divergences.py",
+        "found = (allocation.token_log_moment(float(order), shift) + 1e-13) / above_one",
+        "found = (allocation.token_log_moment(float(order), shift * 0.999) + 1e-13) / above_one",
+        WHOLE_TESTS,
+    ),
+    Mutation(
+        "an edition's Laplace noise at the mu of its variance",
+        "accountant/core/privacy/divergences.py",
+        "return coarse_up(mu * (1 + 1e-12)) ** 2",
+        "return Fraction(1 / multiplier) ** 2 / 2",
+        "tests/accountant/core/privacy/test_laplace_mu.py",
     ),
     Mutation(
         "lowest-hash without its factor 2",

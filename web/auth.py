@@ -100,6 +100,10 @@ def in_words(seconds: int) -> str:
 # --- sessions in the browser --------------------------------------------------------------------
 
 
+#: After a sign-in its password counts as just typed for this long.
+_WHILE_FRESH = timedelta(minutes=10)
+
+
 class SignedIn(UserMixin):  # type: ignore[misc]
     """The user of a session; its id is the token that `accountant.identities.sessions` knows."""
 
@@ -108,6 +112,9 @@ class SignedIn(UserMixin):  # type: ignore[misc]
         self.token = token
         self.session_id = getattr(user, "session_id", None)
         self.must_change = user.password_expires is not None  # it was a one-time password
+        began = getattr(user, "session_began", None)
+        #: True for a while after a sign-in with a one-time password, which need not be typed again then.
+        self.may_choose = self.must_change and began is not None and datetime.now(UTC) - began < _WHILE_FRESH
         self.has_password = user.password_hash is not None
 
     def get_id(self) -> str:

@@ -5,7 +5,8 @@ artifacts as they are made. It never prices itself, never sees the ledger, and h
 One whose parameters have `from_job` also has `reuse(parameters, terms, artifacts, model, progress, public)`,
 without records and meter: the result is free because nothing private is within its reach. The runner of a
 public mechanism has `make(parameters, terms, model, progress, public)` instead of `run`. One that has
-`check(parameters, terms, public)` looks at its public inputs before records are opened.
+`check(parameters, terms, public)` looks at its public inputs before records are opened. One that `resumes`
+goes on where a lost attempt stopped.
 """
 
 import json
@@ -213,6 +214,18 @@ class Preparer(Protocol):
 
     def prepare(self, parameters: Any, terms: Terms, model: Any, share: tuple[int, int]) -> None:
         """Raise what makes a run impossible. `share`: (i, n) of this worker, as in Records."""
+
+
+@runtime_checkable
+class Resumer(Protocol):
+    """A runner whose next attempt goes on with the draws that were kept of the one before (noise.kept_draws).
+
+    The order of a part's draws, and what each is drawn from, must follow from the parameters, the records,
+    the job's key and the draws before: a private coin or choice of its own between two draws would be
+    another one in the next attempt. Tokens that were kept are asked for by `kept_token`.
+    """
+
+    resumes: bool
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from accountant.core.errors import ExchequerError
 from accountant.core.template import pieces
+from workers import interruption
 from workers.text_tokens import text_tokens
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ READ_FILES = (
 
 #: What processors call their instructions for products in bfloat16 (Linux' /proc/cpuinfo).
 BFLOAT16_PROCESSORS = frozenset({"amx_bf16", "avx512_bf16"})
+#: Bytes of a file that are hashed at once.
+DIGEST_BYTES = 2**24
 #: Weights from which on those make up for rounding to bfloat16 and back.
 LARGE = 50_000_000
 
@@ -174,8 +177,12 @@ def digest(folder: Path, files: tuple[str, ...] = READ_FILES) -> str:
     for path in sorted({file for pattern in files for file in folder.glob(pattern)}):
         name = path.relative_to(folder).as_posix()
         total.update(name.encode() + b"\0" + path.stat().st_size.to_bytes(8, "big"))
+        own = hashlib.sha256()
         with path.open("rb") as file:
-            total.update(hashlib.file_digest(file, "sha256").digest())
+            while block := file.read(DIGEST_BYTES):
+                own.update(block)
+                interruption.check()
+        total.update(own.digest())
     return total.hexdigest()
 
 
@@ -346,6 +353,7 @@ def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | Non
         rehearse(structure)
     except StructureError as error:
         raise ModelError(f"path: {error}") from None
+    interruption.looks(structure.base)
     return LocalModel(
         network=network,
         structure=structure,

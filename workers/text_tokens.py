@@ -8,6 +8,8 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from workers import interruption
+
 MARK = re.compile(
     r"[<\[].+[>\]]"
 )  # <start_of_turn>, [INST], and not the blanks that some models add as tokens
@@ -17,6 +19,7 @@ def text_tokens(tokenizer: Any, text: str) -> list[int]:
     """Token numbers of a text, without any that begins, ends or divides texts or turns."""
     if not text:
         return []
+    interruption.check()
     found = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
     barred = control_tokens(tokenizer)
     return [token for token in found if token not in barred]

@@ -42,6 +42,9 @@ uploads, versions, corpora = tables.uploads, tables.dataset_versions, tables.cor
 #: The advisory lock under which files get and lose their names, so that none goes while it is claimed.
 _LOCK = 0x6578_7570
 
+#: Characters of a file's name that are kept.
+MOST_NAME = 200
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DRAFT = ".part"
 _DRAFT_SECONDS = 60.0  # a younger draft may not be locked yet
@@ -80,12 +83,14 @@ class Store:
 # --- receiving ----------------------------------------------------------------------------------
 
 
-def receive(engine: Engine, store: Store, blocks: Iterable[bytes], actor: Actor) -> Kept:
+def receive(
+    engine: Engine, store: Store, blocks: Iterable[bytes], actor: Actor, name: str | None = None
+) -> Kept:
     """Keep a file; returns what it is, its columns, and the address under which a dataset may name it.
 
-    The same bytes make one file, regardless of the sender. Memory does not grow with the file. Raises
-    InvalidRequest (field `file`) for what is no table of texts or breaks a limit, TooLarge, and NoRoom
-    where the disk is full; none of them leaves anything behind.
+    The same bytes make one file, regardless of the sender. `name`: what the sender calls it, for display.
+    Memory does not grow with the file. Raises InvalidRequest (field `file`) for what is no table of texts or
+    breaks a limit, TooLarge, and NoRoom where the disk is full; none of them leaves anything behind.
     """
     actor.require("steward")
     try:
@@ -102,11 +107,28 @@ def receive(engine: Engine, store: Store, blocks: Iterable[bytes], actor: Actor)
             draft.sync()
             if found.format == "parquet":
                 found = _read_parquet(draft.handle, store, size)
-            return _keep(engine, store, draft, total.hexdigest(), size, found, actor)
+            kept = File(total.hexdigest(), size, shown_name(name), found)
+            return _keep(engine, store, draft, kept, actor)
     except OSError as error:
         if error.errno in _FULL:
             raise NoRoom("there is no room left to keep this file") from None
         raise
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that was taken in whole: its hash, its bytes, its name for display and what it is."""
+
+    sha256: str
+    size: int
+    name: str | None
+    found: Found
+
+
+def shown_name(name: str | None) -> str | None:
+    """The last part of a file's name, without what can't be shown; None where nothing is left."""
+    last = re.split(r"[/\\]", name or "")[-1]
+    return "".join(each for each in last if each.isprintable()).strip()[:MOST_NAME] or None
 
 
 class _Draft:
@@ -167,17 +189,17 @@ def _read_parquet(handle: int, store: Store, size: int) -> Found:
     return Found("parquet", None, tuple(answer["columns"]), int(answer["bytes"]))
 
 
-def _keep(
-    engine: Engine, store: Store, draft: _Draft, sha256: str, size: int, found: Found, actor: Actor
-) -> Kept:
+def _keep(engine: Engine, store: Store, draft: _Draft, file: File, actor: Actor) -> Kept:
     """Name the file by its hash and write its row, so that no sweep comes between."""
+    sha256, found = file.sha256, file.found
     target = store.folder / f"{sha256}{found.suffix}"
     values = {
         "sha256": sha256,
         "address": str(target),
+        "name": file.name,
         "format": found.format,
         "compression": found.compression,
-        "bytes": size,
+        "bytes": file.size,
         "uncompressed_bytes": found.uncompressed_bytes,
         "columns": list(found.columns),
         "uploaded_by": actor.id,
@@ -258,7 +280,7 @@ def _claimed() -> Any:
 
 def _view(store: Store, row: Row[Any]) -> Kept:
     expires = None if row.claimed else (row.uploaded_at + timedelta(hours=store.hours)).isoformat()
-    shown = ("address", "sha256", "format", "compression", "bytes", "uncompressed_bytes", "columns")
+    shown = ("address", "name", "sha256", "format", "compression", "bytes", "uncompressed_bytes", "columns")
     return {
         **{name: getattr(row, name) for name in shown},
         "uploaded_by": row.uploader,

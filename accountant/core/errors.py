@@ -9,6 +9,8 @@
     ├── LeaseLost            another attempt owns the job, or nobody does
     ├── KeyMismatch          a worker's key is not the one that the job's other attempts and parts have
     ├── Cancelled            a person asked for the job to stop
+    ├── TimeLimit            an attempt takes longer than it may
+    ├── Drained              its worker is to stop
     ├── TooLarge             more bytes than an upload may have
     ├── NoRoom               the disk is full
     ├── DataError            a dataset can't be read as declared (shown to its steward only)
@@ -124,6 +126,12 @@ class TimeLimit(ExchequerError):
     """An attempt exceeded its time limit."""
 
     code = "time-limit"
+
+
+class Drained(ExchequerError):
+    """The worker is being stopped by plan: its attempt goes on elsewhere."""
+
+    code = "drained"
 
 
 class TooLarge(ExchequerError):

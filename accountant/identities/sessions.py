@@ -64,12 +64,12 @@ def find(
     """The active user of an open session, with `session_id`; None if it has ended or expired.
 
     `longest` counts from its start, `idle` from its last use. `used` is false for requests that a page makes
-    by itself: they do not count as use.
+    by itself: they do not count as use. `session_began` is when its owner signed in.
     """
     now = func.clock_timestamp()
     stale = (sessions.c.seen_at < now - NOTED_EVERY).label("stale")
     query = (
-        select(users, sessions.c.id.label("session_id"), stale)
+        select(users, sessions.c.id.label("session_id"), sessions.c.created_at.label("session_began"), stale)
         .join(sessions, sessions.c.user_id == users.c.id)
         .where(
             sessions.c.token_sha256 == _sha256(token),

@@ -22,6 +22,8 @@ def account_view(books: Books) -> Account | None:
         _filter_view(each, states[each.filter.kind].state, states[each.filter.kind].closed_by)
         for each in account.filters
     ]
+    if account.whole:
+        filters[-1] = filters[-1].model_copy(update={"share": 1.0})
     open_ones = [each for each in filters if each.closed == 0]
     # One that is passed in its δ alone has ε to spare and admits nothing.
     open_ones = [each for each in open_ones if each.holds] or open_ones

@@ -14,8 +14,10 @@ from accountant.core.ledger.caps import Usage
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import ZERO, Amount
+from accountant.core.privacy.price import Terms
 from accountant.core.privacy.secrets import SecretKind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
+from accountant.queries.remaining import after, remaining
 from accountant.schema.jobs import Refusal
 from accountant.schema.quotes import Effect, FilterStep, OtherStep, Room
 
@@ -51,6 +53,7 @@ def effect(
     policy: Policy,
     used: Usage,
     *,
+    terms: Terms | None = None,
     realized_shown: bool = True,
     refusal: Mapping[str, Any] | None = None,
 ) -> Effect:
@@ -60,6 +63,7 @@ def effect(
     where the job asks for them. `jobs_of_this_shape`: how many fit one after the other; None where the job is
     free, or where that would tell realized ex-post costs and they are not to be shown. `binding`: the limit
     that stops the next one (core.ledger.capacity), under the same conditions. `refusal` is told with it.
+    `terms`: what is left is told in a sentence too, now and, of a request that fits, after it.
     """
     told = None if refusal is None else Refusal(**refusal)
     if asked == NOTHING:
@@ -77,18 +81,27 @@ def effect(
         currencies.append(secret)
     room = binding(accounts, asked, policy, used, epsilon_alone)
     hides = hidden and asked.ex_post > 0
+    now = then = None
+    if terms is not None:
+        like, seen = (asked, epsilon_alone), accounts_shown(accounts, realized_shown)
+        now = remaining(seen, used, policy, terms, like)
+        if told is None and seen.fits(asked):
+            then = remaining(*after(seen, used, asked, epsilon_alone), policy, terms, like)
     return Effect(
         filters=rows,
         currencies=currencies,
         jobs_of_this_shape=None if hides else 0 if room is None else room.jobs,
         binding=None if hides or room is None else Room(**asdict(room)),
         refusal=told,
+        remaining=now,
+        remaining_after=then,
     )
 
 
 def _filters(account: Account, asked: Demand) -> list[FilterStep]:
-    costs = account.costs(asked.dp)
-    return [_step(each, costs[each.filter.kind]) for each in account.filters]
+    costs, whole = account.charge(asked.dp)
+    shown = account.with_whole(True) if whole else account
+    return [_step(each, costs[each.filter.kind]) for each in shown.filters]
 
 
 def _step(each: FilterAccount, cost: Amount | None) -> FilterStep:

@@ -189,7 +189,7 @@ def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in facts.items() if key not in hidden}
     if kept["ex_post"]["settlement"] == Settlement.REALIZED:
         kept["ex_post"] = {**kept["ex_post"], "spent": None, "reserved": None, "left": None}
-        kept["overdrawn"] = None
+        kept["overdrawn"] = kept["remaining"] = None
     return kept
 
 

@@ -11,21 +11,29 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Text, cas
 from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by
 
 from accountant import tables
-from accountant.core.errors import NotFound
+from accountant.core import mechanisms
+from accountant.core.errors import InvalidRequest, NotFound
+from accountant.core.ledger.accounts import Demand, demand
 from accountant.core.ledger.books import Books
-from accountant.core.ledger.caps import ANALYST, limits
+from accountant.core.ledger.caps import ANALYST, NO_USAGE, limits
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.statements import statements
+from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.filters import Kind
+from accountant.core.privacy.price import Terms
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
+from accountant.queries.admission_preview import accounts_shown
+from accountant.queries.remaining import remaining
 from accountant.queries.rows import dataset_query
-from accountant.schema.datasets import Cap, Dataset, DatasetInCatalogue, Statement, Version
+from accountant.schema.datasets import Cap, Dataset, DatasetInCatalogue, Remaining, Statement, Version
 from accountant.tables import paging
 from accountant.tables.accounts_row import read_books
+from accountant.transactions import cap_usage
 from accountant.transactions.artifacts import OVERSEERS
+from accountant.transactions.job_requests import price_of, terms_of
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,11 @@ def dataset(engine: Engine, name: str, viewer: Actor) -> Dataset:
         row = connection.execute(_query().where(tables.datasets.c.name == name)).one_or_none()
         if row is None:
             raise NotFound("dataset", name)
-        return Dataset(**_fields(row, viewer), caps=_caps(connection, row, viewer))
+        return Dataset(
+            **_fields(row, viewer),
+            caps=_caps(connection, row, viewer),
+            remaining=_remaining(connection, row, viewer),
+        )
 
 
 def _query() -> Select[Any]:
@@ -101,6 +113,41 @@ def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[Cap]:
         for (kind, holder), amount in used.items()
         if kind in set_by and (viewer.roles & OVERSEERS or holder in own)
     ]
+
+
+#: Of such jobs one is what "another like the last" means.
+_CHARGED = ("queued", "running", "settling", "succeeded", "failed", "cancelled")
+
+
+def _remaining(connection: Connection, row: Row[Any], viewer: Actor) -> Remaining | None:
+    """What is left, and what it buys: jobs like the last that `viewer` may see and that was charged."""
+    accounts = accounts_shown(read_books(row).accounts, bool(viewer.roles & OVERSEERS))
+    policy, terms = Policy.model_validate(row.policy), terms_of(row, accounts)
+    used = cap_usage.used(connection, row.id, viewer.id, None) if limits(policy) else NO_USAGE
+    return remaining(accounts, used, policy, terms, _last_job(connection, row, viewer, terms), "the last")
+
+
+def _last_job(
+    connection: Connection, row: Row[Any], viewer: Actor, terms: Terms
+) -> tuple[Demand, float] | None:
+    """What the newest charged job that the viewer may see would ask today; None where there is none."""
+    jobs, entries = tables.jobs, tables.entries
+    reserved = select(entries.c.seq).where(entries.c.job_id == jobs.c.id, entries.c.kind == "RESERVE")
+    query = select(jobs.c.mechanism, jobs.c.parameters).where(
+        jobs.c.dataset_id == row.id, jobs.c.state.in_(_CHARGED), jobs.c.reads_records, reserved.exists()
+    )
+    if not viewer.roles & OVERSEERS:
+        query = query.where(jobs.c.analyst_id == viewer.id)
+    found = connection.execute(query.order_by(jobs.c.created_at.desc(), jobs.c.id).limit(1)).one_or_none()
+    mechanism = None if found is None else mechanisms.MECHANISMS.get(found.mechanism)
+    if found is None or mechanism is None:
+        return None
+    try:
+        price = price_of(mechanism, mechanism.parse(found.parameters, terms), terms)
+        alone = 0.0 if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
+        return demand(price), alone
+    except (InvalidRequest, ArithmeticError, ValueError):
+        return None  # under today's terms it has no price
 
 
 def _projects(connection: Connection, dataset_id: UUID, viewer: Actor) -> set[str]:

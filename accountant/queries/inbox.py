@@ -143,6 +143,7 @@ def _effect(
             candidate.epsilon_alone,
             policy,
             used,
+            terms=candidate.terms,
             realized_shown=shown,
             refusal=told,
         )

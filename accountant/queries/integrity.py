@@ -61,3 +61,7 @@ def _job_problems(connection: Connection, dataset_id: UUID, live: set[str]) -> I
     outlived = select(kept).join(jobs, jobs.c.id == kept).where(jobs.c.dataset_id == dataset_id, ~running)
     for job_id in connection.execute(outlived).scalars():
         yield f"the key of job {job_id} outlives it"
+    kept = tables.kept_draws.c.job_id
+    outlived = select(kept).join(jobs, jobs.c.id == kept).where(jobs.c.dataset_id == dataset_id, ~running)
+    for job_id in connection.execute(outlived.distinct()).scalars():
+        yield f"kept draws of job {job_id} outlive it"

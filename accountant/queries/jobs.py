@@ -18,6 +18,8 @@ from accountant.core.errors import ExchequerError, NotFound
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.reservations import read_costs, read_reservation, settled
+from accountant.core.mechanisms.base import pure
+from accountant.core.privacy.events import from_json
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities.actor import Actor
@@ -43,6 +45,9 @@ class Wanted:
 
 
 EVERY_JOB = Wanted()
+
+#: Digits of a job's id that name it, if no other begins with them.
+LEAST_DIGITS = 8
 
 
 def _of_parts(value: Any) -> Any:
@@ -105,6 +110,23 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> Job:
             select(tables.users.c.name).where(tables.users.c.id == row.decided_by)
         ).scalar_one_or_none()
     return Job(**_fields(row, viewer), decided_by=decider, entries=_entries_brief(entries))
+
+
+def named(engine: Engine, digits: str, viewer: Actor) -> UUID:
+    """The one job, of those that `viewer` may see, whose id begins with these digits, 8 at least.
+
+    Raises NotFound where none does, or several do.
+    """
+    bare = digits.replace("-", "")
+    if not LEAST_DIGITS <= len(bare) <= 32:
+        raise NotFound("job", digits[:80])
+    ends = (UUID(bare.ljust(32, "0")), UUID(bare.ljust(32, "f")))
+    query = select(_job_query(viewer).where(tables.jobs.c.id.between(*ends)).subquery().c.id).limit(2)
+    with reading(engine) as connection:
+        found = list(connection.execute(query).scalars())
+    if len(found) != 1:
+        raise NotFound("job", digits[:80])
+    return UUID(str(found[0]))
 
 
 def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
@@ -219,6 +241,7 @@ def _fields(row: Row[Any], viewer: Actor) -> dict[str, Any]:
         "id": str(row.id),
         **{name: getattr(row, name) for name in _AS_THEY_ARE},
         **{name: stated[name] for name in ("terms", "epsilon_alone", "breakdown")},
+        "pure": None if row.event is None else pure(from_json(row.event)),
         "ex_post_cap": row.parameters.get("ex_post_cap"),
         "delta": stated["terms"]["delta"],
         "refusal": refusal_shown(row.refusal, row.ex_post_settlement, bool(viewer.roles & OVERSEERS)),

@@ -1,6 +1,7 @@
 """The price of a job on a dataset as it stands, and the largest that fits."""
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from sqlalchemy import Engine
@@ -19,6 +20,7 @@ from accountant.core.privacy.price import Price, Terms
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.admission_preview import accounts_shown, effect, refusal_shown
+from accountant.queries.portions import portion, portion_of_caps
 from accountant.queries.rows import dataset_row
 from accountant.schema.quotes import Fit, OnDataset, Quote
 from accountant.tables.accounts_row import read_books
@@ -36,12 +38,15 @@ def quote_on(
     epsilon: float | None = None,
     viewer: Actor | None = None,
     project: str | None = None,
+    share: float | None = None,
 ) -> Quote:
     """The price of a request on a dataset, and what admission would say of it now (to `viewer`, if given).
 
     With `fit_field` the value of that field that spends as much as the dataset's filters and the caps of
     `viewer` and `project` have left (and of `epsilon` alone, where given) is found first. Raises NotFound
-    and InvalidRequest. Priced once, fits and refusals aside, which search over prices.
+    and InvalidRequest. With `share` (above 0, to 1) the decision, the largest request and the fit are as if
+    only so much of what is left were there; what the job does to the accounts is told of the whole. Priced
+    once, fits and refusals aside, which search over prices.
     """
     with reading(engine) as connection:
         row = dataset_row(connection, name)
@@ -49,9 +54,15 @@ def quote_on(
         capped = viewer is not None and bool(limits(policy))
         used = cap_usage.used(connection, row.id, viewer.id, project) if viewer and capped else NO_USAGE
     accounts = read_books(row).accounts
+    whole = used
     terms = terms_of(row, accounts)
     mechanism = mechanisms.get(mechanism_id)
     overseer = viewer is None or bool(viewer.roles & OVERSEERS)
+    usable = accounts
+    if share is not None:
+        part = Fraction(share)
+        usable = portion(accounts_shown(accounts, overseer), part)
+        used = portion_of_caps(used, policy, part)
     fit_told: dict[str, Any] = {}
     if fit_field is None:
         parameters = mechanism.parse(raw, terms)
@@ -61,21 +72,22 @@ def quote_on(
             alone = None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
             return beyond_caps(used, policy, alone) is None
 
-        fitting = accounts_shown(accounts, overseer)
+        fitting = accounts_shown(usable, overseer)
         found = fitted(mechanism, raw, terms, fit_field, epsilon, fitting, within_caps if capped else None)
         parameters = found.parameters
         fit_told = {"fit": Fit(field=fit_field, value=found.value)}
     price = price_of(mechanism, parameters, terms)
     stated = quote(mechanism, parameters, terms, price)
     alone = 0.0 if stated["dp"] is None else stated["dp"]["epsilon"]
-    decision = decide_job(accounts, demand(price), alone, policy, False, used)
+    asked = demand(price)
+    decision = decide_job(usable, asked, alone, policy, False, used)
     refusal = None
     if isinstance(decision, Refused):
         if decision.cap not in ("policy", "allowance", "overdrawn"):  # no size would help there
-            decision = with_largest(decision, mechanism, raw, terms, accounts, policy, used)
+            decision = with_largest(decision, mechanism, raw, terms, usable, policy, used)
         refusal = refusal_shown(decision.to_json(), accounts.ex_post.settlement, overseer)
     told = effect(
-        accounts, demand(price), alone, policy, used, realized_shown=overseer, refusal=refusal
+        accounts, asked, alone, policy, whole, terms=terms, realized_shown=overseer, refusal=refusal
     ).document()
     dataset = {**told, "name": name, "decision": type(decision).__name__, "refusal": refusal or {}}
     return Quote(**stated, **fit_told, dataset=OnDataset(**dataset))

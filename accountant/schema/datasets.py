@@ -112,6 +112,15 @@ class Version(Answer):
     created_at: Time
 
 
+class Remaining(Answer):
+    """What is left of an allowance, over all filters, currencies and caps together, and what it buys."""
+
+    share: float = Field(description="left of what the filter with most room allows")
+    jobs: int | None = Field(description="of one shape that still fit; null: no shape, free, or not told")
+    counts: int | None = Field(description="noisy counts at their default that still fit; null: not admitted")
+    sentence: str = Field(description="the same in words")
+
+
 class DatasetInCatalogue(Answer):
     """A dataset: public facts and accounts. Where its data lies is for stewards."""
 
@@ -144,6 +153,7 @@ class Dataset(DatasetInCatalogue):
     """A dataset, with what the policy's caps leave to the reader."""
 
     caps: list[Cap]
+    remaining: Remaining | None = Field(None, description="null before the first allowance")
 
 
 class Detected(Answer):

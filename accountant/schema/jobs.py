@@ -39,6 +39,7 @@ class JobInList(Answer):
     terms: Json = Field(description="what the price rests on: neighbours, delta, labels, ...")
     event: Json | None
     epsilon_alone: float | None
+    pure: float | None = Field(None, description="the ε of a cost without any δ; null: it has one")
     ex_post_cap: float | None
     delta: float
     breakdown: list[str]

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from accountant.schema.base import Answer, Decimal, Json
+from accountant.schema.datasets import Remaining
 from accountant.schema.jobs import Refusal
 
 
@@ -13,6 +14,7 @@ class DpPrice(Answer):
 
     epsilon: float
     delta: float
+    pure: float | None = Field(None, description="the ε of a cost without any δ; null: it has one")
     accountant: str
     rdp: dict[str, float]
     event: Json
@@ -69,6 +71,10 @@ class OnDataset(Answer):
     currencies: list[OtherStep]
     jobs_of_this_shape: int | None = Field(description="how many more would fit; null: free, or not told")
     binding: Room | None = Field(description="what stops the next one; null: nothing, or it is not told")
+    remaining: Remaining | None = Field(None, description="what is left now; null before the first allowance")
+    remaining_after: Remaining | None = Field(
+        None, description="what would be left after the job; null where it does not fit, or is free"
+    )
 
 
 class Fit(Answer):
@@ -100,3 +106,7 @@ class Effect(Answer):
     jobs_of_this_shape: int | None = Field(description="how many more would fit; null: free, or not told")
     binding: Room | None
     refusal: Refusal | None = Field(description="why it would be refused now")
+    remaining: Remaining | None = Field(None, description="what is left now; null before the first allowance")
+    remaining_after: Remaining | None = Field(
+        None, description="what is left after it; null if it doesn't fit"
+    )

@@ -54,10 +54,12 @@ def _read_account(values: Mapping[str, Any]) -> Account | None:
     filters = []
     for kind in Kind:
         order = values[f"{kind}_order"]
-        each = Filter(kind, _fraction(values[f"{kind}_share"]), None if order is None else _fraction(order))
+        share, order = _fraction(values[f"{kind}_share"]), None if order is None else _fraction(order)
+        each = Filter(kind, share, order, edition=values["price_edition"])
         amounts = {part: Amount(values[f"{kind}_{part}"]) for part in ("limit", "spent", "reserved")}
         if kind is Kind.BASIC:
-            each = replace(each, step_delta=values["basic_step_delta"])
+            step, whole = values["basic_step_delta"], values["basic_whole_epsilon"]
+            each = replace(each, step_delta=step, whole_epsilon=whole)
             amounts = {
                 part: replace(amount, delta=values[f"basic_delta_{part}"]) for part, amount in amounts.items()
             }
@@ -120,4 +122,6 @@ def _account_columns(account: Account) -> dict[str, Any]:
                 values[f"basic_delta_{part}"] = getattr(each, part).delta
         if kind is Kind.BASIC:
             values["basic_step_delta"] = each.filter.step_delta
+            values["basic_whole_epsilon"] = each.filter.whole_epsilon
+            values["price_edition"] = each.filter.edition
     return values

@@ -129,6 +129,7 @@ uploads = Table(
     metadata,
     Column("sha256", Text, primary_key=True),
     Column("address", Text, nullable=False),
+    Column("name", Text),  # as its sender called it, the last time
     Column("format", Text, nullable=False),
     Column("compression", Text),
     Column("bytes", BigInteger, nullable=False),

@@ -7,6 +7,7 @@ from sqlalchemy import (
     Column,
     Double,
     ForeignKey,
+    ForeignKeyConstraint,
     Identity,
     Index,
     Integer,
@@ -104,6 +105,7 @@ parts = Table(
     Column("lease_token", Uuid),
     moment("lease_expires"),
     Column("worker", Text),
+    Column("handed_back", Integer, nullable=False, server_default="0"),  # attempts that ended by plan
     Column("progress_done", BigInteger, nullable=False, server_default="0"),
     Column("progress_total", BigInteger, nullable=False, server_default="0"),  # of the whole job
     # What a part that is done leaves for the settlement. The figures may depend on the data, so they are
@@ -115,6 +117,7 @@ parts = Table(
     Column("ex_post_curve", JSONB(none_as_null=True)),
     Index("ix_parts_live", "state", postgresql_where=text("state IN ('queued','running')")),
     CheckConstraint("number >= 0", name="number"),
+    CheckConstraint("handed_back >= 0 AND handed_back < attempt", name="handed_back"),
     CheckConstraint("state IN ('queued','running','done','stopped')", name="state"),
     CheckConstraint("(state = 'running') = (lease_token IS NOT NULL)", name="lease"),
     CheckConstraint("(lease_token IS NULL) = (lease_expires IS NULL)", name="expiry"),
@@ -126,6 +129,18 @@ job_keys = Table(
     metadata,
     Column("job_id", ForeignKey("jobs.id"), primary_key=True),
     Column("sealed", LargeBinary, nullable=False),
+)
+
+# The draws of a part's attempts, encrypted under a key made from the job's: until the job ends.
+kept_draws = Table(
+    "kept_draws",
+    metadata,
+    Column("job_id", Uuid, primary_key=True),
+    Column("part", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("sealed", LargeBinary, nullable=False),
+    ForeignKeyConstraint(["job_id", "part"], ["parts.job_id", "parts.number"]),
+    CheckConstraint("number >= 0", name="number"),
 )
 
 # What ex-post jobs really cost: it depends on the data. Stewards and auditors read it (queries.jobs.ex_post);

@@ -29,7 +29,6 @@ from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import (
     locked_job,
     model_of,
-    now,
     policy_of,
     set_job,
     user_name,
@@ -139,7 +138,7 @@ def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
             raise NotPermitted("nobody approves a job of their own, unless the dataset's policy is solo")
         expired, untold = expire_approvals(connection, job_id), None
         if not expired:
-            set_job(connection, job, decided_by=actor.id, decided_at=now())
+            set_job(connection, job, decided_by=actor.id, decided_at=locked.now)
             reached("approve.decided")
             untold = _consider(locked, job, policy, {"by": actor.name, "reason": reason})
             reached("approve.written")
@@ -159,7 +158,7 @@ def refuse(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
 
 def close_refused(locked: LockedAccount, job: Row[Any], actor: Actor, reason: str) -> None:
     """Refuse a job that `judged` found, in the name of its steward."""
-    set_job(locked.connection, job, decided_by=actor.id, decided_at=now())
+    set_job(locked.connection, job, decided_by=actor.id, decided_at=locked.now)
     verdict = refused(locked, Refused("steward", "-", "-", reason), actor.name, {"reason": reason})
     _record(locked, job, verdict)
 

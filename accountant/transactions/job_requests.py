@@ -125,9 +125,10 @@ def _known_price(shape: _Shape, terms: Terms) -> Price:
 
 
 def _at(mechanism: Mechanism[Any], parameters: Any, terms: Terms) -> Priced:
+    dumped = mechanism.recorded(parameters)
+    parameters = mechanism.parse(dumped, terms)  # what is priced is what is recorded
     price = price_of(mechanism, parameters, terms)
     alone = None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
-    dumped = parameters.model_dump(mode="json")
     columns = {
         "mechanism": mechanism.id,
         "parameters": dumped,
@@ -300,6 +301,5 @@ def with_largest(
     """
     if refused.cap in ("policy", "allowance", "overdrawn"):
         return refused
-    raw = {name: value for name, value in job.parameters.items() if name != "max_text_tokens"}
     mechanism = mechanisms.get(job.mechanism)
-    return largest_beside(refused, mechanism, raw, job.terms, accounts, policy, usage)
+    return largest_beside(refused, mechanism, job.parameters, job.terms, accounts, policy, usage)

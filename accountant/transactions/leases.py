@@ -21,8 +21,8 @@ from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.faults import reached
 from accountant.transactions import job_keys
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.rows import Claim
-from accountant.transactions.settlement import Output, give_up
+from accountant.transactions.rows import Claim, fenced, held, part_of
+from accountant.transactions.settlement import Output, give_up, unsaid
 
 jobs, parts, outbox = tables.jobs, tables.parts, tables.outbox
 
@@ -53,7 +53,7 @@ def claim(
             return None
         taken = connection.execute(
             update(parts)
-            .where(*_part(job_id, part), parts.c.state == "queued", parts.c.attempt == attempt)
+            .where(*part_of(job_id, part), parts.c.state == "queued", parts.c.attempt == attempt)
             .values(
                 state="running",
                 lease_token=token,
@@ -80,7 +80,7 @@ def renew(engine: Engine, claim: Claim, lease_seconds: float, done: int, total: 
     with engine.begin() as connection:
         row = connection.execute(
             update(parts)
-            .where(*_held(claim), jobs.c.id == parts.c.job_id)
+            .where(*held(claim), jobs.c.id == parts.c.job_id)
             .values(
                 lease_expires=func.clock_timestamp() + timedelta(seconds=lease_seconds),
                 progress_done=done,
@@ -131,7 +131,7 @@ def finish(
             return [output for _, output in sorted({**staged, claim.part: output}.items())]
         connection.execute(
             update(parts)
-            .where(*_part(claim.job_id, claim.part))
+            .where(*part_of(claim.job_id, claim.part))
             .values(
                 state="done",
                 lease_token=None,
@@ -153,22 +153,10 @@ def _live_job(job_id: UUID) -> Select[Any]:
 def _hold(connection: Connection, claim: Claim) -> Row[Any]:
     """The job's row, locked, and then the part's, while the claim holds. Raises LeaseLost."""
     job = connection.execute(_live_job(claim.job_id)).one_or_none()
-    held = connection.execute(select(parts.c.number).where(*_held(claim)).with_for_update()).one_or_none()
-    if job is None or held is None:
+    part = connection.execute(select(parts.c.number).where(*held(claim)).with_for_update()).one_or_none()
+    if job is None or part is None:
         raise LeaseLost("the lease has ended")
     return job
-
-
-def _part(job_id: UUID, number: int) -> tuple[Any, ...]:
-    return parts.c.job_id == job_id, parts.c.number == number
-
-
-def _held(claim: Claim) -> tuple[Any, ...]:
-    return (
-        *_part(claim.job_id, claim.part),
-        parts.c.lease_token == claim.token,
-        parts.c.lease_expires > func.clock_timestamp(),
-    )
 
 
 @dataclass(frozen=True)
@@ -225,7 +213,7 @@ def expire(engine: Engine, max_attempts: int) -> list[tuple[UUID, UUID]]:
             locked = LockedAccount(connection, row.dataset_id)
             job = connection.execute(_live_job(row.job_id)).one_or_none()
             part = connection.execute(
-                select(parts).where(*_part(row.job_id, row.number), *overdue).with_for_update()
+                select(parts).where(*part_of(row.job_id, row.number), *overdue).with_for_update()
             ).one_or_none()
             if job is None or part is None:
                 continue  # renewed, published or ended meanwhile
@@ -246,18 +234,38 @@ def _end_lost(locked: LockedAccount, job: Row[Any], part: Row[Any], max_attempts
         give_up(locked, job, "cancelled", "cancelled while it ran")
     elif policy.charge_each_attempt and job.reading_began_at is not None:
         give_up(locked, job, "failed", "its machine was lost, and the dataset charges each attempt")
-    elif part.attempt >= max_attempts:
+    elif part.attempt - part.handed_back >= max_attempts:
         give_up(locked, job, "failed", f"lost {max_attempts} times to its machines")
     else:
         _requeue(connection, job, part)
 
 
-def _requeue(connection: Connection, job: Row[Any], part: Row[Any]) -> None:
+def hand_back(engine: Engine, claim: Claim, max_attempts: int, planned: bool) -> None:
+    """End an attempt whose worker stops by itself: the part goes on in the next one.
+
+    A `planned` end costs none of the part's attempts; else the job ends, charged, where it was the last.
+    Raises LeaseLost where the lease has ended: the reaper has taken the part back then.
+    """
+    with engine.begin() as connection:
+        locked, job = fenced(connection, claim)
+        part = connection.execute(select(parts).where(*part_of(claim.job_id, claim.part))).one()
+        if job.cancel_requested:
+            give_up(locked, job, "cancelled", "cancelled while it ran")
+        elif planned:
+            _requeue(connection, job, part, planned=True)
+        elif part.attempt - part.handed_back >= max_attempts:
+            give_up(locked, job, "failed", unsaid(job))
+        else:
+            _requeue(connection, job, part)
+
+
+def _requeue(connection: Connection, job: Row[Any], part: Row[Any], planned: bool = False) -> None:
     attempt = part.attempt + 1
+    ended = {"state": "queued", "lease_token": None, "lease_expires": None, "progress_done": 0}
     connection.execute(
         update(parts)
-        .where(*_part(job.id, part.number))
-        .values(state="queued", attempt=attempt, lease_token=None, lease_expires=None, progress_done=0)
+        .where(*part_of(job.id, part.number))
+        .values(attempt=attempt, handed_back=part.handed_back + planned, **ended)
     )
     begun = select(parts.c.number).where(parts.c.job_id == job.id, parts.c.state.in_(("running", "done")))
     state = "queued" if connection.execute(begun).first() is None else "running"
@@ -277,7 +285,7 @@ def died(engine: Engine, job_id: UUID, attempt: int, part: int, worker: str) -> 
     `worker` names machine and process, so that nobody ends an attempt that runs elsewhere.
     """
     query = select(parts.c.lease_token).where(
-        *_part(job_id, part),
+        *part_of(job_id, part),
         parts.c.state == "running",
         parts.c.attempt == attempt,
         parts.c.worker == worker,
@@ -295,11 +303,11 @@ def kept(engine: Engine, job_ids: set[UUID]) -> tuple[set[UUID], set[UUID], set[
     """
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         mine = connection.execute(select(jobs.c.id, jobs.c.output_uri).where(jobs.c.id.in_(job_ids))).all()
-        held = connection.execute(select(parts).where(parts.c.job_id.in_(job_ids))).all()
+        rows = connection.execute(select(parts).where(parts.c.job_id.in_(job_ids))).all()
         released = select(tables.artifacts.c.uri).where(tables.artifacts.c.job_id.in_(job_ids))
         artifacts = set(connection.execute(released).scalars())
-    uris = {row.output_uri for row in mine} | {row.staged_uri for row in held} | artifacts
-    tokens = {row.lease_token for row in held if row.lease_token is not None}
+    uris = {row.output_uri for row in mine} | {row.staged_uri for row in rows} | artifacts
+    tokens = {row.lease_token for row in rows if row.lease_token is not None}
     return {row.id for row in mine}, tokens, {uri for uri in uris if uri is not None}
 
 

@@ -28,6 +28,20 @@ class Claim:
     key: bytes | None = field(default=None, repr=False, compare=False)
 
 
+def part_of(job_id: UUID, number: int) -> tuple[Any, ...]:
+    """The condition for the row of a part."""
+    return tables.parts.c.job_id == job_id, tables.parts.c.number == number
+
+
+def held(claim: Claim) -> tuple[Any, ...]:
+    """The conditions for the row of a claimed part whose lease has not ended."""
+    return (
+        *part_of(claim.job_id, claim.part),
+        tables.parts.c.lease_token == claim.token,
+        tables.parts.c.lease_expires > func.clock_timestamp(),
+    )
+
+
 def policy_of(dataset: Row[Any]) -> Policy:
     """The policy in a dataset's row."""
     return Policy.model_validate(dataset.policy)

@@ -25,7 +25,7 @@ from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.faults import reached
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
-from accountant.transactions import artifacts, cap_usage, job_keys
+from accountant.transactions import artifacts, cap_usage, job_keys, kept_draws
 from accountant.transactions.artifacts import Stored
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import (
@@ -186,12 +186,13 @@ def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: 
 
 
 def _end_parts(connection: Connection, job_id: UUID) -> None:
-    """Fence off every part of a job that ends, and take away its key and what they left for its settlement.
+    """Fence off every part of a job that ends; take away its key, its kept draws and what is to be settled.
 
     Where their outputs lie is in the tokens' names: the relay's sweep destroys all that the job did not
     publish.
     """
     job_keys.forget(connection, job_id)
+    kept_draws.forget(connection, job_id)
     connection.execute(
         update(tables.parts)
         .where(tables.parts.c.job_id == job_id)

@@ -104,8 +104,11 @@ def check_chain(found: Findings, account: Row, chain: list[Row]) -> None:
 # --- budgets ------------------------------------------------------------------------------------
 
 
-def cost_of(event: Row, filters: list[Row]) -> dict[str, float | None]:
-    """Return the cost of one Laplace or Gaussian release on each filter; None: it closes the filter."""
+def cost_of(event: Row, filters: list[Row], charged: int) -> dict[str, float | None]:
+    """Return the cost of one Laplace or Gaussian release on each filter; None: it closes the filter.
+
+    `charged` is the delta that its entry charges on the basic filter, in 10^-21.
+    """
     noise, costs = event["noise_multiplier"], dict[str, float | None]()
     for each in filters:
         kind = each["kind"]
@@ -115,17 +118,17 @@ def cost_of(event: Row, filters: list[Row]) -> dict[str, float | None]:
             mu = (
                 1 / noise
                 if event["type"] == "gaussian"
-                else -2 * NORMAL.inv_cdf(1 / (1 + math.exp(1 / noise)))
+                else -2 * NORMAL.inv_cdf(math.exp(-1 / (2 * noise)) / 2)
             )
             costs[kind] = mu * mu
         else:
-            costs[kind] = 1 / noise if event["type"] == "laplace" else epsilon_at(1 / noise, step_of(each))
+            costs[kind] = 1 / noise if event["type"] == "laplace" else epsilon_at(1 / noise, charged / 1e21)
     return costs
 
 
-def step_of(each: Row) -> float:
-    """The delta at which the basic filter charges what is not pure."""
-    return int(each["step_delta"]) / 1e21
+def delta_of(body: Row) -> int:
+    """The delta that an entry charges on the basic filter, in 10^-21."""
+    return int(body["costs"]["basic"]["delta"])
 
 
 def epsilon_at(mu: float, delta: float) -> float:
@@ -184,26 +187,31 @@ class Tally:
         self.limits: dict[str, float] = {}
         self.total: Counter[str] = Counter()
         self.closed: Counter[str] = Counter()
-        self.most_steps = 0.0  # how many jobs that are not pure fit the basic filter's share of delta
+        self.own_delta = self.all_delta = 0.0  # the basic filter's share of delta, and delta, in 10^-21
 
     def allow(self, body: Row) -> None:
         self.filters = body.get("filters", self.filters)
         for each in self.filters:
             self.limits[each["kind"]] = limit_of(each, float(body["epsilon"]), float(body["delta"]))
             if each["kind"] == "basic":
-                self.most_steps = fraction(each["share"]) * float(body["delta"]) / step_of(each) + SLACK
+                self.all_delta = float(body["delta"]) * (1 + SLACK) * 1e21
+                self.own_delta = fraction(each["share"]) * self.all_delta
 
     def add(self, body: Row, sign: int) -> None:
-        for kind, cost in cost_of(body["event"], self.filters).items():
-            self.total[kind] += 0 if cost is None else sign * cost
-            self.closed[kind] += sign * (cost is None)
-        self.total["steps"] += sign * (body["event"]["type"] != "laplace")
+        charged = delta_of(body)
+        for kind, cost in cost_of(body["event"], self.filters, charged).items():
+            shut = cost is None or ("whole" in body and kind != "basic")  # a first job may take all of delta
+            self.total[kind] += 0 if cost is None or shut else sign * cost
+            self.closed[kind] += sign * shut
+        self.total["delta"] += sign * charged
+        self.total["whole"] += sign * ("whole" in body)
 
     def holds(self) -> bool:
+        own_delta = self.all_delta if self.total["whole"] else self.own_delta
         return any(
             not self.closed[kind]
             and self.total[kind] <= limit + SLACK
-            and (kind != "basic" or self.total["steps"] <= self.most_steps)
+            and (kind != "basic" or self.total["delta"] <= own_delta)
             for kind, limit in self.limits.items()
         )
 
@@ -250,7 +258,7 @@ def check_budget(found: Findings, account: Row, chain: list[Row]) -> None:
 def check_settlement(found: Findings, job: str, held: Row | None, body: Row, spent: dict[str, Row]) -> None:
     if held is None or job in spent:
         found.broken["overspends"].append(f"job {job}: a COMMIT without a live reservation")
-    elif body["event"] != held["event"] or body["costs"] != held["costs"]:
+    elif body["event"] != held["event"] or (body["costs"] != held["costs"] and "whole" not in held):
         found.broken["overspends"].append(
             f"job {job}: a count costs what it reserved, and was charged otherwise"
         )

@@ -9,6 +9,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Iterator
+from itertools import islice
 from typing import IO, Any
 from uuid import UUID
 
@@ -134,18 +135,16 @@ def _member(name: str) -> zipfile.ZipInfo:
     return member
 
 
-def preview(job_id: UUID, count: int) -> list[dict[str, Any]] | None:
-    """The first texts of a published output; None where the file is gone."""
+def preview(job_id: UUID, count: int, skipped: int = 0) -> list[dict[str, Any]] | None:
+    """So many texts of a published output after those `skipped`; None where the file is gone."""
     uri = jobs.output(engine(), job_id, current_actor()).uri
     try:
         file = _open(uri, job_id)
     except NotFound:
         return None
     with file:
-        texts: list[dict[str, Any]] = []
-        while len(texts) < count and (line := file.readline(_LONGEST_LINE_BYTES)):
-            texts.append(_text(line))
-        return texts
+        lines = iter(lambda: file.readline(_LONGEST_LINE_BYTES), b"")
+        return [_text(line) for line in islice(lines, skipped, skipped + count)]
 
 
 def _text(line: bytes) -> dict[str, Any]:

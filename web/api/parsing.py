@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -12,7 +13,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from werkzeug.exceptions import UnsupportedMediaType
 
 from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, invalid
+from accountant.queries import jobs
 from accountant.schema.base import Answer
+from web.auth import current_actor
+from web.context import engine
 from web.errors import refuse_unstorable
 
 MAX_DEPTH = 20
@@ -133,11 +137,16 @@ def made(body: Answer | Mapping[str, Any], endpoint: str, **address: Any) -> tup
 # --- addresses ----------------------------------------------------------------------------------
 
 
+_DIGITS = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}")
+
+
 def read_id(text: str, kind: str = "job") -> UUID:
-    """An id from an address; what is no id names nothing."""
+    """An id from an address; what is no id names nothing. The first digits of a job's id name the job."""
     try:
         return UUID(text)
     except ValueError:
+        if kind == "job" and _DIGITS.fullmatch(text):
+            return jobs.named(engine(), text, current_actor())
         raise NotFound(kind, text[:80]) from None
 
 

@@ -8,7 +8,7 @@ from accountant.catalogue import uploads
 from accountant.core.errors import ExchequerError, TooLarge, invalid
 from accountant.schema.uploads import Discarded, Upload
 from web.api.blueprint import api
-from web.api.openapi import Operation, describe, listing
+from web.api.openapi import TEXT, Operation, describe, listing
 from web.api.paging import Order, page, read_window
 from web.auth import current_actor
 from web.context import engine
@@ -18,11 +18,21 @@ ORDER = Order("uploads", (("uploaded_at", datetime), ("sha256", str)))
 
 
 @api.post("/uploads")
-@describe(Operation(file=True, status=201, answer=Upload, refusals=(413, 422, 507), roles=("steward",)))
+@describe(
+    Operation(
+        file=True,
+        query={"name": TEXT},
+        status=201,
+        answer=Upload,
+        refusals=(413, 422, 507),
+        roles=("steward",),
+    )
+)
 def upload() -> tuple[Response, int]:
     """Keep the file that is the body: CSV or JSON Lines in UTF-8, plain or in gzip, or Parquet.
 
-    Its format is found in its bytes. The answer has its columns, and its address for `uri` of a dataset.
+    Its format is found in its bytes; `name` is what lists show it as. The answer has its columns, and its
+    address for `uri` of a dataset.
     """
     actor = current_actor()
     actor.require("steward")
@@ -33,7 +43,8 @@ def upload() -> tuple[Response, int]:
     if length is not None and length > kept.most_bytes:
         raise TooLarge(f"an upload may be at most {kept.most_bytes:,} bytes; this one has {length:,}")
     try:
-        found = uploads.receive(engine(), kept, blocks(request.stream, length), actor)
+        body, name = blocks(request.stream, length), request.args.get("name")
+        found = uploads.receive(engine(), kept, body, actor, name)
     except ExchequerError:
         drain(request.stream, kept.most_bytes)
         raise

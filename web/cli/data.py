@@ -246,6 +246,8 @@ def account(dataset: dict[str, Any]) -> Iterator[str | Table]:
         )
         for each in dataset["account"]["filters"]
     ]
+    if dataset.get("remaining"):
+        yield dataset["remaining"]["sentence"]
     columns = ["filter", "limit", "spent", "reserved", "left", "state"]
     yield table(columns, rows, right="limit spent reserved left")
     yield "A job is admitted while one filter holds for it and everything before it."

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from accountant.core.errors import invalid
 from accountant.core.ledger.export_formats import summary
-from accountant.core.privacy.units import exact, percent_up, up
+from accountant.core.privacy.units import exact, up
 from accountant.settings import Settings
 from web.cli import bootstrap, model_files
 from web.cli.answers import show
@@ -130,8 +130,7 @@ def _register(step: Steps, steward: Api, configured: Settings, name: str = SAMPL
         steward.allow(DATASET, EPSILON, DELTA, "demo: first allowance")
         dataset = steward.dataset(DATASET)
     account = dataset["account"]
-    used = percent_up(account["used_share"])
-    tell(f"allowed: ε {account['epsilon']} at δ {account['delta']}; used so far: {used}")
+    tell(f"allowed: ε {account['epsilon']} at δ {account['delta']}. {dataset['remaining']['sentence']}")
 
 
 def _dataset(steward: Api, sample: Any, folder: Path) -> dict[str, Any]:

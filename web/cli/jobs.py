@@ -231,6 +231,8 @@ def price_text(job: Job) -> str:
     dp = "no (ε, δ)"
     if job["epsilon_alone"] is not None:
         dp = f"ε {up(job['epsilon_alone'], 6):.6g} at δ {up(job['delta'], 6):g}, alone"
+    if job.get("pure") is not None:
+        dp = f"pure ε {up(job['pure'], 6):.6g}, alone"
     cap = job.get("ex_post_cap")
     return dp if cap is None else f"{dp}; ex-post cap {up(cap, 6):g}"
 

@@ -207,9 +207,8 @@ def shown(quote: Quote) -> Iterator[str | Table]:
     if "fit" in quote:
         rows.append(("fitted", f"{quote['fit']['field']} = {quote['fit']['value']:,}"))
     if dp is not None:
-        rows.append(
-            ("price", f"ε {up(dp['epsilon'], 6):.6g} at δ {up(dp['delta'], 6):g} ({dp['accountant']})")
-        )
+        at = f"ε {up(dp['epsilon'], 6):.6g} at δ {up(dp['delta'], 6):g} ({dp['accountant']})"
+        rows.append(("price", at if dp.get("pure") is None else f"pure ε {up(dp['pure'], 6):.6g}"))
     if quote["ex_post"] is not None:
         rows.append(("ex-post cap", f"ε {up(quote['ex_post']['cap'], 6):g}"))
     if quote["secret"] is not None:
@@ -237,6 +236,9 @@ def dataset_part(on: Quote) -> Iterator[str | Table]:
     yield f"on {on['name']}: {DECISIONS.get(on['decision'], on['decision'])}"
     if on.get("refusal"):
         yield from _refusal(on["refusal"])
+    for when, left in (("now", on.get("remaining")), ("after it", on.get("remaining_after"))):
+        if left:
+            yield f"{when}: {left['sentence']}"
     if on.get("filters"):
         rows = [
             (FILTER_NAMES[each["kind"]], _share(each["before"]), _share(each["after"]))

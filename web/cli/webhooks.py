@@ -130,7 +130,7 @@ def add_upload(file: Path) -> Answer:
     """Send a file: CSV or JSON Lines in UTF-8, plain or in gzip, or Parquet. Its address is for --uri."""
     try:
         with file.open("rb") as content, connect() as client:
-            found = client.upload(content, file.stat().st_size)
+            found = client.upload(content, file.stat().st_size, file.name)
     except OSError as error:
         raise invalid("FILE", f"{file} can't be read ({error.strerror})", "an existing file") from None
     yield found
@@ -143,8 +143,9 @@ def list_uploads() -> Answer:
     with connect() as client:
         found = client.uploads()
     yield found
-    rows = [(each["sha256"][:16], each["format"], each["bytes"], each["address"]) for each in found]
-    yield table(["sha256", "format", "bytes", "address"], rows, right="bytes", whole="sha256")
+    columns = ("name", "format", "bytes", "address")
+    rows = [(each["sha256"][:16], *(each[name] for name in columns)) for each in found]
+    yield table(["sha256", *columns], rows, right="bytes", whole="sha256")
 
 
 @uploads.command("show")

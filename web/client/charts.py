@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from accountant.core.privacy.units import down, percent_up, up
+from accountant.core.privacy.units import down, up
 from accountant.schema.datasets import Filter
 from web.client.facts import Budget
 
@@ -76,9 +76,7 @@ def _sentence(budget: Budget) -> str:
         return "a steward sets one: exchequer allow"
     if not any(each.holds and not each.closed for each in budget.filters):
         return "No filter holds: no further job is admitted."
-    best = budget.account.best_filter
-    where = "" if best is None else f" of the {FILTERS.get(best, best)} filter"
-    return f"{percent_up(budget.used_share)} used{where}; a job is admitted while one filter holds."
+    return budget.sentence
 
 
 def _bar(each: Filter, top: int) -> str:

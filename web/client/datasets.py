@@ -104,6 +104,7 @@ class Dataset:
             secret=facts.secret,
             caps=facts.caps,
             statements=facts.statements,
+            remaining=facts.remaining,
         )
 
     def budget_chart(self) -> Chart:

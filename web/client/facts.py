@@ -6,7 +6,16 @@ from typing import Any, TypeVar
 from pydantic import Field, ValidationError
 
 from accountant.schema.base import Answer
-from accountant.schema.datasets import Account, Cap, Dataset, ExPostAccount, Filter, SecretAccount, Statement
+from accountant.schema.datasets import (
+    Account,
+    Cap,
+    Dataset,
+    ExPostAccount,
+    Filter,
+    Remaining,
+    SecretAccount,
+    Statement,
+)
 from accountant.schema.jobs import EntryOfJob, Job, Refusal
 from accountant.schema.quotes import Quote as QuoteAnswer
 from web.client.errors import Unreadable
@@ -48,6 +57,7 @@ class Budget(Answer):
     secret: SecretAccount | None
     caps: list[Cap]
     statements: list[Statement]
+    remaining: Remaining | None = None
 
     @property
     def epsilon(self) -> Decimal | None:
@@ -68,6 +78,11 @@ class Budget(Answer):
     def used_share(self) -> float:
         """The used part of the filter with most room, from 0 to 1."""
         return 0.0 if self.account is None else self.account.used_share
+
+    @property
+    def sentence(self) -> str:
+        """What is left and what it buys, in the words of every page."""
+        return "no allowance yet" if self.remaining is None else self.remaining.sentence
 
 
 class Quote(QuoteAnswer):

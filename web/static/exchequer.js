@@ -7,10 +7,12 @@
   const filled = (text, form) =>
     text.replace(/\{(\w+)\}/g, (whole, name) => form.elements[name]?.value.trim() || whole);
 
+  // What is about to happen may hang on what was typed: the panel beside the form then has the words.
   const ask = (form, source, button) => {
-    dialog.querySelector("#confirm-title").textContent = filled(source.dataset.confirm, form);
-    dialog.querySelector("#confirm-effect").textContent = filled(source.dataset.effect || "", form);
-    dialog.querySelector("#confirm-yes").textContent = source.dataset.yes || "Yes";
+    const words = { ...source.dataset, ...document.getElementById(source.dataset.words)?.dataset };
+    dialog.querySelector("#confirm-title").textContent = filled(words.confirm, form);
+    dialog.querySelector("#confirm-effect").textContent = filled(words.effect || "", form);
+    dialog.querySelector("#confirm-yes").textContent = words.yes || "Yes";
     dialog.returnValue = "no"; // Escape leaves it so
     dialog.addEventListener("close", () => {
       if (dialog.returnValue !== "yes") return;

@@ -153,11 +153,8 @@ def _fit(name: str, values: dict[str, str]) -> Response:
     size = fitted_field(mechanism, values)
     if size is None:
         return Response(_page(name, Form(values), "This request is free: there is nothing to fit."))
-    tried = dict(values)
-    if size == "tokens_per_batch":
-        tried["parameters.max_text_tokens"] = ""  # it may not be more, and would stand in the way
     try:
-        quote = _quote(name, tried, fit=size)
+        quote = _quote(name, values, fit=size)
     except InvalidRequest as error:
         return Response(_page(name, rejected(error)), 422)
     told = _sized(mechanism, values, size, quote["fit"]["value"])
@@ -166,7 +163,7 @@ def _fit(name: str, values: dict[str, str]) -> Response:
 
 def _sized(mechanism: Mechanism[Any], values: dict[str, str], size: str, found: int | float) -> str:
     """Put the size into the form, and what it replaces out; returns what was done, in words."""
-    values |= job_form_defaults.sized(mechanism, values, size, found)
+    values |= job_form_defaults.sized(mechanism, size, found)
     return f"{size.replace('_', ' ').capitalize()} is {found:,}: the most that what is left allows."
 
 

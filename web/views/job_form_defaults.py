@@ -66,19 +66,14 @@ def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
     refusal = job["refusal"] or {}
     if largest and refusal.get("largest") is not None:
         size = refusal["size_field"]
-        values |= sized(mechanism, values, size, refusal["largest"])
+        values |= sized(mechanism, size, refusal["largest"])
         told += f" {size.replace('_', ' ').capitalize()} is the largest that fitted when it was refused."
     return Start(values, told)
 
 
-def sized(
-    mechanism: Mechanism[Any], values: Mapping[str, str], size: str, value: int | float
-) -> dict[str, str]:
+def sized(mechanism: Mechanism[Any], size: str, value: int | float) -> dict[str, str]:
     """The texts of a form with a field at this value; what can't stand beside it is blank."""
     partners = [{one: other, other: one}.get(size) for one, other in mechanism.parameters.either]
-    longest = values.get(f"{PREFIX}max_text_tokens", "").strip()
-    if size == "tokens_per_batch" and longest.isdecimal() and int(longest) > value:
-        partners.append("max_text_tokens")
     blank = {PREFIX + each: "" for each in partners if each is not None}
     return blank | {PREFIX + size: str(value) if isinstance(value, int) else repr(value)}
 

@@ -16,7 +16,7 @@ from accountant.transactions.artifacts import OVERSEERS
 from web.api import outputs
 from web.api.jobs import ORDER, card_response
 from web.api.paging import cut, read_window
-from web.api.parsing import read_choice, read_id
+from web.api.parsing import read_choice, read_count, read_id
 from web.auth import current_actor
 from web.context import engine
 from web.views.forms import Form
@@ -25,7 +25,8 @@ from web.views.offers import of_job, open_offers
 pages = Blueprint("jobs", __name__)
 
 PAGE = 50
-PREVIEW_TEXTS = 10
+PREVIEW_TEXTS = 25
+MOST_TEXTS = 100_000_000
 RELEASED = 1_000
 
 # --- the list -----------------------------------------------------------------------------------
@@ -94,11 +95,14 @@ def show(job: str) -> str:
 def page(job_id: UUID, correction_form: Form | None = None) -> str:
     """The page of a job; `correction_form` as it was sent, where a correction was not accepted."""
     found = _job(job_id)
-    texts = outputs.preview(job_id, PREVIEW_TEXTS) if found["state"] == "succeeded" else None
+    skipped = read_count("after", 0, 0, MOST_TEXTS) or 0
+    texts = outputs.preview(job_id, PREVIEW_TEXTS + 1, skipped) if found["state"] == "succeeded" else None
     released = artifacts.listing(engine(), current_actor(), job=job_id, limit=RELEASED)
     return render_template(
         "job.html",
-        texts=texts,
+        texts=texts if texts is None else texts[:PREVIEW_TEXTS],
+        skipped=skipped,
+        more_texts=texts is not None and len(texts) > PREVIEW_TEXTS,
         artifacts=released,
         formats=tuple(outputs.FORMATS),
         offer=of_job(job_id) if found["state"] == "refused" else None,

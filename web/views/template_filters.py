@@ -18,6 +18,7 @@ from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.core.privacy.units import down as rounded_down
 from accountant.core.privacy.units import up as rounded_up
 from accountant.queries import inbox
+from accountant.queries.remaining import percent as plain_percent
 from web.context import engine
 
 #: state -> (label, tone of its badge)
@@ -179,6 +180,7 @@ def waiting() -> int:
 
 def init_app(app: Flask) -> None:
     """Give the templates these functions."""
+    app.jinja_env.filters["share_left"] = plain_percent
     for function in (
         figure,
         spent,

@@ -42,7 +42,7 @@ def receive_form(field: str) -> uploads.Kept:
     sent = request.files.get(field)
     if sent is None or not sent.filename:
         raise invalid("file", "none was chosen", "a file")
-    return uploads.receive(engine(), store(), blocks(sent.stream), current_actor())
+    return uploads.receive(engine(), store(), blocks(sent.stream), current_actor(), sent.filename)
 
 
 @pages.post("/uploads/<sha256>/discard")

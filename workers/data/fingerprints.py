@@ -14,7 +14,7 @@ import hmac
 import re
 from collections.abc import Iterator
 
-from accountant.core.errors import DataError
+from accountant.core.errors import DataError, ExchequerError
 from accountant.core.template import slots
 from accountant.transactions.unit_fingerprints import Fingerprint
 from workers.data import records
@@ -32,7 +32,7 @@ def fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerpri
     """
     try:
         yield from _fingerprints(address, layout, key)
-    except (DataError, GeneratorExit):
+    except (ExchequerError, GeneratorExit):  # of the data, or that the work must stop
         raise
     except Exception as error:
         raise DataError(f"the data can't be read: {type(error).__name__}") from None

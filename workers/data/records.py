@@ -23,6 +23,7 @@ import fsspec
 from accountant.core.errors import DataError
 from accountant.core.secret_patterns import Secrets
 from accountant.core.template import fill, slots
+from workers import interruption
 from workers.data.keyed_hashes import keyed_hash, pick
 
 NO_SECRETS = Secrets()
@@ -164,6 +165,7 @@ class Records:
             place: [] for place in places[share_of(len(places), self.share)]
         }
         for number, record in enumerate(self.records):
+            interruption.check()
             first, many = (0, counts[record.label]) if within is None else within[number]
             index = first + pick(keyed_hash(self.key, "batch", record.unit), many)
             if (record.label, index) in found:
@@ -248,14 +250,20 @@ def rows(address: str, columns: list[str]) -> Iterator[Mapping[str, Any] | Broke
             )
         try:
             if form == "parquet":
-                yield from _parquet_rows(file, columns)
+                yield from _watched(_parquet_rows(file, columns))
             else:
                 opened = fsspec.open(file, "rb", compression="infer")
                 with opened as binary:
                     lines = io.TextIOWrapper(binary, "utf-8-sig", errors="surrogateescape", newline="")
-                    yield from (_csv_rows if form == "csv" else _json_rows)(lines, columns)
+                    yield from _watched((_csv_rows if form == "csv" else _json_rows)(lines, columns))
         except (OSError, EOFError, ValueError) as error:
             raise DataError(f"the file can't be read as {form}: {type(error).__name__}") from None
+
+
+def _watched(found: Iterator[Mapping[str, Any] | Broken]) -> Iterator[Mapping[str, Any] | Broken]:
+    for each in found:
+        interruption.check()
+        yield each
 
 
 def _csv_rows(lines: io.TextIOWrapper, columns: list[str]) -> Iterator[Mapping[str, Any] | Broken]:

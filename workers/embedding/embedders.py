@@ -26,7 +26,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from workers import models
+from workers import interruption, models
 from workers.embedding import phrase_vectors
 from workers.embedding.neighbours import Floats, unit
 from workers.models import READ_FILES, ModelError
@@ -278,6 +278,7 @@ class Transformer:
             dtype=torch.float32,
         )
         self.network = network.requires_grad_(False).eval().to(self.device)
+        interruption.looks(self.network)
         self.tokenizer = models.tokenizer(layout.folder)
         self.layout = layout
         self.dimensions, self.context_tokens = layout.dimensions, layout.context_tokens
@@ -337,4 +338,5 @@ def shown(text: str, tokens: int) -> str:
 def _pieces(texts: Iterable[str], rows: int) -> Iterator[list[str]]:
     stream = iter(texts)
     while piece := list(islice(stream, rows)):
+        interruption.check()
         yield piece

@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
+from workers import interruption
+
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
@@ -77,6 +79,7 @@ def _nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int) -> I
     absent = np.flatnonzero(~usable)
     rows, room = _room(targets)
     for piece in _pieces(points, rows):
+        interruption.check()
         own, known = _to_grid(piece)
         near = np.matmul(own, targets.T, out=room[: len(own)])
         near[:, absent] = -np.inf
@@ -166,6 +169,7 @@ def _assign(points: Floats, centres: Floats) -> tuple[Integers, Floats]:
     rows, room = _room(centres)
     own, likeness = np.empty(len(points), np.int64), np.empty(len(points), np.float32)
     for first in range(0, len(points), rows):
+        interruption.check()
         part = points[first : first + rows]
         near = np.matmul(part, centres.T, out=room[: len(part)])
         own[first : first + rows] = near.argmax(axis=1)

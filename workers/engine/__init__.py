@@ -1,10 +1,11 @@
 """Decoding many private contexts in step, on any causal transformer whose parts can be found.
 
 structure finds blocks, embedding and head; attention reads the preallocated cache; sizing chooses public
-shapes; decoder reads prompts once and appends one token to all rows; steadiness tries whether rows act on one
-another; hidden returns hidden states.
+shapes; decoder reads prompts once and appends one token to all rows; continuation goes on where an earlier
+attempt stopped; steadiness tries whether rows act on one another; hidden returns hidden states.
 """
 
+from workers.engine.continuation import Continued
 from workers.engine.decoder import Batch, Context, Decoder, rehearse
 from workers.engine.hidden import hidden_states
 from workers.engine.sizing import WORKING_SHARE, Shape, Sizes, cache_bytes, sizes
@@ -17,6 +18,7 @@ __all__ = [
     "WORKING_SHARE",
     "Batch",
     "Context",
+    "Continued",
     "Decoder",
     "Shape",
     "Sizes",

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workers import interruption
 from workers.evaluation.figures import Figure
 
 #: Widths of the two hidden layers, and how the network learns.
@@ -103,6 +104,7 @@ def _learned(
         learning = torch.optim.Adam([*body.parameters(), *head.parameters()], RATE)
         for _ in range(EPOCHS):
             order = torch.randperm(len(ours))
+            interruption.check()
             for batch in order.split(BATCH):
                 hidden = body(ours[batch])
                 loss = torch.nn.functional.cross_entropy(head(hidden), target[batch])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from workers import interruption
 from workers.evaluation.figures import Figure
 from workers.evaluation.transfer import Labelled
 
@@ -21,6 +22,7 @@ def _load(folder: Path) -> tuple[Any, Any]:
         folder, use_safetensors=True, dtype=torch.float32, **options
     )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    interruption.looks(network)
     return network.to(device), AutoTokenizer.from_pretrained(folder, **options)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from workers import interruption
 from workers.evaluation.figures import Figure
 
 ROUGES = ("rouge1", "rouge2", "rougeL")
@@ -42,6 +43,7 @@ def bert_score(
 
     options = {"trust_remote_code": False, "local_files_only": True}
     network = AutoModel.from_pretrained(folder, use_safetensors=True, dtype=torch.float32, **options).eval()
+    interruption.looks(network)
     tokenizer = AutoTokenizer.from_pretrained(folder, **options)
     used = int(network.config.num_hidden_layers) if layer is None else layer
     limit = int(getattr(network.config, "max_position_embeddings", 512))

@@ -5,12 +5,13 @@ import time
 
 import structlog
 
-from accountant.core.errors import Cancelled, LeaseLost, TimeLimit
+from accountant.core.errors import Cancelled, Drained, LeaseLost, TimeLimit
 from accountant.database import Engine
 from accountant.faults import reached
 from accountant.transactions import leases
 from accountant.transactions.rows import Claim
 from workers.interface import Progress
+from workers.jobs import draining
 
 log = structlog.get_logger()
 
@@ -19,14 +20,21 @@ class Heartbeat:
     """Renews `claim` four times per lease while the block runs; `check` raises when the run must stop.
 
     A worker that can't renew stops itself before its lease expires, since another attempt may start then. It
-    also stops itself when the attempt has taken `limit_seconds`.
+    also stops itself when the attempt has taken `limit_seconds` and, unless it `stays`, when its worker is
+    to stop.
     """
 
     def __init__(
-        self, engine: Engine, claim: Claim, lease_seconds: float, limit_seconds: float, progress: Progress
+        self,
+        engine: Engine,
+        claim: Claim,
+        lease_seconds: float,
+        limit_seconds: float,
+        progress: Progress,
+        stays: bool = False,
     ) -> None:
         self._engine, self._claim, self._seconds = engine, claim, lease_seconds
-        self._progress = progress
+        self._progress, self._stays = progress, stays
         self._limit = time.monotonic() + limit_seconds
         self._stop = threading.Event()
         self._lost = False
@@ -47,13 +55,15 @@ class Heartbeat:
         return not self._lost and time.monotonic() - self._renewed <= 0.8 * self._seconds
 
     def check(self) -> None:
-        """Raise LeaseLost, Cancelled or TimeLimit if the run must end."""
+        """Raise LeaseLost, Cancelled, TimeLimit or Drained if the run must end."""
         if not self.held():
             raise LeaseLost("the lease could not be renewed in time")
         if self._cancelled:
             raise Cancelled("cancelled")
         if time.monotonic() > self._limit:
             raise TimeLimit("the attempt took longer than it may")
+        if draining.wanted() and not self._stays:
+            raise Drained("the worker is to stop")
 
     def _beat(self) -> None:
         while not self._stop.wait(min(self._seconds / 4, 2.0)):

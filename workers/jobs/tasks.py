@@ -8,16 +8,25 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
+from billiard.exceptions import SoftTimeLimitExceeded  # type: ignore[import-untyped]
 
 from accountant import settings
 from accountant.catalogue import datasets, registration
 from accountant.core import mechanisms
-from accountant.core.errors import Cancelled, DataError, ExchequerError, KeyMismatch, LeaseLost
+from accountant.core.errors import (
+    Cancelled,
+    DataError,
+    Drained,
+    ExchequerError,
+    KeyMismatch,
+    LeaseLost,
+    TimeLimit,
+)
 from accountant.core.ledger.accounts import demand
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import Mechanism
@@ -31,17 +40,19 @@ from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
 from accountant.transactions import approval, artifacts, leases, settlement, unit_fingerprints
 from accountant.transactions.rows import Claim
-from workers import models
+from workers import interruption, models
 from workers.data import corpora, fingerprints, records
 from workers.embedding import embedders
 from workers.generation import endpoint
 from workers.generation.writer import WriterError
-from workers.interface import Checker, Maker, Preparer, Progress, Public, Reuser
+from workers.interface import Checker, Maker, Preparer, Progress, Public, Resumer, Reuser
 from workers.jobs import artifacts as stored
 from workers.jobs import job_inputs, staging
 from workers.jobs.app import app
 from workers.jobs.child_watch import process_name
 from workers.jobs.heartbeat import Heartbeat
+from workers.jobs.journal import Journal
+from workers.noise.kept_draws import KeptDraws
 from workers.noise.meter import Meter
 
 log = structlog.get_logger()
@@ -85,14 +96,16 @@ def run(engine: Engine, claim: Claim, configured: settings.Settings) -> None:
     """Run a claimed attempt until it ends in any way, and destroy what it leaves unpublished."""
     work = leases.work(engine, claim.job_id)
     progress = Progress(total=0)
-    own = Policy.model_validate(work.dataset.policy).time_limit_seconds
-    limit = min(own or configured.attempt_seconds, configured.attempt_seconds)
-    with Heartbeat(engine, claim, configured.lease_seconds, limit, progress) as heartbeat:
+    policy = Policy.model_validate(work.dataset.policy)
+    limit = min(policy.time_limit_seconds or configured.attempt_seconds, configured.attempt_seconds)
+    every = policy.charge_each_attempt
+    with Heartbeat(engine, claim, configured.lease_seconds, limit, progress, every) as heartbeat:
         progress.check = heartbeat.check
-        attempt = _Attempt(engine, claim, work, configured, heartbeat, progress)
+        attempt = _Attempt(engine, claim, work, configured, heartbeat, progress, every)
         failed: Exception | None = None
         try:
-            attempt.execute()
+            with interruption.watching(attempt.look):
+                attempt.execute()
         except LeaseLost:
             log.warning("lease lost", job=str(claim.job_id), attempt=claim.attempt, part=claim.part)
         except Exception as error:
@@ -115,7 +128,14 @@ class _Attempt:
     configured: settings.Settings
     heartbeat: Heartbeat
     progress: Progress
+    charged_each: bool = False
     reading: bool = False
+    kept: KeptDraws = field(default_factory=KeptDraws)
+
+    def look(self) -> None:
+        """Before a pass: keep what was drawn, then raise if the run must end."""
+        self.kept.keep()
+        self.heartbeat.check()
 
     def execute(self) -> None:
         """Load the model, read records or artifacts, run, and settle unless other parts still run."""
@@ -130,6 +150,9 @@ class _Attempt:
             None if work.model is None else job_inputs.language_model(work.model, work.model.facts["sha256"])
         )
         price = mechanism.price(parameters, terms)
+        resumes = isinstance(running, Resumer) and running.resumes
+        if resumes and work.job.reads_records and self.claim.key is not None:
+            self.kept = KeptDraws(Journal(self.engine, self.claim, self._write))
         meter = self._meter(price)
         self.progress.total = running.total(parameters, terms)
         self.progress.silent = has_secret_batches(price.dp or FREE)
@@ -141,6 +164,9 @@ class _Attempt:
         unknown = {each.kind for each in output.artifacts} - set(mechanism.releases)
         if unknown:
             raise ValueError(f"{mechanism.id} does not say that it releases {', '.join(sorted(unknown))}")
+        self.kept.keep()
+        if self.kept.left:
+            raise ValueError("an earlier attempt kept draws that this one has no place for")
         reached("worker.staged")
         self._settle(meter, output)
 
@@ -197,7 +223,8 @@ class _Attempt:
     def _meter(self, price: Price) -> Meter:
         """A meter for the reserved price."""
         reserved = FREE if self.work.job.event is None else from_json(self.work.job.event)
-        return Meter(reserved, price.ex_post_draws, shared=self.work.parts > 1, secret=demand(price).secret)
+        secret = demand(price).secret
+        return Meter(reserved, price.ex_post_draws, self.work.parts > 1, secret, self.kept)
 
     def _settle(self, meter: Meter, output: settlement.Output) -> None:
         """Hand in this part's share; the last part publishes the whole and settles the job."""
@@ -225,7 +252,15 @@ class _Attempt:
         reached("worker.published")
 
     def end(self, error: Exception) -> None:
-        """Settle an attempt that failed. The cause is discarded if reading had begun."""
+        """Settle an attempt that failed, or hand it back. The cause is discarded if reading had begun."""
+        if self._goes_on(error):
+            try:
+                self.kept.keep()
+                planned, most = isinstance(error, Drained), self.configured.max_attempts
+                self._write(lambda: leases.hand_back(self.engine, self.claim, most, planned))
+            except LeaseLost:
+                log.warning("lease lost while handing back", job=str(self.claim.job_id))
+            return
         outcome, reason = "failed", "it failed before any data was read"
         if isinstance(error, Cancelled):
             outcome, reason = "cancelled", "cancelled while it ran"
@@ -237,6 +272,17 @@ class _Attempt:
             reached("worker.ended")
         except LeaseLost:
             log.warning("lease lost while failing", job=str(self.claim.job_id))
+
+    def _goes_on(self, error: Exception) -> bool:
+        """True if the next attempt goes on where this one was stopped.
+
+        After a time limit only where draws are kept and this attempt added some: drawing anew because it
+        took long would choose among draws, and one that adds nothing would come no further again.
+        """
+        if isinstance(error, Drained):
+            return True
+        late = isinstance(error, TimeLimit | SoftTimeLimitExceeded)
+        return late and not self.charged_each and self.kept.made > 0
 
     def _write(self, step: Callable[[], T]) -> T:
         """Run a database step, retrying while the database is away and the lease holds.

@@ -26,16 +26,17 @@ is public, so z_0 is the same to the last bit in neighbouring worlds. A prompt t
 read once. A private context with NaN among its logits contributes zero.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 import torch
 
 from accountant.core.mechanisms.invisible_ink import InvisibleInk, token_event, tokens
 from accountant.core.privacy.price import Terms
-from workers.data.records import Records, share_of
-from workers.engine import Batch, Decoder, Shape, check_steady, sizes
+from workers.data.records import Place, Records, share_of
+from workers.engine import Batch, Continued, Decoder, Shape, check_steady, sizes
 from workers.engine.aggregation import COLUMNS, GRID, Scores
 from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
 from workers.models import LocalModel, Prompt
@@ -47,6 +48,8 @@ LOWEST = -(2.0**61)
 
 class Runner:
     """Runs `invisible-ink`."""
+
+    resumes = True
 
     def total(self, parameters: InvisibleInk, terms: Terms) -> int:
         """Tokens that all batches may write: public."""
@@ -92,12 +95,7 @@ class Runner:
                 for (label, index), _ in group:
                     part = Turn(number, label, index) if parameters.amplified else (label, index)
                     writers.append(_Writer(parameters, terms, model, label, meter.parallel(part)))
-                private = [prompts[label].private_batch(texts) for (label, _), texts in group]
-                yield from _write(
-                    _Pair(parameters, model, [prompts[label] for (label, _), _ in group], private, shape),
-                    writers,
-                    progress,
-                )
+                yield from _write(partial(_pair, parameters, model, prompts, group, shape), writers, progress)
 
 
 # --- contexts -----------------------------------------------------------------------------------
@@ -188,6 +186,18 @@ class _Law:
     scores: Scores
 
 
+def _pair(
+    parameters: InvisibleInk,
+    model: LocalModel,
+    prompts: dict[str | None, _Prompts],
+    group: Sequence[tuple[Place, list[str]]],
+    shape: Shape,
+) -> "_Pair":
+    """The batches of a group, ready to be read."""
+    private = [prompts[label].private_batch(texts) for (label, _), texts in group]
+    return _Pair(parameters, model, [prompts[label] for (label, _), _ in group], private, shape)
+
+
 class _Pair:
     """Public and private contexts of a group of batches, extended by the same tokens."""
 
@@ -214,7 +224,7 @@ class _Pair:
         """Read all prompts; what the first token of each batch's texts is drawn from."""
         return self._laws(self.public.read(), self.private.read())
 
-    def step(self, chosen: dict[int, int]) -> dict[int, _Law]:
+    def step(self, chosen: Mapping[int, int]) -> dict[int, _Law]:
         """Append to each named batch its token; what its next one is drawn from."""
         return self._laws(self.public.step(chosen), self.private.step(chosen))
 
@@ -243,20 +253,21 @@ class _Pair:
 # --- texts --------------------------------------------------------------------------------------
 
 
-def _write(pair: _Pair, writers: list["_Writer"], progress: Progress) -> Iterator[Text]:
+def _write(make: Callable[[], _Pair], writers: list["_Writer"], progress: Progress) -> Iterator[Text]:
     """Texts of the batches side by side until each has written all of its own; empty ones are left out.
 
     Progress is what the batches could have written by now. How much they did write is in the texts, which
     are not published yet.
     """
-    first = pair.read()
-    laws = dict(first)
-    most = tokens(pair.parameters)
+    pair = Continued(make)
+    writing = dict(enumerate(writers))
+    most = tokens(writers[0].parameters)
     for drawn in range(1, most + 1):
         chosen = {}
-        for number, law in list(laws.items()):
-            writer = writers[number]
-            token = writer.draw(law)
+        for number, writer in list(writing.items()):
+            token = writer.kept()
+            if token is None:
+                token = writer.draw(pair.law(number))
             text = writer.ended(token)
             if text is None:
                 chosen[number] = token
@@ -264,15 +275,13 @@ def _write(pair: _Pair, writers: list["_Writer"], progress: Progress) -> Iterato
             if text.text:
                 yield text
             pair.restart(number)
-            laws[number] = first[number]
             if not writer.texts_left:
-                del laws[number]
+                del writing[number]
         progress.advance(len(writers))
-        if not laws:
+        if not writing:
             progress.advance(len(writers) * (most - drawn))
             return
-        if chosen:
-            laws |= pair.step(chosen)
+        pair.append(chosen)
 
 
 class _Writer:
@@ -297,7 +306,13 @@ class _Writer:
 
     def draw(self, law: _Law) -> int:
         """The next token, paid for."""
-        return int(law.tokens[self.meter.sample_token(law.scores, self.scale, self.event)])
+        token = int(law.tokens[self.meter.sample_token(law.scores, self.scale, self.event)])
+        self.meter.drew(token)
+        return token
+
+    def kept(self) -> int | None:
+        """The next token, if an earlier attempt drew it."""
+        return self.meter.kept_token(self.event)
 
     def ended(self, token: int) -> Text | None:
         """The text, if `token` ends it: an end token, the stop text or the length limit."""

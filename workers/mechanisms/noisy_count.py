@@ -34,6 +34,8 @@ def true_counts(parameters: NoisyCount, terms: Terms, records: Records) -> dict[
 class Runner:
     """Runs `noisy-count`."""
 
+    resumes = True
+
     def total(self, parameters: NoisyCount, terms: Terms) -> int:
         """Counts released: public."""
         return count_labels(parameters, terms)

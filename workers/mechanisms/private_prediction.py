@@ -21,9 +21,10 @@ With amplification all of this is one round: the next begins with coins, and pro
 become smaller then, for the last digits of a unit's logits in other batches are not covered by its price.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ from accountant.core.privacy.price import Terms
 from workers.data.records import Counts, Place, Records, Within, share_of
 from workers.embedding.clustering import Clusters, count, embedded, keep, public_centres, within
 from workers.embedding.public_contexts import from_corpus, from_shots
-from workers.engine import Batch, Decoder, Shape, check_steady, sizes
+from workers.engine import Batch, Continued, Decoder, Shape, Sizes, check_steady, sizes
 from workers.engine.aggregation import (
     GRID,
     Mean,
@@ -63,6 +64,8 @@ __all__ = ["Runner", "interval_costs", "median_interval", "median_token_costs"]
 
 class Runner:
     """Runs `private-prediction`."""
+
+    resumes = True
 
     def total(self, parameters: PrivatePrediction, terms: Terms) -> int:
         """Tokens written over all batches: public."""
@@ -105,14 +108,12 @@ class Runner:
             found = list(contexts.of(coins, parameters.batches_by_label(terms), places).items())
             chosen = sizes(model.network, shape, many, len(found), model.memory_bytes)
             for first in range(0, len(found), chosen.batches):
-                writers, batches = [], []
-                for (label, index), examples in found[first : first + chosen.batches]:
+                group = found[first : first + chosen.batches]
+                writers = []
+                for (label, index), _ in group:
                     part = Turn(number, label, index) if parameters.amplified else (label, index)
                     writers.append(_Writer(parameters, terms, model, label, meter.parallel(part)))
-                    batches.append(contexts.batch(label, examples))
-                decoder = Decoder(model.structure, batches, shape, chosen, fixed=parameters.amplified)
-                yield from _write(decoder, writers, progress)
-                del decoder  # the next one finds its memory free
+                yield from _write(partial(contexts.opened, group, model, shape, chosen), writers, progress)
 
 
 # --- batches and contexts -----------------------------------------------------------------------
@@ -178,6 +179,15 @@ class Contexts:
         prefix = _shared(prompt)
         return Batch([prompt.tokens(one, cut, two)[len(prefix) :] for one, two in shown], prefix)
 
+    def opened(
+        self, group: Sequence[tuple[Place, list[Example]]], model: LocalModel, shape: Shape, chosen: Sizes
+    ) -> "_Group":
+        """The batches of a group, ready to be read."""
+        batches = [self.batch(label, examples) for (label, _), examples in group]
+        fixed = self.parameters.amplified
+        decoder = Decoder(model.structure, batches, shape, chosen, fixed=fixed)
+        return _Group(self.parameters, model.vocabulary, decoder)
+
     @property
     def public_count(self) -> int:
         """The number of contexts shown by `public`."""
@@ -218,16 +228,16 @@ def shape_of(parameters: PrivatePrediction, prompts: Iterable[Prompt]) -> Shape:
 # --- writing ------------------------------------------------------------------------------------
 
 
-def _write(decoder: Decoder, writers: list["_Writer"], progress: Progress) -> Iterator[Text]:
+def _write(make: Callable[[], "_Group"], writers: list["_Writer"], progress: Progress) -> Iterator[Text]:
     """Texts of the batches side by side until each has written all its tokens; empty texts are left out."""
-    _collect(decoder.read(), dict(enumerate(writers)))
-    for writer in writers:
-        writer.first = writer.current
+    group = Continued(make)
     while True:
         tokens = {}
         for number, writer in enumerate(writers):
             while writer.left and number not in tokens:
-                token = writer.draw()
+                token = writer.kept()
+                if token is None:
+                    token = writer.draw(group.law(number))
                 progress.advance()
                 text = writer.ended(token)
                 if text is None:
@@ -235,19 +245,10 @@ def _write(decoder: Decoder, writers: list["_Writer"], progress: Progress) -> It
                     continue
                 if text.text:
                     yield text
-                decoder.restart(number)
+                group.restart(number)
         if not tokens:
             return
-        _collect(decoder.step(tokens), {number: writers[number] for number in tokens})
-
-
-def _collect(given: Iterator[tuple[int, torch.Tensor]], writers: dict[int, "_Writer"]) -> None:
-    """Aggregate the logits of each batch into what its next token is drawn from."""
-    collected = {number: writer.collector() for number, writer in writers.items()}
-    for number, logits in given:
-        collected[number].add(logits)  # (contexts of this pass, vocabulary) float32
-    for number, writer in writers.items():
-        writer.current = collected[number].law()
+        group.append(tokens)
 
 
 @dataclass(frozen=True)
@@ -256,6 +257,36 @@ class _Law:
 
     scores: Scores
     costs: NDArray[np.float64] | None = None
+
+
+class _Group:
+    """Batches decoded together, and how their logits become what a token is drawn from."""
+
+    def __init__(self, parameters: PrivatePrediction, vocabulary: int, decoder: Decoder) -> None:
+        self.parameters, self.vocabulary, self.decoder = parameters, vocabulary, decoder
+
+    def read(self) -> dict[int, _Law]:
+        """Read all prompts; what the first token of each batch's texts is drawn from."""
+        return self._laws(self.decoder.read(), range(len(self.decoder.batches)))
+
+    def step(self, tokens: Mapping[int, int]) -> dict[int, _Law]:
+        """Append to each named batch its token; what its next one is drawn from."""
+        return self._laws(self.decoder.step(tokens), tokens)
+
+    def restart(self, batch: int) -> None:
+        """The batch's next text begins."""
+        self.decoder.restart(batch)
+
+    def _laws(self, given: Iterator[tuple[int, torch.Tensor]], batches: Iterable[int]) -> dict[int, _Law]:
+        collected = {number: self._collector() for number in batches}
+        for number, logits in given:
+            collected[number].add(logits)  # (contexts of this pass, vocabulary) float32
+        return {number: each.law() for number, each in collected.items()}
+
+    def _collector(self) -> "_CollectMean | _CollectMedian":
+        if self.parameters.aggregation == "mean":
+            return _CollectMean(self.parameters, self.vocabulary)
+        return _CollectMedian(self.parameters)
 
 
 class _CollectMean:
@@ -290,9 +321,6 @@ class _CollectMedian:
 class _Writer:
     """One batch's text in the making, and the tokens that the batch still has to write."""
 
-    current: _Law
-    first: _Law
-
     def __init__(
         self,
         parameters: PrivatePrediction,
@@ -313,17 +341,21 @@ class _Writer:
         else:
             self.scale = step / 2
 
-    def collector(self) -> _CollectMean | _CollectMedian:
+    def kept(self) -> int | None:
+        """The next token, if an earlier attempt drew it."""
         if self.parameters.aggregation == "mean":
-            return _CollectMean(self.parameters, self.model.vocabulary)
-        return _CollectMedian(self.parameters)
+            token = self.meter.kept_token(self.event)
+        else:
+            token = self.meter.kept_ex_post_token()
+        self.left -= token is not None
+        return token
 
-    def draw(self) -> int:
+    def draw(self, law: _Law) -> int:
         """The next token, paid for."""
         self.left -= 1
-        if self.current.costs is not None:
-            return self.meter.ex_post_token(self.current.scores, self.scale, self.current.costs)
-        return self.meter.sample_token(self.current.scores, self.scale, self.event)
+        if law.costs is not None:
+            return self.meter.ex_post_token(law.scores, self.scale, law.costs)
+        return self.meter.sample_token(law.scores, self.scale, self.event)
 
     def ended(self, token: int) -> Text | None:
         """The text, if `token` ends it: an end token, the stop text, the length limit or the last token."""
@@ -337,7 +369,7 @@ class _Writer:
         text = self._decode(self.written)
         if self.parameters.stop:
             text = text.split(self.parameters.stop, 1)[0]
-        self.written, self.current = [], self.first
+        self.written = []
         return Text(text.strip(), self.label, complete)
 
     def _decode(self, tokens: list[int]) -> str:

@@ -2,12 +2,13 @@
 
 A mechanism that does not pay has no noise to add. Each release is counted before it is drawn, and refused if
 the reservation does not cover it. Counting is exact: the reservation is a multiset of basic releases, and
-disjoint parts of the data (batches, labels) spend in parallel.
+disjoint parts of the data (batches, labels) spend in parallel. Draws may be kept for a later attempt
+(kept_draws.py), which counts those that it takes like its own.
 """
 
 from array import array
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from accountant.core.privacy.events import (
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.core.privacy.secrets import SecretRelease
 from accountant.core.privacy.units import EPSILON_UNITS, round_price
+from workers.noise.kept_draws import KeptDraws
 from workers.noise.samplers import Grid, gaussian_on_grid, laplace_on_grid
 from workers.noise.token_sampler import draw
 
@@ -68,7 +70,7 @@ class Meter:
     each part may make, fixed beforehand by a reservation with a cap (price.Price); 0: none. `secret` is the
     secret release that was reserved, with its rounds. `shared`: other workers run other batches of the job.
     Each of them would make a release from all the data, but only one is priced, so none is allowed: every
-    release must name its part.
+    release must name its part. `kept`: where draws are kept for attempts that go on after this one.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Meter:
         ex_post_draws: int = 0,
         shared: bool = False,
         secret: SecretRelease | None = None,
+        kept: KeptDraws | None = None,
     ) -> None:
         self._covered = releases(reserved)
         self._common: Counter[Event] = Counter()
@@ -90,6 +93,7 @@ class Meter:
         self._common_ex_post = _ExPost()
         self._ex_post: dict[Hashable, _ExPost] = {}
         self._most_ex_post = 0  # draws of any part
+        self.kept = kept or KeptDraws()
 
     def parallel(self, part: Hashable) -> "Branch":
         """The meter of one part of the data. Parts must be disjoint: no unit lies in two of them.
@@ -110,7 +114,22 @@ class Meter:
         `part` is a Turn then. Raises MeterExceeded before drawing.
         """
         self._record(event, part)
-        return draw(scores, scale)
+        self.kept.before_drawing(part)
+        token = draw(scores, scale)
+        self.kept.add(part, token)
+        return token
+
+    def kept_token(self, event: Event, part: Hashable | None = None) -> int | None:
+        """The next token that an earlier attempt drew for this part, recorded as `sample_token` does.
+
+        None: the next one is to be drawn. Raises MeterExceeded as a draw does.
+        """
+        token = self.kept.take(part)
+        if token is not None:
+            self._record(event, part)
+            if not isinstance(token, int):
+                raise ValueError("another kind of draw was kept here")
+        return token
 
     def ex_post_token(
         self,
@@ -131,6 +150,29 @@ class Meter:
             raise ValueError("costs must be float64, one for every score")
         if not (np.isfinite(costs).all() and (costs >= 0).all()):
             raise ValueError("an ex-post cost must be finite and not negative")
+        spent = self._count_ex_post(part)
+        self.kept.before_drawing(part)
+        token = draw(scores, scale)
+        cost = float(costs[token])
+        self.kept.add(part, [token, cost])
+        spent.each.append(cost)
+        spent.cost += Fraction(cost)
+        return token
+
+    def kept_ex_post_token(self, part: Hashable | None = None) -> int | None:
+        """As `kept_token`, for draws of `ex_post_token`: the cost was kept with the token."""
+        found = self.kept.take(part)
+        if found is None:
+            return None
+        if not isinstance(found, list):
+            raise ValueError("another kind of draw was kept here")
+        spent, (token, cost) = self._count_ex_post(part), found
+        spent.each.append(cost)
+        spent.cost += Fraction(cost)
+        return int(token)
+
+    def _count_ex_post(self, part: Hashable | None) -> _ExPost:
+        """Count a draw; returns the sum that its cost goes to. Raises MeterExceeded beyond their number."""
         spent = self._common_ex_post if part is None else self._ex_post.setdefault(part, _ExPost())
         used = self._common_ex_post.draws + (self._most_ex_post if part is None else spent.draws)
         if used >= self._ex_post_draws or (part is None and self._shared):
@@ -138,10 +180,7 @@ class Meter:
         spent.draws += 1
         if part is not None:
             self._most_ex_post = max(self._most_ex_post, spent.draws)
-        token = draw(scores, scale)
-        spent.each.append(costs[token])
-        spent.cost += Fraction(float(costs[token]))
-        return token
+        return spent
 
     def gaussian(
         self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
@@ -158,7 +197,7 @@ class Meter:
         and ValueError for another event or shape.
         """
         multiplier = self._pay(event, Gaussian, values, part)
-        return gaussian_on_grid(values, multiplier * Fraction(sensitivity))
+        return self._noisy(values, part, lambda: gaussian_on_grid(values, multiplier * Fraction(sensitivity)))
 
     def laplace(
         self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
@@ -168,7 +207,19 @@ class Meter:
         As `gaussian`, with Laplace events, and the sensitivity in L1.
         """
         multiplier = self._pay(event, Laplace, values, part)
-        return laplace_on_grid(values, multiplier * Fraction(sensitivity))
+        return self._noisy(values, part, lambda: laplace_on_grid(values, multiplier * Fraction(sensitivity)))
+
+    def _noisy(self, values: Grid, part: Hashable | None, make: Callable[[], Grid]) -> Grid:
+        """The noisy values that an earlier attempt released in this place, or those that `make` draws."""
+        found = self.kept.take(part)
+        if found is None:
+            self.kept.before_drawing(part)
+            noisy = make()
+            self.kept.add(part, {"noisy": noisy.ravel().tolist()})
+            return noisy
+        if not (isinstance(found, dict) and len(found["noisy"]) == values.size):
+            raise ValueError("another kind of release was kept here")
+        return np.array(found["noisy"], np.int64).reshape(values.shape)
 
     def secret(
         self, counts: Grid, centres: Grid, moves: Sequence[Fraction], release: SecretRelease
@@ -189,6 +240,8 @@ class Meter:
             raise ValueError("counts, centres and moves must be of the same clusters")
         if not all(move > 0 for move in moves):
             raise ValueError("a record moves every centre by more than 0 at the most")
+        if self.kept.keeps:
+            raise ValueError("rounds of a secret release are not kept for a later attempt")
         reserved = self._secret
         if reserved is None or self._shared or replace(release, rounds=1) != replace(reserved, rounds=1):
             raise MeterExceeded("the reservation does not cover this release")
@@ -298,6 +351,18 @@ class Branch:
     def ex_post_token(self, scores: NDArray[np.int64], scale: Fraction, costs: NDArray[np.float64]) -> int:
         """As `Meter.ex_post_token`, charged to this part."""
         return self._meter.ex_post_token(scores, scale, costs, self._part)
+
+    def kept_token(self, event: Event) -> int | None:
+        """As `Meter.kept_token`, charged to this part."""
+        return self._meter.kept_token(event, self._part)
+
+    def kept_ex_post_token(self) -> int | None:
+        """As `Meter.kept_ex_post_token`, charged to this part."""
+        return self._meter.kept_ex_post_token(self._part)
+
+    def drew(self, token: int) -> None:
+        """The latest draw of this part was this token: its place among candidates is kept for nobody."""
+        self._meter.kept.rename(self._part, token)
 
     def gaussian(self, values: Grid, sensitivity: Fraction | float, event: Event) -> Grid:
         """As `Meter.gaussian`, charged to this part."""

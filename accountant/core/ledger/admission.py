@@ -4,7 +4,7 @@ Pure. The ledger calls it inside the transaction that locks the account's row; q
 show the decision in advance.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -13,6 +13,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import Event, releases
 from accountant.core.privacy.filters import ZERO, Amount, Costs, Filter, Kind, price_on
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, to_decimal, up
+from accountant.core.privacy.whole_jobs import whole_cost
 
 UNIT_NAMES: Mapping[Kind, str] = {
     Kind.RENYI: "Rényi divergence",
@@ -99,9 +100,54 @@ class Account:
         """The filters that would still hold with these costs added."""
         return tuple(e.filter.kind for e in self.filters if e.admits(costs[e.filter.kind]))
 
+    def charge(self, event: Event) -> tuple[Costs, bool]:
+        """The costs that a job reserves, and whether it takes the account for whole jobs (`whole_costs`)."""
+        costs = self.costs(event)
+        if not releases(event) or self.admitting(costs):
+            return costs, False
+        alone = self.whole_costs(event, self.epsilon, self.delta) if self.untouched else None
+        return (costs, False) if alone is None else (alone, True)
+
+    def whole_costs(self, event: Event, epsilon: int, delta: int) -> Costs | None:
+        """The costs of a first job that no filter admits, under this allowance; None: it doesn't fit either.
+
+        It closes all filters but the basic one, whose limit becomes the whole allowance: nothing has been
+        released, so which filters may ever hold is not chosen by any result (docs/accounting.md, 11.2).
+        """
+        if self.filters[-1].filter.edition == 1 or not epsilon or not delta:
+            return None
+        found = whole_cost(event, delta, epsilon)
+        if found is None or not found[1] or not Amount(*found).fits(Amount(epsilon, delta)):
+            return None
+        return {**dict.fromkeys(Kind), Kind.BASIC: Amount(*found)}
+
+    @property
+    def untouched(self) -> bool:
+        """True if nothing that costs anything is charged."""
+        return all(each.closed == 0 and each.used == ZERO for each in self.filters)
+
+    @property
+    def whole(self) -> bool:
+        """True if the basic filter has all of delta, as whole jobs are all that may be charged."""
+        basic = self.filters[-1]
+        return basic.limit.delta > basic.filter.limit(self.epsilon, self.delta).delta
+
+    def with_whole(self, whole: bool) -> "Account":
+        """The account with all of delta on the basic filter, or with that filter's share."""
+        limits = limits_of([each.filter for each in self.filters], self.epsilon, self.delta, whole)
+        moved = tuple(replace(old, limit=limit) for old, limit in zip(self.filters, limits, strict=True))
+        return replace(self, filters=moved)
+
     def fits(self, event: Event) -> bool:
         """True if a job with this event would be admitted, regardless of policy."""
-        return not releases(event) or bool(self.admitting(self.costs(event)))
+        costs, whole = self.charge(event)
+        return not releases(event) or whole or bool(self.admitting(costs))
+
+
+def limits_of(filters: Sequence[Filter], epsilon: int, delta: int, whole: bool) -> list[Amount]:
+    """The filters' limits under an allowance; `whole`: of an account whose basic filter has all of delta."""
+    limits = [each.limit(epsilon, delta) for each in filters]
+    return [*limits[:-1], Amount(epsilon, delta)] if whole else limits
 
 
 @dataclass(frozen=True)
@@ -163,8 +209,8 @@ def decide(
         if free:
             return Admitted({}, ())
         return Refused("allowance", "0", f"{up(epsilon_alone, 6):.6g}", "the dataset has no (ε, δ) allowance")
-    costs = account.costs(event)
-    admitting = account.admitting(costs)
+    costs, whole = account.charge(event)
+    admitting = (Kind.BASIC,) if whole else account.admitting(costs)
     if not free and not admitting:
         return _refusal(account, costs, epsilon_alone)
     if free or approved or policy.approves(epsilon_alone):

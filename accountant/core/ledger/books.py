@@ -24,9 +24,9 @@ from accountant.core.ledger.accounts import (
     entry_part,
     read_demand,
 )
-from accountant.core.ledger.admission import Account, FilterAccount
+from accountant.core.ledger.admission import Account, FilterAccount, limits_of
 from accountant.core.ledger.commitments import is_hidden
-from accountant.core.ledger.entry_bodies import amount_json, costs_json
+from accountant.core.ledger.entry_bodies import amount_json, costs_json, whole_json
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.reservations import (
     SHAPES,
@@ -39,7 +39,7 @@ from accountant.core.ledger.reservations import (
 )
 from accountant.core.ledger.statements import NO_HISTORY, History
 from accountant.core.privacy.events import Event, releases
-from accountant.core.privacy.filters import MOST_ORDER, Costs, Filter, Kind, granted, price_on
+from accountant.core.privacy.filters import EDITIONS, MOST_ORDER, Costs, Filter, Kind, granted, price_on
 from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.core.privacy.secrets import SecretKind
 from accountant.core.privacy.units import read_fraction
@@ -138,8 +138,8 @@ class Books:
         if account is None and spends:
             raise VerificationFailed("it reserves where there is no allowance")
         if account is not None:
-            _check_costs(account, event, body)
-            account = move(account, held.costs, reserved=1)
+            _check_charge(account, event, body)
+            account = move(account.with_whole(True) if held.whole else account, held.costs, reserved=1)
             if spends and not any(each.holds for each in account.filters):
                 raise VerificationFailed("no filter holds after it")
         elif held.costs:
@@ -168,7 +168,12 @@ class Books:
             raise VerificationFailed("it voids a reservation under which data was read")
         account = self.account
         if account is not None and held.costs:
-            account = move(account, held.costs, reserved=-1)
+            moved = move(account, held.costs, reserved=-1)
+            if held.whole and moved.untouched:
+                moved = moved.with_whole(False)
+            elif held.whole:  # jobs after it count on all of delta: the other filters stay closed
+                moved = move(account, held.costs, reserved=-1, keep_closed=True)
+            account = moved
         return replace(self, account=account)._counted(held, -1)
 
     def _commit(self, held: Reservation, body: Mapping[str, Any]) -> "Books":
@@ -285,6 +290,17 @@ def filter_states(books: Books) -> tuple[FilterState, ...]:
     return tuple(states)
 
 
+def _check_charge(account: Account, event: Event, body: Mapping[str, Any]) -> None:
+    """Check that a RESERVE states the costs of its event, and takes the account for whole jobs if it must."""
+    costs, whole = account.charge(event)
+    if body.get("whole") != (whole_json(account)["whole"] if whole else None):
+        raise VerificationFailed("it doesn't take the account for whole jobs as its event does")
+    if whole and body["costs"] != costs_json(costs):
+        raise VerificationFailed("its costs are not those of its event")
+    if not whole:
+        _check_costs(account, event, body)
+
+
 def _check_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Costs:
     """The recorded costs, once they equal the costs recomputed from the event."""
     costs, stated = _costs_on(tuple(each.filter for each in account.filters), event)
@@ -301,9 +317,11 @@ def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
         raise VerificationFailed("its filters are not the four kinds in order")
     if sum(each.share for each in filters) > 1:
         raise VerificationFailed("its shares of delta exceed 1")
+    if len({each.edition for each in filters}) > 1:
+        raise VerificationFailed("its filters have prices of different editions")
     if account is not None and tuple(each.filter for each in account.filters) != filters:
         raise VerificationFailed("it changes orders or shares")
-    limits = [each.limit(epsilon, delta) for each in filters]
+    limits = limits_of(filters, epsilon, delta, account is not None and account.whole)
     if [amount_json(limit) for limit in limits] != [value["limit"] for value in body["filters"]]:
         raise VerificationFailed("its limits are not those of its allowance")
     if account is None:
@@ -328,4 +346,10 @@ def _read_filter(value: Mapping[str, Any]) -> Filter:
         raise VerificationFailed(f"the {kind} filter has the order {order}")
     if step < 0:
         raise VerificationFailed("a step of delta is negative")
-    return Filter(kind, share, order, step)
+    # Entries from before there were editions name none.
+    edition, whole = value.get("edition", EDITIONS[0]), int(value.get("whole_epsilon", 0))
+    if type(edition) is not int or edition not in EDITIONS:
+        raise VerificationFailed(f"the edition {edition!r} of its prices is unknown")
+    if (whole > 0) != (kind is Kind.BASIC and edition > 1) or whole < 0:
+        raise VerificationFailed(f"the {kind} filter has the epsilon {whole} of whole jobs")
+    return Filter(kind, share, order, step, edition, whole)

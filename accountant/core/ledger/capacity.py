@@ -11,7 +11,7 @@ from accountant.core.ledger.admission import FilterAccount
 from accountant.core.ledger.caps import ANALYST, Usage, counted, limits
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import releases
-from accountant.core.privacy.filters import Amount
+from accountant.core.privacy.filters import Amount, Kind
 from accountant.core.privacy.secrets import SecretKind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 
@@ -55,7 +55,12 @@ def _of_accounts(accounts: Accounts, asked: Demand) -> Iterator[Room]:
 def _of_filters(accounts: Accounts, asked: Demand) -> Room:
     if accounts.dp is None:
         return Room("allowance", 0, "0", "-")
-    costs = accounts.dp.costs(asked.dp)
+    costs, whole = accounts.dp.charge(asked.dp)
+    if whole:  # the first job takes the account, and a second of its shape is over half of it
+        basic, cost = accounts.dp.with_whole(True).filters[-1], costs[Kind.BASIC]
+        assert cost is not None  # it fits
+        part = basic.part_that_binds(cost)
+        return Room(part.cap, _fitting(basic, cost), part.left, part.asked)
     rooms = [
         Room(part.cap, _fitting(each, cost), part.left, part.asked)
         for each in accounts.dp.filters

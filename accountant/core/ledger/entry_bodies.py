@@ -12,7 +12,7 @@ from accountant.core.ledger.accounts import (
     Settlement,
     secret_json,
 )
-from accountant.core.ledger.admission import Account
+from accountant.core.ledger.admission import Account, limits_of
 from accountant.core.ledger.reservations import Reservation
 from accountant.core.privacy.events import Event, releases, to_json
 from accountant.core.privacy.filters import Amount, Costs, Filter, Kind, granted, portfolio
@@ -51,12 +51,13 @@ def allow_body(
         filters = portfolio(eps, dlt, shares, order)
     else:
         filters = tuple(e.filter for e in account.filters)
+    limits = limits_of(filters, eps, dlt, account is not None and account.whole)
     return {
         **others,
         "epsilon": to_decimal(eps, EPSILON_UNITS),
         "delta": to_decimal(dlt, DELTA_UNITS),
         "reason": reason,
-        "filters": [_filter_json(each, each.limit(eps, dlt)) for each in filters],
+        "filters": [_filter_json(*each) for each in zip(filters, limits, strict=True)],
     }
 
 
@@ -77,15 +78,18 @@ def reserve_body(
     `others` are the job's ex-post and secret parts, from accounts.entry_part. `source` is what the job reads
     (lineage.py): a version of the data, or an earlier job's artifacts.
     """
+    costs, whole = ({}, False) if account is None else account.charge(event)
+    taken = {} if account is None or not whole else whole_json(account)
     return {
         **({} if others is None else others),
         **({} if source is None else {"source": dict(source)}),
+        **taken,
         "mechanism": mechanism,
         "parameters": dict(parameters),
         "terms": terms.to_json(),
         "model": None if model is None else dict(model),
         "event": to_json(event),
-        "costs": {} if account is None else costs_json(account.costs(event)),
+        "costs": costs_json(costs),
         "approval": None if approval is None else dict(approval),
     }
 
@@ -159,7 +163,16 @@ def _filter_json(each: Filter, limit: Amount) -> dict[str, Any]:
     }
     if each.step_delta:
         stored["step_delta"] = str(each.step_delta)
+    if each.edition > 1:
+        stored["edition"] = each.edition
+    if each.whole_epsilon:
+        stored["whole_epsilon"] = str(each.whole_epsilon)
     return stored
+
+
+def whole_json(account: Account) -> dict[str, Any]:
+    """The part of a RESERVE that takes the account for whole jobs: the allowance that sets its price."""
+    return {"whole": {"epsilon": str(account.epsilon), "delta": str(account.delta)}}
 
 
 def amount_json(amount: Amount) -> dict[str, str]:

@@ -16,7 +16,7 @@ from accountant.core.ledger.reservations import read_costs, read_event, read_res
 from accountant.core.ledger.reversals import charge_of, corrected
 from accountant.core.ledger.verifier import recomputed
 from accountant.core.privacy.events import from_json, releases
-from accountant.core.privacy.filters import Amount, Kind, granted
+from accountant.core.privacy.filters import Amount, Costs, Kind, granted
 from accountant.core.privacy.secrets import SecretKind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 
@@ -78,13 +78,22 @@ def _allowed(body: Body, accounts: Accounts) -> list[Figure]:
     epsilon, delta = granted(body["epsilon"], body["delta"])
     stated = {value["kind"]: _amount(value["limit"]) for value in body["filters"]}
     limits = {each.filter.kind: each.filter.limit(epsilon, delta) for each in accounts.dp.filters}
+    whole = Amount(epsilon, delta)
+    if accounts.dp.whole and stated.get(Kind.BASIC) == _decimal(whole):  # since a job took it for whole jobs
+        limits[Kind.BASIC] = whole
     return [Figure(f"limit {kind}", stated.get(kind), _decimal(limit)) for kind, limit in limits.items()]
 
 
 def _reserved(body: Body, accounts: Accounts) -> list[Figure]:
     """The event that the parameters give, and its cost."""
     event, asked = recomputed(body)
-    costs = {} if accounts.dp is None or not body["costs"] else costs_json(accounts.dp.costs(asked.dp))
+    costs: Mapping[str, Any] = {}
+    if accounts.dp is not None and body["costs"]:
+        found: Costs | None = accounts.dp.costs(asked.dp)
+        if "whole" in body:
+            taken = body["whole"]
+            found = accounts.dp.whole_costs(asked.dp, int(taken["epsilon"]), int(taken["delta"]))
+        costs = {} if found is None else costs_json(found)
     figures = [Figure("event", body["event"], event), *_costs(body["costs"], costs)]
     figures += _ex_post(_cap(body), str(asked.ex_post))
     part = entry_part(accounts, asked) if "secret" in body else {}

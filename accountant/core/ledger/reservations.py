@@ -24,6 +24,8 @@ class Reservation:
     costs: Costs
     others: Demand = NOTHING
     secret_cost: int = 0
+    #: It took the account for whole jobs (admission.Account.whole_costs).
+    whole: bool = False
 
 
 #: Outcomes of a COMMIT that leave the whole reservation charged.
@@ -37,7 +39,9 @@ SHAPES = 4096
 
 def read_reservation(body: Mapping[str, Any]) -> Reservation:
     """The reservation that the body of a RESERVE makes."""
-    return _reservation(as_text({k: body[k] for k in ("event", "costs", "ex_post", "secret") if k in body}))
+    return _reservation(
+        as_text({k: body[k] for k in ("event", "costs", "ex_post", "secret", "whole") if k in body})
+    )
 
 
 @lru_cache(maxsize=SHAPES)
@@ -45,7 +49,8 @@ def _reservation(text: str) -> Reservation:
     body = json.loads(text)
     event = read_event(body["event"])
     secret_cost = int(body["secret"]["cost"]) if "secret" in body else 0
-    return Reservation(event, read_costs(body["costs"]), read_demand(event, body), secret_cost)
+    costs, asked = read_costs(body["costs"]), read_demand(event, body)
+    return Reservation(event, costs, asked, secret_cost, "whole" in body)
 
 
 def read_event(value: object) -> Event:
@@ -67,9 +72,15 @@ def settled(reserved: Costs, realized: Costs) -> Costs:
     """The costs that a COMMIT moves to spent. A filter that could not price the reservation stays closed.
 
     An (epsilon, delta) price covers the whole job and none of its prefixes: if one was reserved (delta above
-    0), nothing of it is returned.
+    0), nothing of it is returned. Nor does a job that reserved pure epsilons pay a delta for a part of them.
     """
-    return {kind: cost if cost is None or cost.delta else realized[kind] for kind, cost in reserved.items()}
+
+    def charged(kind: Kind, cost: Amount | None) -> Amount | None:
+        part = realized[kind]
+        whole = cost is None or cost.delta or part is None or part.delta
+        return cost if whole else part
+
+    return {kind: charged(kind, cost) for kind, cost in reserved.items()}
 
 
 def move(

@@ -74,11 +74,12 @@ def _stated(body: Document) -> Charge:
 def corrected(accounts: Accounts, reserve: Document, before: Charge, event: Event | None, cap: int) -> Charge:
     """The charge of a job that really released `event` (None: nothing) with an ex-post cap of `cap` (10^-9).
 
-    If data was read, no part of the charge falls: filters, cap and secret each take the larger value. Raises
-    InvalidRequest if nothing would change, or if an account has no price for it.
+    If data was read, or the job took the account for whole jobs, no part of the charge falls: filters, cap
+    and secret each take the larger value. Raises InvalidRequest if nothing would change, or if an account has
+    no price for it.
     """
     after = _wanted(accounts, reserve, event, cap)
-    if before.read:
+    if before.read or "whole" in reserve["body"]:  # what closed the other filters never reopens them
         after = Charge(
             _larger(before.costs, after.costs),
             max(before.ex_post, after.ex_post),
@@ -225,7 +226,7 @@ def _partly(books: Books, body: Document, before: Charge, event: Event | None) -
     reserve, stated = body["reserve"], _stated(body)
     wanted = _wanted(books.accounts, reserve, event, 0)
     costs, secret = wanted.costs, wanted.secret
-    if before.read:
+    if before.read or "whole" in reserve["body"]:
         costs, secret = _larger(before.costs, costs), max(before.secret, secret)
     if body["costs"] != costs_json(costs) or stated.secret != secret or before.read > stated.read:
         raise VerificationFailed("its charge is not that of its event")

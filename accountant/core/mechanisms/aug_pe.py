@@ -18,6 +18,7 @@ from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.evolution_fields import (
     EVOLUTION,
     MOST_SCALE,
+    NEEDS_VARYING,
     EvolvingTexts,
     evolution_context,
     evolution_resources,
@@ -119,6 +120,7 @@ MECHANISM = Mechanism(
     size_field="epsilon",
     resources=evolution_resources,
     releases=(EVOLUTION,),
+    needs={**NEEDS_VARYING, "from_job=": "epsilon noise_multiplier", "from_job": "from_epoch"},
     artifacts_need_model=False,
     progress_unit="texts",
     runner="workers.mechanisms.aug_pe",

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accountant.core.errors import FieldProblem, InvalidRequest
 from accountant.core.privacy.composition import epsilon_alone
-from accountant.core.privacy.divergences import renyi
-from accountant.core.privacy.events import to_json
+from accountant.core.privacy.divergences import pure_epsilon, renyi
+from accountant.core.privacy.events import Event, Laplace, releases, to_json
 from accountant.core.privacy.price import Price, Terms
 
 
@@ -57,7 +57,7 @@ class Mechanism(Generic[P]):
     things only, never records, and costs nothing; `sources` tells which further fields name a job, and the
     kind of artifact that is read there, of whichever mechanism; `unfit_sources` names what the parameters of
     these jobs, and of the one in `from_job`, by field, lack for a request; `releases` lists the kinds that it
-    leaves.
+    leaves; `needs` names the fields, parted by blanks, that are used under a condition alone (`used_fields`).
     """
 
     id: str
@@ -87,6 +87,7 @@ class Mechanism(Generic[P]):
     sources: Callable[[P], Mapping[str, str]] = lambda _: {}
     unfit_sources: Callable[[P, Mapping[str, Mapping[str, Any]]], FieldProblem | None] = lambda *_: None
     releases: tuple[str, ...] = ()
+    needs: Mapping[str, str] = field(default_factory=dict, hash=False)
     fields: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,6 +106,33 @@ class Mechanism(Generic[P]):
         made["properties"] = {name: properties[name] | {"group": groups.get(name, REST)} for name in order}
         return made
 
+    def used_fields(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """The fields that a request with these values uses, in their order.
+
+        A condition of `needs` is `other=value`, `other=` (it is not given) or `other` (it is). A field that
+        several name needs one of them; one that is unused itself fulfils none. Values may be texts of a
+        form; a field that is left out has its default.
+        """
+
+        def shown(name: str) -> str:
+            value = values.get(name, self.parameters.model_fields[name].default) if used(name) else None
+            return "" if value is None else str(value).strip()
+
+        def used(name: str) -> bool:
+            conditions = [each for each, names in self.needs.items() if name in names.split()]
+            return not conditions or any(map(holds, conditions))
+
+        def holds(condition: str) -> bool:
+            other, compared, wanted = condition.partition("=")
+            return shown(other) == wanted if compared else bool(shown(other))
+
+        return tuple(name for name in self.fields if used(name))
+
+    def recorded(self, parameters: Parameters) -> dict[str, Any]:
+        """Parsed parameters in plain values, as a job keeps and shows them: only those that it uses."""
+        values = parameters.model_dump(mode="json")
+        return {name: values[name] for name in self.used_fields(values)}
+
     def parse(self, raw: Mapping[str, Any], terms: Terms) -> P:
         """Validated, resolved parameters. Raises InvalidRequest naming each wrong field."""
         try:
@@ -122,6 +150,8 @@ def _problems(error: ValidationError, mechanism: "Mechanism[Any]") -> list[Field
         if each["type"] == "extra_forbidden":
             allowed = ", ".join(mechanism.fields)
             problems.append(FieldProblem(name, "unknown parameter", allowed))
+        elif each["type"] == "missing":  # pydantic's input is then the whole object
+            problems.append(FieldProblem(name, "not given", allowed_values(schema[name])))
         else:
             shown = repr(each["input"])[:80]
             message = each["msg"][:1].lower() + each["msg"][1:]
@@ -159,6 +189,18 @@ QUOTED_ORDERS = (
 )
 
 
+def pure(event: Event) -> float | None:
+    """The ε of a cost that has no δ at any price: noise that is pure by itself. None for any other.
+
+    A token that is drawn is pure too, but a job of many is told by its far smaller ε at a δ.
+    """
+    leaves = releases(event)
+    total = pure_epsilon(event)
+    if not leaves or total is None or not all(isinstance(each, Laplace) for each in leaves):
+        return None
+    return float(total)
+
+
 def quote(
     mechanism: Mechanism[Any], parameters: Parameters, terms: Terms, price: Price | None = None
 ) -> dict[str, Any]:
@@ -171,13 +213,14 @@ def quote(
         dp = {
             "epsilon": epsilon,
             "delta": terms.delta,
+            "pure": pure(price.dp),
             "accountant": accountant,
             "rdp": {order: float(cost) for order, cost in curve.items() if cost is not None},
             "event": to_json(price.dp),
         }
     return {
         "mechanism": mechanism.id,
-        "parameters": parameters.model_dump(mode="json"),
+        "parameters": mechanism.recorded(parameters),
         "neighbours": str(terms.neighbours),
         "dp": dp,
         "ex_post": None if price.ex_post_cap is None else {"cap": float(price.ex_post_cap)},

@@ -46,6 +46,10 @@ def token_draw(shift: Fraction, terms: Terms) -> Event:
 MOST_BATCHES = 1_000_000
 
 
+#: Fields that are used only where batches are secret (`Mechanism.needs`).
+NEEDS_ALLOCATION = {"amplification=allocation": "rounds batches_to_run"}
+
+
 class Batched(Parameters):
     """The parameters of a mechanism that writes from batches of records."""
 

@@ -378,6 +378,12 @@ MECHANISM = Mechanism(
     resources=resources,
     sources=sources,
     releases=("noisy-vocabulary", "phrase-sketches"),
+    needs={
+        "from_job=": "vocabulary noise vocabulary_epsilon vocabulary_noise_multiplier kde_epsilon "
+        "kde_noise_multiplier",
+        "output=texts": "writer prompt examples stop temperature max_tokens",
+        "examples": "shots",
+    },
     progress_unit="sequences",
     runner="workers.mechanisms.dp_kps",
     groups={

@@ -419,6 +419,13 @@ MECHANISM = Mechanism(
     unfit=unfit,
     resources=resources,
     releases=("fixed-shots", "dataset-vectors"),
+    needs={
+        "from_job=": "epsilon noise_multiplier shots candidates shots_epsilon shots_noise_multiplier "
+        "embedding samples_per_label sampling layers clip clipping partner partners",
+        "sampling=poisson": "sampling_rate",
+        "rejection=judge": "judge min_quality",
+        "rejection=rule": "min_quality",
+    },
     progress_unit="texts",
     runner="workers.mechanisms.epsvec",
     groups={

@@ -94,6 +94,14 @@ class EvolvingTexts(Parameters):
     )
 
 
+#: Fields that some variations alone use (`Mechanism.needs`).
+NEEDS_VARYING = {
+    "varying=continue": "kept",
+    "varying=rewrite": "rewriting",
+    "varying=blanks": "kept rewriting",
+}
+
+
 def with_prompts(parameters: P) -> P:
     """The parameters with the prompt of variations filled in. Raises InvalidRequest for unknown slots."""
     check_template(parameters.prompt, required=(), optional=("label",), field="prompt")

@@ -17,6 +17,7 @@ from pydantic import Field
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import (
+    NEEDS_ALLOCATION,
     Batched,
     all_rounds,
     batches_per_label,
@@ -135,6 +136,7 @@ MECHANISM = Mechanism(
     size_field="texts_per_batch",
     missing=missing_batches,
     batches=batches,
+    needs=NEEDS_ALLOCATION,
     runner="workers.mechanisms.invisible_ink",
     groups={
         "Size and privacy": "texts_per_batch batch_size batches_per_label label_counts clip temperature "

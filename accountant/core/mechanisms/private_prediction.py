@@ -39,6 +39,7 @@ from pydantic import Field
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import (
+    NEEDS_ALLOCATION,
     Batched,
     all_rounds,
     batches_per_label,
@@ -137,7 +138,7 @@ class PrivatePrediction(Batched):
         description="tokens T that every batch writes, over all its texts; with rounds, in each of them",
     )
     max_text_tokens: int | None = Field(
-        None, ge=1, le=1_000_000, description="a text ends here at the latest; nothing: T"
+        None, ge=1, le=1_000_000, description="a text ends here at the latest, and at T; nothing: T"
     )
     record_tokens: int = Field(256, ge=1, le=1_000_000, description="a record is cut after this many")
     template: str = Field(
@@ -258,19 +259,15 @@ def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
         raise invalid("context_partner", "given for contexts of one record", "examples_per_context 2")
     if parameters.template in NAMED_TEMPLATES:
         *texts, stop = NAMED_TEMPLATES[parameters.template]
-        changes["template"] = texts[two]
-        changes["stop"] = parameters.stop or stop
+        changes |= {"template": texts[two], "stop": parameters.stop or stop}
     if parameters.aggregation == "median" and "clip" not in asked:
         changes["clip"] = MEDIAN_CLIP
     parameters = parameters.model_copy(update=changes)
     _check_aggregation(parameters, terms)
     _check_template(parameters)
     _check_public(parameters, terms)
-    text = parameters.max_text_tokens or parameters.tokens_per_batch
-    if text > parameters.tokens_per_batch:
-        raise invalid(
-            "max_text_tokens", f"{text} is more than tokens_per_batch", f"1 to {parameters.tokens_per_batch}"
-        )
+    tokens = parameters.tokens_per_batch
+    text = min(parameters.max_text_tokens or tokens, tokens)
     batches = _batches_per_label(parameters, terms)
     resolved = parameters.model_copy(update={"max_text_tokens": text, "batches_per_label": batches})
     check_batches(resolved, terms)
@@ -291,9 +288,9 @@ def _batches_per_label(parameters: PrivatePrediction, terms: Terms) -> int | Non
     if kept < labels:
         raise invalid("clusters", f"{kept} for {labels} labels, each of which keeps one", f"from {labels}")
     least = clusters_per_label(parameters, terms)
-    if parameters.batches_per_label is None:
-        return None if batches is None else max(batches, least)
-    if parameters.batches_per_label < least:
+    if batches is None or parameters.batches_per_label is None:
+        return batches and max(batches, least)
+    if batches < least:
         why = f"{batches} for the {least} clusters of a label, of which each has one"
         raise invalid("batches_per_label", why, f"from {least}")
     return batches
@@ -303,14 +300,14 @@ def _check_template(parameters: PrivatePrediction) -> None:
     """Slots, and the turn of a chat, which begins the prompt."""
     template = parameters.template
     partner = ("partner",) if parameters.examples_per_context == 2 else ()
-    optional = ("label", "user", "assistant")
-    check_template(template, required=("record", *partner), optional=optional)
+    check_template(template, required=("record", *partner), optional=("label", "user", "assistant"))
     check_turns(template)
 
 
 def _check_public(parameters: PrivatePrediction, terms: Terms) -> None:
     """Refuse public texts that nothing would use, and a number of shots that fits no labels."""
-    if parameters.public_corpus is not None and not _uses_corpus(parameters):
+    used = parameters.batching == "clusters" or _shows_corpus(parameters)
+    if parameters.public_corpus is not None and not used:
         why = "given, and nothing uses it"
         allowed = "nothing; or batching clusters, context_partner public, aggregation median"
         raise invalid("public_corpus", why, allowed)
@@ -323,10 +320,6 @@ def _check_public(parameters: PrivatePrediction, terms: Terms) -> None:
     found, labels = len(fixed_shots(parameters)), max(1, len(parameters.written(terms)))
     if found not in (1, labels):
         raise invalid("shots", f"{found} texts", "one text" + (f", or {labels}, one a label" * (labels > 1)))
-
-
-def _uses_corpus(parameters: PrivatePrediction) -> bool:
-    return parameters.batching == "clusters" or _shows_corpus(parameters)
 
 
 def _shows_corpus(parameters: PrivatePrediction) -> bool:
@@ -352,8 +345,8 @@ def _check_aggregation(parameters: PrivatePrediction, terms: Terms) -> None:
     if terms.neighbours is Neighbours.REPLACE_ONE:
         why = "the median's cost bounds adding or removing a record, not replacing one"
         raise invalid("aggregation", why, "mean, or a dataset whose neighbours are add-remove")
-    if terms.max_records_per_unit > 1:
-        why = f"the median's cost is that of one record, and a unit here has {terms.max_records_per_unit}"
+    if (bound := terms.max_records_per_unit) > 1:
+        why = f"the median's cost is that of one record, and a unit here has {bound}"
         raise invalid("aggregation", why, "mean, or a dataset with one record per unit")
     if parameters.context_partner == "lowest-hash":
         why = "with the median a record may add or remove a context but not change one"
@@ -408,9 +401,7 @@ def unfit_public(
 
 def batches(parameters: PrivatePrediction, terms: Terms) -> int:
     """Batches that run independently; the noisy counts of clusters are one release from all the data."""
-    if parameters.batching == "clusters":
-        return 1
-    return parameters.batches_run(terms)
+    return 1 if parameters.batching == "clusters" else parameters.batches_run(terms)
 
 
 def unfit(parameters: PrivatePrediction, facts: Mapping[str, Any]) -> FieldProblem | None:
@@ -436,6 +427,13 @@ MECHANISM = Mechanism(
     resources=resources,
     unfit_public=unfit_public,
     releases=("clusters",),
+    needs={
+        **NEEDS_ALLOCATION,
+        "aggregation=median": "ex_post_cap public_contexts public_corpus",
+        "batching=clusters": "public_centres clusters cluster_epsilon public_corpus embedding",
+        "examples_per_context=2": "context_partner public_corpus",
+        "context_partner=shot": "shots",
+    },
     runner="workers.mechanisms.private_prediction",
     groups={
         "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label label_counts clip "

@@ -22,6 +22,7 @@ from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.evolution_fields import (
     EVOLUTION,
+    NEEDS_VARYING,
     EvolvingTexts,
     evolution_context,
     evolution_resources,
@@ -241,6 +242,11 @@ MECHANISM = Mechanism(
     resources=resources,
     unfit_public=unfit_public,
     releases=(CLUSTERS, EVOLUTION),
+    needs={
+        **NEEDS_VARYING,
+        "from_job=": "bound noise_multiplier public_corpus public_texts clusters",
+        "from_job": "start",
+    },
     artifacts_need_model=False,
     progress_unit="texts",
     runner="workers.mechanisms.secpe",

@@ -104,7 +104,9 @@ def price(parameters: SummaryOneshot, terms: Terms) -> Price:
     if parameters.components is not None:
         what += f" in {parameters.components:,} coordinates"
     lines = group_means.describe(parameters, terms, what, cost(event(parameters), terms))
-    return Price(event(parameters), (*lines, f"{parameters.decodings:,} decodings of it: free"))
+    if parameters.adapter is not None:
+        lines = (*lines, f"{parameters.decodings:,} decodings of it: free")
+    return Price(event(parameters), tuple(lines))
 
 
 def resolve(parameters: SummaryOneshot, terms: Terms) -> SummaryOneshot:
@@ -204,6 +206,11 @@ MECHANISM = Mechanism(
     resources=resources,
     sources=lambda parameters: {} if parameters.adapter is None else {"adapter": ADAPTER},
     unfit_sources=unfit_sources,
+    needs={
+        "from_job=": "epsilon noise_multiplier",
+        "public_corpus": "centre components public_texts",
+        "adapter": "decodings max_tokens temperature",
+    },
     releases=(MEANS,),
     artifacts={"means": "the noisy mean hidden states of every group"},
     size_field="epsilon",

@@ -105,7 +105,7 @@ def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
     counts = releases(event)
     if not counts:
         return 0.0, "no release"
-    exact = _exact_epsilon(counts, delta)
+    exact = exact_epsilon(counts, delta)
     if exact is not None:
         return exact
     found: list[tuple[float, str]] = []
@@ -115,7 +115,7 @@ def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
     pure = divergences.pure_epsilon(event)
     if pure is not None:
         found.append((float(pure), "sum of pure epsilon"))
-    split = _pure_and_exact(counts, delta)
+    split = pure_and_exact(counts, delta)
     if split is not None:
         found.append((split, "pure epsilon and exact Gaussian"))
     pairs = _pairs_epsilon(counts, delta)
@@ -132,7 +132,7 @@ def check_delta(delta: float) -> None:
         raise invalid("delta", f"{delta!r} is out of range", "0 < delta < 1")
 
 
-def _exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | None:
+def exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | None:
     """The exact epsilon, by integration, of Gaussians alone or with one sampled event or Laplace release."""
     others = {leaf: count for leaf, count in counts.items() if not isinstance(leaf, Gaussian)}
     mu_squared = divergences.gaussian_mu_squared(from_releases(counts - Counter(others)))
@@ -223,7 +223,7 @@ def _coin_ratio(coin: Allocated) -> loss_distributions.Ratio | None:
     return None if ratio is None else allocation_pairs.mean(ratio, coin.batches, coin.run)
 
 
-def _pure_and_exact(counts: Counter[Event], delta: float) -> float | None:
+def pure_and_exact(counts: Counter[Event], delta: float) -> float | None:
     """Pure releases by their sum at delta 0, all others exactly at `delta`; None without such a split."""
     pure, others = Fraction(0), Counter[Event]()
     for leaf, count in counts.items():
@@ -232,5 +232,5 @@ def _pure_and_exact(counts: Counter[Event], delta: float) -> float | None:
             others[leaf] = count
         else:
             pure += cost * count
-    exact = _exact_epsilon(others, delta) if others and pure else None
+    exact = exact_epsilon(others, delta) if others and pure else None
     return None if exact is None else float(pure) + exact[0]

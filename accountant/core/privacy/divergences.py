@@ -3,6 +3,10 @@
 Every function returns an exact rational that is not below the true value, or None if the event has no such
 price. Sums over compositions are exact; only logarithms and quantiles are floats, moved outward by
 units.FLOAT_SLACK.
+
+An event's price in a ledger never changes, so a better bound is a new edition of prices (decision 0025): the
+second knows a token's exact Rényi divergence and the mu of a Laplace release. Quotes and secret accounts use
+the first.
 """
 
 import math
@@ -29,7 +33,7 @@ from accountant.core.privacy.events import (
     WorstOf,
     ZCDp,
 )
-from accountant.core.privacy.units import FLOAT_SLACK, float_up, measured_up
+from accountant.core.privacy.units import FLOAT_SLACK, coarse_up, float_up, measured_up
 
 Cost = Fraction | None
 
@@ -50,12 +54,12 @@ def _walk(event: Event, leaf: Callable[[Event], Cost]) -> Cost:
             return leaf(event)
 
 
-def renyi(event: Event, order: Fraction) -> Cost:
+def renyi(event: Event, order: Fraction, edition: int = 1) -> Cost:
     """The Rényi divergence of `order` > 1 between neighbours, in nats; None if it has no bound."""
-    return _walk(event, partial(_renyi_leaf, order))
+    return _walk(event, partial(_renyi_leaf, order, edition))
 
 
-def _renyi_leaf(order: Fraction, event: Event) -> Cost:
+def _renyi_leaf(order: Fraction, edition: int, event: Event) -> Cost:
     match event:
         case Gaussian(multiplier):
             return order / (2 * Fraction(multiplier) ** 2)
@@ -63,7 +67,8 @@ def _renyi_leaf(order: Fraction, event: Event) -> Cost:
             return order * Fraction(rho)
         case Exponential(shift):
             # Never more than the pure epsilon, which is less for large shifts.
-            return min(order * Fraction(shift) ** 2 / 2, 2 * Fraction(shift))
+            plain = min(order * Fraction(shift) ** 2 / 2, 2 * Fraction(shift))
+            return plain if edition == 1 else min(plain, _renyi_token(order, shift))
         case Laplace(multiplier):
             return measured_up(_renyi_laplace(float(order), multiplier))
         case EpsilonDelta(epsilon, delta) if delta == 0:
@@ -71,9 +76,17 @@ def _renyi_leaf(order: Fraction, event: Event) -> Cost:
         case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
             return _renyi_sampled(order, event)
         case Allocated() | AllocatedReplaced():
-            return _renyi_allocated(order, event)
+            return _renyi_allocated(order, edition, event)
         case _:
             return None
+
+
+def _renyi_token(order: Fraction, shift: float) -> Fraction:
+    """The largest divergence of a draw whose ratios span 2 * `shift` (docs/accounting.md, section 11.3)."""
+    above_one = float(order - 1)
+    # Rounding of the logarithm of a mean near 1 is at most some 1e-15, and divided by order - 1.
+    found = (allocation.token_log_moment(float(order), shift) + 1e-13) / above_one
+    return coarse_up(found * (1 + 1e-12))
 
 
 def _renyi_sampled(order: Fraction, event: Sampled) -> Fraction:
@@ -92,13 +105,13 @@ def _renyi_sampled(order: Fraction, event: Sampled) -> Fraction:
     return min(plain, measured_up(amplified * (1 + 1e-10)))  # the quadrature's error, tested below 1e-11
 
 
-def _renyi_allocated(order: Fraction, event: Allocation) -> Fraction:
+def _renyi_allocated(order: Fraction, edition: int, event: Allocation) -> Fraction:
     """The smaller of the allocated and the plain divergence: of knowing the coin only makes it larger.
 
     The floats move outward by 1e-9 of the price, and up to a multiple of 2^-20 of it, so that a verifier
     whose logarithms differ in the last digits gets the same figure.
     """
-    plain = renyi(event.plain, order)
+    plain = renyi(event.plain, order, edition)
     assert plain is not None  # tokens and Gaussians have a divergence
     batch = batch_of(event)
     by = allocation.renyi if isinstance(event, Allocated) else allocation.renyi_replaced
@@ -107,8 +120,7 @@ def _renyi_allocated(order: Fraction, event: Allocation) -> Fraction:
     found = by(float(order), event.batches, event.run, batch)
     if not found < plain:
         return plain
-    mantissa, exponent = math.frexp(found * (1 + 1e-9))
-    return min(plain, Fraction(math.ceil(mantissa * 2**20), 2**20) * Fraction(2) ** exponent)
+    return min(plain, coarse_up(found * (1 + 1e-9)))
 
 
 def batch_of(event: Allocation) -> allocation.Batch | None:
@@ -153,17 +165,20 @@ def _log_add(a: float, b: float) -> float:
     return high + math.log1p(math.exp(low - high))
 
 
-def gaussian_mu_squared(event: Event) -> Cost:
+def gaussian_mu_squared(event: Event, edition: int = 1) -> Cost:
     """The mu^2 for which the event is mu-GDP; None if there is no such mu (DESIGN section 2)."""
-    return _walk(event, _mu_squared_leaf)
+    return _walk(event, partial(_mu_squared_leaf, edition))
 
 
-def _mu_squared_leaf(event: Event) -> Cost:
+def _mu_squared_leaf(edition: int, event: Event) -> Cost:
     match event:
         case Gaussian(multiplier):
             return 1 / Fraction(multiplier) ** 2
         case Exponential(shift):
             return _squared_up(privacy_profiles.mu_of_pure(shift))
+        case Laplace(multiplier) if edition > 1:
+            mu = privacy_profiles.mu_of_laplace(1 / multiplier)
+            return coarse_up(mu * (1 + 1e-12)) ** 2
         case Laplace(multiplier):
             return _squared_up(privacy_profiles.mu_of_pure(1 / multiplier))
         case EpsilonDelta(epsilon, delta) if delta == 0:
@@ -174,7 +189,7 @@ def _mu_squared_leaf(event: Event) -> Cost:
             return whole_mu_squared(event)
         case Allocated() | AllocatedReplaced():
             # The tail of a mean of k ratios is that of one of them: no smaller Gaussian covers it.
-            return gaussian_mu_squared(event.plain)
+            return gaussian_mu_squared(event.plain, edition)
         case _:
             return None  # zCDP and (epsilon, delta) imply no mu
 

@@ -8,7 +8,7 @@ A job is admitted while at least one filter fits everything so far and the job.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
@@ -16,7 +16,7 @@ from functools import lru_cache
 from scipy.optimize import minimize_scalar
 
 from accountant.core.errors import invalid
-from accountant.core.privacy import divergences
+from accountant.core.privacy import divergences, whole_jobs
 from accountant.core.privacy.composition import conversion, gaussian_epsilon, gaussian_mu
 from accountant.core.privacy.events import Allocation, EpsilonDelta, Event, from_releases, releases
 from accountant.core.privacy.units import (
@@ -44,8 +44,10 @@ DEFAULT_SHARES: dict[Kind, Fraction] = {
     Kind.BASIC: Fraction(1, 10),
 }
 
-#: The basic filter charges a job that is not pure this part of the filter's share of delta, fixed when
-#: the account is created: at most so many such jobs fit whatever their epsilon.
+#: Editions of prices: that of accounts made before decision 0025, and that of new ones.
+EDITIONS = (1, 2)
+#: By the first edition the basic filter charges a job that is not pure this part of the filter's share of
+#: delta, fixed when the account is created: at most so many such jobs fit whatever their epsilon.
 BASIC_STEP = Fraction(1, 100)
 
 MOST_ORDER = 10**12
@@ -90,14 +92,18 @@ Costs = dict[Kind, Amount | None]
 class Filter:
     """One filter of one dataset: its kind, its share of delta and, if it has one, its Rényi order.
 
-    Fixed when the first allowance is given; a raised allowance keeps them. `step_delta` (basic filter only)
-    is the delta that a job which is not pure pays, in 10^-21; if 0, such a job closes the filter.
+    Fixed when the first allowance is given; a raised allowance keeps them. `edition` is that of its prices
+    (decision 0025). `step_delta` (basic filter only) is the delta that a job which is not pure pays, in
+    10^-21; if 0, such a job closes the filter. From edition 2 on it is the most that a job may pay, and
+    `whole_epsilon`, in 10^-9, is the epsilon against which a job's delta is chosen.
     """
 
     kind: Kind
     share: Fraction
     order: Fraction | None = None
     step_delta: int = 0
+    edition: int = 1
+    whole_epsilon: int = 0
 
     def limit(self, epsilon: int, delta: int) -> Amount:
         """The filter's total limit under (`epsilon`, `delta`), in units."""
@@ -117,9 +123,12 @@ class Filter:
         match self.kind:
             case Kind.RENYI | Kind.RENYI_TWICE:
                 assert self.order is not None
-                price = divergences.renyi(event, self.order)
+                price = divergences.renyi(event, self.order, self.edition)
             case Kind.GAUSSIAN:
-                price = divergences.gaussian_mu_squared(event)
+                price = divergences.gaussian_mu_squared(event, self.edition)
+            case Kind.BASIC if self.edition > 1:
+                found = whole_jobs.whole_cost(event, self.step_delta, self.whole_epsilon)
+                return None if found is None else Amount(*found)
             case Kind.BASIC:
                 return basic_cost(event, self.step_delta)
         return None if price is None else Amount(round_price(price, EPSILON_UNITS))
@@ -190,6 +199,7 @@ def portfolio(
     delta: int,
     shares: Mapping[Kind, Fraction] | None = None,
     order: Fraction | None = None,
+    edition: int = EDITIONS[-1],
 ) -> tuple[Filter, ...]:
     """The filters of a new account with (`epsilon`, `delta`) in units.
 
@@ -210,10 +220,10 @@ def portfolio(
     if not 1 < order <= MOST_ORDER:
         raise invalid("order", f"{float(order):g} is out of range", f"above 1, up to {MOST_ORDER:,}")
     orders = {Kind.RENYI: order, Kind.RENYI_TWICE: 2 * order}
-    step = math.floor(BASIC_STEP * shares[Kind.BASIC] * delta)
-    return tuple(
-        Filter(kind, shares[kind], orders.get(kind), step if kind is Kind.BASIC else 0) for kind in Kind
-    )
+    step = math.floor((BASIC_STEP if edition == 1 else 1) * shares[Kind.BASIC] * delta)
+    made = [Filter(kind, shares[kind], orders.get(kind), edition=edition) for kind in Kind]
+    made[-1] = replace(made[-1], step_delta=step, whole_epsilon=0 if edition == 1 else epsilon)
+    return tuple(made)
 
 
 def best_order(epsilon: int, delta: int, share: Fraction) -> Fraction:

@@ -106,6 +106,16 @@ def mu_of_pure(epsilon: float) -> float:
     return float(-2.0 * ndtri_exp(log_probability))
 
 
+def mu_of_laplace(epsilon: float) -> float:
+    """The mu for which Laplace noise of pure `epsilon` is mu-GDP: 2 Phi^-1(1 - e^(-epsilon/2) / 2).
+
+    Least, and attained where both errors are e^(-epsilon/2) / 2 (docs/accounting.md, section 11.4).
+    """
+    if epsilon < 1:
+        return float(2 * math.sqrt(2) * erfinv(-math.expm1(-epsilon / 2)))
+    return float(-2.0 * ndtri_exp(-epsilon / 2 - math.log(2)))
+
+
 def laplace(pure: float) -> Profile:
     """The profile of one Laplace release of pure epsilon `pure`."""
 

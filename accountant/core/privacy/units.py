@@ -84,6 +84,15 @@ def measured_down(value: float) -> Fraction:
     return max(Fraction(value) * (1 - FLOAT_SLACK), Fraction(0))
 
 
+def coarse_up(value: float) -> Fraction:
+    """A positive float rounded up to 20 binary digits, which costs at most 2e-6 of it.
+
+    So that a verifier whose logarithms differ in the last digits gets the same figure.
+    """
+    mantissa, exponent = math.frexp(value)
+    return Fraction(math.ceil(mantissa * 2**20), 2**20) * Fraction(2) ** exponent
+
+
 def float_up(value: Fraction) -> float:
     """The smallest float that is not below `value`; event parameters are stored as floats."""
     nearest = value.numerator / value.denominator

@@ -5,7 +5,8 @@ from sqlalchemy import text
 
 from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.export_formats import read_document, verify_lines
-from accountant.core.privacy.events import FREE, Laplace
+from accountant.core.privacy.composition import gaussian_mu
+from accountant.core.privacy.events import FREE, Gaussian, Laplace
 from accountant.core.privacy.units import to_decimal
 from accountant.queries import datasets, entries, integrity, jobs
 from accountant.transactions import approval, leases, proposals, settlement, submission
@@ -64,3 +65,26 @@ def test_a_job_shows_what_stays_charged_and_not_what_its_commit_states(open_benc
     assert charged["basic"] == reserved["basic"]
     filters = datasets.dataset(bench.engine, bench.dataset, bench.auditor)["account"]["filters"]
     assert to_decimal(int(charged["basic"]["main"]), 10**9) == filters[-1]["spent"]
+
+
+def test_a_first_job_takes_the_account_for_whole_jobs_and_a_void_gives_it_back(open_bench):
+    """On PostgreSQL, with its checks: reserved, cancelled, reserved again, published, verified."""
+    bench = open_bench
+    allowed = datasets.dataset(bench.engine, bench.dataset, bench.auditor)["account"]
+    multiplier = 0.985 / gaussian_mu(float(allowed["epsilon"]), float(allowed["delta"])) * 1.02
+    first = ask(bench, noise="gaussian", noise_multiplier=multiplier)
+    assert jobs.job(bench.engine, first, bench.analyst)["state"] == "queued"
+    shut = datasets.dataset(bench.engine, bench.dataset, bench.auditor)["account"]
+    assert [each["closed_by"] for each in shut["filters"]] == [str(first)] * 3 + [None]
+    assert shut["filters"][-1]["share"] == 1.0
+    assert 0.9 < shut["used_share"] <= 1
+    settlement.cancel(bench.engine, first, bench.analyst)
+    assert datasets.dataset(bench.engine, bench.dataset, bench.auditor)["account"] == allowed
+    job_id = ask(bench, noise="gaussian", noise_multiplier=multiplier)
+    claim = leases.claim(bench.engine, job_id, 1, "w", 60)
+    leases.begin_reading(bench.engine, claim)
+    settlement.publish(bench.engine, claim, Gaussian(multiplier), Output("/x", "0" * 64), "w")
+    assert integrity.check(bench.engine, bench.dataset) == []
+    verify_lines(entries.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
+    late = ask(bench, noise="gaussian", epsilon=0.3)
+    assert jobs.job(bench.engine, late, bench.analyst)["state"] == "refused"

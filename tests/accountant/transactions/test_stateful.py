@@ -24,6 +24,7 @@ from accountant.core.errors import Conflict, LeaseLost, NotPermitted
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import from_json
+from accountant.core.privacy.whole_jobs import whole_cost
 from accountant.queries import entries, integrity
 from accountant.transactions import allowances, approval, leases, settlement, submission
 from accountant.transactions.job_requests import JobRequest
@@ -94,8 +95,12 @@ class Ledger(RuleBasedStateMachine):
         return [job_id for job_id, job in self.known.items() if job.state in states]
 
     def _body(self, request: str) -> dict:
+        """The event, with the delta that the service chooses for the job; what that costs is the oracle's."""
         noise, multiplier, _ = REQUESTS[request]
-        return {"event": {"type": noise, "noise_multiplier": multiplier}}
+        event = {"type": noise, "noise_multiplier": multiplier}
+        basic = self.filters[-1]
+        _, delta = whole_cost(from_json(event), int(basic["step_delta"]), int(basic["whole_epsilon"]))
+        return {"event": event, "costs": {"basic": {"delta": str(delta)}}}
 
     def _units(self, request: str) -> int:
         noise, multiplier, _ = REQUESTS[request]
@@ -138,10 +143,10 @@ class Ledger(RuleBasedStateMachine):
     @rule(epsilon=st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.0]))
     def allow(self, epsilon: float) -> None:
         """Up always; down to what is spent and reserved."""
-        before = dict(self.tally.limits), self.tally.most_steps
+        before = dict(self.tally.limits), self.tally.own_delta
         self.tally.allow({"filters": self.filters, "epsilon": epsilon, "delta": DELTA})
         possible = self.tally.holds()
-        self.tally.limits, self.tally.most_steps = before
+        self.tally.limits, self.tally.own_delta = before
         if possible:
             self._allow(epsilon)
         else:
@@ -314,7 +319,7 @@ class Ledger(RuleBasedStateMachine):
                 assert total == pytest.approx(self.tally.total[kind], rel=1e-6, abs=1e-6)
             else:  # the service charges what is not pure by a bound, the oracle by the exact profile
                 assert total >= self.tally.total[kind] - 1e-6
-        if not self.tally.total["steps"]:
+        if not self.tally.total["delta"]:
             assert (row["basic_reserved"], row["basic_spent"]) == (self.reserved, self.spent)
 
     def teardown(self) -> None:

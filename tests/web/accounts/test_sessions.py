@@ -307,3 +307,22 @@ def test_whoever_is_changing_a_password_does_not_undo_its_reset(site, meanwhile,
         answer = program.post("/me/password", {"current": PASSWORD, "new": NEW})
     assert answer.status_code == 422, answer.text
     assert credentials.find_user(site.engine, name=name).password_hash == reset
+
+
+def test_a_one_time_password_is_typed_once(site):
+    """Just after the sign-in that it was typed for nobody asks for it again; later somebody may sit there."""
+    name = site.actor("analyst").name
+    once = site.api("administrator").post(f"/users/{name}/reset-password").json["password"]
+    page, browser = "/account/password", Pages(site.app)
+    assert browser.sign_in(name, once).status_code == 303
+    assert 'name="current"' not in browser.get(page).text
+    age = "UPDATE sessions SET created_at = created_at - interval '11 min' WHERE ended_at IS NULL"
+    with site.engine.begin() as connection:
+        connection.execute(text(age))
+    assert 'name="current"' in browser.get(page).text
+    assert browser.post(page, page, new=NEW, again=NEW).status_code == 422
+    again = Pages(site.app)
+    assert again.sign_in(name, once).status_code == 303
+    assert again.post(page, page, new=NEW, again=NEW).status_code == 303
+    assert Pages(site.app).sign_in(name, NEW).status_code == 303
+    assert again.post(page, page, new=f"{NEW} 2", again=f"{NEW} 2").status_code == 422  # its own is asked for

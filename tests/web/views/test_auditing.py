@@ -618,3 +618,14 @@ def test_entries_of_one_moment_are_each_on_one_page(site):
     for path, name, key in (("/ledger", "entries", "hash"), ("/activity?what=ledger", "activity", "object")):
         whole = [each[key] for each in everything(api, path, name, limit=200)]
         assert [each[key] for each in everything(api, path, name, limit=1)] == whole
+
+
+def test_no_two_parts_of_the_exports_page_have_one_name(site):
+    auditor = site.pages("auditor")
+    auditor.get(f"{site.dataset}/ledger.jsonl")
+    page = auditor.get(f"/ledger/exports?dataset={site.bench.dataset}").text
+    assert "Newest exports" in page
+    headings = dict(re.findall(r'<h2 id="([^"]+)">([^<]+)</h2>', page))
+    named = [headings[each] for each in re.findall(r'aria-labelledby="([^"]+)"', page) if each in headings]
+    named += re.findall(r'role="region" aria-label="([^"]+)"', page)
+    assert len(named) == len(set(named)) > 1

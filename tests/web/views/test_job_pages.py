@@ -331,3 +331,57 @@ def test_units_by_column_and_replacement_are_named(site, engine, app, password_h
     publish(job_id, OUTPUT)
     told = other.api("analyst").get(f"/jobs/{job_id}/card").json["guarantee"]
     assert "replacing one patient (of which at most 3 records are read)" in told
+
+
+def test_the_first_digits_of_an_id_name_a_job_to_whoever_may_see_it(site, done):
+    assert site.pages("analyst").get(f"/jobs/{done[:8]}").status_code == 200
+    assert site.api("analyst").get(f"/jobs/{done[:8]}").json["id"] == done
+    assert site.api("analyst").get(f"/jobs/{done[:13]}").json["id"] == done
+    assert site.api("steward").get(f"/jobs/{done[:8]}/card?format=json").status_code == 200
+    assert site.api("analyst-2").get(f"/jobs/{done[:8]}").status_code == 404
+    for wrong in (done[:7], f"{done[:8]}-ffff", "ffffffff", "wordword"):
+        assert site.api("analyst").get(f"/jobs/{wrong}").status_code == 404, wrong
+
+
+def test_digits_that_several_jobs_share_name_none(site):
+    first = uuid.UUID(site.submitted())
+    copy = text(
+        "INSERT INTO jobs (id, dataset_id, version_id, model_id, analyst_id, mechanism, parameters, terms,"
+        " event, epsilon_alone, breakdown, purpose, request_sha256, state)"
+        " SELECT :twin, dataset_id, version_id, model_id, analyst_id, mechanism, parameters, terms, event,"
+        " epsilon_alone, breakdown, purpose, request_sha256, 'cancelled' FROM jobs WHERE id = :id"
+    )
+    twin = uuid.UUID(int=first.int ^ 1)
+    with site.bench.engine.begin() as connection:
+        connection.execute(copy, {"twin": twin, "id": first})
+    assert site.api("analyst").get(f"/jobs/{str(first)[:8]}").status_code == 404
+    assert site.api("analyst").get(f"/jobs/{first}").status_code == 200
+
+
+@pytest.mark.parametrize("decision", ["approve", "refuse"])
+def test_a_timeline_runs_forward(site, decision):
+    job_id = site.submitted(tokens=10)
+    site.api("steward").post(f"/jobs/{job_id}/{decision}", {"reason": "for a reason"})
+    job = site.api("analyst").get(f"/jobs/{job_id}").json
+    assert job["created_at"] <= job["decided_at"]
+    after = job["finished_at"] if decision == "refuse" else job["queued_at"]
+    assert job["decided_at"] <= after
+
+
+def test_every_text_can_be_read(site, publish):
+    job_id = site.submitted()
+    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits"})
+    lines = [json.dumps({"text": f"text number {number}."}) for number in range(91)]
+    publish(job_id, "\n".join(lines).encode())
+    browser, address, seen = site.pages("analyst"), f"/jobs/{job_id}", []
+    for _ in range(9):
+        page = browser.get(address).text
+        seen += re.findall(r"text number (\d+)\.", page)
+        more = re.search(r'href="([^"]+)" rel="next">More texts', page)
+        if more is None:
+            break
+        address = unescape(more[1])
+    assert [int(each) for each in seen] == list(range(91))
+    assert "Lines 76 to 91, the last" in page
+    assert "No line is left" in browser.get(f"/jobs/{job_id}?after=500").text
+    assert browser.get(f"/jobs/{job_id}?after=-1").status_code == 422

@@ -1,6 +1,7 @@
 """The wizard: steps that lose nothing, errors beside the field, one write; allowance and policy."""
 
 import html
+import io
 import re
 
 import pytest
@@ -248,3 +249,28 @@ def test_columns_come_from_a_file_that_was_sent(site):
     found = site.api("steward").get(f"/datasets/{name}").json
     assert (found["text_template"], found["label_column"], found["unit"]) == ("{story}", "kind", "person")
     assert found["versions"][0]["uri"] == sent["address"]
+
+
+def test_labels_are_asked_for_where_a_column_of_labels_is_chosen(site):
+    walk = Walk(site)
+    walk.send(name="labelled", **STEPS[0])
+    assert "needed where a column is chosen" in walk.page
+    assert walk.send(text_template="{text}", label_column="kind", labels="") == 422
+    assert 'id="problem-labels"' in walk.page
+    box = walk.page.partition('id="labels"')[2].partition(">")[0]
+    assert "required" in box
+
+
+def test_a_file_that_was_sent_is_listed_under_its_name(site):
+    browser = site.pages("steward")
+    content, odd = b"title,text\nfirst,a letter\n", "Patients\u202e 2026.csv"
+    sent = {"csrf_token": browser.token("/uploads"), "file": (io.BytesIO(content), odd)}
+    assert browser.client.post("/uploads", data=sent).status_code == 303
+    for page in ("/uploads", "/add-dataset"):
+        assert "Patients 2026.csv" in browser.get(page).text
+    api = site.api("steward")
+    assert api.get("/uploads").json["uploads"][0]["name"] == "Patients 2026.csv"
+    for called in ("letters.csv", "/home/me/letters.csv", "C:%5Cmine%5Cletters.csv"):
+        again = api.raw(f"/uploads?name={called}", content).json
+        assert again["name"] == "letters.csv"  # the same bytes, as they were called last
+    assert api.raw("/uploads?name=%0A%09", content).json["name"] is None

@@ -129,11 +129,14 @@ class DataRoutes(Transport):
 
     # --- uploads ------------------------------------------------------------------------------------
 
-    def upload(self, file: BinaryIO, size: int) -> Json:
-        """Keep a file of `size` bytes as a dataset's or a corpus's data: {address, sha256, columns, ...}."""
+    def upload(self, file: BinaryIO, size: int, name: str | None = None) -> Json:
+        """Keep a file of `size` bytes as a dataset's or a corpus's data: {address, sha256, columns, ...}.
+
+        `name` is what lists show it as.
+        """
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         blocks = iter(lambda: file.read(_BLOCK_BYTES), b"")
-        return self._json("POST", "/uploads", content=blocks, headers=headers)
+        return self._json("POST", "/uploads", params={"name": name}, content=blocks, headers=headers)
 
     def uploads(self) -> list[Json]:
         """Files that are kept, with what was registered with them (stewards)."""

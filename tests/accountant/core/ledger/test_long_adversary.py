@@ -15,6 +15,7 @@ import pytest
 
 from accountant.core.ledger.admission import Account
 from accountant.core.ledger.reservations import move
+from accountant.core.privacy.composition import gaussian_mu
 from accountant.core.privacy.events import Allocated, Event, Exponential, Gaussian, PoissonSampled
 from accountant.core.privacy.filters import Amount, Kind
 from tests.accountant.core.privacy.test_filters import account, quantised_gaussian, softmax_of_two
@@ -64,6 +65,7 @@ MENUS = {
 def worst_delta(of: Account, epsilon: float, menu: list[Release], swapped: bool) -> float:
     """An upper bound on the delta of every strategy of at most STEPS releases that `of` admits."""
     costs = [of.costs(event) for event, _, _ in menu]
+    firsts = [of.charge(event) for event, _, _ in menu]
     ends = np.maximum(RATIOS - math.exp(epsilon), 0.0)
     levels: list[dict[tuple[int, ...], Account]] = [{(0,) * len(menu): of}]
     for _ in range(STEPS):
@@ -71,8 +73,9 @@ def worst_delta(of: Account, epsilon: float, menu: list[Release], swapped: bool)
         for made, now in levels[-1].items():
             for number, cost in enumerate(costs):
                 after = tuple(count + (place == number) for place, count in enumerate(made))
-                if after not in found and now.admitting(cost):
-                    found[after] = move(now, cost, reserved=1)
+                first, whole = firsts[number] if now.untouched else (cost, False)
+                if after not in found and (whole or now.admitting(first)):
+                    found[after] = move(now.with_whole(True) if whole else now, first, reserved=1)
         levels.append(found)
     later: dict[tuple[int, ...], np.ndarray] = {}
     for level in reversed(levels):
@@ -116,6 +119,32 @@ def test_no_strategy_of_forty_steps_passes_the_allowance(name, epsilon, delta):
     of = account(epsilon, delta)
     for swapped in (False, True):
         assert worst_delta(of, float(epsilon), MENUS[name], swapped) <= float(delta)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [("1", "0.02"), ("2", "0.001")])
+@pytest.mark.parametrize("rate", [1.0, 0.1])
+def test_no_strategy_that_begins_with_a_whole_job_passes_the_allowance(epsilon, delta, rate):
+    """A first job that no filter admits takes all of delta; tokens and samples may follow."""
+    multiplier = 1 / gaussian_mu(float(epsilon), float(delta)) if rate == 1 else 0.3
+    while not (whole := account(epsilon, delta).charge(large := sampled(multiplier, rate))[1]):
+        multiplier *= 1.002
+    edges = tuple(float(edge) for edge in np.linspace(-1, 1 / multiplier + 3, 40))
+    menu = [
+        of_job(quantised_gaussian(multiplier, 1, edges, rate)),
+        of_job(softmax_of_two(0.004, 1, 0.5)),
+        of_job(quantised_gaussian(4.0, 1, (0.3, 1.4), 0.05)),
+    ]
+    of = account(epsilon, delta)
+    assert whole
+    assert menu[0][0] == large
+    for swapped in (False, True):
+        found = worst_delta(of, float(epsilon), menu, swapped)
+        assert found <= float(delta)
+    assert worst_delta(of, float(epsilon), menu, False) >= 0.85 * float(delta)
+
+
+def sampled(multiplier: float, rate: float) -> Event:
+    return Gaussian(multiplier) if rate == 1 else PoissonSampled(rate, Gaussian(multiplier))
 
 
 def test_the_bound_has_teeth():

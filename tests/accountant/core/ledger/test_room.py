@@ -28,6 +28,11 @@ def fresh(epsilon: int, delta: float = 1e-6) -> Account:
     return Account(*units, tuple(FilterAccount(each, each.limit(*units)) for each in portfolio(*units)))
 
 
+def step_of(account: Account) -> int:
+    """The delta that the job below pays on the basic filter."""
+    return account.costs(Gaussian(20.0))[Kind.BASIC].delta
+
+
 def admitted(accounts: Accounts, asked: Demand, policy: Policy, alone: float, most: int = 3000) -> int:
     """Return the number of jobs really admitted, one after the other."""
     used = 0
@@ -85,7 +90,7 @@ def drained(account: Account, steps: Fraction) -> Account:
     """The basic filter has half of its ε left, and δ for so many jobs that are not pure; others are full."""
 
     def basic(each: FilterAccount) -> FilterAccount:
-        left = int(each.filter.step_delta * steps)
+        left = int(step_of(account) * steps)
         return replace(each, spent=Amount(each.limit.main // 2, each.limit.delta - left))
 
     return replace(
@@ -100,8 +105,7 @@ def drained(account: Account, steps: Fraction) -> Account:
 @pytest.mark.parametrize("steps", [Fraction(1, 2), Fraction(1)])
 def test_where_the_basic_filter_lacks_delta_the_figures_are_of_delta(steps):
     account, asked = drained(fresh(10), steps), Demand(Gaussian(20.0))
-    basic = account.filters[-1].filter
-    step, left = (to_decimal(int(basic.step_delta * each), DELTA_UNITS) for each in (1, steps))
+    step, left = (to_decimal(int(step_of(account) * each), DELTA_UNITS) for each in (1, steps))
     if steps < 1:
         refused = decide_job(Accounts(account), asked, 0.2, POLICY, True)
         assert (refused.cap, refused.left, refused.asked) == ("basic δ", left, step)

@@ -31,7 +31,6 @@ REFUSED = [
     ("private-prediction", {"aggregation": "mode"}, ADD, "aggregation"),
     ("private-prediction", {"examples_per_context": 3}, ADD, "examples_per_context"),
     ("private-prediction", {"context_partner": "public"}, ADD, "context_partner"),
-    ("private-prediction", {"max_text_tokens": 374}, ADD, "max_text_tokens"),
     ("private-prediction", {"template": "no slot"}, ADD, "template"),
     ("private-prediction", {"batching": "clusters", "clusters": 1001}, ADD, "clusters"),
     ("private-prediction", {"batching": "clusters", "cluster_epsilon": 0}, ADD, "cluster_epsilon"),

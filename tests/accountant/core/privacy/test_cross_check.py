@@ -35,10 +35,11 @@ from accountant.core.privacy.events import (
     WorstOf,
     ZCDp,
 )
-from accountant.core.privacy.filters import Amount, Kind, portfolio, price_on
+from accountant.core.privacy.filters import EDITIONS, Amount, Kind, portfolio, price_on
 from accountant.core.privacy.price import Neighbours, Terms
 
-FILTERS = portfolio(3 * 10**9, 10**15)  # (3, 1e-6)
+FILTERS = portfolio(3 * 10**9, 10**15, edition=1)  # (3, 1e-6)
+NEW = portfolio(3 * 10**9, 10**15)
 TOKEN = Exponential(0.09375)
 
 
@@ -92,9 +93,10 @@ EVENTS = st.recursive(
     max_leaves=4,
 )
 ACCOUNTS = st.builds(
-    lambda epsilon, delta: portfolio(int(epsilon * 1e9), int(delta * 1e21)),
+    lambda epsilon, delta, edition: portfolio(int(epsilon * 1e9), int(delta * 1e21), edition=edition),
     logarithmic(0.1, 30),
     logarithmic(1e-9, 1e-4),
+    st.sampled_from(EDITIONS),
 )
 
 
@@ -129,7 +131,7 @@ def test_no_mechanisms_default_job_is_refused(name, neighbours):
     except InvalidRequest:
         return  # it has no defaults, or not under this relation
     if event is not None:
-        assert findings(charged(event)) == ()
+        assert findings(charged(event)) == findings(charged(event, filters=NEW)) == ()
 
 
 @pytest.mark.parametrize(
@@ -208,12 +210,35 @@ def test_too_low_a_price_is_found_on_each_filter_alone(event, parts):
         assert findings(replace(asked, costs=tuple(lower))), each.kind
 
 
+@pytest.mark.parametrize(
+    ("event", "kind", "part"),
+    [
+        (SelfComposed(TOKEN, 100), Kind.RENYI, 0.999),
+        (Exponential(0.4), Kind.RENYI_TWICE, 0.98),
+        (SelfComposed(Laplace(50.0), 50), Kind.GAUSSIAN, 0.999),
+        (Laplace(0.5), Kind.GAUSSIAN, 0.999),
+        (Gaussian(2.0), Kind.BASIC, 0.99),
+        (PoissonSampled(0.01, SelfComposed(Gaussian(5.0), 24)), Kind.BASIC, 0.98),
+    ],
+)
+def test_too_low_a_price_of_the_second_edition_is_found(event, kind, part):
+    asked = charged(event, filters=NEW)
+    assert findings(asked) == ()
+    lower = tuple(
+        (each, replace(cost, main=math.floor(cost.main * part)) if each.kind is kind else cost)
+        for each, cost in asked.costs
+    )
+    assert findings(replace(asked, costs=lower))
+
+
 @pytest.mark.parametrize(("event", "parts"), TOO_LOW)
 def test_too_low_a_divergence_is_found(event, parts, monkeypatch):
     """A wrong price is wrong wherever it is computed, also at the whole orders around the filter's."""
     asked = charged(event)
     low = Fraction(parts[0])
-    monkeypatch.setattr(cross_check.divergences, "renyi", lambda of, order: first_renyi(of, order) * low)
+    monkeypatch.setattr(
+        cross_check.divergences, "renyi", lambda of, order, edition: first_renyi(of, order, edition) * low
+    )
     assert findings(asked)
 
 
@@ -300,7 +325,7 @@ def moment(ratios: list[float], masses: list[float], batches: int, run: int, ord
     st.sampled_from([2, 3, 4, 7, 15]),
 )
 def test_the_inequality_between_a_coin_and_a_poisson_sample(weights, ratios, run, idle, order):
-    """docs/accounting.md, 11.2, for any ratio of mean 1, by brute force."""
+    """docs/accounting.md, 12.2, for any ratio of mean 1, by brute force."""
     masses = [weight / sum(weights) for weight in weights]
     ratios = ratios[: len(masses)]
     mean = sum(r * m for r, m in zip(ratios, masses, strict=True))

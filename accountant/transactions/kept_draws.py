@@ -1,0 +1,83 @@
+"""Draws of a job's attempts, kept under its reservation until it ends, so that none is made twice.
+
+    draws ── sealed under a key made from the job's ──▶ rows of its part ──▶ the next attempt takes them
+    the job's last transaction ──▶ the rows are deleted
+
+A row is written in a transaction that holds the part's row and checks the lease: a worker whose lease has
+ended adds nothing behind what its successor read. Sealing is authenticated and bound to the job, the part
+and the row's number, so that no row opens in another's place.
+"""
+
+import secrets
+from uuid import UUID
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from sqlalchemy import Connection, Engine, delete, select
+from sqlalchemy.dialects.postgresql import insert
+
+from accountant import tables
+from accountant.core.errors import KeyMismatch, LeaseLost
+from accountant.faults import reached
+from accountant.transactions.rows import Claim, held
+
+draws, parts = tables.kept_draws, tables.parts
+
+_NONCE_BYTES = 12
+
+
+def keep(engine: Engine, claim: Claim, number: int, content: bytes) -> None:
+    """Write the `number`-th row of a claimed part, counted from 0; written again it stays as it is.
+
+    Raises LeaseLost where the lease has ended.
+    """
+    sealed = _seal(claim, number, content)
+    with engine.begin() as connection:
+        mine = select(parts.c.number).where(*held(claim)).with_for_update()
+        if connection.execute(mine).one_or_none() is None:
+            raise LeaseLost("the lease has ended")
+        row = {"job_id": claim.job_id, "part": claim.part, "number": number, "sealed": sealed}
+        connection.execute(insert(draws).values(row).on_conflict_do_nothing())
+        reached("worker.keeps")
+
+
+def kept(engine: Engine, claim: Claim) -> list[bytes]:
+    """What earlier attempts at a claimed part kept, in order. Raises KeyMismatch where it can't be opened."""
+    query = select(draws.c.number, draws.c.sealed).where(
+        draws.c.job_id == claim.job_id, draws.c.part == claim.part
+    )
+    with engine.connect() as connection:
+        rows = connection.execute(query.order_by(draws.c.number)).all()
+    if [row.number for row in rows] != list(range(len(rows))):
+        raise KeyMismatch("kept draws of the job are missing")
+    return [_open(claim, row.number, row.sealed) for row in rows]
+
+
+def forget(connection: Connection, job_id: UUID) -> None:
+    """Delete what was kept of a job that ends in this transaction."""
+    connection.execute(delete(draws).where(draws.c.job_id == job_id))
+
+
+def _sealing(claim: Claim) -> AESGCM:
+    if claim.key is None:
+        raise KeyMismatch("nothing is kept without the job's key")
+    return AESGCM(HKDF(SHA256(), 32, salt=None, info=b"kept draws").derive(claim.key))
+
+
+def _place(claim: Claim, number: int) -> bytes:
+    return claim.job_id.bytes + claim.part.to_bytes(8, "big") + number.to_bytes(8, "big")
+
+
+def _seal(claim: Claim, number: int, content: bytes) -> bytes:
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    return nonce + _sealing(claim).encrypt(nonce, content, _place(claim, number))
+
+
+def _open(claim: Claim, number: int, sealed: bytes) -> bytes:
+    nonce, content = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+    try:
+        return _sealing(claim).decrypt(nonce, content, _place(claim, number))
+    except InvalidTag:
+        raise KeyMismatch("kept draws of the job are not what was kept under its key") from None

@@ -1,0 +1,184 @@
+"""What is left in one sentence, a part of what is left, and the largest request that fits."""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accountant.core import mechanisms
+from accountant.core.errors import InvalidRequest
+from accountant.core.ledger.accounts import Accounts, ExPostAccount, demand, with_largest
+from accountant.core.ledger.admission import Account, FilterAccount, Refused
+from accountant.core.ledger.caps import NO_USAGE, Usage, beyond_caps
+from accountant.core.ledger.policy import Policy
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.filters import Amount, granted, portfolio
+from accountant.core.privacy.price import Neighbours, Terms
+from accountant.queries.portions import portion, portion_of_caps
+from accountant.queries.remaining import after, count_price, remaining, share_left
+
+POLICY = Policy()
+
+
+def account(epsilon: str = "3", delta: str = "0.000001") -> Account:
+    eps, dlt = granted(epsilon, delta)
+    return Account(eps, dlt, tuple(FilterAccount(each, each.limit(eps, dlt)) for each in portfolio(eps, dlt)))
+
+
+@st.composite
+def accounts(draw: st.DrawFn) -> Accounts:
+    """Accounts of every size, with filters that are untouched, nearly full, full, passed and closed."""
+    epsilon = draw(st.sampled_from(["0.05", "0.5", "3", "10", "50"]))
+    made = account(epsilon, draw(st.sampled_from(["0.000000001", "0.000001", "0.0001"])))
+    shares = st.sampled_from([Fraction(0), Fraction(3, 10), Fraction(999, 1000), Fraction(1), Fraction(3, 2)])
+
+    def used(each: FilterAccount) -> FilterAccount:
+        share = draw(shares)
+        spent = Amount(int(each.limit.main * share), int(each.limit.delta * share))
+        return replace(each, spent=spent, closed=draw(st.sampled_from([0, 0, 0, 1])))
+
+    return Accounts(replace(made, filters=tuple(map(used, made.filters))), ExPostAccount(limit=10**9))
+
+
+def job(tokens: int = 100) -> tuple[Any, float]:
+    """A job of private prediction, with its ε by itself."""
+    mechanism, terms = mechanisms.get("private-prediction"), Terms(public_size=10_000)
+    price = mechanism.price(mechanism.parse({"tokens_per_batch": tokens}, terms), terms)
+    assert price.dp is not None
+    return demand(price), epsilon_alone(price.dp, terms.delta)[0]
+
+
+# --- the sentence -------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=60)
+@given(accounts(), st.integers(1, 400))
+def test_what_a_sentence_promises_is_admitted_and_no_more(standing, tokens):
+    """So many jobs fit one after the other, and then none: by reserving them, not by the same division."""
+    like, terms = job(tokens), Terms(public_size=10_000)
+    told = remaining(standing, NO_USAGE, POLICY, terms, like)
+    assert told is not None and told.jobs is not None  # noqa: PT018
+    left, used, fitted = standing, NO_USAGE, 0
+    while fitted <= min(told.jobs, 30) and left.fits(like[0]):
+        left, used = after(left, used, *like)
+        fitted += 1
+    assert fitted == told.jobs or told.jobs > 30
+    if told.jobs:
+        assert share_left(standing) > 0
+        assert share_left(after(standing, NO_USAGE, *like)[0]) <= share_left(standing)
+
+
+SENTENCES = [
+    ({}, "100 % left: 3 more jobs like this, or 40 counts."),
+    ({"mechanisms": ("private-prediction",)}, "100 % left: 3 more jobs like this."),
+    ({"analyst_epsilon": "0.45"}, "100 % left: no other job like this, but 4 counts."),
+    ({"analyst_epsilon": "0.01"}, "100 % left, not enough for another job like this or a count."),
+]
+
+
+@pytest.mark.parametrize(("policy", "sentence"), SENTENCES)
+def test_sentences(policy, sentence):
+    """Pure jobs of ε 1 and counts of ε 0.1 on an allowance of ε 3."""
+    mechanism, terms = mechanisms.get("noisy-count"), Terms()
+    price = mechanism.price(mechanism.parse({"epsilon": 1.0}, terms), terms)
+    standing = Accounts(account())
+    told = remaining(standing, NO_USAGE, Policy(**policy), terms, (demand(price), 1.0))
+    assert told is not None
+    assert told.sentence == sentence
+
+
+def test_an_overdrawn_account_says_so_and_one_without_allowance_nothing():
+    like, terms = job(), Terms(public_size=10_000)
+    made = account()
+    passed = tuple(replace(each, spent=each.limit + Amount(1, 0)) for each in made.filters)
+    told = remaining(Accounts(replace(made, filters=passed)), NO_USAGE, POLICY, terms, like)
+    assert told is not None
+    assert (told.share, told.sentence.split()[0]) == (0, "Overdrawn")
+    assert remaining(Accounts(), NO_USAGE, POLICY, terms, like) is None
+
+
+# --- a part of what is left ---------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=60)
+@given(accounts(), st.fractions(Fraction(1, 1000), 1), st.integers(1, 400))
+def test_what_fits_a_part_takes_no_more_of_any_filter_that_admits_it(standing, share, tokens):
+    asked, _ = job(tokens)
+    part = portion(standing, share)
+    assert standing.dp is not None and part.dp is not None  # noqa: PT018
+    if not part.fits(asked):
+        return
+    assert standing.fits(asked)
+    costs = standing.dp.costs(asked.dp)
+    within = [
+        cost.main <= share * each.left.main and cost.delta <= share * each.left.delta
+        for each in standing.dp.filters
+        if each.closed == 0 and (cost := costs[each.filter.kind]) is not None
+    ]
+    assert any(within)
+
+
+def test_a_part_of_the_caps_is_a_part_of_what_they_leave():
+    policy = Policy(analyst_epsilon="1")
+    part = portion_of_caps(Usage(analyst=5 * 10**8), policy, Fraction(1, 10))
+    assert beyond_caps(part, policy, 0.0499999) is None
+    assert beyond_caps(part, policy, 0.0500001) is not None
+
+
+# --- the largest request ------------------------------------------------------------------------
+
+ROUNDS = {"amplification": "allocation", "batches_per_label": 40}
+#: Requests as a form states them: with the fields that stand beside the size.
+SHAPES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
+    ("private-prediction", {"tokens_per_batch": 5000, "max_text_tokens": 128}, (1, 2, 5, 20, 40, 128)),
+    (
+        "private-prediction",
+        {"tokens_per_batch": 50, "amplification": "allocation", "rounds": 900},
+        (1, 3, 40),
+    ),
+    ("private-prediction", {"tokens_per_batch": 900, "max_text_tokens": 900, "clip": 90.0}, (1, 2, 3)),
+    ("invisible-ink", {"texts_per_batch": 50, "max_tokens": 40}, (1, 2, 10)),
+    ("noisy-count", {"epsilon": 60.0}, (1e-6, 1e-4, 0.01, 0.1, 1.0)),
+    ("epsvec", {"epsilon": 60.0, "samples_per_label": 50}, (0.001, 0.01, 0.1, 1.0)),
+    ("aug-pe", {"epsilon": 60.0}, (0.001, 0.01, 0.1, 1.0)),
+    ("dp-kps", {"kde_epsilon": 60.0, "vocabulary": "job"}, (0.001, 0.01, 0.1, 1.0)),
+    ("summary-token", {"epsilon": 60.0, "public_size": 500}, (0.001, 0.01, 0.1, 1.0)),
+]
+
+
+@settings(deadline=None, max_examples=120)
+@given(accounts(), st.sampled_from(SHAPES), st.sampled_from(list(Neighbours)))
+def test_the_largest_request_is_found_whenever_one_exists(standing, shape, neighbours):
+    name, raw, sizes = shape
+    mechanism = mechanisms.get(name)
+    terms = Terms(neighbours=neighbours, public_size=10_000, labels=("a", "b"))
+
+    def fits(changes: dict[str, Any]) -> bool:
+        try:
+            price = mechanism.price(mechanism.parse(raw | changes, terms), terms)
+        except InvalidRequest:
+            return False
+        return standing.fits(demand(price))
+
+    if fits({}):
+        return
+    told = with_largest(Refused("renyi", "0", "1", "-"), mechanism, raw, terms, standing)
+    assert told.size_field is not None
+    for size in {told.size_field, mechanism.size_field}:
+        some = [value for value in sizes if fits({size: value})]
+        if some and size == told.size_field:
+            assert told.largest is not None
+            assert told.largest >= max(some)
+        assert told.largest is not None or not some, (size, some)
+    if told.largest is not None:
+        assert fits({told.size_field: told.largest})
+
+
+def test_counts_are_those_that_the_policy_admits():
+    assert count_price(Terms(), Policy(mechanisms=("epsvec",))) is None
+    price = count_price(Terms(labels=("a", "b")), POLICY)
+    assert price is not None
+    assert price[1] == pytest.approx(0.1, rel=1e-3)

@@ -1,0 +1,97 @@
+"""Draws that outlive their attempt: kept before anything depends on them, and never made twice.
+
+    attempt 1:  draw draw  keep  pass  draw draw  keep  pass  ...  lost
+    attempt 2:  take take              take take              draw draw  keep  ...
+
+An attempt that goes on after another takes what was kept, part by part and in order, and draws only what
+comes after (docs/accounting.md, section 11). Nothing new is drawn for a part before all of its kept draws are
+taken, nor before the last new one is kept.
+"""
+
+import json
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Protocol
+
+#: The outcome of one draw as JSON: a token; a token with its ex-post cost; noisy values.
+Outcome = int | list[Any] | dict[str, Any]
+
+
+class Store(Protocol):
+    """Where draws are kept, for one part of a job's work at a time."""
+
+    def kept(self) -> Iterable[tuple[str, Outcome]]:
+        """(part of the data, outcome) of every draw that earlier attempts kept, in order."""
+
+    def keep(self, draws: Sequence[tuple[str, Outcome]]) -> None:
+        """Keep these behind all others: all of them, before this returns, or none. Raises LeaseLost."""
+
+
+class KeptDraws:
+    """The draws of one attempt and of those before it. Without a store nothing is kept or taken."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self._store = store
+        self._earlier: dict[str, deque[Outcome]] = {}
+        for name, outcome in () if store is None else store.kept():
+            self._earlier.setdefault(name, deque()).append(outcome)
+        self._new: list[tuple[str, Outcome]] = []
+        self._places: dict[str, int] = {}  # of a part's latest new draw
+        self._names: dict[Hashable, str] = {}
+        self._kept = 0
+
+    def take(self, part: Hashable | None) -> Outcome | None:
+        """The next outcome that was kept for this part; None: the next one is to be drawn."""
+        waiting = self._earlier.get(self._name(part)) if self._earlier else None
+        return waiting.popleft() if waiting else None
+
+    def before_drawing(self, part: Hashable | None) -> None:
+        """Raise ValueError where kept outcomes of the part wait; keep its latest draw, if it is not yet."""
+        if self._store is None:
+            return
+        name = self._name(part)
+        if self._earlier.get(name):
+            raise ValueError(f"draws of {name} were kept, and none of them is made again")
+        if name in self._places:
+            self.keep()
+
+    def add(self, part: Hashable | None, outcome: Outcome) -> None:
+        """A new draw of this part."""
+        if self._store is not None:
+            name = self._name(part)
+            self._places[name] = len(self._new)
+            self._new.append((name, outcome))
+
+    def rename(self, part: Hashable | None, outcome: Outcome) -> None:
+        """Keep the part's latest draw, which is not kept yet, as this outcome."""
+        if self._store is not None:
+            name = self._name(part)
+            self._new[self._places[name]] = name, outcome
+
+    def keep(self) -> None:
+        """Keep all new draws. Raises LeaseLost where another attempt may have begun."""
+        if self._store is not None and self._new:
+            self._store.keep(self._new)
+            self._kept += len(self._new)
+            self._new, self._places = [], {}
+
+    @property
+    def made(self) -> int:
+        """How many draws this attempt added, kept or not yet."""
+        return self._kept + len(self._new)
+
+    @property
+    def keeps(self) -> bool:
+        """True if draws are kept."""
+        return self._store is not None
+
+    @property
+    def left(self) -> bool:
+        """True if an earlier attempt's draws have not all been taken."""
+        return any(self._earlier.values())
+
+    def _name(self, part: Hashable | None) -> str:
+        name = self._names.get(part)
+        if name is None:
+            name = self._names[part] = json.dumps(part, ensure_ascii=False)
+        return name
