@@ -276,6 +276,8 @@ def test_a_divergence_that_is_no_number_is_no_confirmation(monkeypatch):
     monkeypatch.setattr(RdpAccountant, "rdp", property(lambda self: np.array([math.nan] * len(self.orders))))
     with pytest.raises(ArithmeticError):
         findings(charged(Gaussian(2.125)))
+    with pytest.raises(ArithmeticError):  # where it would be one of several bounds
+        cross_check.renyi(PoissonSampled(0.125, Gaussian(2.125)), 9.5)
 
 
 # --- every type of event ------------------------------------------------------------------------
