@@ -96,6 +96,9 @@ class Settings(BaseSettings):
     endpoint_seconds: float = Field(
         120.0, gt=0, description="an endpoint's answer is waited for so long, then asked for again"
     )
+    free_jobs_per_person: int = Field(
+        10, ge=1, description="jobs that cost nothing which one person may have waiting or running at a time"
+    )
     requests_per_person: int = Field(
         6000, ge=0, description="API requests a minute, by the person of the token; 0: no limit"
     )

@@ -2,7 +2,7 @@
 
 Exits 1 if one exceeds its bound. A price is what `exchequer price` computes after start-up: check the
 parameters, calibrate the noise, build the event, find epsilon alone and the Rényi curve. No two requests are
-alike, so caches don't help. Beside it: the second calculation of the same job (docs/accounting.md, 12)
+alike, so caches don't help. Beside it: the second calculation of the same job (docs/accounting.md, 14)
 that a process does once a shape, and the look-up that every later job of it pays under the account's lock.
 """
 

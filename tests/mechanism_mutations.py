@@ -15,6 +15,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.attempt_mutations import ATTEMPTS
 from tests.evolution_mutations import EVOLUTION
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,6 +48,8 @@ class Mutation:
 
 COIN_PRICE = "accountant/core/privacy/allocation.py"
 COIN_TESTS = "tests/accountant/core/privacy/test_allocation.py"
+SWAPPED = "accountant/core/privacy/replaced_samples.py"
+SWAPPED_TESTS = "tests/accountant/core/privacy/test_replaced_samples.py"
 ADMISSION = "accountant/core/ledger/admission.py"
 WHOLE_TESTS = (
     "tests/accountant/core/privacy/test_whole_jobs.py tests/accountant/core/ledger/test_whole_jobs.py"
@@ -231,6 +234,27 @@ MUTATIONS = (
         'stated = {"the quote": (claimed.epsilon, claimed.delta)}',
         "stated = {}",
         CROSS_TESTS,
+    ),
+    Mutation(
+        "swapped units without their distance to each other",
+        SWAPPED,
+        "np.logaddexp(there, math.log(part) + log_share + log_gaussian(mu, u - math.log(part)))",
+        "there",
+        SWAPPED_TESTS,
+    ),
+    Mutation(
+        "swapped units at a quarter of their distance to neither",
+        SWAPPED,
+        "return log_gaussian(mu / 2, u + log_none)",
+        "return log_gaussian(mu / 4, u + log_none)",
+        SWAPPED_TESTS,
+    ),
+    Mutation(
+        "swapped units of old jobs",
+        PRICES,
+        "if parameters.replacement is not None or parameters.noise_multiplier is not None:",
+        "if parameters.replacement is not None:",
+        "tests/accountant/core/mechanisms/test_prices.py",
     ),
     Mutation(
         "lowest-hash without its factor 2",
@@ -507,7 +531,7 @@ MUTATIONS = (
     Mutation(
         "passes that shrink where batches are secret",
         RUNNER,
-        "shape, chosen, fixed=parameters.amplified)",
+        "shape, chosen, fixed=fixed)",
         "shape, chosen)",
         "tests/workers/mechanisms/test_rounds.py",
     ),
@@ -528,8 +552,9 @@ MUTATIONS = (
     Mutation(
         "a meter that draws before it looks",
         "workers/noise/meter.py",
-        "self._record(event, part)\n        return draw(scores, scale)",
-        "token = draw(scores, scale)\n        self._record(event, part)\n        return token",
+        "self._record(event, part)\n        self.kept.before_drawing(part)\n"
+        "        token = draw(scores, scale)",
+        "token = draw(scores, scale)\n        self._record(event, part)",
         "tests/workers/noise/test_sampling_and_meter.py",
     ),
     Mutation(
@@ -652,6 +677,7 @@ MUTATIONS = (
         "tests/accountant/transactions/test_sources.py",
     ),
     *(Mutation(*each) for each in EVOLUTION),
+    *(Mutation(*each) for each in ATTEMPTS),
 )
 
 

@@ -4,7 +4,9 @@ import csv
 import os
 import uuid
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from sqlalchemy import Engine, text
@@ -14,7 +16,15 @@ from accountant.core.ledger.allowances import Allowance
 from accountant.core.privacy.events import Event
 from accountant.identities import credentials
 from accountant.identities.actor import Actor
-from accountant.transactions import allowances, approval, job_requests, settlement, submission
+from accountant.queries import entries
+from accountant.transactions import (
+    allowances,
+    approval,
+    job_requests,
+    registrations,
+    settlement,
+    submission,
+)
 from accountant.transactions.rows import Claim, fenced, set_job
 
 SHARED = Path(os.environ.get("EXCHEQUER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
@@ -49,6 +59,19 @@ def found_right(engine: Engine, version: uuid.UUID) -> None:
     with engine.begin() as connection:
         ready = text("UPDATE dataset_versions SET state = 'ready' WHERE id = :id")
         connection.execute(ready, {"id": version})
+        registrations.found_right(connection, version)
+
+
+def without_rules() -> AbstractContextManager[object]:
+    """The service as it was before the rules of a dataset were entries of its ledger."""
+    nothing = {"begin": lambda *_: None, "found_right": lambda *_: None}
+    return mock.patch.multiple(registrations, **nothing)
+
+
+def kinds(bench: "Bench") -> list[str]:
+    """The kinds of a ledger's entries, newest first, without the rules."""
+    found = entries.entries(bench.engine, bench.dataset, bench.auditor, limit=500)
+    return [each["kind"] for each in found if each["kind"] not in ("REGISTER", "POLICY")]
 
 
 class Bench:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from accountant.core.errors import ExchequerError
 from accountant.core.template import pieces
 from workers import interruption
+from workers.model_shelf import Shelf, free_memory
 from workers.text_tokens import text_tokens
 
 if TYPE_CHECKING:
@@ -318,14 +319,44 @@ def _faster_in_bfloat16(folder: Path, device: str) -> bool:
     return able and sum(map(_parameters, folder.glob("*.safetensors"))) >= LARGE
 
 
-@lru_cache(maxsize=1)
+_shelf: Shelf[LocalModel] = Shelf()
+
+
 def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | None = None) -> LocalModel:
     """The model, ready to run, on CUDA if available. Raises ModelError if its bytes changed.
 
     `dtype` is float32, bfloat16 or auto: bfloat16 if its weights were saved so and the device gains by it
     (CUDA; LARGE models on a processor that multiplies in it), else float32. `memory_gib` is the memory for
-    contexts; by default most of a device's, 4 GiB of a host's.
+    contexts; by default most of a device's, 4 GiB of a host's. It stays loaded for later calls; others stay
+    where there is room for them (model_shelf).
     """
+    import torch
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    config = _json(folder / "config.json")
+    auto = dtype == "auto" and _saved_type(config) == "bfloat16"
+    coarse = dtype == "bfloat16" or (auto and _faster_in_bfloat16(folder, device.type))
+    weights = sum(map(_parameters, folder.glob("*.safetensors"))) * (2 if coarse else 4)
+    return _shelf.get(
+        (folder, sha256, dtype, memory_gib),
+        weights + _contexts_bytes(device.type, memory_gib),
+        lambda: free_memory(device.type),
+        lambda: _loaded(folder, sha256, device, coarse, memory_gib),
+    )
+
+
+def _contexts_bytes(device: str, memory_gib: float | None) -> int:
+    """Memory that contexts should find beside a model: what is set, 4 GiB of a host's, half of a GPU's."""
+    import torch
+
+    if memory_gib is not None:
+        return int(memory_gib * 2**30)
+    return 4 * 2**30 if device == "cpu" else int(torch.cuda.mem_get_info()[1]) // 2
+
+
+def _loaded(
+    folder: Path, sha256: str, device: "torch.device", coarse: bool, memory_gib: float | None
+) -> LocalModel:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -335,11 +366,7 @@ def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | Non
     if digest(folder) != sha256:
         raise ModelError("the model's files are not those that were registered")
     set_threads()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    config = _json(folder / "config.json")
-    check_not_quantised(config)
-    auto = dtype == "auto" and _saved_type(config) == "bfloat16"
-    coarse = dtype == "bfloat16" or (auto and _faster_in_bfloat16(folder, device.type))
+    check_not_quantised(_json(folder / "config.json"))
     network = AutoModelForCausalLM.from_pretrained(
         folder,
         trust_remote_code=False,

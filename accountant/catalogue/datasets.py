@@ -21,7 +21,7 @@ from accountant.core.template import slots
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.tables.lookup import one
-from accountant.transactions import idempotency
+from accountant.transactions import idempotency, registrations
 from accountant.transactions.idempotency import Once
 
 
@@ -108,6 +108,7 @@ def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | No
                 return earlier
             connection.execute(insert(tables.datasets).values(id=dataset_id, created_by=actor.id, **values))
             connection.execute(insert(tables.accounts).values(dataset_id=dataset_id, chain_head=GENESIS))
+            registrations.begin(connection, dataset_id, spec, spec.policy, actor.name)
             activity_log.record(
                 connection, actor, "dataset registered", "dataset", spec.name, policy=values["policy"]
             )
@@ -168,6 +169,7 @@ def correct_dataset(
             check_removal(stated, spec.unit_column)
         values = spec.model_dump(mode="json", include={"unit_column", *SHARED})
         connection.execute(update(tables.datasets).where(tables.datasets.c.id == dataset.id).values(**values))
+        registrations.declare_anew(connection, dataset.id, spec, actor.name)
         activity_log.record(connection, actor, "data corrected", "dataset", name, fields=sorted(changes))
         return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
 

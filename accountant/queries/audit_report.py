@@ -47,6 +47,8 @@ DEFINITIONS = {
     "COMMIT": "An entry that charges what a job released, never more than was reserved; only an "
     "ex-post cost that is settled as realized may pass its cap.",
     "VOID": "An entry that gives a reservation back, possible only before private data was read.",
+    "REGISTER": "An entry that states the terms of the data, or a version of it that was found right.",
+    "POLICY": "An entry that states who may ask, who must approve and what takes two people.",
     "REVERSAL": "An entry by which two people correct a charge; it lowers one only where no private read "
     "was recorded.",
     "ex-post cap": "A planning figure for jobs whose cost depends on the data; it is neither a bound nor a "

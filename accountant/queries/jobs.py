@@ -18,6 +18,7 @@ from accountant.core.errors import ExchequerError, NotFound
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.reservations import read_costs, read_reservation, settled
+from accountant.core.ledger.rules import delta_of
 from accountant.core.mechanisms.base import pure
 from accountant.core.privacy.events import from_json
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
@@ -29,7 +30,7 @@ from accountant.schema.jobs import EntryOfJob, Job, JobInList, Progress
 from accountant.schema.ledgers import ExPostCost
 from accountant.tables import paging
 from accountant.transactions.artifacts import OVERSEERS
-from accountant.transactions.job_requests import delta_of, restated
+from accountant.transactions.job_requests import restated
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The price of a job on a dataset as it stands, and the largest that fits."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
@@ -22,7 +23,7 @@ from accountant.identities.actor import Actor
 from accountant.queries.admission_preview import accounts_shown, effect, refusal_shown
 from accountant.queries.portions import portion, portion_of_caps
 from accountant.queries.rows import dataset_row
-from accountant.schema.quotes import Fit, OnDataset, Quote
+from accountant.schema.quotes import Fit, OnDataset, Output, Quote
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import cap_usage
 from accountant.transactions.artifacts import OVERSEERS
@@ -73,7 +74,11 @@ def quote_on(
             return beyond_caps(used, policy, alone) is None
 
         fitting = accounts_shown(usable, overseer)
-        found = fitted(mechanism, raw, terms, fit_field, epsilon, fitting, within_caps if capped else None)
+        found = fitted(
+            *(mechanism, raw, terms, fit_field, epsilon, fitting),
+            within_caps=within_caps if capped else None,
+            share=share,
+        )
         parameters = found.parameters
         fit_told = {"fit": Fit(field=fit_field, value=found.value)}
     price = price_of(mechanism, parameters, terms)
@@ -90,7 +95,9 @@ def quote_on(
         accounts, asked, alone, policy, whole, terms=terms, realized_shown=overseer, refusal=refusal
     ).document()
     dataset = {**told, "name": name, "decision": type(decision).__name__, "refusal": refusal or {}}
-    return Quote(**stated, **fit_told, dataset=OnDataset(**dataset))
+    made = mechanism.yields(parameters, terms)
+    output = None if made is None else Output(**asdict(made), sentence=made.sentence())
+    return Quote(**stated, **fit_told, output=output, dataset=OnDataset(**dataset))
 
 
 def fitted(
@@ -101,10 +108,12 @@ def fitted(
     epsilon: float | None,
     accounts: Accounts,
     within_caps: Callable[[Price], bool] | None = None,
+    share: float | None = None,
 ) -> Fitted:
     """The value of `field`, and parameters with it, spending the most that fits `epsilon` alone and here.
 
-    `within_caps`: whether the caps of who asks have room for a price, where the policy sets any.
+    `within_caps`: whether the caps of who asks have room for a price, where the policy sets any. `share`: the
+    part of what is left that `accounts` are, for the error where nothing fits.
     """
 
     def affordable(price: Price) -> bool:
@@ -117,6 +126,10 @@ def fitted(
         return epsilon is None or price.dp is None or epsilon_alone(price.dp, terms.delta)[0] <= epsilon
 
     found = fit(mechanism, raw, terms, field, affordable)
+    if found is None and share is not None and share < 1:
+        raise invalid(
+            field, f"no value fits {share:.0%} of what is left", "a larger part, or other parameters"
+        )
     if found is None:
         raise invalid(field, "no value in its range fits", "a larger epsilon, or other parameters")
     return found

@@ -17,6 +17,7 @@ from accountant.core.ledger.admission import FilterAccount
 from accountant.core.ledger.capacity import binding
 from accountant.core.ledger.caps import Usage, counted
 from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.reservations import move
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import releases
@@ -73,14 +74,8 @@ def after(accounts: Accounts, used: Usage, asked: Demand, alone: float) -> tuple
     """The accounts and the caps' usage once a request that fits is reserved."""
     dp, ex_post, secret = accounts.dp, accounts.ex_post, accounts.secret
     if dp is not None and releases(asked.dp):
-        costs = dp.costs(asked.dp)
-        held = tuple(
-            replace(each, closed=each.closed + 1)
-            if (cost := costs[each.filter.kind]) is None
-            else replace(each, reserved=each.reserved + cost)
-            for each in dp.filters
-        )
-        dp = replace(dp, filters=held)
+        costs, whole = dp.charge(asked.dp)
+        dp = move(dp.with_whole(True) if whole else dp, costs, reserved=1)
     if asked.ex_post:
         ex_post = replace(ex_post, reserved=ex_post.reserved + asked.ex_post)
     if secret is not None and (asked.secret is not None or releases(asked.dp)):

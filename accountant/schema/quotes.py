@@ -77,6 +77,16 @@ class OnDataset(Answer):
     )
 
 
+class Output(Answer):
+    """What a job would write: `number` of `what`, of at most `tokens` each where it writes tokens."""
+
+    what: str
+    number: int
+    tokens: int | None
+    bound: Literal["exactly", "at least", "at most"] = Field(description="how sure the number is")
+    sentence: str = Field(description="the same in words")
+
+
 class Fit(Answer):
     """The field that was fitted."""
 
@@ -94,6 +104,7 @@ class Quote(Answer):
     ex_post: ExPostPrice | None
     secret: Json | None
     breakdown: list[str]
+    output: Output | None = Field(None, description="null: nothing public tells")
     fit: Fit | None = None
     dataset: OnDataset
 

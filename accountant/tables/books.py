@@ -115,7 +115,7 @@ accounts = Table(
 )
 
 #: Kinds that are few beside the reservations and what settles them: an index of their own finds them.
-RARE_KINDS = ("ALLOW", "VOID", "REVERSAL")
+RARE_KINDS = ("ALLOW", "VOID", "REVERSAL", "REGISTER", "POLICY")
 
 # The append-only ledger. Triggers in the migration forbid UPDATE, DELETE and TRUNCATE.
 entries = Table(
@@ -150,11 +150,13 @@ entries = Table(
         "at",
         "dataset_id",
         "seq",
-        postgresql_where=text("kind IN ('ALLOW','VOID','REVERSAL')"),
+        postgresql_where=text("kind IN ('ALLOW','VOID','REVERSAL','REGISTER','POLICY')"),
     ),
     Index("ix_entries_allow", "dataset_id", "seq", postgresql_where=text("kind = 'ALLOW'")),
-    CheckConstraint("kind IN ('ALLOW','RESERVE','COMMIT','VOID','REVERSAL')", name="kind"),
-    CheckConstraint("(kind = 'ALLOW') = (job_id IS NULL)", name="job"),
+    CheckConstraint(
+        "kind IN ('ALLOW','RESERVE','COMMIT','VOID','REVERSAL','REGISTER','POLICY')", name="kind"
+    ),
+    CheckConstraint("(kind IN ('ALLOW','REGISTER','POLICY')) = (job_id IS NULL)", name="job"),
     CheckConstraint("seq >= 1", name="seq"),
 )
 

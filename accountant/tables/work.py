@@ -240,5 +240,7 @@ outbox = Table(
     moment("sent_at"),
     Index("ix_outbox_unsent", "id", postgresql_where=text("sent_at IS NULL")),
     Index("ix_outbox_subject", "subject", "id"),
-    CheckConstraint("task IN ('generate','probe','check_dataset','check_model','check_corpus')", name="task"),
+    CheckConstraint(
+        "task IN ('generate','free','probe','check_dataset','check_model','check_corpus')", name="task"
+    ),
 )

@@ -18,6 +18,7 @@ from accountant.core.errors import (
 from accountant.core.ledger import lineage
 from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.rules import delta_of
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
 from accountant.identities.actor import Actor
@@ -50,7 +51,7 @@ def _consider(
         _record(locked, job, refused(locked, Refused("policy", "-", "-", str(excluded)), "policy", None))
         return None
     dp = locked.accounts.dp
-    priced = job_requests.restated(job, job_requests.delta_of(None if dp is None else dp.delta))
+    priced = job_requests.restated(job, delta_of(None if dp is None else dp.delta))
     source = _lineage(connection, job)
     verdict = consider(locked, job.id, analyst, priced.candidate, model, source, policy, approval)
     stated = {name: priced.columns[name] for name in job_requests.RESTATED}

@@ -24,6 +24,7 @@ from accountant.transactions import cap_usage as usage
 from accountant.transactions import job_requests, second_calculation
 from accountant.transactions.job_requests import Candidate
 from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.rows import task_of
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +122,8 @@ def consider(
             _reserve(locked, job_id, asker.name, job, model, source, approval)
             locked.usage.reserve(holders, alone, policy)
             reason = None if approval is None else approval["reason"]
-            verdict = _verdict("queued", reason=reason, attempt=1, queued_at=locked.now, task="generate")
+            task = task_of(not job.is_free)
+            verdict = _verdict("queued", reason=reason, attempt=1, queued_at=locked.now, task=task)
             return replace(verdict, parts=job_requests.parts_of(job, settings.load().fan_out))
 
 

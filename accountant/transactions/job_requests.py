@@ -21,12 +21,12 @@ from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.caps import Usage
 from accountant.core.ledger.hash_chain import canonical
 from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.rules import delta_of
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.names import PROJECT_NAME
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import to_json
 from accountant.core.privacy.price import Price, Terms
-from accountant.core.privacy.units import DELTA_UNITS
 from accountant.core.template import templates
 
 
@@ -162,11 +162,6 @@ def terms_of(dataset: Any, accounts: Accounts) -> Terms:
             "groups": dataset.groups,
         }
     )
-
-
-def delta_of(allowed: int | None) -> float:
-    """The δ at which jobs are stated by themselves: the allowance's (in units), or 1e-6 where it has none."""
-    return allowed / DELTA_UNITS if allowed else 1e-6
 
 
 def check_policy(policy: Policy, request: JobRequest, analyst: str) -> None:

@@ -21,7 +21,7 @@ from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.faults import reached
 from accountant.transactions import job_keys
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.rows import Claim, fenced, held, part_of
+from accountant.transactions.rows import Claim, fenced, held, part_of, task_of
 from accountant.transactions.settlement import Output, give_up, unsaid
 
 jobs, parts, outbox = tables.jobs, tables.parts, tables.outbox
@@ -274,7 +274,8 @@ def _requeue(connection: Connection, job: Row[Any], part: Row[Any], planned: boo
         .where(jobs.c.id == job.id)
         .values(state=state, attempt=func.greatest(jobs.c.attempt, attempt))
     )
-    message = {"task": "generate", "subject": job.id, "attempt": attempt, "part": part.number}
+    task = task_of(job.reads_records)
+    message = {"task": task, "subject": job.id, "attempt": attempt, "part": part.number}
     connection.execute(insert(outbox).values(message))
     reached("reaper.requeued")
 
@@ -321,11 +322,11 @@ def _waiting() -> list[tuple[str, Select[Any]]]:
     """Return what waits for each task: (subject, attempt, part)."""
     versions, models, corpora = tables.dataset_versions, tables.models, tables.corpora
     nothing = literal(0)
+    queued = select(parts.c.job_id, parts.c.attempt, parts.c.number).where(
+        parts.c.state == "queued", jobs.c.id == parts.c.job_id
+    )
     return [
-        (
-            "generate",
-            select(parts.c.job_id, parts.c.attempt, parts.c.number).where(parts.c.state == "queued"),
-        ),
+        *((task_of(reads), queued.where(jobs.c.reads_records.is_(reads))) for reads in (True, False)),
         ("probe", select(jobs.c.id, jobs.c.attempt, nothing).where(jobs.c.state == "submitted")),
         ("check_dataset", select(versions.c.id, nothing, nothing).where(versions.c.state == "checking")),
         ("check_model", select(models.c.id, nothing, nothing).where(models.c.state == "checking")),

@@ -1,5 +1,5 @@
 """Changes that need two stewards: corrections of a charge; where the policy says so, raises of an allowance
-and a policy that says so no more.
+and a weaker policy.
 
     propose ──▶ open ── confirm, by another steward ──▶ the entry, naming both; or the policy
                   └── withdraw, or nobody decides in time ──▶ withdrawn, expired: nothing happened
@@ -20,7 +20,7 @@ from accountant import tables
 from accountant.core.errors import Conflict, NotPermitted, VerificationFailed, invalid
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import EntryKind
-from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.policy import Policy, weakened
 from accountant.core.ledger.reversals import Document, TwoPeople, charge_of, corrected, reversal_body
 from accountant.core.privacy.events import Event, from_json, to_json
 from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price
@@ -31,6 +31,7 @@ from accountant.transactions import cap_usage
 from accountant.transactions.expiry import expire_proposals
 from accountant.transactions.idempotency import Once, claim
 from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.registrations import state_policy
 from accountant.transactions.rows import decide, policy_of
 
 proposals, entries = tables.proposals, tables.entries
@@ -126,7 +127,7 @@ def propose(
 # --- policies -----------------------------------------------------------------------------------
 
 #: Why a policy is proposed and not written; the record of who wanted it says the rest.
-_ONE_PERSON = "raising the allowance would no longer take two stewards"
+_WEAKER = "it admits more or asks for less than the policy in force: {}"
 
 
 def set_policy(
@@ -136,21 +137,24 @@ def set_policy(
     actor: Actor,
     check: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> UUID | None:
-    """Replace a dataset's policy, or propose it where `two_people` would be switched off: the proposal's id.
+    """Replace a dataset's policy, or propose it where two people are asked for and it is weaker.
 
-    Else one steward could switch it off, raise the allowance alone, and switch it on again. All that the
-    policy changes waits for the other steward. Jobs decided before keep their decision.
+    Returns the proposal's id then. A policy is weaker where it admits more or asks for less in any field
+    (core.ledger.rules.weakened): else one steward could weaken it, act, and set it back. All that the policy
+    changes waits for the other steward. Jobs decided before keep their decision.
 
     `check` gets the policy that would be replaced, while nobody else can change it, and may raise.
     """
     actor.require("steward")
     policy.check()
     with engine.begin() as connection:
-        dataset = _held_dataset(connection, name=name)
+        locked = LockedAccount(connection, name)
+        dataset = _held_dataset(connection, id=locked.dataset_id)
         stands, wanted = policy_of(dataset), policy.model_dump(mode="json")
         check(stands.model_dump(mode="json"))
-        if not stands.two_people or policy.two_people:
-            _replace_policy(connection, dataset, policy, actor)
+        weaker = weakened(stands, policy) if stands.two_people else ()
+        if not weaker:
+            _replace_policy(locked, dataset, policy, actor)
             return None
         asked = {"policy": wanted, "replaces": stands.model_dump(mode="json")}
         same = select(proposals.c.id).where(
@@ -163,17 +167,25 @@ def set_policy(
         earlier: UUID | None = connection.execute(same.limit(1)).scalar()
         if earlier is not None:
             return earlier  # sent twice, it is one proposal
-        return propose(connection, uuid4(), "policy", dataset.id, asked, _ONE_PERSON, actor)
+        reason = _WEAKER.format(", ".join(weaker))
+        return propose(connection, uuid4(), "policy", dataset.id, asked, reason, actor)
 
 
 def _replace_policy(
-    connection: Connection, dataset: Row[Any], policy: Policy, actor: Actor, **detail: Any
-) -> None:
-    """Write a policy into a dataset's row, which is held."""
+    locked: LockedAccount,
+    dataset: Row[Any],
+    policy: Policy,
+    actor: Actor,
+    people: TwoPeople | None = None,
+    **detail: Any,
+) -> int:
+    """Write a policy into a dataset's row, which is held, and into its ledger; returns the entry's number."""
+    connection = locked.connection
     detail["policy"] = policy.model_dump(mode="json")
     change = update(tables.datasets).where(tables.datasets.c.id == dataset.id)
     connection.execute(change.values(policy=detail["policy"]))
     activity_log.record(connection, actor, "policy set", "dataset", dataset.name, **detail)
+    return state_policy(locked, policy, actor.name, None if people is None else people.to_json())
 
 
 # --- deciding -----------------------------------------------------------------------------------
@@ -182,7 +194,7 @@ def _replace_policy(
 def confirm(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> int | None:
     """Write the entry that a proposal asks for; returns its number. Confirming again answers the same.
 
-    Of a policy there is no entry (None): it stands from then on.
+    Of a policy it is None: it stands from then on, and its POLICY entry names both people.
 
     Raises NotPermitted for one's own proposal, whatever the policy, and Conflict where it is not open any
     more, can't stand any more, or who proposed it is no steward any more, with the reason.
@@ -220,7 +232,7 @@ def _write(locked: LockedAccount, found: Row[Any], people: TwoPeople, actor: Act
         if policy_of(dataset) != Policy.model_validate(found.asked["replaces"]):
             raise Conflict("the policy was changed after it was proposed: propose it anew")
         policy, both = Policy.model_validate(found.asked["policy"]), {"proposed_by": people.proposer}
-        _replace_policy(connection, dataset, policy, actor, proposal=str(found.id), **both)
+        _replace_policy(locked, dataset, policy, actor, people, proposal=str(found.id), **both)
         return None
     if found.kind == "allowance":
         _require_basis(found, newest_allowance(connection, found.dataset_id))

@@ -28,6 +28,11 @@ class Claim:
     key: bytes | None = field(default=None, repr=False, compare=False)
 
 
+def task_of(reads_records: bool) -> str:
+    """The task of a job's messages: what reads public things and releases only has a queue of its own."""
+    return "generate" if reads_records else "free"
+
+
 def part_of(job_id: UUID, number: int) -> tuple[Any, ...]:
     """The condition for the row of a part."""
     return tables.parts.c.job_id == job_id, tables.parts.c.number == number

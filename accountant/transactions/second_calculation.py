@@ -1,4 +1,4 @@
-"""A job's price is calculated twice before anything of it is charged (docs/accounting.md, section 12).
+"""A job's price is calculated twice before anything of it is charged (docs/accounting.md, section 14).
 
     consider ── under the account's lock: is this charge known to hold? ──▶ RESERVE, or a refusal
         └── not known: Unchecked ──▶ the transaction ends; `admitting` calculates without any lock, and

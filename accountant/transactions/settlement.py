@@ -12,12 +12,13 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, insert, select, update
 
 from accountant import tables
+from accountant.core import mechanisms
 from accountant.core.errors import (
     Conflict,
     NotFound,
     NotPermitted,
 )
-from accountant.core.ledger import entry_bodies, reservations
+from accountant.core.ledger import entry_bodies, realization, reservations
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.events import Event, from_json, from_releases, releases
 from accountant.core.privacy.ex_post_curves import CostCurve
@@ -225,7 +226,10 @@ def _commit(
     released = () if output is None else output.artifacts
     if released and held.others.ex_post:
         raise NotPermitted("an ex-post output is published whole: nothing of it may be an artifact")
-    event = held.event if realized is None else realized
+    event = held.event
+    if realized is not None:
+        event = realization.charged(job.mechanism, held.event, realized)
+        rounds = rounds if mechanisms.get(job.mechanism).stops_early else None  # None: all of them
     others = entry_bodies.settled_part(locked.accounts, held, event, ex_post, rounds)
     body = entry_bodies.commit_body(
         locked.accounts.dp,

@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import JSON, Connection, Engine, Table, bindparam, func, select, text, true
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from accountant import tables
+from accountant import settings, tables
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, NotFound, invalid
 from accountant.core.ledger import lineage
@@ -29,7 +29,7 @@ from accountant.core.privacy.price import Terms
 from accountant.faults import reached
 from accountant.identities.actor import Actor
 from accountant.tables.accounts_row import read_books
-from accountant.transactions import artifacts, job_requests, public_resources, sources
+from accountant.transactions import artifacts, free_jobs, job_requests, public_resources, sources
 from accountant.transactions.decision import Asker, Untold, consider, tell_largest
 from accountant.transactions.group_commit import Combiner, Take, Ticket
 from accountant.transactions.job_requests import JobRequest, terms_of
@@ -278,6 +278,9 @@ class _Batch:
         priced = job_requests.priced(request, self.terms)
         if submission.sha256 is None:
             raise invalid("parameters", "holds what has no canonical JSON form", "finite numbers and text")
+        if priced.candidate.is_free:
+            most = settings.load().free_jobs_per_person
+            free_jobs.check_limit(locked.connection, submission.actor.id, most, self.jobs)
         model_id = None if model is None else UUID(model.id)
         reads = artifacts.source(locked.connection, locked.dataset_id, model_id, priced, submission.actor)
         named = public_resources.resolve(locked.connection, priced.candidate, self.policy)

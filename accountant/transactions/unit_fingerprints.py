@@ -14,6 +14,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import tables
 from accountant.core.errors import DataError
+from accountant.transactions import registrations
 
 #: The advisory lock under which one dataset at a time is compared with all others and added to them.
 _LOCK = 0x65786368_75696431
@@ -40,11 +41,17 @@ def claim(engine: Engine, version_id: UUID, proof: bytes, fingerprints: Iterable
         connection.execute(text("SET LOCAL lock_timeout = 0"))
         connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
         _check_key(connection, proof)
-        versions = tables.dataset_versions
+        versions, accounts = tables.dataset_versions, tables.accounts
+        of_version = versions.c.id == version_id
+        # The account's row first, as every writer takes it: the ledger says which data was found right.
+        connection.execute(
+            select(accounts.c.dataset_id)
+            .join(versions, versions.c.dataset_id == accounts.c.dataset_id)
+            .where(of_version)
+            .with_for_update(of=accounts)
+        )
         version = connection.execute(
-            select(versions.c.dataset_id)
-            .where(versions.c.id == version_id, versions.c.state == "checking")
-            .with_for_update()
+            select(versions.c.dataset_id).where(of_version, versions.c.state == "checking").with_for_update()
         ).one_or_none()
         if version is None:
             return  # a second message: checked meanwhile
@@ -55,6 +62,8 @@ def claim(engine: Engine, version_id: UUID, proof: bytes, fingerprints: Iterable
         connection.execute(
             update(versions).where(versions.c.id == version_id).values(state=state, error=problem)
         )
+        if problem is None:
+            registrations.found_right(connection, version_id)
 
 
 def private_in(engine: Engine, proof: bytes, texts: Iterable[Fingerprint]) -> str | None:

@@ -1,4 +1,4 @@
-"""Draws of a job are kept until it ends; how often each part was handed back by plan."""
+"""Draws of a job are kept until it ends; parts handed back by plan; free jobs have messages of their own."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -30,9 +30,17 @@ def upgrade() -> None:
     op.create_check_constraint(
         op.f("ck_parts_handed_back"), "parts", "handed_back >= 0 AND handed_back < attempt"
     )
+    _tasks("'generate','free','probe','check_dataset','check_model','check_corpus'")
+
+
+def _tasks(names: str) -> None:
+    op.drop_constraint(op.f("ck_outbox_task"), "outbox", type_="check")
+    op.create_check_constraint(op.f("ck_outbox_task"), "outbox", f"task IN ({names})")
 
 
 def downgrade() -> None:
+    op.execute("UPDATE outbox SET task = 'generate' WHERE task = 'free'")
+    _tasks("'generate','probe','check_dataset','check_model','check_corpus'")
     op.drop_constraint(op.f("ck_parts_handed_back"), "parts", type_="check")
     op.drop_column("parts", "handed_back")
     op.drop_table("kept_draws")

@@ -80,7 +80,9 @@ def test_one_url_still_works(servers):
     bench = Bench(alone)
     bench.allow()
     with alone.connect() as connection:
-        assert connection.execute(text("SELECT kind FROM entries")).scalars().all() == ["ALLOW"]
+        assert connection.execute(text("SELECT kind FROM entries")).scalars().all() == [
+            *("REGISTER", "POLICY", "REGISTER", "ALLOW")
+        ]
     alone.dispose()
     with admin.connect() as connection:
         connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))

@@ -87,7 +87,18 @@ def _worker(part: Part, ports: tuple[int, ...]) -> None:
 
     sys.argv = ["celery"]
     app.worker_main(
-        ["worker", "-Q", "generate,checks", "-c", "1", "-P", part.argument, "-n", f"{part.name}@%h", *WORKER]
+        [
+            "worker",
+            "-Q",
+            "generate,free,checks",
+            "-c",
+            "1",
+            "-P",
+            part.argument,
+            "-n",
+            f"{part.name}@%h",
+            *WORKER,
+        ]
     )
 
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "workers" / "sample"
 #: Whose messages a worker takes.
-QUEUES = {"generate": "generate", "generate2": "generate", "checks": "checks"}
+QUEUES = {"generate": "generate,free", "generate2": "generate,free", "checks": "checks"}
 RELAY = ["-m", "workers.jobs.relay"]
 STARTED = ("generate", "checks", "relay")
 

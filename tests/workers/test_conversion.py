@@ -42,7 +42,6 @@ def test_a_converted_model_runs_and_is_asked_through_its_template(converted):
     prompt = models.Prompt(model.tokenizer, "{user}the {record}{assistant}", None)
     shown = model.tokenizer.decode(prompt.tokens("cat", 8))
     assert shown == "<|im_start|>user\nthe cat<|im_end|>\n<|im_start|>assistant\n"
-    models.load.cache_clear()
 
 
 @pytest.mark.slow

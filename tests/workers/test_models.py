@@ -107,7 +107,6 @@ def test_a_loaded_model_has_the_inspected_facts_and_its_type():
     assert model.memory_bytes == 3 * 2**29
     assert (len(model.structure.blocks), model.structure.hidden) == (facts["layers"], facts["hidden_size"])
     assert sorted(model.end_tokens) == facts["end_tokens"]
-    models.load.cache_clear()
 
 
 @pytest.mark.parametrize(

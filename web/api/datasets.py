@@ -111,6 +111,9 @@ class QuoteRequest(Body):
     fit: str | None = None
     epsilon: float | None = Field(None, gt=0, le=1e6)
     project: str | None = Field(None, max_length=200)
+    share: float | None = Field(
+        None, gt=0, le=1, description="decide and fit as if only this share of what is left were there"
+    )
 
 
 @api.get("/datasets")
@@ -270,8 +273,8 @@ def policy(name: str) -> Response:
 def set_policy(name: str) -> tuple[Response, int]:
     """Replace the policy, or propose it.
 
-    Answers with the dataset, or 202 with a proposal where `two_people` would be switched off: another steward
-    confirms the whole change, and nothing of it stands before.
+    Answers with the dataset, or 202 with a proposal where `two_people` stands and the new policy is weaker in
+    any field: another steward confirms the whole change, and nothing of it stands before.
     With `If-Match`, the ETag of the policy that was read, nobody else's change is undone unseen: 412 where it
     is another by now. Jobs decided before keep their decision.
     """
@@ -304,11 +307,11 @@ def quote_for(name: str, body: QuoteRequest) -> Quote:
     """A quote whose errors name the fields as the request does."""
     asked = (body.mechanism, body.parameters, body.fit, body.epsilon)
     try:
-        return quotes.quote_on(engine(), name, *asked, current_actor(), body.project)
+        return quotes.quote_on(engine(), name, *asked, current_actor(), body.project, body.share)
     except OverflowError:
         raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
     except InvalidRequest as error:
-        outer = {"mechanism", "fit", "epsilon", "project"}
+        outer = {"mechanism", "fit", "epsilon", "project", "share"}
         if any(each.field in outer for each in error.problems):
             raise
         raise with_prefix(error, "parameters.") from None

@@ -71,6 +71,12 @@ def _what(entry: dict[str, Any]) -> str:
             approval = body["approval"]
             by = f"; {approval['by']} approved: {approval['reason']}" if approval else ""
             return f"job {str(entry['job'])[:8]}{by}"
+        case "REGISTER":
+            version = body["version"]
+            return "terms of the data" if version is None else f"version {version} found right"
+        case "POLICY":
+            by = f"; {body['proposed_by']} proposed it" if body.get("proposed_by") else ""
+            return f"the policy from here on{by}"
         case _:
             return f"job {str(entry['job'])[:8]} {body.get('outcome') or body.get('reason') or ''}".rstrip()
 
@@ -91,7 +97,9 @@ def entry(dataset: DatasetName, seq: int) -> Answer:
 @ledgers.command("find")
 def find(
     dataset: DatasetOption = None,
-    kind: Annotated[str | None, typer.Option(help="ALLOW, RESERVE, COMMIT, VOID or REVERSAL.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="ALLOW, RESERVE, COMMIT, VOID, REVERSAL, REGISTER or POLICY.")
+    ] = None,
     actor: Annotated[str | None, typer.Option(help="Who.")] = None,
     mechanism: Annotated[str | None, typer.Option()] = None,
     job: Annotated[str | None, typer.Option()] = None,

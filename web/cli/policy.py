@@ -77,7 +77,7 @@ def policy(
     project_epsilon: Annotated[str | None, typer.Option(help='The same for one project; "": none.')] = None,
     two_people: Annotated[
         bool | None,
-        typer.Option("--two-people/--one-person", help="To raise the allowance or to end this."),
+        typer.Option("--two-people/--one-person", help="To raise the allowance or to weaken the policy."),
     ] = None,
     charge_each_attempt: Annotated[
         bool | None,

@@ -204,6 +204,8 @@ def shown(quote: Quote) -> Iterator[str | Table]:
     given = {name: value for name, value in quote["parameters"].items() if value is not None}
     dp = quote["dp"]
     rows: list[tuple[str, object]] = [("mechanism", quote["mechanism"]), ("neighbours", quote["neighbours"])]
+    if quote.get("output"):
+        rows.append(("writes", quote["output"]["sentence"]))
     if "fit" in quote:
         rows.append(("fitted", f"{quote['fit']['field']} = {quote['fit']['value']:,}"))
     if dp is not None:

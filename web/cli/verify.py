@@ -25,13 +25,18 @@ def verify(
         str | None,
         typer.Option(metavar="KEY", help="The signing key as you know it: 64 hex digits, or a file of keys."),
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail where a rule can't be proved: no entry states it.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check an exported ledger, offline: chain, signatures, states, prices and balances."""
+    """Check an exported ledger, offline: chain, signatures, states, prices, balances, and rules."""
     from accountant.core.ledger.export_formats import summary
 
     try:
         found = verified(file, checkpoint or (), public_key)
+        if strict and found.unproved:
+            raise VerificationFailed(found.unproved[0])
     except VerificationFailed as error:
         if as_json:
             print_json({"ok": False, "entry": error.seq, "problem": str(error)})
@@ -45,6 +50,8 @@ def verify(
     _show_balances(balances)
     _show_signatures(found, public_key is not None)
     _show_hidden(found)
+    for each in found.unproved:
+        say(each)
 
 
 def _facts(found: Any, pinned: bool) -> dict[str, Any]:
@@ -56,6 +63,7 @@ def _facts(found: Any, pinned: bool) -> dict[str, Any]:
         "checkpoints": signed,
         "key_pinned": pinned,
         "hidden": found.hidden,
+        "unproved": list(found.unproved),
     }
 
 
@@ -173,7 +181,7 @@ def _show_hidden(found: Any) -> None:
         return
     say(
         f"not shown: {found.hidden:,} private values (who acted and why, prompts); the chain covers their "
-        "commitments"
+        "commitments, and rules about people are unchecked where they are hidden"
     )
     if found.books.ex_post.hidden:
         say(

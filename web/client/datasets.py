@@ -126,7 +126,7 @@ class Dataset:
     def set_policy(self, **changes: Any) -> dict[str, Any]:
         """Change what is named of the policy; the rest stays. Returns the policy that stands then.
 
-        That is the old one where `two_people` is switched off: another steward confirms the whole change.
+        That is the old one where `two_people` stands and this is weaker: another steward confirms the whole.
         Raises ApiProblem with the code `changed` where somebody else changed it in between.
         """
         policy, seen = self._api.tagged_policy(self.name)

@@ -25,13 +25,13 @@ def _python(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, *arguments)
 
 
-def _worker(queue: str) -> Program:
-    """One process per queue. SIGTERM lets it finish its task (a warm shutdown), within a bound."""
-    flags = f"-A workers.jobs.app worker -Q {queue} -c 1 -n {queue}@%h --loglevel WARNING"
+def _worker(name: str, queues: str) -> Program:
+    """One process for some queues. SIGTERM lets it hand its job back, or end its check, within a bound."""
+    flags = f"-A workers.jobs.app worker -Q {queues} -c 1 -n {name}@%h --loglevel WARNING"
     return Program(
-        name=queue,
+        name=name,
         argv=_python("-m", "celery", *flags.split()),
-        node=f"{queue}@%h",
+        node=f"{name}@%h",
         stop_stage=2,
         stop_seconds=30.0,
     )
@@ -43,6 +43,6 @@ PROGRAMS: tuple[Program, ...] = (
     Program(name="migrate", argv=_python("-m", "alembic", "-c", _ALEMBIC, "upgrade", "head"), once=True),
     Program(name="web", argv=_python("-m", "web.serve"), page="/healthz"),
     Program(name="relay", argv=_python("-m", "workers.jobs.relay"), stop_stage=1),
-    _worker("generate"),
-    _worker("checks"),
+    _worker("generate", "generate,free"),
+    _worker("checks", "checks"),
 )

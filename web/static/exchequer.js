@@ -44,6 +44,12 @@
     event.target.form.requestSubmit(event.target.form.querySelector("button[value=price]"));
   });
 
+  // A slider says what it stands at.
+  document.addEventListener("input", (event) => {
+    const shown = document.getElementById(event.target.dataset.shown);
+    if (shown) shown.textContent = `${event.target.value} %`;
+  });
+
   // A page that comes back from the browser's cache has its buttons again.
   window.addEventListener("pageshow", () => {
     document.querySelectorAll("[data-once]").forEach((button) => {

@@ -13,7 +13,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotPermitted
-from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.base import GOALS, Mechanism
 from accountant.core.mechanisms.fitting import size_of
 from accountant.queries import datasets, preflight
 from accountant.transactions.job_requests import JobRequest
@@ -24,11 +24,15 @@ from web.auth import current_actor, needs_role
 from web.context import engine
 from web.views import job_form_defaults, schema_forms
 from web.views.forms import Form, rejected, sent
+from web.views.job_form_defaults import Start
 
 pages = Blueprint("asking", __name__)
 
-DEFAULT_MECHANISM = "private-prediction"
 PROJECT_CHARACTERS = 200
+#: Per cent of what is left that a fresh form asks for at most.
+FRESH_SHARE = 10
+#: Kept when another mechanism is chosen: what has nothing to do with it.
+_KEPT = ("purpose", "project", "key", "share")
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,24 @@ def ask(name: str) -> str:
     """The form of a request: with defaults that fit, or filled from an earlier job or its artifacts."""
     start = job_form_defaults.read(current_actor(), name, request.args)
     values = {**start.values, "key": str(uuid4())}
-    look = _look(name, values)
-    refusal = {} if look.quote is None else look.quote["dataset"]["refusal"]
-    if start.is_fresh and refusal.get("largest") is not None:  # defaults that would be refused help nobody
-        size, largest = refusal["size_field"], refusal["largest"]
-        told = f"{start.told} {_sized(_mechanism(values), values, size, largest)}"
-        return _page(name, Form(values), told)
-    return _page(name, Form(values), start.told, look)
+    return _begun(name, values, start.told) if start.is_fresh else _page(name, Form(values), start.told)
+
+
+def _begun(name: str, values: dict[str, str], told: str) -> str:
+    """A form of defaults: made smaller where they ask for more than a part of what is left."""
+    values.setdefault("share", str(FRESH_SHARE))
+    values["begun"] = " ".join(each for each in values if each.startswith(schema_forms.PREFIX))
+    for share in (_share(values), 1.0):  # where nothing fits a part, the largest that fits at all
+        try:
+            refusal = _quote(name, values, share=share)["dataset"]["refusal"]
+        except InvalidRequest:
+            break
+        largest = refusal.get("largest")
+        if largest is not None:
+            told = f"{told} {_sized(values, refusal['size_field'], largest, share)}"
+        if not refusal or largest is not None:
+            break
+    return _page(name, Form(values), told)
 
 
 @pages.post("/datasets/<name>/submit")
@@ -61,6 +76,9 @@ def submit(name: str) -> BaseResponse:
     """Price, fit or submit: the same form with three buttons, so that it works without scripts."""
     values = sent()
     action = values.get("action", "price")
+    switched = _switched(name, values)
+    if switched is not None:  # whatever was pressed: the fields that were filled in are those of another
+        return Response(_begun(name, dict(switched.values), switched.told))
     if action == "price":
         look = _look(name, values)
         return Response(_page(name, Form(values, (*look.errors, *look.lacks)), look=look))
@@ -84,14 +102,41 @@ def submit(name: str) -> BaseResponse:
 @needs_role("analyst", "steward")
 def price(name: str) -> str:
     """The price of what the form says now, as a part of its page."""
-    return render_template("_price.html", **vars(_look(name, sent())))
+    values = sent()
+    switched = _switched(name, values)
+    look = _look(name, values if switched is None else switched.values)
+    return render_template("_price.html", **vars(look))
 
 
 # --- what the form says -------------------------------------------------------------------------
 
 
 def _mechanism(values: Mapping[str, str]) -> Mechanism[Any]:
-    return mechanisms.get_runnable(values.get("mechanism") or DEFAULT_MECHANISM)
+    return mechanisms.get_runnable(values.get("mechanism") or job_form_defaults.DEFAULT_MECHANISM)
+
+
+def _switched(name: str, values: Mapping[str, str]) -> job_form_defaults.Start | None:
+    """The form of another mechanism, or of the one that is advised for another goal, with its own defaults.
+
+    `of` and `for` are the mechanism and the goal whose fields the form holds. None: they still are.
+    """
+    chosen, actor = values.get("mechanism", ""), current_actor()
+    goal = values.get("goal", "")
+    if values.get("for", goal) != goal:
+        dataset = datasets.dataset(engine(), name, actor).document()
+        found = job_form_defaults.advised(goal, _runnable(dataset))
+        chosen = chosen if found is None else found.id
+    if values.get("of", chosen) == chosen or chosen not in mechanisms.runnable():
+        return None
+    start = job_form_defaults.begin(actor, name, chosen, {})
+    kept = {each: values[each] for each in _KEPT if each in values}
+    return Start({**start.values, **kept}, start.told, is_fresh=True)
+
+
+def _share(values: Mapping[str, str]) -> float:
+    """The part of what is left that a request is fitted to; all of it where none is stated."""
+    text = values.get("share", "").strip()
+    return int(text) / 100 if text.isdecimal() and 1 <= int(text) <= 100 else 1.0
 
 
 def _new_job(name: str, values: Mapping[str, str]) -> NewJob:
@@ -126,10 +171,14 @@ def _look(name: str, values: Mapping[str, str]) -> Look:
     return Look(quote, lacks=preflight.problems(engine(), asked, current_actor()))
 
 
-def _quote(name: str, values: Mapping[str, str], fit: str | None = None) -> dict[str, Any]:
+def _quote(
+    name: str, values: Mapping[str, str], fit: str | None = None, share: float | None = None
+) -> dict[str, Any]:
     mechanism = _mechanism(values)
     stated = schema_forms.parameters(mechanism, values)
-    asked = QuoteRequest(mechanism=mechanism.id, parameters=stated, fit=fit, project=_project(values))
+    asked = QuoteRequest(
+        mechanism=mechanism.id, parameters=stated, fit=fit, project=_project(values), share=share
+    )
     return quote_for(name, asked).document()
 
 
@@ -148,23 +197,24 @@ def fitted_field(mechanism: Mechanism[Any], values: Mapping[str, str]) -> str | 
 
 
 def _fit(name: str, values: dict[str, str]) -> Response:
-    """The size field at what the filters and caps have left."""
+    """The size field at the share that is wanted of what the filters and caps have left."""
     mechanism = _mechanism(values)
     size = fitted_field(mechanism, values)
     if size is None:
         return Response(_page(name, Form(values), "This request is free: there is nothing to fit."))
+    share = _share(values)
     try:
-        quote = _quote(name, values, fit=size)
+        quote = _quote(name, values, fit=size, share=share)
     except InvalidRequest as error:
         return Response(_page(name, rejected(error)), 422)
-    told = _sized(mechanism, values, size, quote["fit"]["value"])
-    return Response(_page(name, Form(values), told))
+    return Response(_page(name, Form(values), _sized(values, size, quote["fit"]["value"], share)))
 
 
-def _sized(mechanism: Mechanism[Any], values: dict[str, str], size: str, found: int | float) -> str:
+def _sized(values: dict[str, str], size: str, found: int | float, share: float) -> str:
     """Put the size into the form, and what it replaces out; returns what was done, in words."""
-    values |= job_form_defaults.sized(mechanism, size, found)
-    return f"{size.replace('_', ' ').capitalize()} is {found:,}: the most that what is left allows."
+    values |= job_form_defaults.sized(_mechanism(values), size, found)
+    of = "what is left" if share == 1 else f"{share:.0%} of what is left".replace("%", " %")
+    return f"{size.replace('_', ' ').capitalize()} is {found:,}: the most that {of} allows."
 
 
 # --- the page -----------------------------------------------------------------------------------
@@ -176,11 +226,17 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
     try:
         mechanism = _mechanism(form.values)
     except InvalidRequest as error:
-        form = Form({**form.values, "mechanism": DEFAULT_MECHANISM}, (*form.problems, *error.problems))
+        default = {"mechanism": job_form_defaults.DEFAULT_MECHANISM}
+        form = Form({**form.values, **default}, (*form.problems, *error.problems))
         mechanism = _mechanism(form.values)
     offered = job_form_defaults.offered(actor, dataset, mechanism)
-    fields = offered.choices(schema_forms.inputs(mechanism.schema), form)
+    fields = _used(mechanism, offered.choices(schema_forms.inputs(mechanism.schema), form), form)
     names = [each.name for each in fields]
+    order = [schema_forms.PREFIX + each for each in mechanism.plain.split() or [mechanism.size_field]]
+    plain = sorted((each for each in fields if each.name in order), key=lambda each: order.index(each.name))
+    others = [each for each in fields if each.kind != "fixed" and each.name not in order]
+    runnable = _runnable(dataset)
+    busy = _busy(others, form)
     look = look or _look(name, form.values)
     size = fitted_field(mechanism, form.values)
     return render_template(
@@ -189,10 +245,15 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
         form=form,
         told=told,
         mechanism=mechanism,
-        mechanisms=_runnable(dataset),
+        mechanisms=runnable,
+        goals={name: title for name, title in GOALS.items() if any(each.goal == name for each in runnable)},
+        plain=plain,
+        share=form.value("share", "100"),
+        reloads={schema_forms.PREFIX + each.partition("=")[0] for each in mechanism.needs},
         models=offered.models,
         earlier=offered.earlier,
-        groups=schema_forms.grouped([each for each in fields if each.kind != "fixed"], _busy(fields, form)),
+        groups=schema_forms.grouped(others, busy),
+        expert=bool(busy) or form.problem("mechanism") is not None,
         fixed=[each for each in fields if each.kind == "fixed"],
         size=size if look.quote is None or look.quote["dp"] is None or look.quote["dp"]["epsilon"] else None,
         elsewhere=form.elsewhere([*names, "model", "purpose", "project"]),
@@ -207,10 +268,22 @@ def _runnable(dataset: Mapping[str, Any]) -> list[Mechanism[Any]]:
     return [each for each in found if not admitted or each.id in admitted]
 
 
-def _busy(fields: tuple[schema_forms.Input, ...], form: Form) -> frozenset[str]:
-    """Inputs that are not as they come: their groups stand open."""
+def _used(
+    mechanism: Mechanism[Any], fields: tuple[schema_forms.Input, ...], form: Form
+) -> tuple[schema_forms.Input, ...]:
+    """The inputs that the request uses as it stands: another choice brings others."""
+    first = len(schema_forms.PREFIX)
+    stated = {each.name[first:]: form.value(each.name, each.default) for each in fields}
+    used = set(mechanism.used_fields(stated))
+    return tuple(each for each in fields if each.name[first:].partition(".")[0] in used)
+
+
+def _busy(fields: list[schema_forms.Input], form: Form) -> frozenset[str]:
+    """Inputs with a problem, or with what nobody but the asker put there: their groups stand open."""
+    begun = form.value("begun").split()
     return frozenset(
         each.name
         for each in fields
-        if form.problem(each.name) or form.value(each.name, each.default) != each.default
+        if form.problem(each.name)
+        or (each.name not in begun and form.value(each.name, each.default) != each.default)
     )

@@ -3,7 +3,7 @@
 What is offered are public facts and the asker's own jobs; of other people's jobs only what they share.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -25,6 +25,7 @@ from web.views import schema_forms
 from web.views.forms import Form
 from web.views.schema_forms import PREFIX
 
+DEFAULT_MECHANISM = "private-prediction"
 EARLIER = 5
 MOST_CHOICES = 50
 #: What a default of this many tokens becomes where a model's context is too short for the defaults.
@@ -48,11 +49,21 @@ def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
     if address.get("like"):
         return _like(actor, dataset, address["like"], address.get("largest") == "true")
     wanted = address.get("mechanism", "")
-    mechanism = mechanisms.MECHANISMS.get(wanted if wanted in mechanisms.runnable() else "private-prediction")
-    assert mechanism is not None
+    return begin(actor, dataset, wanted if wanted in mechanisms.runnable() else DEFAULT_MECHANISM, address)
+
+
+def begin(actor: Actor, dataset: str, named: str, given: Mapping[str, str]) -> Start:
+    """The defaults of a mechanism that runs here, with what is `given` of its own fields."""
+    mechanism = mechanisms.get(named)
     known = [PREFIX + each for each in mechanism.fields]
-    values = {"mechanism": mechanism.id} | {name: address[name] for name in known if name in address}
+    begins = schema_forms.typed(mechanism.begins, mechanism.schema)
+    values = {"mechanism": mechanism.id, **begins} | {name: given[name] for name in known if name in given}
     return _fitting(actor, dataset, mechanism, values)
+
+
+def advised(goal: str, offered: Sequence[Mechanism[Any]]) -> Mechanism[Any] | None:
+    """The mechanism for a goal: the first of those offered, in the order of menus; None where none is."""
+    return next((each for each in offered if each.goal == goal), None)
 
 
 def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
@@ -61,7 +72,7 @@ def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
         raise NotFound("job", named[:80])
     mechanism = mechanisms.get(job["mechanism"])
     values = _of_job(mechanism, job)
-    values |= {"purpose": job["purpose"], "project": job["project"] or ""}
+    values |= {"project": job["project"] or ""}  # what this one is for, its analyst says anew
     told = f"Filled from job {job['id'][:8]}."
     refusal = job["refusal"] or {}
     if largest and refusal.get("largest") is not None:

@@ -8,7 +8,7 @@ from flask import Blueprint, Response, flash, jsonify, redirect, render_template
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest
-from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.policy import Policy, weakened
 from accountant.queries import datasets
 from accountant.queries import proposals as proposal_queries
 from accountant.transactions import allowances, proposals
@@ -175,7 +175,7 @@ _CONSEQUENCES = {
     "auto_approve_epsilon": "(ε, δ) jobs of up to ε {after} by themselves need no steward (now: {before}).",
     "solo": "A steward {may} approve a job of their own.",
     "share_artifacts": "Whoever may ask {sees} the artifacts of everybody's jobs.",
-    "two_people": "Raising the allowance {needs} a second steward, and {ends} switching that off.",
+    "two_people": "Raising the allowance {needs} a second steward, and {ends} weakening the policy.",
     "secret_jobs": "Jobs that protect declared secrets and no records {may_be} admitted; after one of them "
     "no (ε, δ) statement holds.",
     "approval_days": "Requests submitted from now on expire after {after} days (now: {before}).",
@@ -196,8 +196,16 @@ def _policy_change(dataset: Mapping[str, Any], values: Mapping[str, str]) -> dic
     before, after = dataset["policy"], policy_of(values)
     return {
         "changes": policy_changes(before, after),
-        "two_people": before["two_people"] and not after["two_people"],
+        "two_people": before["two_people"] and _is_weaker(before, after),
     }
+
+
+def _is_weaker(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether a policy admits more or asks for less; one that can't be right is told when it is sent."""
+    try:
+        return bool(weakened(Policy.model_validate(before), Policy.model_validate(after)))
+    except (InvalidRequest, ValueError):
+        return False
 
 
 def policy_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

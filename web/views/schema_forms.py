@@ -21,8 +21,6 @@ Option = tuple[str, str]
 _WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
 _SCALARS = ("string", "integer", "number", "boolean")
 
-OPEN_GROUPS = ("Size and privacy", "Texts")
-
 
 @dataclass(frozen=True)
 class Input:
@@ -171,8 +169,7 @@ def grouped(found: Sequence[Input], busy: frozenset[str]) -> list[Group]:
     for title in dict.fromkeys((*(each.group for each in found if each.group != REST), REST)):
         own = [each for each in found if each.group == title]
         if own:
-            is_open = title in OPEN_GROUPS or any(each.name in busy for each in own)
-            groups.append(Group(title, tuple(own), is_open))
+            groups.append(Group(title, tuple(own), any(each.name in busy for each in own)))
     return groups
 
 

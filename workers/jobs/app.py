@@ -13,6 +13,7 @@ from accountant import settings
 
 QUEUES = {
     "generate": "generate",  # needs the accelerator, one job at a time
+    "free": "free",  # jobs on what is public or released: evaluation, public mechanisms
     "probe": "checks",  # public looks at models, data checks: quick, and never behind a long job
     "check_dataset": "checks",
     "check_model": "checks",

@@ -46,7 +46,7 @@ def process_name(parent: int, task_id: str) -> str:
 def on_failure(sender: Any, task_id: str, exception: BaseException, args: Any, **_: Any) -> None:
     """In the main process: a child died during a task. Ignored at a shutdown, which stops children."""
     lost = isinstance(exception, WorkerLostError | TimeLimitExceeded)
-    if lost and sender.name == "exchequer.generate" and not state.should_terminate:
+    if lost and sender.name in ("exchequer.generate", "exchequer.free") and not state.should_terminate:
         worker = process_name(os.getpid(), task_id)
         threading.Thread(target=end_dead, args=(worker, *args), name="end-dead", daemon=True).start()
 

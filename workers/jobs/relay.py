@@ -16,7 +16,7 @@ from accountant import settings
 from accountant.catalogue import uploads
 from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
-from accountant.transactions import expiry, leases, spending_sums
+from accountant.transactions import expiry, leases, registrations, spending_sums
 from workers.jobs import staging, webhook_sender
 from workers.jobs.app import QUEUES, app
 
@@ -28,7 +28,7 @@ SWEEP_SECONDS = 5.0
 
 def send(task: str, subject: UUID, attempt: int, part: int) -> None:
     """One message to the broker."""
-    args = [str(subject), attempt, part] if task == "generate" else [str(subject), attempt]
+    args = [str(subject), attempt, part] if task in ("generate", "free") else [str(subject), attempt]
     app.send_task(f"exchequer.{task}", args=args, queue=QUEUES[task], retry=False, ignore_result=True)
 
 
@@ -49,7 +49,13 @@ def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) 
 
 
 def reconcile(engine: Engine, configured: settings.Settings) -> None:
-    """On startup, resend all waiting messages (the broker may have lost them) and end what is overdue."""
+    """On startup, resend all waiting messages (the broker may have lost them) and end what is overdue.
+
+    Ledgers from before their rules were entries get these first.
+    """
+    stated = registrations.state_missing(engine)
+    if stated:
+        log.info("rules stated in ledgers", datasets=stated)
     expired, resent = sweep(engine, configured, 0.0)
     destroyed = staging.destroy_leftovers(engine, configured.results)
     log.info("reconciled", expired_leases=expired, messages_sent_again=resent, leftovers_destroyed=destroyed)

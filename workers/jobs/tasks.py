@@ -78,9 +78,19 @@ RETRY_SECONDS = 1.0
 @app.task(name="exchequer.generate", bind=True)
 def generate(self: Any, job_id: str, attempt: int, part: int = 0) -> None:
     """Run one attempt at one part of a job, if it can still be claimed."""
+    _take(self.request.id, job_id, attempt, part)
+
+
+@app.task(name="exchequer.free", bind=True)
+def free(self: Any, job_id: str, attempt: int, part: int = 0) -> None:
+    """The same for a job that reads no records: a queue of its own."""
+    _take(self.request.id, job_id, attempt, part)
+
+
+def _take(message: str, job_id: str, attempt: int, part: int) -> None:
     configured, engine = settings.load(), _engine()
     reached("worker.received")
-    worker = process_name(os.getppid(), self.request.id)
+    worker = process_name(os.getppid(), message)
     units = configured.secret("units")
     try:
         claim = leases.claim(engine, UUID(job_id), attempt, worker, configured.lease_seconds, part, units)

@@ -4,7 +4,7 @@
     attempt 2:  take take              take take              draw draw  keep  ...
 
 An attempt that goes on after another takes what was kept, part by part and in order, and draws only what
-comes after (docs/accounting.md, section 11). Nothing new is drawn for a part before all of its kept draws are
+comes after (docs/accounting.md, section 13). Nothing new is drawn for a part before all of its kept draws are
 taken, nor before the last new one is kept.
 """
 

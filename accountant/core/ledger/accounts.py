@@ -36,6 +36,7 @@ from accountant.core.privacy.units import (
     exact,
     measured_down,
     measured_up,
+    read_amount,
     read_fraction,
     round_allowance,
     round_price,
@@ -342,9 +343,7 @@ def entry_part(accounts: Accounts, asked: Demand) -> dict[str, Any]:
 
 def read_demand(event: Event, body: Mapping[str, Any]) -> Demand:
     """The demand that an entry states. Raises InvalidRequest or ValueError."""
-    cap = int(body["ex_post"]["cap"]) if "ex_post" in body else 0
-    if cap < 0:
-        raise invalid("ex_post.cap", f"{cap} is negative", "0 or more")
+    cap = read_amount(body["ex_post"]["cap"], "ex_post.cap") if "ex_post" in body else 0
     release = body["secret"]["release"] if "secret" in body else None
     return Demand(event, cap, None if release is None else SecretRelease.from_json(release))
 

@@ -27,7 +27,7 @@ from accountant.core.ledger.accounts import (
 from accountant.core.ledger.admission import Account, FilterAccount, limits_of
 from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.entry_bodies import amount_json, costs_json, whole_json
-from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.hash_chain import JOBLESS, EntryKind
 from accountant.core.ledger.reservations import (
     SHAPES,
     UNFINISHED,
@@ -102,6 +102,8 @@ class Books:
     ) -> "Books":
         if kind is EntryKind.ALLOW:
             return self._allow(body)
+        if kind in JOBLESS:
+            return self  # a rule: it moves nothing
         if job is None:
             raise VerificationFailed("it names no reservation")
         if kind is EntryKind.REVERSAL:

@@ -6,8 +6,8 @@ Both have the same hash, so one chain serves both. Each value has its own salt o
 nothing even of a value with few possibilities (hiding: SHA-256 as a random function), and no second opening
 can be found (binding: collision resistance).
 
-Private are: the actor, the reason, the approver, the free texts among a job's parameters (none affects its
-price), and the realized ex-post epsilon of a COMMIT, which depends on the data.
+Private are: the actor, the reason, the approver, the people whom a POLICY names, the free texts among a job's
+parameters (none affects its price), and the realized ex-post epsilon of a COMMIT, which depends on the data.
 """
 
 import hashlib
@@ -37,6 +37,10 @@ EX_POST_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "cap"), ("body"
 QUOTED = ("reserve", "corrects")
 RESERVE_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, *(("body", "parameters", name) for name in TEXTS))
 
+#: Of a POLICY: the people who may ask.
+POLICY_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "policy", "analysts"))
+_PLACES = {"RESERVE": RESERVE_PLACES, "COMMIT": COMMIT_PLACES, "POLICY": POLICY_PLACES}
+
 _HEX = re.compile(r"[0-9a-f]+")
 
 
@@ -47,7 +51,7 @@ def _places(document: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
         held = body.get("reserve") if isinstance(body, dict) else None
         asked = held.get("body") if isinstance(held, dict) else None
         return EX_POST_PLACES if isinstance(asked, dict) and "ex_post" in asked else PLACES
-    return RESERVE_PLACES if kind == "RESERVE" else COMMIT_PLACES if kind == "COMMIT" else PLACES
+    return _PLACES.get(kind, PLACES) if isinstance(kind, str) else PLACES
 
 
 def sealed(document: Mapping[str, Any], secret: bytes) -> dict[str, Any]:

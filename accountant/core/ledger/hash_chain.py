@@ -17,20 +17,36 @@ from accountant.core.errors import UNREADABLE, VerificationFailed
 from accountant.core.ledger import commitments
 from accountant.core.ledger.canonical_json import canonical
 
-__all__ = ["GENESIS", "VERSION", "Entry", "EntryKind", "canonical", "digest", "opened", "read_entry"]
+__all__ = [
+    "GENESIS",
+    "JOBLESS",
+    "VERSION",
+    "Entry",
+    "EntryKind",
+    "canonical",
+    "digest",
+    "opened",
+    "read_entry",
+]
 
 VERSION = 2
 GENESIS = "0" * 64
 
 
 class EntryKind(StrEnum):
-    """The kinds of entries, by their effect on the books (DESIGN section 4)."""
+    """The kinds of entries (DESIGN section 4): five move the books; REGISTER and POLICY are their rules."""
 
     ALLOW = "ALLOW"
     RESERVE = "RESERVE"
     COMMIT = "COMMIT"
     VOID = "VOID"
     REVERSAL = "REVERSAL"
+    REGISTER = "REGISTER"
+    POLICY = "POLICY"
+
+
+#: Kinds that belong to no job: allowances, and the rules that stand beside them (rules.py).
+JOBLESS = (EntryKind.ALLOW, EntryKind.REGISTER, EntryKind.POLICY)
 
 
 FIELDS = ("version", "dataset", "seq", "kind", "at", "actor", "job", "body", "previous")
@@ -95,8 +111,13 @@ def format_time(moment: datetime) -> str:
 
 
 def read_time(text: str) -> datetime:
-    """The inverse of `format_time`."""
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+    """The inverse of `format_time`. Raises ValueError for any other way to write a time."""
+    if len(text) != 27 or text[10] != "T" or text[26] != "Z":
+        raise ValueError(f"{text!r:.40} is no time")
+    found = datetime.fromisoformat(text)
+    if format_time(found) != text:
+        raise ValueError(f"{text!r:.40} is no time")
+    return found
 
 
 def read_entry(document: Mapping[str, Any], seq: int) -> Entry:
@@ -106,9 +127,9 @@ def read_entry(document: Mapping[str, Any], seq: int) -> Entry:
     """
     if not isinstance(document, dict) or set(document) != set(FIELDS):
         raise VerificationFailed(f"its fields are not {', '.join(FIELDS)}", seq)
-    if document["version"] not in (1, VERSION) or isinstance(document["version"], bool):
+    if type(document["version"]) is not int or document["version"] not in (1, VERSION):
         raise VerificationFailed(f"unknown version {document['version']!r}", seq)
-    if document["seq"] != seq:
+    if type(document["seq"]) is not int or document["seq"] != seq:
         raise VerificationFailed(f"its number is {document['seq']!r}, an entry is missing or moved", seq)
     try:
         plain = opened(document)
@@ -129,4 +150,10 @@ def read_entry(document: Mapping[str, Any], seq: int) -> Entry:
         raise VerificationFailed(f"it can't be read: {error}", seq) from None
     if not isinstance(entry.body, dict):
         raise VerificationFailed("its body is not an object", seq)
+    for name, text in (("dataset", entry.dataset), ("actor", entry.actor), ("job", entry.job or "")):
+        if not isinstance(text, str):
+            raise VerificationFailed(f"its {name} is no text", seq)
+    if (entry.job is None) != (entry.kind in JOBLESS):
+        which = "names a job" if entry.kind in JOBLESS else "names no job"
+        raise VerificationFailed(f"it {which}, and is of the kind {entry.kind}", seq)
     return entry

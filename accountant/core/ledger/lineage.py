@@ -45,6 +45,18 @@ def _is_public(body: Mapping[str, Any]) -> bool:
     return mechanism is not None and mechanism.public
 
 
+def check_named(body: Mapping[str, Any]) -> None:
+    """Raise VerificationFailed unless what a RESERVE's job reads is what its parameters name."""
+    parameters, source = body["parameters"], body.get("source", {})
+    named = {"from_job": source["job"]} if "job" in source else {}
+    named |= {field: each["job"] for field, each in source.get("sources", {}).items()}
+    named |= {field: each["name"] for field, each in source.get("public", {}).items()}
+    for field, read in named.items():
+        if parameters.get(field) != read:
+            own = parameters.get(field)
+            raise VerificationFailed(f"its parameters name {own!r:.80} as {field}, and it reads {read!r:.80}")
+
+
 class Lineage:
     """Checks, entry by entry, that jobs read only what was released before, and that nothing else is free.
 

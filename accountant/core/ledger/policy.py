@@ -33,7 +33,9 @@ class Policy(BaseModel):
         None, description="the same for the jobs of one project; every job must then name one"
     )
     two_people: bool = Field(
-        False, description="raising the allowance needs two stewards, and so does switching this off"
+        False,
+        description="raising the allowance needs two stewards, and so does a policy that admits more or asks "
+        "for less than this one in any field",
     )
     charge_each_attempt: bool = Field(
         False, description="a job whose machine is lost after it began to read is charged and ends"
@@ -52,3 +54,35 @@ class Policy(BaseModel):
     def approves(self, epsilon_alone: float) -> bool:
         """True if a job of this epsilon needs no approval."""
         return Fraction(epsilon_alone) <= exact(self.auto_approve_epsilon, "auto_approve_epsilon")
+
+
+def weakened(before: Policy, after: Policy) -> tuple[str, ...]:
+    """The fields by which `after` admits more, or asks for less, than `before`.
+
+    How long a request may wait and an attempt may run is nobody's protection, so these are free to change.
+    """
+    found = [
+        name
+        for name in ("solo", "share_artifacts", "secret_jobs")
+        if getattr(after, name) and not getattr(before, name)
+    ]
+    found += [
+        name
+        for name in ("two_people", "charge_each_attempt")
+        if getattr(before, name) and not getattr(after, name)
+    ]
+    for name in ("mechanisms", "analysts", "models"):  # an empty list allows all
+        old, new = set(getattr(before, name)), set(getattr(after, name))
+        if old and not (new and new <= old):
+            found.append(name)
+    if exact(after.auto_approve_epsilon) > exact(before.auto_approve_epsilon):
+        found.append("auto_approve_epsilon")
+    for name in ("analyst_epsilon", "project_epsilon"):
+        old_cap, new_cap = (_cap(getattr(each, name)) for each in (before, after))
+        if old_cap is not None and (new_cap is None or new_cap > old_cap):
+            found.append(name)
+    return tuple(found)
+
+
+def _cap(value: str | None) -> int | None:
+    return None if value is None else round_allowance(value, EPSILON_UNITS)

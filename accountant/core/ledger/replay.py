@@ -11,7 +11,7 @@ from typing import Any
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger import reversals
 from accountant.core.ledger.books import Books, failing
-from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.hash_chain import JOBLESS, EntryKind
 from accountant.core.ledger.reservations import Reservation, read_costs, read_reservation
 from accountant.core.privacy.filters import Kind
 
@@ -36,13 +36,22 @@ class Replay:
         firsts = tuple((kind, _job_name(next(iter(jobs)))) for kind, jobs in self._closers.items() if jobs)
         return replace(self._books, history=replace(self._books.history, closers=firsts))
 
+    @property
+    def now(self) -> Books:
+        """The current books without the jobs that closed filters."""
+        return self._books
+
+    def held(self, job: str) -> Reservation | None:
+        """The live reservation of a job; None: it has none."""
+        return self._jobs.get(_job_key(job))
+
     def live(self) -> dict[str, Reservation]:
         """Every live reservation by its job."""
         return {_job_name(key): held for key, held in self._jobs.items() if held is not None}
 
     def apply(self, kind: EntryKind, job: str | None, body: Mapping[str, Any]) -> None:
         """Apply one more entry. Raises VerificationFailed, with nothing changed, if it is not valid here."""
-        if kind is EntryKind.ALLOW:
+        if kind in JOBLESS:
             self._books = self._books.apply(kind, None, body)
             return
         if not isinstance(job, str):

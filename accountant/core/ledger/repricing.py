@@ -52,7 +52,7 @@ def reprice(kind: EntryKind, body: Body, accounts: Accounts, reserve: Body | Non
     """Recompute the charges of an entry from the facts in the entry itself.
 
     `accounts` are those of its dataset, for the filters' orders and shares, which never change. `reserve` is
-    the body of the RESERVE that a COMMIT settles. A VOID charges nothing and has no figures.
+    the body of the RESERVE that a COMMIT settles. A VOID, REGISTER or POLICY charges nothing: no figures.
     """
     try:
         match kind:
@@ -64,7 +64,7 @@ def reprice(kind: EntryKind, body: Body, accounts: Accounts, reserve: Body | Non
                 figures = _committed(body, accounts, {} if reserve is None else reserve)
             case EntryKind.REVERSAL:
                 figures = _reversed(body, accounts)
-            case EntryKind.VOID:
+            case EntryKind.VOID | EntryKind.REGISTER | EntryKind.POLICY:
                 figures = []
     except UNREADABLE as error:
         return Repriced(problem=f"{type(error).__name__}: {error}")

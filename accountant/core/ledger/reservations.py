@@ -14,6 +14,7 @@ from accountant.core.ledger.accounts import (
 from accountant.core.ledger.admission import Account
 from accountant.core.privacy.events import Event, from_json
 from accountant.core.privacy.filters import Amount, Costs, Kind
+from accountant.core.privacy.units import read_amount
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def read_reservation(body: Mapping[str, Any]) -> Reservation:
 def _reservation(text: str) -> Reservation:
     body = json.loads(text)
     event = read_event(body["event"])
-    secret_cost = int(body["secret"]["cost"]) if "secret" in body else 0
+    secret_cost = read_amount(body["secret"]["cost"], "secret.cost") if "secret" in body else 0
     costs, asked = read_costs(body["costs"]), read_demand(event, body)
     return Reservation(event, costs, asked, secret_cost, "whole" in body)
 
@@ -112,6 +113,6 @@ def move(
 def read_costs(value: Mapping[str, Any]) -> Costs:
     """The inverse of `costs_json`."""
     return {
-        Kind(kind): None if cost is None else Amount(int(cost["main"]), int(cost["delta"]))
+        Kind(kind): None if cost is None else Amount(read_amount(cost["main"]), read_amount(cost["delta"]))
         for kind, cost in value.items()
     }

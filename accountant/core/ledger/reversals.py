@@ -23,6 +23,7 @@ from accountant.core.ledger.hash_chain import EntryKind, digest, opened
 from accountant.core.ledger.reservations import Reservation, move, read_costs, read_reservation, settled
 from accountant.core.privacy.events import FREE, Event, from_json, releases, to_json
 from accountant.core.privacy.filters import ZERO, Amount, Costs
+from accountant.core.privacy.units import read_amount
 
 Document = Mapping[str, Any]
 
@@ -50,8 +51,10 @@ def charge_of(reserve: Document, current: Document) -> Charge:
             costs = settled(held.costs, read_costs(body["costs"])) if held.costs else {}
             unknown = "ex_post" in body and is_hidden(body["ex_post"]["cap"])
             stated = "ex_post" in body and not unknown
-            ex_post = int(body["ex_post"]["cap"]) if stated else held.others.ex_post
-            secret = int(body["secret"]["cost"]) if "secret" in body else held.secret_cost
+            ex_post = read_amount(body["ex_post"]["cap"], "ex_post.cap") if stated else held.others.ex_post
+            secret = (
+                read_amount(body["secret"]["cost"], "secret.cost") if "secret" in body else held.secret_cost
+            )
             spends = bool(releases(held.event)) or held.others.ex_post > 0 or held.others.secret is not None
             # An entry that does not say whether data was read was written when every COMMIT meant it.
             return Charge(costs, ex_post, secret, spends, bool(body.get("read", True)), unknown)
@@ -63,8 +66,10 @@ def charge_of(reserve: Document, current: Document) -> Charge:
 
 def _stated(body: Document) -> Charge:
     unknown = is_hidden(body["ex_post"])
-    ex_post = 0 if unknown else int(body["ex_post"])
-    costs, secret = read_costs(body["costs"]), int(body["secret"])
+    ex_post = 0 if unknown else read_amount(body["ex_post"], "ex_post")
+    costs, secret = read_costs(body["costs"]), read_amount(body["secret"], "secret")
+    if type(body["counts"]) is not bool or type(body["read"]) is not bool:
+        raise VerificationFailed("its counts and read are not true or false")
     return Charge(costs, ex_post, secret, bool(body["counts"]), bool(body["read"]), unknown)
 
 
@@ -211,7 +216,7 @@ def reverse(books: Books, job: str | None, body: Document) -> Books:
         event = None if body["event"] is None else from_json(body["event"])
         if before.hidden or is_hidden(body["ex_post"]):
             return _partly(books, body, before, event)
-        after = corrected(books.accounts, reserve, before, event, int(body["cap"]))
+        after = corrected(books.accounts, reserve, before, event, read_amount(body["cap"], "cap"))
         if after != replace(_stated(body), costs=after.costs) or body["costs"] != costs_json(after.costs):
             raise VerificationFailed("its charge is not that of its event")
         return _moved(books, reserve, before, after)
@@ -238,7 +243,7 @@ def _partly(books: Books, body: Document, before: Charge, event: Event | None) -
 def quoted(body: Document) -> tuple[tuple[int, str], tuple[int, str]]:
     """(number, hash) of the RESERVE and of the corrected entry, as the body quotes them."""
     reserve, current = body["reserve"], body["corrects"]
-    return (int(reserve["seq"]), digest(reserve)), (int(current["seq"]), digest(current))
+    return (reserve["seq"], digest(reserve)), (current["seq"], digest(current))
 
 
 def _moved(books: Books, reserve: Document, before: Charge, after: Charge) -> Books:

@@ -1,12 +1,14 @@
 """Verification of a ledger entry by entry, without a server or a database.
 
-Checks the hash chain; that every reservation is resolved at most once and in order; that each recorded cost
-follows from its event and each event from its parameters; and the balances at the end.
+Checks the hash chain and its times; that every reservation is resolved at most once and in order; that each
+recorded cost follows from its event and each event from its parameters; that each act kept to the rules in
+force (rules.py) and each job ended as it can (realization.py); and the balances at the end.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -17,10 +19,12 @@ from accountant.core.ledger.books import Books, failing
 from accountant.core.ledger.checkpoints import Checkpoint
 from accountant.core.ledger.commitments import hidden_count, is_hidden
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, digest, read_entry
-from accountant.core.ledger.lineage import Lineage
+from accountant.core.ledger.lineage import Lineage, check_named
+from accountant.core.ledger.realization import Ends
 from accountant.core.ledger.replay import Replay
 from accountant.core.ledger.reservations import SHAPES, as_text
 from accountant.core.ledger.reversals import quoted
+from accountant.core.ledger.rules import Rules, by_two
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.events import to_json
 from accountant.core.privacy.price import Terms
@@ -39,6 +43,8 @@ class Verified:
     hidden: int = 0
     #: The checkpoints that it agrees with, the one that it carries included.
     checkpoints: tuple[Checkpoint, ...] = ()
+    #: Rules that could not be checked because no entry states them, in sentences.
+    unproved: tuple[str, ...] = ()
 
 
 def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:
@@ -84,6 +90,9 @@ class Verifier:
         self.dataset = dataset
         self.replay = Replay()
         self.lineage = Lineage()
+        self.rules = Rules()
+        self._ends = Ends()
+        self._at: datetime | None = None
         self.head = GENESIS
         self.count = 0
         self._hashes = bytearray()  # 32 bytes an entry, so that quotations can be checked
@@ -107,20 +116,29 @@ class Verifier:
             raise VerificationFailed("its version is below that of the entry before it", seq)
         if entry.previous != self.head:
             raise VerificationFailed("it does not follow the entry before it", seq)
+        if self._at is not None and entry.at < self._at:
+            raise VerificationFailed("its time is before that of the entry before it", seq)
         try:
             if digest(document) != recorded_hash:
                 raise VerificationFailed("its content does not match its hash")
-            if entry.kind is EntryKind.RESERVE:
-                _check_price(entry.body)
+            asked = _check_price(entry.body) if entry.kind is EntryKind.RESERVE else None
             with failing():
                 self._check_neighbours(entry)
                 self.lineage.add(entry)
+                if entry.kind is EntryKind.RESERVE:
+                    check_named(entry.body)
+                self.rules.add(entry, self.replay.now, asked)
             if entry.kind is EntryKind.REVERSAL:
                 self._check_quotations(entry)
+            held = None if entry.job is None else self.replay.held(entry.job)
             self.replay.apply(entry.kind, entry.job, entry.body)
+            with failing():
+                self._ends.add(entry, held, self.rules.terms is not None)
+            if entry.kind is not EntryKind.RESERVE:
+                _check_not_negative(self.replay.now)
         except UNREADABLE as error:  # ValueError: what has no canonical form
             raise VerificationFailed(str(error), seq) from None
-        self.head, self.count, self._version = recorded_hash, seq, entry.version
+        self.head, self.count, self._version, self._at = recorded_hash, seq, entry.version, entry.at
         self._hashes += bytes.fromhex(recorded_hash)
         if entry.version > 1:
             self.hidden += hidden_count(document)
@@ -134,6 +152,8 @@ class Verifier:
             stated = entry.body["terms"]["neighbours"]
         elif entry.kind is EntryKind.ALLOW and "secret" in entry.body:
             stated = entry.body["secret"]["neighbours"]
+        elif entry.kind is EntryKind.REGISTER:
+            stated = entry.body["terms"]["neighbours"]
         if stated is not None and stated != (self._neighbours or stated):
             raise VerificationFailed(f"its neighbours are {stated!r}, those before it {self._neighbours!r}")
         self._neighbours = self._neighbours or stated
@@ -145,14 +165,15 @@ class Verifier:
         except UNREADABLE as error:
             raise VerificationFailed(f"what it quotes can't be read: {error}") from None
         for seq, hashed in (reserved, corrected):
-            if not 0 < seq < entry.seq or self._hashes[32 * seq - 32 : 32 * seq] != bytes.fromhex(hashed):
+            if type(seq) is not int or not 0 < seq < entry.seq:
+                raise VerificationFailed(f"it quotes an entry {seq!r:.40} that this ledger does not hold")
+            if self._hashes[32 * seq - 32 : 32 * seq] != bytes.fromhex(hashed):
                 raise VerificationFailed(f"it quotes an entry {seq} that this ledger does not hold")
         newest = self._corrections.get(str(entry.job))
         if newest not in (None, corrected[0]):
             raise VerificationFailed(f"it corrects entry {corrected[0]}, entry {newest} stands")
-        confirmer = entry.body.get("confirmed_by")
-        if not is_hidden(confirmer) and entry.actor and confirmer != entry.actor:
-            raise VerificationFailed("it was not written by whoever confirmed it")
+        if not by_two(entry):
+            raise VerificationFailed("it names no two people")
         self._corrections[str(entry.job)] = entry.seq
 
     def _meet(self) -> None:
@@ -171,7 +192,8 @@ class Verifier:
         replay = self.replay
         met = self._checkpoints[: self._met]
         return Verified(
-            self.dataset or "", self.count, self.head, replay.books, replay.live_count, self.hidden, met
+            *(self.dataset or "", self.count, self.head, replay.books, replay.live_count, self.hidden, met),
+            unproved=self.rules.unproved,
         )
 
 
@@ -203,8 +225,20 @@ def agree(checkpoint: Checkpoint, found: Verified) -> None:
         )
 
 
-def _check_price(body: Mapping[str, Any]) -> None:
-    """Check that the event is what the mechanism charges for these parameters under these terms."""
+def _check_not_negative(books: Books) -> None:
+    """Check that no balance is below zero: nobody gets back more than was charged."""
+    amounts = [books.ex_post.spent, books.ex_post.reserved]
+    if books.secret is not None:
+        amounts += [books.secret.spent, books.secret.reserved, books.secret.jobs]
+    for each in () if books.account is None else books.account.filters:
+        spent, reserved = each.spent, each.reserved
+        amounts += [spent.main, spent.delta, reserved.main, reserved.delta, each.closed]
+    if min(amounts) < 0:
+        raise VerificationFailed("a balance is below zero after it")
+
+
+def _check_price(body: Mapping[str, Any]) -> Demand:
+    """Check that the event is what the mechanism charges for these parameters; returns what it asks."""
     try:
         event, asked = recomputed(body)
         stated = asked == read_demand(asked.dp, body) and event == body["event"]
@@ -212,6 +246,7 @@ def _check_price(body: Mapping[str, Any]) -> None:
         raise VerificationFailed(f"its price can't be recomputed: {error}") from None
     if not stated:
         raise VerificationFailed("its event is not the price of its parameters")
+    return asked
 
 
 def recomputed(body: Mapping[str, Any]) -> tuple[dict[str, Any], Demand]:

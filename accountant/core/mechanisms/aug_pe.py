@@ -34,6 +34,7 @@ from accountant.core.mechanisms.noise_fields import (
     with_multiplier,
     without_noise,
 )
+from accountant.core.mechanisms.yields import texts
 from accountant.core.privacy.calibration import gaussian_multiplier
 from accountant.core.privacy.events import FREE, Gaussian, SelfComposed
 from accountant.core.privacy.price import Price, Terms
@@ -131,6 +132,9 @@ MECHANISM = Mechanism(
         "Aggregation and clusters": "embedding",
     },
     order=5,
+    advice="the model never reads a record: records only vote for texts that it wrote",
+    plain="epsilon samples max_tokens from_job",
+    yields=lambda p, terms: texts(p.samples, terms.labels, p.max_tokens, "at most"),
     example={
         "epsilon": 2.0,
         "epochs": 3,

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accountant.core.errors import FieldProblem, InvalidRequest
+from accountant.core.mechanisms.yields import Yield
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.divergences import pure_epsilon, renyi
 from accountant.core.privacy.events import Event, Laplace, releases, to_json
@@ -29,6 +30,16 @@ class Parameters(BaseModel):
 
 
 P = TypeVar("P", bound=Parameters)
+
+#: What somebody may want of a dataset, in the order of menus, as a form calls it.
+GOALS = {
+    "texts": "Texts like those in the data",
+    "counts": "Counts",
+    "summaries": "Summaries of groups",
+    "phrases": "Key phrases",
+    "evaluation": "A look at texts that a job published",
+    "preparation": "Something public that other jobs read",
+}
 
 #: The heading of fields that no group names.
 REST = "More"
@@ -54,10 +65,16 @@ class Mechanism(Generic[P]):
     from all the data; `resources` tells which fields name a registered public thing, and its kind (corpus,
     embedding or model); `unfit_public` names what the public facts of these, by field, lack for a request;
     `reads_output`: a job reads the published texts of the job in `from_job`; `public`: a job reads public
-    things only, never records, and costs nothing; `sources` tells which further fields name a job, and the
-    kind of artifact that is read there, of whichever mechanism; `unfit_sources` names what the parameters of
-    these jobs, and of the one in `from_job`, by field, lack for a request; `releases` lists the kinds that it
-    leaves; `needs` names the fields, parted by blanks, that are used under a condition alone (`used_fields`).
+    things only, never records, and costs nothing; `stops_early`: a run may make fewer of its repeated
+    releases because of what it had already released, one of each kind at least, and is charged for those;
+    any other run is charged whole; `sources` tells which further fields name a job, and the kind of artifact
+    that is read there, of whichever mechanism; `unfit_sources` names what the parameters of these jobs, and
+    of the one in `from_job`, by field, lack for a request; `releases` lists the kinds that it leaves;
+    `needs` names the fields, parted by blanks, that are used under a condition alone (`used_fields`).
+
+    `goal` is what somebody wants who takes it (of GOALS), `advice` says in a clause why, `plain` names the
+    fields, parted by blanks, that a form shows to everybody, `begins` values that a form begins with instead
+    of defaults, and `yields` what a job writes, None where nothing public tells.
     """
 
     id: str
@@ -84,10 +101,16 @@ class Mechanism(Generic[P]):
     unfit_public: Callable[[P, Terms, Mapping[str, Mapping[str, Any]]], FieldProblem | None] = lambda *_: None
     reads_output: bool = False
     public: bool = False
+    stops_early: bool = False
     sources: Callable[[P], Mapping[str, str]] = lambda _: {}
     unfit_sources: Callable[[P, Mapping[str, Mapping[str, Any]]], FieldProblem | None] = lambda *_: None
     releases: tuple[str, ...] = ()
     needs: Mapping[str, str] = field(default_factory=dict, hash=False)
+    goal: str = "texts"
+    advice: str = ""
+    plain: str = ""
+    begins: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    yields: Callable[[P, Terms], Yield | None] = lambda *_: None
     fields: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

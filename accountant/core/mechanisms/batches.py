@@ -11,12 +11,13 @@ number are one batch here, and a unit of b records moves it by b of their shifts
 
 import math
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Parameters
+from accountant.core.mechanisms.yields import Yield
 from accountant.core.privacy.events import (
     Allocated,
     AllocatedReplaced,
@@ -27,6 +28,23 @@ from accountant.core.privacy.events import (
 )
 from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.units import float_up, up
+
+
+def texts_of_batches(
+    parameters: "Batched", terms: Terms, each: int, tokens: int, at_least: bool = False
+) -> Yield | None:
+    """So many texts of every batch in every round; None where no public figure tells how many batches."""
+    if parameters.batches_per_label is None and not parameters.label_counts:
+        return None
+    number = parameters.batches_run(terms) * parameters.rounds * each
+    return Yield("texts", number, tokens, "at least" if at_least else "exactly")
+
+
+def texts_of_tokens(parameters: Any, terms: Terms) -> Yield | None:
+    """The same where a batch writes T tokens: a text ends early or at its limit, and the next begins."""
+    tokens = parameters.tokens_per_batch
+    longest = parameters.max_text_tokens or tokens
+    return texts_of_batches(parameters, terms, -(-tokens // longest), longest, at_least=True)
 
 
 def token_draw(shift: Fraction, terms: Terms) -> Event:

@@ -42,6 +42,7 @@ from accountant.core.mechanisms.noise_fields import (
     without_noise,
 )
 from accountant.core.mechanisms.vocabulary import TERM_LIST
+from accountant.core.mechanisms.yields import Yield, by_label
 from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
@@ -394,6 +395,15 @@ MECHANISM = Mechanism(
         "Texts": "output writer prompt examples shots stop temperature max_tokens",
     },
     order=4,
+    goal="phrases",
+    advice="it counts the terms of a public list once, and then draws phrases of them as often as one likes",
+    plain="from_job vocabulary vocabulary_epsilon kde_epsilon sequences_per_label output",
+    begins={"output": "phrases"},
+    yields=lambda p, terms: Yield(
+        p.output if p.output == "texts" else "sequences of phrases",
+        by_label(p.sequences_per_label, terms.labels),
+        p.max_tokens if p.output == "texts" else None,
+    ),
     example={
         **{"vocabulary": "JOB", "vocabulary_size": 4, "sequences_per_label": 2, "sequence_length": 3},
         "output": "phrases",

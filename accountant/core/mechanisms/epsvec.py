@@ -12,8 +12,10 @@ their mean: pairing by position would shift every pair when one record comes or 
 
 Sampling, with b records of a unit drawn together by one coin:
   poisson, add-remove      Delta = b C / m, PoissonSampled: a unit's coin of public rate q
-  poisson, replace-one     Delta = 2 b C / m, PoissonReplaced. A unit that changes its label moves two
-                           vectors by C / m each, sqrt(2) C / m together, which the first covers
+  poisson, replace-one     Delta = 2 b C / m, PoissonSwapped: without either unit a sum lies half as far. A
+                           unit that changes its label moves two vectors by C / m each, sqrt(2) C / m
+                           together, which that covers. PoissonReplaced where a job says so, or says
+                           neither that nor epsilon: jobs from before decision 0026 have parameters like that
   without-replacement      Delta = 2 b C / m, replace-one only, exact public numbers: under add-remove
                            a unit would displace another, which is a replacement (DESIGN, trap 5)
 Every filter takes the smaller of the amplified and the plain price; alone, both are exact and the
@@ -29,7 +31,6 @@ amplified once (its Theorem 4.2 with the exact profile: Balle et al. 2018, Theor
 
 import math
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -46,6 +47,8 @@ from accountant.core.mechanisms.noise_fields import (
     with_multiplier,
     without_noise,
 )
+from accountant.core.mechanisms.sampling import fixed_rate, poisson_rate, population
+from accountant.core.mechanisms.yields import texts
 from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
@@ -53,6 +56,7 @@ from accountant.core.privacy.calibration import (
     MOST_MULTIPLIER,
     gaussian_multiplier,
     sampled_multiplier,
+    swapped_multiplier,
 )
 from accountant.core.privacy.events import (
     FREE,
@@ -61,11 +65,12 @@ from accountant.core.privacy.events import (
     Gaussian,
     PoissonReplaced,
     PoissonSampled,
+    PoissonSwapped,
+    Sampled,
     SampledWithoutReplacement,
     SelfComposed,
 )
 from accountant.core.privacy.price import Neighbours, Price, Terms
-from accountant.core.privacy.units import float_up
 from accountant.core.template import check_template
 
 #: The prompt of every step (paper 000, B.3 to B.5, in other words): with no example, some, and one text more.
@@ -133,6 +138,11 @@ class Epsvec(GaussianNoise):
     )
     sampling_rate: float | None = Field(
         None, ge=1e-9, le=1, description="poisson only: the coin's rate q; nothing: m * labels / public size"
+    )
+    replacement: Literal["pair", "triple"] | None = Field(
+        None,
+        description="poisson and replace-one only: price a replaced unit by how far samples with one, the "
+        "other and neither lie apart, or the first two; nothing: triple, unless noise_multiplier is given",
     )
     layers: str = Field(
         "18-21", pattern=r"^\d{1,4}(-\d{1,4})?$", description="layers of the vectors, first to last, from 0"
@@ -215,13 +225,6 @@ def vector_sensitivity(parameters: Epsvec, terms: Terms) -> float:
     return bound * parameters.clip / parameters.samples_per_label
 
 
-def population(terms: Terms) -> int | None:
-    """Public number of units in the smallest label, where the highest share is drawn; None: not public."""
-    if terms.labels:
-        return min(terms.label_sizes, default=None)
-    return terms.public_size
-
-
 def vectors_event(parameters: Epsvec, terms: Terms) -> Event:
     """All vectors of one label: one draw of records, L Gaussians (or one) on it."""
     multiplier = resolved(parameters.noise_multiplier, "noise_multiplier")
@@ -236,7 +239,7 @@ def vectors_event(parameters: Epsvec, terms: Terms) -> Event:
         return whole  # nothing is left to chance
     if terms.neighbours is Neighbours.ADD_REMOVE:
         return PoissonSampled(rate, whole)
-    return PoissonReplaced(rate, whole)
+    return PoissonSwapped(rate, whole) if parameters.replacement == "triple" else PoissonReplaced(rate, whole)
 
 
 def price(parameters: Epsvec, terms: Terms) -> Price:
@@ -267,7 +270,7 @@ def _describe_vectors(parameters: Epsvec, terms: Terms, vectors: Event) -> str:
     sigma = resolved(parameters.noise_multiplier, "noise_multiplier") * sensitivity
     what = f"{count:,} layer vectors" if count > 1 else "1 vector"
     text = f"{what}: Gaussian, σ {sigma:.6g} (sensitivity {sensitivity:.4g}), together {cost(vectors, terms)}"
-    if not isinstance(vectors, PoissonSampled | PoissonReplaced | SampledWithoutReplacement):
+    if not isinstance(vectors, Sampled):
         return text
     draw = (
         f"{vectors.sample_size:,} of {vectors.population:,} units without replacement"
@@ -292,15 +295,17 @@ def resolve(parameters: Epsvec, terms: Terms) -> Epsvec:
     if parameters.shots > parameters.candidates:
         raise invalid("shots", f"{parameters.shots} is more than candidates", f"0 to {parameters.candidates}")
     if parameters.sampling == "poisson":
-        rate = _poisson_rate(parameters, terms)
+        rate = poisson_rate(parameters.samples_per_label, parameters.sampling_rate, terms)
         parameters = parameters.model_copy(update={"sampling_rate": rate})
     else:
-        rate = _fixed_rate(parameters, terms)
+        rate = fixed_rate(parameters.samples_per_label, parameters.sampling_rate, terms)
+    parameters = _with_replacement(parameters, terms, rate)
 
     def calibrate(epsilon: float) -> float:
         if rate == 1:
             return gaussian_multiplier(epsilon, terms.delta, count)
-        return sampled_multiplier(epsilon, terms.delta, count, rate)
+        by = swapped_multiplier if parameters.replacement == "triple" else sampled_multiplier
+        return by(epsilon, terms.delta, count, rate)
 
     parameters = _with_bounded(parameters, terms, calibrate, "noise_multiplier", "epsilon")
     if not parameters.shots:
@@ -312,6 +317,19 @@ def resolve(parameters: Epsvec, terms: Terms) -> Epsvec:
         "shots_noise_multiplier",
         "shots_epsilon",
     )
+
+
+def _with_replacement(parameters: Epsvec, terms: Terms, rate: float) -> Epsvec:
+    """How a replaced unit is priced, where one may be and a coin decides: new jobs by all three distances."""
+    coin = parameters.sampling == "poisson" and rate < 1
+    if not coin or terms.neighbours is Neighbours.ADD_REMOVE:
+        if parameters.replacement is not None:
+            why = "only a unit that is replaced on a poisson sample has such a price"
+            raise invalid("replacement", why, "nothing")
+        return parameters
+    if parameters.replacement is not None or parameters.noise_multiplier is not None:
+        return parameters
+    return parameters.model_copy(update={"replacement": "triple"})
 
 
 def _with_bounded(
@@ -326,43 +344,6 @@ def _with_bounded(
         why = f"a noise multiplier of {given:.6g} leaves nothing but noise"
         raise invalid(asked, why, f"a multiplier of at most {most:.6g}")
     return parameters
-
-
-def _poisson_rate(parameters: Epsvec, terms: Terms) -> float:
-    """The coin's rate: as asked, or the expected number over the public size of a label."""
-    if parameters.sampling_rate is not None:
-        return parameters.sampling_rate
-    if terms.public_size is None:
-        raise invalid("sampling_rate", "the dataset has no public size to derive it from", "above 0 to 1")
-    rate = Fraction(parameters.samples_per_label * max(1, len(terms.labels)), terms.public_size)
-    if rate > 1:
-        most = terms.public_size // max(1, len(terms.labels))
-        raise invalid(
-            "samples_per_label",
-            f"{parameters.samples_per_label} is more than the public size of a label",
-            f"1 to {most}",
-        )
-    return float_up(rate)
-
-
-def _fixed_rate(parameters: Epsvec, terms: Terms) -> float:
-    """m / n of a sample of exactly m of n, which needs replace-one and exact public numbers."""
-    if terms.neighbours is Neighbours.ADD_REMOVE:
-        why = "under add-remove a unit would displace another from the sample"
-        raise invalid("sampling", why, "poisson, or a dataset whose neighbours are replace-one")
-    if parameters.sampling_rate is not None:
-        raise invalid("sampling_rate", "a sample of fixed size has no coin", "nothing, or sampling poisson")
-    if terms.labels and terms.max_records_per_unit > 1:
-        why = "a unit with records in several labels would be drawn in each"
-        raise invalid("sampling", why, "poisson, or a dataset with one record per unit")
-    size = population(terms)
-    if size is None:
-        what = "the sizes of its labels are" if terms.labels else "its size is"
-        raise invalid("sampling", f"the dataset does not declare that {what} exact and public", "poisson")
-    if parameters.samples_per_label > size:
-        why = f"{parameters.samples_per_label} is more than the {size} units there are"
-        raise invalid("samples_per_label", why, f"1 to {size}")
-    return parameters.samples_per_label / size
 
 
 def context_tokens(parameters: Epsvec, template_tokens: int) -> int:
@@ -402,7 +383,7 @@ def missing(parameters: Epsvec) -> FieldProblem | None:
 def resources(parameters: Epsvec) -> dict[str, str]:
     """The registered models that the parameters name."""
     kinds = {"embedding": "embedding", "judge": "writer"}
-    return {field: kind for field, kind in kinds.items() if getattr(parameters, field) is not None}
+    return {field: kind for field, kind in kinds.items() if getattr(parameters, field)}
 
 
 MECHANISM = Mechanism(
@@ -429,12 +410,15 @@ MECHANISM = Mechanism(
     progress_unit="texts",
     runner="workers.mechanisms.epsvec",
     groups={
-        "Size and privacy": "from_job epsilon noise_multiplier samples_per_label sampling sampling_rate clip "
-        "temperature",
+        "Size and privacy": "from_job epsilon noise_multiplier samples_per_label sampling sampling_rate "
+        "replacement clip temperature",
         "Texts": "samples label max_tokens record_tokens coefficient stop template description prompting",
         "Aggregation and clusters": "embedding",
     },
     order=3,
+    advice="it pays once for vectors, and then writes as many texts as one likes",
+    plain="epsilon samples max_tokens from_job",
+    yields=lambda p, terms: texts(p.samples, () if p.label else terms.labels, p.max_tokens, "at most"),
     example={
         **{"epsilon": 6.0, "layers": "1-2", "prompting": "plain", "seed": 1, "stop": None},
         "rejection": "rule",

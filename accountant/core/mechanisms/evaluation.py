@@ -124,6 +124,9 @@ MECHANISM = Mechanism(
         "Aggregation and clusters": "embedding",
     },
     order=9,
+    goal="evaluation",
+    advice="it compares published texts with public ones and reads nothing private",
+    plain="from_job corpus metrics",
     example={
         "from_job": "00000000-0000-0000-0000-000000000000",
         "corpus": "public-reviews",

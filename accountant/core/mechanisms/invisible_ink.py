@@ -25,6 +25,7 @@ from accountant.core.mechanisms.batches import (
     describe,
     describe_allocation,
     missing_batches,
+    texts_of_batches,
     token_draw,
     tokens_of_one_batch,
     turn,
@@ -134,6 +135,7 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="texts_per_batch",
+    stops_early=True,
     missing=missing_batches,
     batches=batches,
     needs=NEEDS_ALLOCATION,
@@ -144,4 +146,7 @@ MECHANISM = Mechanism(
         "Texts": "labels max_tokens record_tokens top_k stop template public_template",
     },
     order=2,
+    advice="few records stand behind each text, which a public prompt leads",
+    plain="texts_per_batch max_tokens",
+    yields=lambda p, terms: texts_of_batches(p, terms, p.texts_per_batch, p.max_tokens),
 )

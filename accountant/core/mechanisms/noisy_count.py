@@ -20,6 +20,7 @@ from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Mechanism, Parameters
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.noise_fields import amount, cost, resolved, with_multiplier
+from accountant.core.mechanisms.yields import Yield
 from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
@@ -138,4 +139,8 @@ MECHANISM = Mechanism(
     runner="workers.mechanisms.noisy_count",
     groups={"Size and privacy": "per noise epsilon noise_multiplier"},
     order=1,
+    goal="counts",
+    advice="it counts units with noise of a size that is told beforehand",
+    plain="per epsilon",
+    yields=lambda p, terms: Yield("counts", count_labels(p, terms)),
 )

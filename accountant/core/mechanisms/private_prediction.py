@@ -49,6 +49,7 @@ from accountant.core.mechanisms.batches import (
     describe_temperature,
     doubled,
     missing_batches,
+    texts_of_tokens,
     token_draw,
     tokens_of_one_batch,
     turn,
@@ -308,9 +309,8 @@ def _check_public(parameters: PrivatePrediction, terms: Terms) -> None:
     """Refuse public texts that nothing would use, and a number of shots that fits no labels."""
     used = parameters.batching == "clusters" or _shows_corpus(parameters)
     if parameters.public_corpus is not None and not used:
-        why = "given, and nothing uses it"
         allowed = "nothing; or batching clusters, context_partner public, aggregation median"
-        raise invalid("public_corpus", why, allowed)
+        raise invalid("public_corpus", "given, and nothing uses it", allowed)
     if parameters.embedding is not None and parameters.batching != "clusters":
         raise invalid("embedding", "given, and nothing uses it", "nothing, or batching clusters")
     if parameters.shots is None:
@@ -406,9 +406,9 @@ def batches(parameters: PrivatePrediction, terms: Terms) -> int:
 
 def unfit(parameters: PrivatePrediction, facts: Mapping[str, Any]) -> FieldProblem | None:
     """A model that names no end token never ends a text; a stop text may."""
-    if facts.get("end_tokens", True) or parameters.stop is not None:
-        return None
-    return FieldProblem("stop", "the model names no token that ends a text", "a text that ends each text")
+    ends = facts.get("end_tokens", True) or parameters.stop is not None
+    problem = "the model names no token that ends a text"
+    return None if ends else FieldProblem("stop", problem, "a text that ends each text")
 
 
 MECHANISM = Mechanism(
@@ -421,6 +421,7 @@ MECHANISM = Mechanism(
     resolve=resolve,
     context_tokens=context_tokens,
     size_field="tokens_per_batch",
+    stops_early=True,
     missing=missing,
     batches=batches,
     unfit=unfit,
@@ -443,5 +444,8 @@ MECHANISM = Mechanism(
         "cluster_epsilon public_corpus embedding",
     },
     order=0,
+    advice="it needs nothing but a model, and every text comes from many records at once",
+    plain="tokens_per_batch max_text_tokens ex_post_cap",
+    yields=texts_of_tokens,
     artifacts={"clusters": "centres, noisy counts and batches of the clusters"},
 )

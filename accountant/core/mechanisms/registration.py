@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.base import GOALS, Mechanism
 
 GROUP = "exchequer.mechanisms"
 RECORD = "conformance.json"
@@ -90,6 +90,13 @@ def check(mechanism: object, module: str) -> None:
             raise Refused(f"{name}: it is empty")
     if mechanism.size_field not in mechanism.fields:
         raise Refused(f"size_field: {mechanism.size_field!r} is no parameter")
+    if mechanism.goal not in GOALS:
+        raise Refused(f"goal: {mechanism.goal!r} is none of {', '.join(GOALS)}")
+    named = [each.partition("=")[0] for each in mechanism.needs]
+    named += " ".join((mechanism.plain, *mechanism.begins, *mechanism.needs.values())).split()
+    for name in named:
+        if name not in mechanism.fields:
+            raise Refused(f"plain, begins or needs: {name!r} is no parameter")
     for names in mechanism.groups.values():
         for name in names.split():
             if name not in mechanism.fields:

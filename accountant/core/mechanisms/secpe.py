@@ -29,6 +29,7 @@ from accountant.core.mechanisms.evolution_fields import (
     with_prompts,
 )
 from accountant.core.mechanisms.noise_fields import ARTIFACTS_ARE_FREE, from_job_field, without_noise
+from accountant.core.mechanisms.yields import texts
 from accountant.core.privacy.blowup import GroupSampling, Without, least_sigma
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Price, Terms
@@ -258,6 +259,9 @@ MECHANISM = Mechanism(
         "Aggregation and clusters": "public_corpus public_texts clusters radius embedding",
     },
     order=6,
+    advice="it protects declared secrets and nothing else",
+    plain="bound public_corpus samples max_tokens from_job",
+    yields=lambda p, terms: texts(p.samples, terms.labels, p.max_tokens, "at most"),
     example={
         "prior": 0.0001,
         "bound": 0.02,

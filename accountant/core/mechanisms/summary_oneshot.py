@@ -28,6 +28,7 @@ from accountant.core.mechanisms.noise_fields import (
     resolved,
     without_noise,
 )
+from accountant.core.mechanisms.yields import Yield, by_label
 from accountant.core.privacy.calibration import gaussian_multiplier
 from accountant.core.privacy.events import FREE, Event, Gaussian, SelfComposed
 from accountant.core.privacy.price import Price, Terms
@@ -223,5 +224,13 @@ MECHANISM = Mechanism(
         "Around a public mean": "public_corpus centre components public_texts",
     },
     order=8,
+    goal="summaries",
+    advice="one noisy mean of each group, which an adapter reads out as often as one likes",
+    plain="epsilon public_size adapter decodings from_job",
+    yields=lambda p, terms: (
+        Yield("noisy means", by_label(p.releases, terms.groups))
+        if p.adapter is None
+        else Yield("summaries", by_label(p.decodings, terms.groups), p.max_tokens)
+    ),
     example={"epsilon": 2.0},
 )

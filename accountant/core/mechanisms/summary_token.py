@@ -20,6 +20,7 @@ from accountant.core.mechanisms import group_means
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.group_means import GroupMeans
 from accountant.core.mechanisms.noise_fields import cost, resolved
+from accountant.core.mechanisms.yields import Yield, by_label
 from accountant.core.privacy.calibration import gaussian_multiplier
 from accountant.core.privacy.events import Gaussian, SelfComposed
 from accountant.core.privacy.price import Price, Terms
@@ -87,11 +88,16 @@ MECHANISM = Mechanism(
     context_tokens=context_tokens,
     unfit=unfit,
     size_field="epsilon",
+    stops_early=True,
     runner="workers.mechanisms.summary_token",
     groups={
         "Size and privacy": "epsilon noise_multiplier clip public_size group_sizes min_group temperature",
         "Texts": "max_tokens record_tokens template",
     },
     order=7,
+    goal="summaries",
+    advice="it needs no preparation: a model writes one summary of each group",
+    plain="epsilon public_size max_tokens",
+    yields=lambda p, terms: Yield("summaries", by_label(1, terms.groups), p.max_tokens),
     example={"epsilon": 2.0},
 )

@@ -10,6 +10,7 @@ import math
 from fractions import Fraction
 
 from accountant.core.errors import invalid
+from accountant.core.privacy import replaced_samples
 from accountant.core.privacy.composition import check_delta, gaussian_mu
 from accountant.core.privacy.units import float_up
 
@@ -42,6 +43,13 @@ def sampled_multiplier(epsilon: float, delta: float, releases: int, probability:
         raise invalid("epsilon", f"any noise will do: delta {delta} is not below the rate {probability}")
     before = math.log1p(math.expm1(epsilon) / probability) if epsilon < 700 else epsilon
     return gaussian_multiplier(before, delta / probability, releases)
+
+
+def swapped_multiplier(epsilon: float, delta: float, releases: int, probability: float) -> float:
+    """As `sampled_multiplier` for a unit replaced on a Poisson sample (events.PoissonSwapped)."""
+    plain = sampled_multiplier(epsilon, delta, releases, probability)  # refuses a delta not below the rate
+    found = math.sqrt(releases) * replaced_samples.multiplier(epsilon, delta, probability) * _SLACK
+    return min(found, plain)
 
 
 def laplace_multiplier(epsilon: float, releases: int = 1) -> float:

@@ -15,7 +15,13 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_ndtr
 
 from accountant.core.errors import invalid
-from accountant.core.privacy import allocation_pairs, divergences, loss_distributions, privacy_profiles
+from accountant.core.privacy import (
+    allocation_pairs,
+    divergences,
+    loss_distributions,
+    privacy_profiles,
+    replaced_samples,
+)
 from accountant.core.privacy.allocation import Batch
 from accountant.core.privacy.events import (
     Allocated,
@@ -25,6 +31,7 @@ from accountant.core.privacy.events import (
     Laplace,
     PoissonReplaced,
     PoissonSampled,
+    PoissonSwapped,
     Sampled,
     SampledWithoutReplacement,
     from_releases,
@@ -145,7 +152,7 @@ def exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | N
     if len(others) > 1 or count > 1 or delta < _LEAST_INTEGRATED_DELTA:
         return None
     match leaf:
-        case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
+        case PoissonSampled() | PoissonReplaced() | PoissonSwapped() | SampledWithoutReplacement():
             found = max(_with_gaussian(*each, mu, delta) for each in sampled_profiles(leaf))
             return None if math.isinf(found) else (found, "exact sampled Gaussian")
         case Laplace(multiplier) if mu > 0:
@@ -160,6 +167,8 @@ def sampled_profiles(event: Sampled) -> list[tuple[privacy_profiles.Profile, tup
     """The privacy profiles of a sampled event, one per direction, with the places of their kinks."""
     q = event.probability
     mu = math.sqrt(divergences.whole_mu_squared(event))
+    if isinstance(event, PoissonSwapped):
+        return [(replaced_samples.profile(q, mu), (0.0,))]
     if not isinstance(event, PoissonSampled):
         return [(privacy_profiles.replaced(q, mu), (0.0,))]
     turn = math.log1p(-q) if q < 1 else 0.0

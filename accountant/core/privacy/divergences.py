@@ -14,7 +14,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 
-from accountant.core.privacy import allocation, privacy_profiles
+from accountant.core.privacy import allocation, privacy_profiles, replaced_samples
 from accountant.core.privacy.events import (
     Allocated,
     AllocatedReplaced,
@@ -27,6 +27,7 @@ from accountant.core.privacy.events import (
     Laplace,
     PoissonReplaced,
     PoissonSampled,
+    PoissonSwapped,
     Sampled,
     SampledWithoutReplacement,
     SelfComposed,
@@ -73,7 +74,7 @@ def _renyi_leaf(order: Fraction, edition: int, event: Event) -> Cost:
             return measured_up(_renyi_laplace(float(order), multiplier))
         case EpsilonDelta(epsilon, delta) if delta == 0:
             return measured_up(_renyi_pure(float(order), epsilon))
-        case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
+        case PoissonSampled() | PoissonReplaced() | PoissonSwapped() | SampledWithoutReplacement():
             return _renyi_sampled(order, event)
         case Allocated() | AllocatedReplaced():
             return _renyi_allocated(order, edition, event)
@@ -94,6 +95,9 @@ def _renyi_sampled(order: Fraction, event: Sampled) -> Fraction:
     mu_squared = whole_mu_squared(event)
     plain = order * mu_squared / 2
     mu = math.sqrt(float_up(mu_squared))
+    if isinstance(event, PoissonSwapped):
+        found = replaced_samples.renyi(float(order), event.probability, mu)
+        return plain if math.isinf(found) else min(plain, coarse_up(found * (1 + 1e-8)))
     by = (
         privacy_profiles.renyi_poisson
         if isinstance(event, PoissonSampled)
@@ -183,7 +187,7 @@ def _mu_squared_leaf(edition: int, event: Event) -> Cost:
             return _squared_up(privacy_profiles.mu_of_pure(1 / multiplier))
         case EpsilonDelta(epsilon, delta) if delta == 0:
             return _squared_up(privacy_profiles.mu_of_pure(epsilon))
-        case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
+        case PoissonSampled() | PoissonReplaced() | PoissonSwapped() | SampledWithoutReplacement():
             # Sampling never hurts, and the amplified loss is mu-GDP for no smaller mu: its tail is
             # that of the whole event (Dong et al. 2022, section 4).
             return whole_mu_squared(event)

@@ -179,6 +179,23 @@ class PoissonReplaced:
 
 
 @dataclass(frozen=True)
+class PoissonSwapped:
+    """As `PoissonReplaced`, where the result with neither unit lies half as far from each as both apart.
+
+    That is so where a unit adds a vector of bounded norm to a sum: the multipliers in `event` are relative to
+    twice that norm, the distance between the one and the other, and nothing is added without either. It
+    costs far less for small probabilities (docs/accounting.md, section 12).
+    """
+
+    probability: float
+    event: "Event"
+
+    def __post_init__(self) -> None:
+        _check_probability(self.probability)
+        _check_sampled(self.event)
+
+
+@dataclass(frozen=True)
 class SampledWithoutReplacement:
     """`event` on a uniform sample of exactly `sample_size` of exactly `population` units.
 
@@ -290,7 +307,7 @@ def _check_sampled(event: object) -> None:
             raise invalid("event", "only Gaussians are priced on a sample", "a composition of Gaussians")
 
 
-Sampled = PoissonSampled | PoissonReplaced | SampledWithoutReplacement
+Sampled = PoissonSampled | PoissonReplaced | PoissonSwapped | SampledWithoutReplacement
 
 Allocation = Allocated | AllocatedReplaced
 
@@ -348,10 +365,9 @@ def to_json(event: Event) -> dict[str, Any]:
             return {"type": "composed", "events": [to_json(part) for part in events]}
         case WorstOf(events):
             return {"type": "worst_of", "events": [to_json(part) for part in events]}
-        case PoissonSampled(probability, inner):
-            return {"type": "poisson_sampled", "probability": float(probability), "event": to_json(inner)}
-        case PoissonReplaced(probability, inner):
-            return {"type": "poisson_replaced", "probability": float(probability), "event": to_json(inner)}
+        case PoissonSampled(q, inner) | PoissonReplaced(q, inner) | PoissonSwapped(q, inner):
+            name = next(name for name, (kind, _) in _FIELDS.items() if kind is type(event))
+            return {"type": name, "probability": float(q), "event": to_json(inner)}
         case SampledWithoutReplacement(size, population, inner):
             counts = {"sample_size": size, "population": population}
             return {"type": "sampled_without_replacement", **counts, "event": to_json(inner)}
@@ -372,6 +388,7 @@ _FIELDS: dict[str, tuple[Callable[..., Event], tuple[str, ...]]] = {
     "worst_of": (WorstOf, ("events",)),
     "poisson_sampled": (PoissonSampled, ("probability", "event")),
     "poisson_replaced": (PoissonReplaced, ("probability", "event")),
+    "poisson_swapped": (PoissonSwapped, ("probability", "event")),
     "sampled_without_replacement": (SampledWithoutReplacement, ("sample_size", "population", "event")),
     "allocated": (Allocated, ("batches", "run", "tokens", "draw")),
     "allocated_replaced": (AllocatedReplaced, ("batches", "run", "tokens", "draw")),

@@ -28,6 +28,8 @@ from accountant.core.privacy.events import (
     Laplace,
     PoissonReplaced,
     PoissonSampled,
+    PoissonSwapped,
+    Sampled,
     SampledWithoutReplacement,
     SelfComposed,
     WorstOf,
@@ -232,6 +234,11 @@ def _whole_mu(event: Event) -> float:
     return min(math.sqrt(_gaussians(counts(event))[0]), math.sqrt(2 * _MOST_LOSS))
 
 
+def _sampled_mu(leaf: Sampled) -> float:
+    """mu of a sampled unit against one that adds nothing, from which a swapped one is half as far."""
+    return _whole_mu(leaf.event) / (2 if isinstance(leaf, PoissonSwapped) else 1)
+
+
 def _reach(leaf: Event) -> float:
     """About the largest loss of one release; 0 where it is left out."""
     match leaf:
@@ -241,8 +248,8 @@ def _reach(leaf: Event) -> float:
             return min(shift, _MOST_LOSS)
         case EpsilonDelta(epsilon, _):
             return min(epsilon, _MOST_LOSS)
-        case PoissonSampled(_, inner) | PoissonReplaced(_, inner) | SampledWithoutReplacement(_, _, inner):
-            return _gaussian_reach(_whole_mu(inner), leaf.probability)
+        case PoissonSampled() | PoissonReplaced() | PoissonSwapped() | SampledWithoutReplacement():
+            return _gaussian_reach(_sampled_mu(leaf), leaf.probability)
         case Allocated(batches, _, tokens, draw) | AllocatedReplaced(batches, _, tokens, draw):
             if isinstance(draw, Exponential):
                 mu = min(draw.shift * math.sqrt(tokens), math.sqrt(2 * _MOST_LOSS))
@@ -267,8 +274,8 @@ def _losses(leaf: Event, count: int, interval: float) -> Any:
             return _two_outcomes(min(shift, _MOST_LOSS), count, 1.0, 0.0, interval)
         case EpsilonDelta(epsilon, delta):
             one = _two_outcomes(min(epsilon, _MOST_LOSS), 1, 1.0, delta, interval)
-        case PoissonSampled(_, inner) | PoissonReplaced(_, inner) | SampledWithoutReplacement(_, _, inner):
-            one = _gaussian(1 / _whole_mu(inner), interval, leaf.probability)
+        case PoissonSampled() | PoissonReplaced() | PoissonSwapped() | SampledWithoutReplacement():
+            one = _gaussian(1 / _sampled_mu(leaf), interval, leaf.probability)
         case Allocated(batches, _, tokens, draw) | AllocatedReplaced(batches, _, tokens, draw):
             # What one batch shows of the unit, which is in it with probability 1/k.
             if isinstance(draw, Exponential):

@@ -129,7 +129,7 @@ def laplace(pure: float) -> Profile:
 # --- composition with a Gaussian -----------------------------------------------------------------
 
 
-def _panels(edges: Array) -> tuple[Array, Array]:
+def panels(edges: Array) -> tuple[Array, Array]:
     """Gauss-Legendre points and weights on the panels between sorted `edges`."""
     half = np.diff(edges) / 2
     middle = (edges[1:] + edges[:-1]) / 2
@@ -150,7 +150,7 @@ def delta_with_gaussian(profile: Profile, kinks: tuple[float, ...], mu: float, e
     turns = (epsilon - np.concatenate(marks) - mu * mu / 2) / mu
     plain = np.linspace(-_TAIL, _TAIL, 49)
     edges = np.unique(np.clip(np.concatenate((plain, turns)), -_TAIL, _TAIL))
-    points, weights = _panels(edges)
+    points, weights = panels(edges)
     density = np.exp(-points * points / 2) / math.sqrt(2 * math.pi)
     values = profile(epsilon - mu * mu / 2 - mu * points)
     return float(np.dot(weights * density, values)) + 2e-33
@@ -206,7 +206,7 @@ def renyi_replaced(order: float, q: float, mu: float) -> float:
         return math.inf
     # Halving panels towards 0 where the profile is steepest on the scale of q.
     graded = width * np.exp2(-np.arange(1.0, 6.0))
-    u, weights = _panels(np.unique(np.concatenate((width * np.arange(count + 1), graded))))
+    u, weights = panels(np.unique(np.concatenate((width * np.arange(count + 1), graded))))
     log_t = _log_mixture(q, u)
     log_h = log_gaussian(mu, u) + u + np.log(weights)
     terms: Any = logsumexp(np.concatenate((log_h + (order - 2) * log_t, log_h - (order + 1) * log_t)))

@@ -34,6 +34,7 @@ from accountant.core.privacy.events import (
     Laplace,
     PoissonReplaced,
     PoissonSampled,
+    PoissonSwapped,
     SampledWithoutReplacement,
     SelfComposed,
     ZCDp,
@@ -223,7 +224,7 @@ def group_divergence(event: Event, order: Fraction, size: int) -> Fraction | Non
         case Composed(events):
             parts = [group_divergence(part, order, size) for part in events]
             return None if None in parts else sum(filter(None, parts), Fraction(0))
-        case PoissonSampled() | PoissonReplaced() | SampledWithoutReplacement():
+        case PoissonSampled() | PoissonReplaced() | PoissonSwapped() | SampledWithoutReplacement():
             return group_divergence(event.event, order, size)
         case Allocated() | AllocatedReplaced():
             return group_divergence(event.plain, order, size)  # a group has several coins

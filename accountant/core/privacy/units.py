@@ -54,6 +54,16 @@ def read_fraction(value: object, field: str) -> Fraction:
     return Fraction(written[0])
 
 
+_AMOUNT = re.compile(r"0|[1-9][0-9]{0,37}")
+
+
+def read_amount(value: object, field: str = "amount") -> int:
+    """A stored amount in units: plain digits as text. Raises InvalidRequest for "-1", "007", "1e3" or 3."""
+    if not isinstance(value, str) or _AMOUNT.fullmatch(value) is None:
+        raise invalid(field, f"{value!r:.60} is no amount", "whole digits, as text")
+    return int(value)
+
+
 def round_price(value: Fraction, units: int) -> int:
     """The units charged for `value`, rounded up, so that a positive price is never 0."""
     if value < 0:

@@ -52,17 +52,18 @@ def whole_cost(event: Event, most_delta: int, whole_epsilon: int) -> tuple[int, 
     def share(cost: tuple[int, int]) -> Fraction:
         return max(Fraction(cost[0], whole_epsilon), Fraction(cost[1], most_delta or 1))
 
-    pure = divergences.pure_epsilon(rest)
     offers = []
     if counts and most_delta:
         offers = [amount(epsilon, part) for epsilon, part in _balanced(rest, most_delta, whole_epsilon)]
-    best = min(offers, key=share, default=None)
+    pure = divergences.pure_epsilon(rest)
     if pure is None:
-        return best
+        return min(offers, key=share, default=None)
     summed = amount(pure, 0)
-    if best is None or share(summed) <= max(share(best), min(1, _DEAR * share(best))):
+    if not offers:
         return summed
-    return best
+    best = min(offers, key=share)
+    dear = share(summed) > max(share(best), min(Fraction(1), _DEAR * share(best)))
+    return best if dear else summed
 
 
 def _balanced(event: Event, most_delta: int, whole_epsilon: int) -> list[tuple[Fraction, int]]:
@@ -104,7 +105,7 @@ def epsilon_at(event: Event, delta: float) -> Fraction | None:
     if curve is not None:
         found.append(min(_converted(order, cost, delta) for order, cost in curve))
         if _closed_form(event):
-            least = min(curve, key=lambda each: _converted(*each, delta))[0]
+            least, _ = min(curve, key=lambda each: _converted(each[0], each[1], delta))
             found += [_near(event, Fraction(1 + (least - 1) * ratio), delta) for ratio in _BETWEEN]
     mu_squared = divergences.gaussian_mu_squared(event, 2)
     if mu_squared is not None:

@@ -26,7 +26,7 @@ from accountant.transactions import approval, leases, settlement, submission
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output
-from tests.support import Bench, person
+from tests.support import Bench, kinds, person
 
 
 def state(bench: Bench, job_id) -> str:
@@ -71,8 +71,7 @@ def test_a_job_is_priced_approved_reserved_charged_and_verified(bench):
     assert renyi(bench)["reserved"] == "0"
     assert renyi(bench)["spent"] == reserved
     assert integrity.check(bench.engine, bench.dataset) == []
-    kinds = [e["kind"] for e in entries.entries(bench.engine, bench.dataset, bench.auditor)]
-    assert kinds == ["COMMIT", "RESERVE", "ALLOW"]
+    assert kinds(bench) == ["COMMIT", "RESERVE", "ALLOW"]
 
 
 def test_an_early_stop_returns_the_steps_not_taken(open_bench):

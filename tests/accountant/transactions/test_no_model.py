@@ -6,7 +6,7 @@ from sqlalchemy import text
 from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.export_formats import read_document, verify_lines
 from accountant.core.privacy.composition import gaussian_mu
-from accountant.core.privacy.events import FREE, Gaussian, Laplace
+from accountant.core.privacy.events import FREE, Gaussian, Laplace, from_json
 from accountant.core.privacy.units import to_decimal
 from accountant.queries import datasets, entries, integrity, jobs
 from accountant.transactions import approval, leases, proposals, settlement, submission
@@ -56,15 +56,30 @@ def test_a_model_is_named_where_one_runs_and_nowhere_else(bench, mechanism):
 def test_a_job_shows_what_stays_charged_and_not_what_its_commit_states(open_bench):
     """A price with a δ covers the whole job: where it ended early the basic filter returns nothing of it."""
     bench = open_bench
-    job_id = ask(bench, noise="gaussian", epsilon=0.5)
+    job_id = ask(bench, bench.model, "summary-token", epsilon=0.5)
+    if jobs.job(bench.engine, job_id, bench.analyst)["state"] == "submitted":
+        bench.probe(job_id)
+    whole = from_json(jobs.job(bench.engine, job_id, bench.analyst)["event"])
     claim = leases.claim(bench.engine, job_id, 1, "a worker", 60)
     leases.begin_reading(bench.engine, claim)
-    settlement.publish(bench.engine, claim, FREE, Output("/nowhere", "0" * 64), "a worker")
+    settlement.publish(bench.engine, claim, whole.event, Output("/nowhere", "0" * 64), "a worker")
     reserved, charged = (each["costs"] for each in jobs.job(bench.engine, job_id, bench.analyst)["entries"])
-    assert int(charged["renyi"]["main"]) == 0
+    assert 0 < int(charged["renyi"]["main"]) < int(reserved["renyi"]["main"])
     assert charged["basic"] == reserved["basic"]
     filters = datasets.dataset(bench.engine, bench.dataset, bench.auditor)["account"]["filters"]
     assert to_decimal(int(charged["basic"]["main"]), 10**9) == filters[-1]["spent"]
+
+
+def test_a_count_is_charged_whole_whatever_its_meter_recorded(open_bench):
+    """It is one draw: a record of none is a fault, and never a refund."""
+    job_id = ask(open_bench, epsilon=0.5)
+    claim = leases.claim(open_bench.engine, job_id, 1, "a worker", 60)
+    leases.begin_reading(open_bench.engine, claim)
+    settlement.publish(open_bench.engine, claim, FREE, Output("/nowhere", "0" * 64), "a worker")
+    found = jobs.job(open_bench.engine, job_id, open_bench.analyst)["entries"]
+    reserved, charged = (each["costs"] for each in found)
+    assert charged == reserved
+    assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
 def test_a_first_job_takes_the_account_for_whole_jobs_and_a_void_gives_it_back(open_bench):

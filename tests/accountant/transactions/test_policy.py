@@ -11,11 +11,11 @@ from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger.caps import counted
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import from_json
-from accountant.queries import entries, integrity, quotes
+from accountant.queries import integrity, quotes
 from accountant.queries import jobs as job_queries
 from accountant.transactions import approval, cap_usage, expiry, leases, proposals, settlement, submission
 from accountant.transactions.settlement import Output
-from tests.support import Bench, person
+from tests.support import Bench, kinds, person
 
 
 def state(bench: Bench, job_id) -> str:
@@ -81,7 +81,7 @@ def test_an_overdue_request_can_not_be_approved_and_is_expired_by_the_attempt(be
     assert state(bench, waiting) == "expired"
     with pytest.raises(Conflict, match="expired"):
         approval.approve(bench.engine, waiting, bench.steward, "later still")
-    assert [e["kind"] for e in entries.entries(bench.engine, bench.dataset, bench.auditor)] == ["ALLOW"]
+    assert kinds(bench) == ["ALLOW"]
 
 
 def test_a_request_in_time_is_approved(bench, waiting):

@@ -5,8 +5,9 @@ import time
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import text, update
 
+from accountant import tables
 from accountant.core.errors import Conflict
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.caps import counted
@@ -14,9 +15,17 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import from_json
 from accountant.queries import entries, inbox, integrity, jobs
-from accountant.transactions import allowances, approval, job_requests, proposals, settlement, submission
+from accountant.transactions import (
+    allowances,
+    approval,
+    job_requests,
+    proposals,
+    registrations,
+    settlement,
+    submission,
+)
 from accountant.transactions.locked_account import LockedAccount
-from tests.support import Bench
+from tests.support import Bench, kinds
 
 EXCLUDES = [
     ({"mechanisms": ("noisy-count",)}, "private-prediction"),
@@ -32,10 +41,6 @@ def policy(bench: Bench, **values: object) -> None:
 
 def job(bench: Bench, job_id) -> dict:
     return jobs.job(bench.engine, job_id, bench.steward)
-
-
-def kinds(bench: Bench) -> list[str]:
-    return [each["kind"] for each in entries.entries(bench.engine, bench.dataset, bench.auditor)]
 
 
 @pytest.mark.parametrize(("values", "named"), EXCLUDES)
@@ -137,11 +142,17 @@ def test_a_raise_that_waited_for_the_row_is_judged_by_the_policy_of_then(bench):
         told.append(allowances.allow(bench.engine, bench.dataset, raised, bench.steward))
 
     with bench.engine.begin() as connection:
-        LockedAccount(connection, bench.dataset)
+        locked = LockedAccount(connection, bench.dataset)
         thread = threading.Thread(target=act)
         thread.start()
         _until_somebody_waits(bench)
-        policy(bench, two_people=True)
+        both = Policy(two_people=True)
+        registrations.state_policy(locked, both, bench.steward.name)
+        connection.execute(
+            update(tables.datasets)
+            .where(tables.datasets.c.name == bench.dataset)
+            .values(policy=both.model_dump())
+        )
     thread.join(30)
     assert kinds(bench) == ["ALLOW"]
     (proposal,) = told

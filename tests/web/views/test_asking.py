@@ -151,11 +151,14 @@ def test_every_mechanism_has_its_form(site, mechanism):
     browser = site.pages("analyst")
     page = browser.get(f"{site.dataset}/submit?mechanism={mechanism}")
     assert page.status_code == 200
-    names = set(fields(page.text))
-    for each in schema_forms.inputs(mechanisms.get(mechanism).parameters.model_json_schema()):
+    form, found = fields(page.text), mechanisms.get(mechanism)
+    stated = {name.partition(".")[2]: value for name, value in form.items() if name.startswith("parameters.")}
+    used = set(found.used_fields(stated))
+    for each in schema_forms.inputs(found.parameters.model_json_schema()):
         if each.kind != "fixed":
-            assert each.name in names
-            assert f'id="help-{each.name}"' in page.text
+            shown = each.name.partition(".")[2] in used
+            assert (each.name in form) == shown, "what the request does not use is not shown"
+            assert (f'id="help-{each.name}"' in page.text) == shown
     answer = press(browser, site, fields(page.text), "price")
     assert answer.status_code == 200
 
@@ -167,7 +170,10 @@ def test_the_form_as_it_comes_is_priced_and_may_be_submitted(site):
     answer = press(browser, site, fields(page), "submit", purpose="a first job")
     assert answer.status_code == 303
     job = site.api("analyst").get("/jobs/" + answer.headers["Location"].rsplit("/", 1)[1]).json
-    assert (job["state"], job["parameters"]["tokens_per_batch"]) == ("awaiting_approval", 358)
+    assert (job["state"], job["parameters"]["tokens_per_batch"]) == (
+        "awaiting_approval",
+        35,
+    )  # a tenth of what is left
 
 
 def test_defaults_fit_a_model_with_a_short_context(site):
@@ -246,7 +252,7 @@ def test_fit_fills_in_the_most_that_is_left(site, mechanism):
     """Without scripts: the button answers with the form; one more would be refused."""
     browser = site.pages("analyst")
     page = browser.get(f"{site.dataset}/submit?mechanism={mechanism}").text
-    answer = press(browser, site, fields(page), "fit")
+    answer = press(browser, site, fields(page) | {"share": "100"}, "fit")
     assert answer.status_code == 200
     assert "the most that what is left allows" in answer.text
     assert "would be refused" not in answer.text
@@ -261,7 +267,7 @@ def test_fit_fills_in_the_most_rounds_where_batches_are_secret(site):
     form = fields(browser.get(f"{site.dataset}/submit").text)
     form |= {"parameters.amplification": "allocation", "parameters.tokens_per_batch": "8"}
     form |= {"parameters.max_text_tokens": "", "parameters.batches_per_label": "20"}
-    answer = press(browser, site, form, "fit")
+    answer = press(browser, site, form | {"share": "100"}, "fit")
     assert "Rounds is" in answer.text
     found = fields(answer.text)
     assert int(found["parameters.rounds"]) > 1
@@ -280,8 +286,10 @@ def test_fit_of_a_median_fills_in_its_cap(site):
     browser = site.pages("analyst")
     form = fields(browser.get(f"{site.dataset}/submit").text)
     form |= {"parameters.aggregation": "median", "parameters.ex_post_cap": "1"}
-    found = fields(press(browser, site, form, "fit").text)
+    found = fields(press(browser, site, form | {"share": "100"}, "fit").text)
     assert float(found["parameters.ex_post_cap"]) == 4
+    found = fields(press(browser, site, form | {"share": "25"}, "fit").text)
+    assert float(found["parameters.ex_post_cap"]) == 1
 
 
 def test_the_cap_that_binds_is_named_with_what_it_leaves(site):
@@ -317,17 +325,19 @@ def test_a_refusal_leads_to_a_form_that_fits(site):
     again = browser.get(link).text
     assert fields(again)["parameters.tokens_per_batch"] == str(largest)
     assert "It would be refused" not in again
-    assert press(browser, site, fields(again), "submit").status_code == 303
+    assert press(browser, site, fields(again), "submit", purpose="a smaller one").status_code == 303
 
 
 def test_another_like_it_is_the_same_request(site):
     browser = site.pages("analyst")
     job_id = site.submitted(tokens=21)
     page = browser.get(f"{site.dataset}/submit?like={job_id}").text
-    answer = press(browser, site, fields(page), "submit")
+    assert fields(page)["purpose"] == "", "what it is for is never copied"
+    assert press(browser, site, fields(page), "submit").status_code == 422
+    answer = press(browser, site, fields(page), "submit", purpose="another look")
     again = site.api("analyst").get("/jobs/" + answer.headers["Location"].rsplit("/", 1)[1]).json
     first = site.api("analyst").get(f"/jobs/{job_id}").json
-    for name in ("parameters", "model", "mechanism", "purpose", "event"):
+    for name in ("parameters", "model", "mechanism", "event"):
         assert again[name] == first[name]
 
 

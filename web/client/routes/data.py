@@ -84,10 +84,14 @@ class DataRoutes(Transport):
         fit: str | None = None,
         epsilon: float | None = None,
         project: str | None = None,
+        share: float | None = None,
     ) -> Json:
-        """The price of a request on a dataset and what admission would say now; changes nothing."""
+        """The price of a request on a dataset and what admission would say now; changes nothing.
+
+        `share`: as if only this part of what is left, above 0 to 1, were there.
+        """
         body: Json = {"mechanism": mechanism, "parameters": dict(parameters)}
-        body |= given({"fit": fit, "epsilon": epsilon, "project": project})
+        body |= given({"fit": fit, "epsilon": epsilon, "project": project, "share": share})
         return self._json("POST", f"/datasets/{part(dataset)}/quote", json=body, repeat=True)
 
     def models(self) -> list[Json]:

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accountant.core.errors import InvalidRequest, VerificationFailed
+from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, digest, read_entry
 from accountant.core.ledger.repricing import reprice
 from accountant.core.ledger.verifier import Verifier
@@ -18,6 +20,7 @@ from accountant.core.privacy.events import LOSSES, MULTIPLIERS, from_json, to_js
 from accountant.core.privacy.filters import granted, portfolio, price_on
 from accountant.core.privacy.units import exact, read_fraction
 from tests.accountant.core.ledger.test_forged_ledgers import AT, Forger
+from tests.ledger_exports import export, honest
 
 NASTY: tuple[Any, ...] = (
     *(
@@ -135,6 +138,31 @@ def test_any_value_anywhere_is_refused_by_name_or_changes_no_charge(place, value
     except VerificationFailed:
         return
     reprice(kind, body, accounts, LEDGER[1]["body"])  # says what it could not compute
+
+
+EXPORT = [json.loads(each) for each in export(honest().lines)]
+IN_EXPORT = [(number, path) for number, each in enumerate(EXPORT) for path in paths(each)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(IN_EXPORT), st.sampled_from(NASTY))
+def test_any_value_anywhere_in_a_file_is_an_error_with_a_name_or_harmless(place, value):
+    """All kinds of entries, rules among them, and the totals; hashes follow as far as they can."""
+    number, path = place
+    documents = copy.deepcopy(EXPORT)
+    put(documents[number], path, value)
+    for place, (before, each) in enumerate(pairwise(documents[1:]), start=1):
+        if 0 < number <= place and path != ("hash",):
+            before["hash"] = each["previous"] = rehashed(before)
+    with contextlib.suppress(VerificationFailed):
+        verify_lines(json.dumps(each) + "\n" for each in documents)
+
+
+def rehashed(document: dict[str, Any]) -> str:
+    try:
+        return digest({name: value for name, value in document.items() if name != "hash"})
+    except (ValueError, RecursionError, VerificationFailed, AttributeError, TypeError):
+        return "0" * 64
 
 
 def test_the_honest_ledger_stands():

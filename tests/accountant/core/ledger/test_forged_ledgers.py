@@ -74,13 +74,12 @@ class Forger:
 
 def test_an_honest_ledger_stands():
     forger = Forger()
-    event = forger.reserve("writer")
+    written = forger.reserve("writer")
     artifacts = [{"name": name, "kind": "vectors", "sha256": sha256} for name, sha256 in ARTIFACTS.items()]
-    forger.commit("writer", FREE, artifacts=artifacts)
+    forger.commit("writer", written, artifacts=artifacts)
     forger.reserve("reader", source=of_artifacts("writer", ARTIFACTS), from_job="writer")
     forger.commit("reader", FREE, read=False)
-    forger.reserve("lost")
-    forger.commit("lost", event, "failed")
+    forger.commit("lost", forger.reserve("lost"), "failed")
     assert forger.verifier.result().entries == 7
 
 
@@ -132,7 +131,7 @@ def test_a_raise_by_two_people_names_two():
     raised = allowance() | {"epsilon": "10", "proposed_by": "ana", "confirmation": "seen"}
     with pytest.raises(VerificationFailed, match="one person"):
         Forger(raised | {"confirmed_by": "ana"})
-    Forger(raised | {"confirmed_by": "ben"})
+    Forger(raised | {"confirmed_by": "somebody"})
 
 
 # --- what a job may be charged ------------------------------------------------------------------

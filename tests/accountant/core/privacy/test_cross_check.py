@@ -30,6 +30,7 @@ from accountant.core.privacy.events import (
     Laplace,
     PoissonReplaced,
     PoissonSampled,
+    PoissonSwapped,
     SampledWithoutReplacement,
     SelfComposed,
     WorstOf,
@@ -66,6 +67,7 @@ RELEASES = st.one_of(
     st.builds(EpsilonDelta, logarithmic(1e-4, 5), st.one_of(st.just(0.0), logarithmic(1e-14, 1e-3))),
     st.builds(PoissonSampled, logarithmic(1e-5, 1), TOGETHER),
     st.builds(PoissonReplaced, logarithmic(1e-5, 1), TOGETHER),
+    st.builds(PoissonSwapped, logarithmic(1e-5, 1), TOGETHER),
     st.builds(
         lambda size, more, event: SampledWithoutReplacement(size, size + more, event),
         st.integers(1, 50),
@@ -183,6 +185,7 @@ TOO_LOW = [
     (SelfComposed(PoissonSampled(0.01, Gaussian(1.0)), 100), (0.999, 0.95, 0.6)),
     (PoissonReplaced(0.01, Gaussian(1.0)), (0.99, 0.95, 0.5)),
     (SampledWithoutReplacement(10, 1000, Gaussian(1.0)), (0.99, 0.95, 0.5)),
+    (PoissonSwapped(0.01, Gaussian(1.0)), (0.2, 0.2, 0.2)),
     (Allocated(468, 468, 50, TOKEN), (0.98, 0.02, 0.08)),
     (SelfComposed(Allocated(468, 468, 50, TOKEN), 341), (0.98, 0.02, None)),
     (Allocated(468, 200, 200, TOKEN), (0.99, 0.3, 0.3)),
@@ -327,7 +330,7 @@ def moment(ratios: list[float], masses: list[float], batches: int, run: int, ord
     st.sampled_from([2, 3, 4, 7, 15]),
 )
 def test_the_inequality_between_a_coin_and_a_poisson_sample(weights, ratios, run, idle, order):
-    """docs/accounting.md, 12.2, for any ratio of mean 1, by brute force."""
+    """docs/accounting.md, 14.2, for any ratio of mean 1, by brute force."""
     masses = [weight / sum(weights) for weight in weights]
     ratios = ratios[: len(masses)]
     mean = sum(r * m for r, m in zip(ratios, masses, strict=True))

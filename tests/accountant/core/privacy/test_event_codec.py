@@ -17,6 +17,7 @@ from accountant.core.privacy.events import (
     Laplace,
     PoissonReplaced,
     PoissonSampled,
+    PoissonSwapped,
     SampledWithoutReplacement,
     SelfComposed,
     WorstOf,
@@ -46,6 +47,7 @@ LEAVES = st.one_of(
     st.builds(EpsilonDelta, POSITIVE, st.one_of(st.just(0.0), st.floats(1e-300, 0.5))),
     st.builds(PoissonSampled, RATES, GAUSSIANS),
     st.builds(PoissonReplaced, RATES, GAUSSIANS),
+    st.builds(PoissonSwapped, RATES, GAUSSIANS),
     st.builds(
         lambda size, more, event: SampledWithoutReplacement(size, size + more, event),
         COUNTS,

@@ -1,0 +1,110 @@
+"""The end of a job: what it may be charged, and what its COMMIT or VOID may say.
+
+A mechanism that `stops_early` makes fewer of its repeated releases where what it had released told it to
+stop, one of each kind at least. Any other makes all: where its meter recorded fewer, all are charged.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from accountant.core import mechanisms
+from accountant.core.errors import VerificationFailed
+from accountant.core.ledger.accounts import read_demand
+from accountant.core.ledger.hash_chain import Entry, EntryKind
+from accountant.core.ledger.reservations import Reservation, read_event
+from accountant.core.privacy.events import Event, from_releases, releases
+
+Body = Mapping[str, Any]
+
+#: Outcomes of a COMMIT, which settles what read records or was free.
+OUTCOMES = ("succeeded", "failed", "cancelled")
+#: Outcomes of a VOID, under which nothing private was read.
+VOID_OUTCOMES = ("failed", "cancelled")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def charged(mechanism_id: str, reserved: Event, realized: Event) -> Event:
+    """The event that a succeeded job is charged for: `realized`, or as much more as it must have released."""
+    if realized == reserved:
+        return realized
+    if not mechanisms.get(mechanism_id).stops_early:
+        return reserved
+    made = releases(realized)
+    missing = [leaf for leaf in releases(reserved) if not made[leaf]]
+    if not missing:
+        return realized
+    made.update(dict.fromkeys(missing, 1))
+    return from_releases(made)
+
+
+class Ends:
+    """Checks, entry by entry, that each job ends as its mechanism can. Holds a word on each live job."""
+
+    def __init__(self) -> None:
+        #: (mechanism, whether it reads records) of each live job; None: its RESERVE does not say.
+        self._live: dict[str | None, tuple[str, bool | None]] = {}
+
+    def add(self, entry: Entry, held: Reservation | None, registered: bool) -> None:
+        """Check one more entry. Raises VerificationFailed.
+
+        `held` is the reservation that it resolves. `registered`: the data is; before, the service wrote some
+        charges of jobs whose reading nobody had recorded.
+        """
+        if entry.kind is EntryKind.RESERVE:
+            source = entry.body.get("source")
+            self._live[entry.job] = entry.body["mechanism"], None if source is None else "version" in source
+        elif entry.kind in (EntryKind.COMMIT, EntryKind.VOID):
+            known = self._live.get(entry.job)
+            if known is None or held is None:
+                raise VerificationFailed("it resolves a reservation that is not live")
+            if entry.kind is EntryKind.VOID:
+                _check_void(entry.body)
+            else:
+                mechanism_id, reads = known
+                _check_commit(entry.body, held, mechanism_id, reads if registered else None)
+            del self._live[entry.job]
+
+
+def _check_void(body: Body) -> None:
+    _one_of(body["outcome"], VOID_OUTCOMES)
+    if body.get("read", False) is not False:
+        raise VerificationFailed(f"its read is {body['read']!r:.40}, and nothing is read under what is void")
+
+
+def _check_commit(body: Body, held: Reservation, mechanism_id: str, reads: bool | None) -> None:
+    outcome, read, output = body["outcome"], body.get("read"), body.get("output_sha256")
+    _one_of(outcome, OUTCOMES)
+    if type(body["attempt"]) is not int or body["attempt"] < 1:
+        raise VerificationFailed(f"its attempt is {body['attempt']!r:.40}")
+    if read is not None and type(read) is not bool:
+        raise VerificationFailed(f"its read is {read!r:.40}")
+    if reads is not None and read is not None and read is not reads:
+        if reads:
+            raise VerificationFailed("its job reads records, and it says that nothing was read")
+        raise VerificationFailed("its job reads no records, and it says that some were read")
+    if output is not None:
+        if outcome != "succeeded":
+            raise VerificationFailed("it names an output of a job that did not succeed")
+        if not isinstance(output, str) or _SHA256.fullmatch(output) is None:
+            raise VerificationFailed(f"its output_sha256 is {output!r:.80}")
+    if outcome == "succeeded":
+        _check_whole(body, held, mechanism_id)
+
+
+def _check_whole(body: Body, held: Reservation, mechanism_id: str) -> None:
+    """Check that a succeeded job gives back nothing that its mechanism can't leave out."""
+    event = read_event(body["event"])
+    early = mechanisms.get(mechanism_id).stops_early
+    if event != held.event and releases(charged(mechanism_id, held.event, event)) != releases(event):
+        least = "at least one of each of its releases" if early else "all of its releases"
+        made, whole = (sum(releases(each).values()) for each in (event, held.event))
+        raise VerificationFailed(f"{mechanism_id} makes {least}, and it says {made:,} of {whole:,}")
+    wanted = held.others.secret
+    if wanted is not None and "secret" in body and not early and read_demand(event, body).secret != wanted:
+        raise VerificationFailed(f"{mechanism_id} takes all of its rounds, and it says otherwise")
+
+
+def _one_of(outcome: object, known: tuple[str, ...]) -> None:
+    if outcome not in known:
+        raise VerificationFailed(f"its outcome is {outcome!r:.40}, and there are {', '.join(known)}")

@@ -1,0 +1,302 @@
+"""The rules of a dataset, which are entries of its own chain, and whether each later act kept to them.
+
+    REGISTER   {terms, version}: what is declared of the data; a version of it that was found right
+    POLICY     {policy}, with both people where it took two: who may ask, who must approve
+
+A verifier checks by them, offline, what sums can't show: that jobs were priced under the terms declared, that
+somebody else approved them, and that it took two people where the policy asks for two. What stands before
+the first REGISTER or POLICY can't be judged by it, and `unproved` says so: older ledgers verify still.
+
+Not in the chain, and so not checked: the roles of people, and what is used of caps on people and projects,
+which share a dataset out and protect nobody.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from accountant.core import mechanisms
+from accountant.core.errors import VerificationFailed
+from accountant.core.ledger.accounts import Accounts, Demand
+from accountant.core.ledger.allowances import check_removal, raises
+from accountant.core.ledger.books import Books
+from accountant.core.ledger.commitments import is_hidden
+from accountant.core.ledger.hash_chain import Entry, EntryKind
+from accountant.core.ledger.policy import Policy, weakened
+from accountant.core.ledger.reservations import SHAPES
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import Event, releases
+from accountant.core.privacy.price import Neighbours
+from accountant.core.privacy.secrets import SecretTerms
+from accountant.core.privacy.units import DELTA_UNITS, exact
+
+Body = Mapping[str, Any]
+
+#: Terms that each RESERVE repeats: its price follows from them.
+PRICED = ("neighbours", "max_records_per_unit", "public_size", "labels", "groups")
+#: All that a REGISTER states; `unit_column` names whom statements speak of.
+TERMS = ("unit_column", *PRICED)
+#: Epsilon by itself is computed numerically, so this much more than a limit counts as equal to it.
+_SLACK = 1e-9
+
+
+def register_body(dataset: Any, version: int | None = None) -> dict[str, Any]:
+    """The body of a REGISTER for a dataset, a row or a declaration; `version`: one that was found right."""
+    terms = {name: getattr(dataset, name) for name in TERMS}
+    listed = {name: list(terms[name]) for name in ("labels", "groups")}
+    return {"terms": {**terms, **listed}, "version": version}
+
+
+def policy_body(policy: Policy, people: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The body of a POLICY; `people`: the two who made it (reversals.TwoPeople), where it took two."""
+    return {**(people or {}), "policy": policy.model_dump(mode="json")}
+
+
+def delta_of(allowed: int | None) -> float:
+    """The δ at which jobs are stated by themselves: the allowance's (in units), or 1e-6 where it has none."""
+    return allowed / DELTA_UNITS if allowed else 1e-6
+
+
+@dataclass
+class Unproved:
+    """A rule that entries from before it can't be judged by: how many, and where the first and last stand."""
+
+    what: str
+    lacking: EntryKind
+    entries: int = 0
+    first: int = 0
+    last: int = 0
+
+    def add(self, seq: int) -> None:
+        self.entries, self.first, self.last = self.entries + 1, self.first or seq, seq
+
+    def __str__(self) -> str:
+        which = (
+            f"entry {self.first}" if self.entries == 1 else f"{self.entries:,} entries up to {self.last:,}"
+        )
+        return f"not provable: {self.what} of {which}: no {self.lacking} entry before them"
+
+
+class Rules:
+    """The rules in force, entry by entry. Holds the newest terms and policy, not the entries."""
+
+    def __init__(self) -> None:
+        self.terms: Mapping[str, Any] | None = None
+        self.policy: Policy | None = None
+        self._versions: set[int] = set()
+        self._analysts_hidden = False  # in a public export
+        self._unproved = {
+            each.what: each
+            for each in (
+                Unproved("the terms and the data", EntryKind.REGISTER),
+                Unproved("who may ask and who approved", EntryKind.POLICY),
+                Unproved("whether two people were needed for a raise", EntryKind.POLICY),
+            )
+        }
+
+    @property
+    def unproved(self) -> tuple[str, ...]:
+        """The rules that could not be checked, in sentences."""
+        return tuple(str(each) for each in self._unproved.values() if each.entries)
+
+    def add(self, entry: Entry, books: Books, asked: Demand | None) -> None:
+        """Check one more entry; `books` before it, `asked` of a RESERVE. Raises VerificationFailed."""
+        match entry.kind:
+            case EntryKind.REGISTER:
+                self._register(entry.body)
+            case EntryKind.POLICY:
+                self._set(entry)
+            case EntryKind.ALLOW:
+                self._allow(entry, books)
+            case EntryKind.RESERVE:
+                assert asked is not None
+                self._reserve(entry, books, asked)
+
+    # --- entries that are rules ---------------------------------------------------------------------
+
+    def _register(self, body: Body) -> None:
+        terms, version = body["terms"], body["version"]
+        check_terms(terms)
+        if self._versions and terms != self.terms:
+            raise VerificationFailed("it registers other terms after data was found right")
+        if version is not None:
+            if type(version) is not int or version < 1 or version in self._versions:
+                raise VerificationFailed(f"its version is {version!r:.40}, which is no new number of one")
+            self._versions.add(version)
+        self.terms = terms
+
+    def _set(self, entry: Entry) -> None:
+        stated = entry.body["policy"]
+        hidden = is_hidden(stated["analysts"])
+        policy = Policy.model_validate({**stated, "analysts": ()} if hidden else stated)
+        policy.check()
+        both, standing = by_two(entry), self.policy
+        if standing is not None and standing.two_people and not both:
+            unknown = hidden or self._analysts_hidden  # whom it lists can't be compared
+            after = replace_analysts(policy, standing) if unknown else policy
+            weaker = weakened(standing, after)
+            if weaker:
+                raise VerificationFailed(
+                    f"it weakens {', '.join(weaker)}, and one person made it: the policy asks for two people"
+                )
+        self.policy, self._analysts_hidden = policy, hidden
+
+    # --- acts ---------------------------------------------------------------------------------------
+
+    def _allow(self, entry: Entry, books: Books) -> None:
+        both = by_two(entry)
+        if self.terms is not None and "secret" in entry.body:
+            if entry.body["secret"]["neighbours"] != self.terms["neighbours"]:
+                raise VerificationFailed("its secrets are stated under other neighbours than are registered")
+            check_removal(SecretTerms.from_json(entry.body["secret"]["terms"]), self.terms["unit_column"])
+        if self.policy is None:
+            self._unproved["whether two people were needed for a raise"].add(entry.seq)
+        elif self.policy.two_people and not both and raises(books, entry.body):
+            raise VerificationFailed(
+                "it raises the allowance, and one person made it: the policy asks for two people"
+            )
+
+    def _reserve(self, entry: Entry, books: Books, asked: Demand) -> None:
+        if self.terms is None:
+            self._unproved["the terms and the data"].add(entry.seq)
+        else:
+            self._check_terms(self.terms, entry.body, books.accounts, asked)
+        if self.policy is None:
+            self._unproved["who may ask and who approved"].add(entry.seq)
+        else:
+            self._check_policy(self.policy, entry)
+            self._check_approval(self.policy, entry, asked)
+
+    def _check_terms(self, terms: Body, body: Body, accounts: Accounts, asked: Demand) -> None:
+        stated = body["terms"]
+        for name in PRICED:
+            own = stated.get(name, [])  # groups are left out where there are none
+            if own != terms[name]:
+                raise VerificationFailed(
+                    f"its {name} in terms is {own!r:.60}, registered is {terms[name]!r:.60}"
+                )
+        if "label_sizes" in stated:
+            raise VerificationFailed("it states sizes of labels, and none are registered")
+        delta = delta_of(None if accounts.dp is None else accounts.dp.delta)
+        if stated["delta"] != delta:
+            raise VerificationFailed(
+                f"its delta is {stated['delta']!r:.40}, that of the allowance is {delta}"
+            )
+        self._check_secret(stated, accounts, asked)
+        source = body.get("source")
+        if source is None:
+            raise VerificationFailed("it does not say what it reads")
+        version = source.get("version")
+        if version is None and releases_anything(asked):
+            raise VerificationFailed("it is charged, and does not say which version of the data it reads")
+        if version is not None and (type(version) is not int or version not in self._versions):
+            raise VerificationFailed(f"it reads version {version!r:.40}, which nobody registered")
+
+    def _check_secret(self, stated: Body, accounts: Accounts, asked: Demand) -> None:
+        """Check what a job says of secrets; it may have waited while r was changed, and state the earlier."""
+        if "secret" not in stated:
+            if asked.secret is not None:
+                raise VerificationFailed("it protects secrets, and its terms state none")
+            return
+        standing = None if accounts.secret is None else accounts.secret.terms
+        own = SecretTerms.from_json(stated["secret"])
+        if standing is None or replace(own, bound=standing.bound) != standing:
+            raise VerificationFailed("its terms of secrets are not those that the dataset states")
+
+    def _check_policy(self, policy: Policy, entry: Entry) -> None:
+        body = entry.body
+        if (body["model"] is None) is mechanisms.get(body["mechanism"]).uses_model:
+            raise VerificationFailed(f"{body['mechanism']} names a model if and only if it uses one")
+        public = body.get("source", {}).get("public", {})
+        models = [each["name"] for each in public.values() if each["kind"] != "corpus"]
+        models += [] if body["model"] is None else [body["model"]["name"]]
+        asks = [("mechanism", policy.mechanisms, body["mechanism"])]
+        asks += [("model", policy.models, name) for name in models]
+        if entry.actor:  # "": hidden
+            asks.append(("analyst", policy.analysts, entry.actor))
+        for what, allowed, name in asks:
+            if allowed and name not in allowed:
+                raise VerificationFailed(f"the policy does not allow the {what} {name!r:.80}")
+
+    def _check_approval(self, policy: Policy, entry: Entry, asked: Demand) -> None:
+        approval = entry.body["approval"]
+        if is_hidden(approval):
+            return  # somebody approved it; who, a public export does not show
+        if approval is None:
+            self._check_needs_none(policy, asked, entry.body["terms"]["delta"])
+            return
+        by = approval["by"]
+        if not (_is_said(by) and _is_said(approval["reason"])):
+            raise VerificationFailed("its approval names no person and reason")
+        if by == entry.actor and not policy.solo:
+            raise VerificationFailed(f"{by!r:.80} approved a job of their own, and the policy is not solo")
+
+    def _check_needs_none(self, policy: Policy, asked: Demand, delta: float) -> None:
+        if not releases_anything(asked):
+            return
+        beyond = asked.ex_post > 0 or asked.secret is not None
+        limit = exact(policy.auto_approve_epsilon)
+        if beyond or not limit or _alone(asked.dp, delta) > float(limit) * (1 + _SLACK):
+            raise VerificationFailed("nobody approved it, and the policy asks for a steward's approval")
+
+
+@lru_cache(maxsize=SHAPES)
+def _alone(event: Event, delta: float) -> float:
+    return epsilon_alone(event, delta)[0]
+
+
+def replace_analysts(policy: Policy, other: Policy) -> Policy:
+    """The policy with the other's list of people."""
+    return policy.model_copy(update={"analysts": other.analysts})
+
+
+def by_two(entry: Entry) -> bool:
+    """Whether an entry names two people who made it. Raises VerificationFailed if they are one."""
+    first, second = (entry.body.get(name) for name in ("proposed_by", "confirmed_by"))
+    if first is None or second is None:
+        return False
+    if is_hidden(first) or is_hidden(second):
+        return True
+    if first == second:
+        raise VerificationFailed("one person proposed and confirmed it")
+    if entry.actor and second != entry.actor:
+        raise VerificationFailed("it was not written by whoever confirmed it")
+    said = [entry.body.get(name) for name in ("proposed_by", "reason", "confirmed_by", "confirmation")]
+    if not all(_is_said(each) for each in said):
+        raise VerificationFailed("it names two people, and not both with their reasons")
+    return True
+
+
+def _is_said(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def releases_anything(asked: Demand) -> bool:
+    """Whether a job costs anything in any currency: it reads records then."""
+    return asked.ex_post > 0 or asked.secret is not None or bool(releases(asked.dp))
+
+
+def check_terms(terms: object) -> None:
+    """Raise VerificationFailed unless these are the terms of a dataset, as a REGISTER states them."""
+    if not isinstance(terms, dict) or set(terms) != set(TERMS):
+        raise VerificationFailed(f"its terms are not {', '.join(TERMS)}")
+    unit, size, bound = terms["unit_column"], terms["public_size"], terms["max_records_per_unit"]
+
+    def is_names(value: object) -> bool:
+        return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+    wrong = [
+        name
+        for name, fine in (
+            ("unit_column", unit is None or isinstance(unit, str)),
+            ("neighbours", terms["neighbours"] in tuple(Neighbours)),
+            ("max_records_per_unit", type(bound) is int and bound >= 1 and (unit is not None or bound == 1)),
+            ("public_size", size is None or (type(size) is int and size >= 1)),
+            ("labels", is_names(terms["labels"])),
+            ("groups", is_names(terms["groups"])),
+        )
+        if not fine
+    ]
+    if wrong:
+        raise VerificationFailed(f"its {wrong[0]} is {terms[wrong[0]]!r:.60}")

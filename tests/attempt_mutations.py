@@ -1,0 +1,96 @@
+"""Guards of attempts that stop and go on, each taken out alone (tests.mechanism_mutations)."""
+
+STORE, KEPT = "accountant/transactions/kept_draws.py", "workers/noise/kept_draws.py"
+TASKS, LOOKS = "workers/jobs/tasks.py", "workers/interruption.py"
+METER_TESTS = "tests/workers/noise/test_kept_draws.py"
+RUNNER_TESTS = "tests/workers/mechanisms/test_resuming.py"
+JOB_TESTS = "tests/workers/jobs/test_resuming.py"
+
+#: (title, file, text, what stands there instead, tests that have to fail)
+ATTEMPTS = (
+    (
+        "attempts: a draw that was kept is made again",
+        KEPT,
+        "        if self._earlier.get(name):\n",
+        "        if False:\n",
+        METER_TESTS,
+    ),
+    (
+        "attempts: a draw follows one that is not kept",
+        KEPT,
+        "        if name in self._places:\n            self.keep()\n",
+        "",
+        METER_TESTS,
+    ),
+    (
+        "attempts: a kept draw is not counted",
+        "workers/noise/meter.py",
+        "        if token is not None:\n            self._record(event, part)\n",
+        "        if token is not None:\n",
+        METER_TESTS,
+    ),
+    (
+        "attempts: a pass before its draws are kept",
+        TASKS,
+        "        self.kept.keep()\n        self.heartbeat",
+        "        self.heartbeat",
+        JOB_TESTS,
+    ),
+    (
+        "attempts: no look before a pass",
+        LOOKS,
+        "network.register_forward_pre_hook(lambda *_: check())",
+        "pass",
+        JOB_TESTS,
+    ),
+    (
+        "attempts: a worker without the lease keeps draws",
+        STORE,
+        "if connection.execute(mine).one_or_none() is None:",
+        "if False:",
+        JOB_TESTS,
+    ),
+    (
+        "attempts: a row that opens in another's place",
+        STORE,
+        'claim.job_id.bytes + claim.part.to_bytes(8, "big") + number.to_bytes(8, "big")',
+        'b""',
+        JOB_TESTS,
+    ),
+    (
+        "attempts: kept draws that outlive their job",
+        "accountant/transactions/settlement.py",
+        "    kept_draws.forget(connection, job_id)\n",
+        "",
+        JOB_TESTS,
+    ),
+    ("attempts: an attempt that came nowhere goes on", TASKS, " and self.kept.made > 0", "", JOB_TESTS),
+    (
+        "attempts: kept draws without a place",
+        TASKS,
+        "        if self.kept.left:\n",
+        "        if False:\n",
+        JOB_TESTS,
+    ),
+    (
+        "attempts: a drain that costs an attempt",
+        "accountant/transactions/leases.py",
+        "part, planned=True)",
+        "part)",
+        JOB_TESTS,
+    ),
+    (
+        "attempts: a written group is read again",
+        "workers/engine/continuation.py",
+        "        if self._group is not None and tokens:\n",
+        "        if self._group is None:\n            self._catch_up()\n        if tokens:\n",
+        RUNNER_TESTS,
+    ),
+    (
+        "attempts: a text in the making begins anew",
+        "workers/engine/continuation.py",
+        "            self._laws |= self._group.step(here)\n        self._behind = {}\n",
+        "            pass\n        self._behind = {}\n",
+        RUNNER_TESTS,
+    ),
+)
