@@ -112,9 +112,9 @@ def quoted(event: Event, delta: float) -> tuple[float, str]:
 def _is_quoted(leaf: Event) -> bool:
     match leaf:
         case Gaussian(multiplier) | Laplace(multiplier):
-            return _QUOTED[0] <= multiplier <= _QUOTED[1]
+            return bool(_QUOTED[0] <= multiplier <= _QUOTED[1])
         case PoissonSampled(_, inner):
-            return _QUOTED[0] <= _gaussians(counts(inner))[0] ** -0.5 <= _QUOTED[1]
+            return bool(_QUOTED[0] <= _gaussians(counts(inner))[0] ** -0.5 <= _QUOTED[1])
         case _:
             return False
 
