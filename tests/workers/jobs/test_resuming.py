@@ -1,7 +1,6 @@
 """Attempts that go on after others, in this process, with the bundled model on a real database."""
 
 import json
-import time
 from collections import Counter
 from pathlib import Path
 from uuid import UUID
@@ -168,12 +167,11 @@ def test_an_attempt_cut_by_its_limit_goes_on_in_the_next(bench, configured, mach
 
 @pytest.mark.parametrize("resumes", [True, False])
 def test_a_limit_is_seen_before_the_next_pass_and_where_nothing_is_kept_it_is_the_end(
-    engine, tmp_path, configured, machine, monkeypatch, resumes
+    bench, configured, machine, monkeypatch, resumes
 ):
     monkeypatch.setattr(private_prediction.Runner, "resumes", resumes)
-    bench = opened(engine, tmp_path, time_limit_seconds=1)
     job_id = queued(bench)
-    machine.next(lambda number: time.sleep(1.2))
+    machine.late_after(1)
     attempt(bench, job_id, configured)
     assert (machine.passes, rows(bench, job_id)) == (1, 0)
     found = job(bench, job_id)
