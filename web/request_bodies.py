@@ -16,7 +16,7 @@ from web.context import settings
 #: The program's way: the body is the file.
 API = "api.upload"
 #: The ways of pages: a form with a file in it. A page that takes one names its endpoint here.
-FORMS = {"uploads.add"}
+FORMS = {"uploads.add", "wizard.step"}
 
 #: What a form has beside its file.
 FORM_BYTES = 2**16

@@ -9,7 +9,7 @@ class Upload(Answer):
     """A file that is kept."""
 
     address: str = Field(description="for `uri` of a dataset or corpus")
-    name: str | None = Field(description="of the file, as its sender called it; for display alone")
+    name: str | None = Field(None, description="as its sender called it; for display alone")
     sha256: Sha256
     format: str
     compression: str | None

@@ -145,15 +145,18 @@ def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, eng
     expect(price.get_by_text("largest that fits")).to_have_count(1)
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("/submit$"))
-    page.get_by_role("button", name="Fit tokens per batch to what is left").click()
-    page.get_by_text("the most that what is left allows").wait_for()
+    page.get_by_role("button", name="Fit to this part").click()
+    page.get_by_text("the most that 10 % of what is left allows").wait_for()
     assert int(page.input_value("[name='parameters.tokens_per_batch']")) > 0
     expect(price.get_by_text("It would be refused now.")).to_have_count(0)
 
+    page.locator("#expert > summary").click()
+    for group in page.locator("#expert details > summary").all():
+        group.click()
     for field, value in SMALL.items():
         page.fill(f"[name='parameters.{field}']", value)
     page.fill("[name=purpose]", f"a journey at {width} width")
-    price.get_by_text("6 tokens of one batch").wait_for()
+    price.get_by_text("6 tokens of one batch").wait_for(state="attached")
     page.get_by_role("button", name="Submit the job").click()
     page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}"))
     page.get_by_text("awaiting approval").first.wait_for(timeout=60_000)
@@ -192,12 +195,12 @@ def test_the_form_works_without_scripts(browser, address, desk, scheme):
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url(lambda url: "/sign-in" not in url)
     page.goto(f"/datasets/{dataset}/submit")
-    page.select_option("#mechanism", "noisy-count")
+    page.select_option("#goal", "counts")
     page.get_by_role("button", name="Show its fields").click()
     page.fill("[name='parameters.epsilon']", "0.25")
     page.get_by_role("button", name="Price again").click()
     expect(page.locator("#price .headline")).to_contain_text("0.25")
-    page.get_by_role("button", name="Fit epsilon to what is left").click()
+    page.get_by_role("button", name="Fit to this part").click()
     expect(page.locator("[name='parameters.epsilon']")).not_to_have_value("0.25")
     assert float(page.input_value("[name='parameters.epsilon']")) > 0.25
     page.fill("[name='parameters.epsilon']", "0.01")

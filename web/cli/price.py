@@ -39,6 +39,10 @@ def price(
         typer.Option(help="Ask the server, on this dataset's terms.", autocompletion=completion.datasets),
     ] = None,
     project: Annotated[str | None, typer.Option(help="With --dataset: whose cap counts, too.")] = None,
+    share: Annotated[
+        float | None,
+        typer.Option(help="With --dataset: of what is left only this part, 0 to 1."),
+    ] = None,
     public_size: Annotated[int | None, typer.Option(help="Declared size, a round public figure.")] = None,
     max_records_per_unit: Annotated[int | None, typer.Option(help="Records kept of one unit. [1]")] = None,
     labels: Annotated[str | None, typer.Option(metavar="A,B,...", help="Declared labels.")] = None,
@@ -59,12 +63,13 @@ def price(
     }
     given = {name: value for name, value in terms.items() if value is not None}
     if dataset is None:
-        if project is not None:
-            raise invalid("--project", "its cap is the dataset's", "--dataset NAME beside it")
+        for option, given_with in (("--project", project), ("--share", share)):
+            if given_with is not None:
+                raise invalid(option, "it is of a dataset", "--dataset NAME beside it")
         quote = price_alone(mechanism, raw, given, fit, epsilon)
     else:
         _refuse_terms(given)
-        quote = price_on(dataset, mechanism, raw, fit, epsilon, project)
+        quote = price_on(dataset, mechanism, raw, fit, epsilon, project, share)
     yield quote
     yield from shown(quote)
 
@@ -186,11 +191,14 @@ def price_on(
     fit: str | None = None,
     epsilon: float | None = None,
     project: str | None = None,
+    share: float | None = None,
 ) -> Quote:
     """The server's quote on a dataset."""
     require_finite(raw, "")
     with connect() as client:
-        quote = client.quote(dataset, mechanism_id, raw, fit=fit, epsilon=epsilon, project=project)
+        quote = client.quote(
+            dataset, mechanism_id, raw, fit=fit, epsilon=epsilon, project=project, share=share
+        )
     if fit is not None and "fit" not in quote:
         quote["fit"] = {"field": fit, "value": quote["parameters"].get(fit)}
     return quote

@@ -2,7 +2,9 @@
 nothing, going back loses nothing, and only the last step writes.
 """
 
+import re
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from flask import Blueprint, Response, current_app, flash, redirect, render_template, request, url_for
@@ -11,7 +13,15 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import datasets, uploads
 from accountant.catalogue.datasets import DatasetSpec
-from accountant.core.errors import Conflict, ExchequerError, FieldProblem, InvalidRequest, NotFound
+from accountant.core.errors import (
+    Conflict,
+    ExchequerError,
+    FieldProblem,
+    InvalidRequest,
+    NoRoom,
+    NotFound,
+    TooLarge,
+)
 from accountant.core.ledger.allowances import Allowance, allowance_body
 from accountant.core.ledger.books import Books
 from accountant.queries import datasets as dataset_queries
@@ -20,10 +30,12 @@ from web.api.datasets import NewAllowance
 from web.api.parsing import read
 from web.auth import current_actor, needs_role
 from web.context import engine
+from web.errors import status_of
 from web.meaning import ABOUT_EX_POST, ABOUT_SECRETS, FILTER_WORDS, RELATIONS, meaning
 from web.request_bodies import store
 from web.views.forms import Form, sent, typed, whole
 from web.views.policies import policy_of
+from web.views.uploads import receive_form
 
 pages = Blueprint("wizard", __name__)
 
@@ -75,6 +87,12 @@ def start() -> str:
 def step() -> BaseResponse:
     """Go on, go back, or create; the input of this step is kept."""
     values, now = _values()
+    try:
+        _take_file(values, now)
+    except InvalidRequest as error:
+        return Response(_page(now, Form(values, tuple(map(_at_upload, error.problems)))), 422)
+    except (TooLarge, NoRoom) as error:
+        return Response(_page(now, Form(values, general=str(error))), status_of(error))
     names = list(STEPS)
     action = request.form.get("action", "next")
     if action in names and names.index(action) < names.index(now):
@@ -168,6 +186,21 @@ def _values() -> tuple[dict[str, str], str]:
     if now == "policy":
         values["policy.seen"] = "1"
     return values, now
+
+
+def _take_file(values: dict[str, str], step: str) -> None:
+    """Keep a file that came with the first step: it is the data, and names a dataset without a name."""
+    sent_file = request.files.get("upload")
+    if step != "data" or sent_file is None or not sent_file.filename:
+        return
+    values["uri"] = receive_form("upload")["address"]
+    if not values.get("name", "").strip():
+        stem = PurePath(sent_file.filename.replace("\\", "/")).name.partition(".")[0]
+        values["name"] = re.sub("[^a-z0-9._-]+", "-", stem.lower()).strip("-._")[:63]
+
+
+def _at_upload(problem: FieldProblem) -> FieldProblem:
+    return FieldProblem("upload", problem.problem, problem.allowed)
 
 
 def _belongs(field: str, step: str) -> bool:

@@ -149,3 +149,9 @@ def test_without_a_server_a_dataset_can_not_be_priced(exchequer: Run) -> None:
     found = exchequer("price", MECHANISM, "--dataset", "reviews")
     assert found.exit_code == 3
     assert "exchequer up" in found.stderr
+
+
+def test_a_share_is_of_a_dataset(exchequer: Run) -> None:
+    found = exchequer("price", "noisy-count", "--share", 0.1)
+    assert found.exit_code == 2
+    assert "--share" in found.stderr

@@ -274,3 +274,37 @@ def test_a_file_that_was_sent_is_listed_under_its_name(site):
         again = api.raw(f"/uploads?name={called}", content).json
         assert again["name"] == "letters.csv"  # the same bytes, as they were called last
     assert api.raw("/uploads?name=%0A%09", content).json["name"] is None
+
+
+def upload(walk, content: bytes, called: str, **typed: str):
+    """The first step with a file in it."""
+    data = {**fields(walk.page), **typed, "action": "next", "upload": (io.BytesIO(content), called)}
+    answer = walk.client.post("/add-dataset", data=data)
+    walk.page = answer.text
+    return answer.status_code
+
+
+def test_the_first_step_takes_the_file_itself(site):
+    walk = Walk(site)
+    assert upload(walk, b"kind,body\ngood,a letter\n", "Letters of 2026.csv") == 200
+    assert walk.step == "texts"
+    assert "<option>body</option>" in re.sub(r"<option\s*>", "<option>", walk.page)
+    for typed in ({"text_column": "body"}, {"neighbours": "replace-one"}, {}, {}):
+        assert walk.send(**typed) == 200, walk.step
+    assert walk.step == "review"
+    assert "letters-of-2026" in walk.page
+    named = site.api("steward").get("/uploads").json["uploads"][0]
+    assert named["name"] == "Letters of 2026.csv"
+    assert named["address"] in walk.page
+
+
+def test_a_file_that_is_no_table_is_named_beside_its_field(site):
+    walk = Walk(site)
+    assert upload(walk, b"\x00\x01nothing", "x.csv", name="kept-name") == 422
+    assert (walk.step, fields(walk.page)["name"]) == ("data", "kept-name")
+    assert 'id="problem-upload"' in walk.page
+
+
+def test_only_stewards_send_files_through_the_wizard(site):
+    big = {"upload": (io.BytesIO(b"x" * 2_000_000), "x.csv")}
+    assert site.pages("analyst").client.post("/add-dataset", data=big).status_code in (403, 413)
