@@ -55,6 +55,10 @@ WHOLE_TESTS = (
     "tests/accountant/core/privacy/test_whole_jobs.py tests/accountant/core/ledger/test_whole_jobs.py"
 )
 
+CROSS_CHECK = "accountant/core/privacy/cross_check.py"
+CROSS_TESTS = "tests/accountant/core/privacy/test_cross_check.py"
+SECOND_TESTS = "tests/accountant/transactions/test_second_calculation.py"
+
 MUTATIONS = (
     Mutation(
         "a secret coin priced with against without only",
@@ -181,6 +185,55 @@ MUTATIONS = (
         "return coarse_up(mu * (1 + 1e-12)) ** 2",
         "return Fraction(1 / multiplier) ** 2 / 2",
         "tests/accountant/core/privacy/test_laplace_mu.py",
+    ),
+    Mutation(
+        "a coin's replaced unit quoted by adding two epsilons",
+        "accountant/core/privacy/loss_distributions.py",
+        "left = (delta - first(a)) * np.exp(-a)",
+        "left = delta - first(a)",
+        "tests/accountant/core/privacy/test_allocation_pairs.py",
+    ),
+    Mutation(
+        "a price that a second calculation does not confirm, admitted",
+        "accountant/transactions/decision.py",
+        "if unconfirmed is not None:",
+        "if unconfirmed is not None and approval is None:",
+        SECOND_TESTS,
+    ),
+    Mutation(
+        "a second calculation that fails counted as one that agrees",
+        "accountant/transactions/second_calculation.py",
+        'return f"the second calculation failed ({type(error).__name__})", True',
+        "return None, False",
+        SECOND_TESTS,
+    ),
+    Mutation(
+        "a second calculation that never ends counted as one that agrees",
+        "accountant/transactions/second_calculation.py",
+        '_keep(asked, f"the second calculation took over {LONGEST:g} s", broken=True)',
+        "_keep(asked, None, broken=True)",
+        SECOND_TESTS,
+    ),
+    Mutation(
+        "a second calculation of one filter only",
+        CROSS_CHECK,
+        '                yield "mu^2", ours, mu_squared(event)',
+        '                yield "mu^2", ours, 0.0',
+        CROSS_TESTS,
+    ),
+    Mutation(
+        "a figure of dp-accounting that is no number counted as a small one",
+        CROSS_CHECK,
+        "        if np.isnan(theirs).any():",
+        "        if False:",
+        CROSS_TESTS,
+    ),
+    Mutation(
+        "a second calculation without quotes",
+        CROSS_CHECK,
+        'stated = {"the quote": (claimed.epsilon, claimed.delta)}',
+        "stated = {}",
+        CROSS_TESTS,
     ),
     Mutation(
         "swapped units without their distance to each other",

@@ -17,6 +17,7 @@ from accountant.core.mechanisms.base import quote
 from accountant.core.mechanisms.fitting import Fitted, fit
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import releases
+from accountant.core.privacy.pld_bounds import quoted
 from accountant.core.privacy.price import Price, Terms
 from accountant.database import reading
 from accountant.identities.actor import Actor
@@ -82,7 +83,7 @@ def quote_on(
         parameters = found.parameters
         fit_told = {"fit": Fit(field=fit_field, value=found.value)}
     price = price_of(mechanism, parameters, terms)
-    stated = quote(mechanism, parameters, terms, price)
+    stated = quote(mechanism, parameters, terms, price, quoted)
     alone = 0.0 if stated["dp"] is None else stated["dp"]["epsilon"]
     asked = demand(price)
     decision = decide_job(usable, asked, alone, policy, False, used)

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, Row, insert, select
 
 from accountant import tables
 from accountant.core.errors import (
+    UNREADABLE,
     Conflict,
     ExchequerError,
     InvalidRequest,
@@ -22,6 +23,7 @@ from accountant.core.ledger.rules import delta_of
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
 from accountant.identities.actor import Actor
+from accountant.tables.accounts_row import read_books
 from accountant.transactions import artifacts, job_requests, public_resources, sources
 from accountant.transactions.decision import Asker, Untold, Verdict, consider, refused, tell_largest
 from accountant.transactions.expiry import expire_approvals
@@ -133,6 +135,7 @@ def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
     Raises NotPermitted for one's own job unless the dataset's policy is `solo`, Conflict where the job
     is not awaiting approval any more or the policy by now excludes it, InvalidRequest without a reason.
     """
+    _price_beforehand(engine, job_id)
     with engine.begin() as connection:
         locked, job, policy = judged(connection, job_id, actor, reason)
         if job.analyst_id == actor.id and not policy.solo:
@@ -148,6 +151,22 @@ def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
         raise Conflict("nobody approved the job in time: it is expired")
     if untold is not None:
         tell_largest(engine, job_id, untold)
+
+
+def _price_beforehand(engine: Engine, job_id: UUID) -> None:
+    """Fill the caches of a job's price before the account's row is locked; nothing is decided here."""
+    jobs, accounts = tables.jobs, tables.accounts
+    with engine.connect() as connection:
+        job = connection.execute(select(jobs).where(jobs.c.id == job_id)).one_or_none()
+        if job is None or job.state != "awaiting_approval":
+            return
+        query = select(accounts).where(accounts.c.dataset_id == job.dataset_id)
+        held = read_books(connection.execute(query).one()).accounts
+    try:
+        delta = delta_of(None if held.dp is None else held.dp.delta)
+        held.fits(job_requests.restated(job, delta).candidate.asked)
+    except UNREADABLE:
+        return  # told when the job is looked at under its lock
 
 
 def refuse(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:

@@ -115,8 +115,8 @@ def consider(
             days = policy.approval_days
             ends = None if days is None else locked.now + timedelta(days=days)
             return _verdict("awaiting_approval", reason=why, approval_expires=ends)
-        case Admitted():
-            unconfirmed = second_calculation.refusal(locked.accounts, job)
+        case Admitted(costs=costs):
+            unconfirmed = second_calculation.refusal(locked.accounts, job, costs)
             if unconfirmed is not None:
                 return refused(locked, unconfirmed, "account", approval)
             _reserve(locked, job_id, asker.name, job, model, source, approval)

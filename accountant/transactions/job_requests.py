@@ -24,8 +24,8 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.rules import delta_of
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.names import PROJECT_NAME
-from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import to_json
+from accountant.core.privacy.pld_bounds import quoted
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import templates
 
@@ -128,7 +128,7 @@ def _at(mechanism: Mechanism[Any], parameters: Any, terms: Terms) -> Priced:
     dumped = mechanism.recorded(parameters)
     parameters = mechanism.parse(dumped, terms)  # what is priced is what is recorded
     price = price_of(mechanism, parameters, terms)
-    alone = None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
+    alone = None if price.dp is None else quoted(price.dp, terms.delta)[0]
     columns = {
         "mechanism": mechanism.id,
         "parameters": dumped,

@@ -1,4 +1,4 @@
-"""A job's price is calculated twice before anything of it is charged (docs/accounting.md, section 11).
+"""A job's price is calculated twice before anything of it is charged (docs/accounting.md, section 14).
 
     consider ── under the account's lock: is this charge known to hold? ──▶ RESERVE, or a refusal
         └── not known: Unchecked ──▶ the transaction ends; `admitting` calculates without any lock, and
@@ -24,6 +24,7 @@ from accountant.core.ledger.admission import Refused
 from accountant.core.privacy import cross_check
 from accountant.core.privacy.cross_check import Charge
 from accountant.core.privacy.events import releases, to_json
+from accountant.core.privacy.filters import Costs
 from accountant.transactions.job_requests import Candidate
 
 P = ParamSpec("P")
@@ -54,15 +55,14 @@ class Unchecked(Exception):
         self.charge = charge
 
 
-def refusal(accounts: Accounts, job: Candidate) -> Refused | None:
-    """None where the job's price holds by a second calculation; else the refusal. Only looks up.
+def refusal(accounts: Accounts, job: Candidate, costs: Costs) -> Refused | None:
+    """None where these costs of a job hold by a second calculation; else the refusal. Only looks up.
 
     Raises Unchecked where nothing is known about it yet.
     """
     if accounts.dp is None or not releases(job.asked.dp):
         return None
     filters = tuple(each.filter for each in accounts.dp.filters)
-    costs = accounts.dp.costs(job.asked.dp)
     asked = cross_check.charge(job.asked.dp, filters, costs, job.epsilon_alone, job.terms.delta)
     with _known_lock:
         problem, until = _known.get(asked, (None, 0.0))

@@ -225,13 +225,20 @@ def pure(event: Event) -> float | None:
 
 
 def quote(
-    mechanism: Mechanism[Any], parameters: Parameters, terms: Terms, price: Price | None = None
+    mechanism: Mechanism[Any],
+    parameters: Parameters,
+    terms: Terms,
+    price: Price | None = None,
+    alone: Callable[[Event, float], tuple[float, str]] = epsilon_alone,
 ) -> dict[str, Any]:
-    """The price as the contract of DESIGN section 9 prints it; `price` where it is known already."""
+    """The price as the contract of DESIGN section 9 prints it; `price` where it is known already.
+
+    `alone`: the accountants that find epsilon; a server has more of them.
+    """
     price = mechanism.price(parameters, terms) if price is None else price
     dp = None
     if price.dp is not None:
-        epsilon, accountant = epsilon_alone(price.dp, terms.delta)
+        epsilon, accountant = alone(price.dp, terms.delta)
         curve = {str(float(order)): renyi(price.dp, order) for order in QUOTED_ORDERS}
         dp = {
             "epsilon": epsilon,

@@ -25,6 +25,7 @@ from accountant.core.privacy import (
 from accountant.core.privacy.allocation import Batch
 from accountant.core.privacy.events import (
     Allocated,
+    Allocation,
     Event,
     Gaussian,
     Laplace,
@@ -201,15 +202,15 @@ def _pairs_epsilon(counts: Counter[Event], delta: float) -> float | None:
 
     None where there is no coin, or something else, or where the pairs take too much work.
     """
-    coins = [leaf for leaf in counts if isinstance(leaf, Allocated)]
+    coins = [leaf for leaf in counts if isinstance(leaf, Allocation)]
     gaussians: Counter[Event] = Counter({e: n for e, n in counts.items() if isinstance(e, Gaussian)})
     others: Counter[Event] = Counter(
-        {e: n for e, n in counts.items() if not isinstance(e, Gaussian | Allocated)}
+        {e: n for e, n in counts.items() if not isinstance(e, Gaussian | Allocation)}
     )
     pure = divergences.pure_epsilon(from_releases(others))
-    if not coins or pure is None:
+    if pure is None or len({type(coin) for coin in coins}) != 1:  # none, or of two relations
         return None
-    parts = []
+    parts, beside = [], []
     for coin in coins:
         ratio = _coin_ratio(coin)
         if ratio is None:
@@ -220,13 +221,16 @@ def _pairs_epsilon(counts: Counter[Event], delta: float) -> float | None:
         ratio = allocation_pairs.worst_ratio(Batch(1, mu=float_up(mu_squared) ** 0.5))
         if ratio is None:
             return None
-        parts.append((ratio, 1))
-    found = float(pure) + loss_distributions.epsilon(parts, delta)
+        beside.append((ratio, 1))
+    if isinstance(coins[0], Allocated):
+        found = float(pure) + loss_distributions.epsilon([*parts, *beside], delta)
+    else:
+        found = float(pure) + loss_distributions.replaced_epsilon(parts, beside, delta)
     return found if math.isfinite(found) else None
 
 
 @lru_cache(maxsize=64)
-def _coin_ratio(coin: Allocated) -> loss_distributions.Ratio | None:
+def _coin_ratio(coin: Allocation) -> loss_distributions.Ratio | None:
     batch = divergences.batch_of(coin)
     ratio = None if batch is None else allocation_pairs.worst_ratio(batch)
     return None if ratio is None else allocation_pairs.mean(ratio, coin.batches, coin.run)

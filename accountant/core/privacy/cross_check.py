@@ -1,4 +1,4 @@
-"""A job's price once more, by dp-accounting: the second calculation (docs/accounting.md, section 11).
+"""A job's price once more, by dp-accounting: the second calculation (docs/accounting.md, section 14).
 
 What is found here is never more than a sound price: the divergence, mu^2 or epsilon of neighbours that the
 event allows, by dp-accounting's accountants, walked by code of its own. So a price below it is wrong,
@@ -32,6 +32,7 @@ from accountant.core.privacy.events import (
     Laplace,
     PoissonReplaced,
     PoissonSampled,
+    PoissonSwapped,
     Sampled,
     SampledWithoutReplacement,
     SelfComposed,
@@ -124,7 +125,7 @@ def _figures(claimed: Charge) -> Iterator[tuple[str, float, float]]:
             case Kind.RENYI | Kind.RENYI_TWICE:
                 assert each.order is not None
                 yield f"order {float(each.order):g}", ours, renyi(event, float(each.order))
-                yield from _at_whole_orders(event, each.order)
+                yield from _at_whole_orders(event, each)
             case Kind.GAUSSIAN:
                 yield "mu^2", ours, mu_squared(event)
             case Kind.BASIC if cost.delta:
@@ -136,11 +137,13 @@ def _figures(claimed: Charge) -> Iterator[tuple[str, float, float]]:
         yield f"delta of {measure} at epsilon {epsilon:.9g}", ours, theirs
 
 
-def _at_whole_orders(event: Event, order: Fraction) -> Iterator[tuple[str, float, float]]:
+def _at_whole_orders(event: Event, by: Filter) -> Iterator[tuple[str, float, float]]:
     """Our divergence at the whole orders around one that isn't: there dp-accounting is exact for samples."""
-    low = math.floor(order)
-    for whole in (low, low + 1):
-        first = divergences.renyi(event, Fraction(whole)) if 1 < whole < _MOST_ORDER and order > low else None
+    assert by.order is not None
+    low = math.floor(by.order)
+    for whole in (low, low + 1) if by.order > low else ():
+        inside = 1 < whole < _MOST_ORDER
+        first = divergences.renyi(event, Fraction(whole), by.edition) if inside else None
         if first is not None:
             yield f"order {whole}", float(first), renyi(event, whole)
 
@@ -179,8 +182,9 @@ def _tokens(shift: float) -> list[Neighbour]:
 
 
 def _on_a_sample(event: Sampled) -> list[Neighbour]:
-    """The unit in the sample or out of it. A replaced unit may be one that nothing was taken from."""
-    inner = _gaussian(max(math.fsum(_inverse_squares(event.event)), 1e-300) ** -0.5)
+    """The unit in the sample or out of it. The other of two units may be one that adds nothing to a sum."""
+    multiplier = max(math.fsum(_inverse_squares(event.event)), 1e-300) ** -0.5
+    inner = _gaussian(2 * multiplier if isinstance(event, PoissonSwapped) else multiplier)
     return [Neighbour(_library().PoissonSampledDpEvent(event.probability, inner))]
 
 
@@ -207,6 +211,7 @@ SECOND: dict[type, Callable[[Any], list[Neighbour]]] = {
     EpsilonDelta: lambda event: [_randomised(event.epsilon)],
     Exponential: lambda event: _tokens(event.shift),
     PoissonReplaced: _on_a_sample,
+    PoissonSwapped: _on_a_sample,
     SampledWithoutReplacement: _on_a_sample,
 }
 
@@ -251,7 +256,7 @@ def _renyi_of_one(release: Event, order: float) -> float:
     if low > 1:
         before = scaled[low] + (order - low) * (scaled[low] - scaled[low - 1])
         bounds += [before / (order - 1), found[low]]
-    return max(bounds)
+    return float(max(bounds))
 
 
 def mu_squared(event: Event) -> float:
@@ -315,7 +320,7 @@ def _of_a_coin(event: Allocation, orders: tuple[float, ...]) -> Array:
     """A secret coin puts the unit into one of k batches.
 
     With A = E_Q (1 - q + q L)^a of one batch, Poisson-sampled at q = 1/k, the g batches that are run give
-    E_Q m^a >= 1 + g (A - 1): docs/accounting.md, 11.2. A replaced unit may be one that is nowhere.
+    E_Q m^a >= 1 + g (A - 1): docs/accounting.md, 14.2. A replaced unit may be one that is nowhere.
     """
     j = np.arange(2, int(max(orders)) + 1)
     log_moments = (j - 1) * event.tokens * _divergences(event.draw, tuple(j.tolist()))

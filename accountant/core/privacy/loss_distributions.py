@@ -50,24 +50,12 @@ def epsilon(parts: Sequence[tuple[Ratio, int]], delta: float) -> float:
 
     Infinite also where `delta` is too small for the rounding of Fourier transforms.
     """
-    count = sum(times for _, times in parts)
-    rounding = 1e-14 * (100 + count)
+    rounding = _rounding(parts)
     if delta < 1000 * rounding:
         return math.inf
-    if count == 1:
+    if len(parts) == 1 and parts[0][1] == 1:
         return _least(lambda at: parts[0][0].delta(at) + rounding, delta)
-    variance = sum(ratio.variance * times for ratio, times in parts) / count
-    spacing = math.sqrt(_FINE * max(variance, 1e-12))
-    while True:
-        sides = [[(_law(ratio, spacing, back), times) for ratio, times in parts] for back in (False, True)]
-        windows = [_window(laws, spacing, delta / 1000) for laws in sides]
-        if all(points <= _MOST_POINTS for _, points in windows):
-            break
-        spacing *= 2
-    sums = [
-        (_summed(laws, *window, delta / 1000), spacing * (window[0] + np.arange(window[1])))
-        for laws, window in zip(sides, windows, strict=True)
-    ]
+    sums = _both_directions(parts, delta / 1000)
 
     def delta_at(at: float) -> float:
         found = [
@@ -76,6 +64,98 @@ def epsilon(parts: Sequence[tuple[Ratio, int]], delta: float) -> float:
         return max(found) + rounding
 
     return _least(delta_at, delta)
+
+
+def replaced_epsilon(
+    coins: Sequence[tuple[Ratio, int]], others: Sequence[tuple[Ratio, int]], delta: float
+) -> float:
+    """The least epsilon at `delta` between two worlds that each lie `coins` away from a third; or infinite.
+
+    `others` are pairs of the two worlds themselves. A = e^a N + d and N = e^b B + c give A <= e^(a+b) B + d +
+    e^a c for every event, so all that is sought is the best split (docs/accounting.md, section 10.6).
+    """
+    rounding = _rounding([*coins, *others])
+    if delta < 1000 * rounding:
+        return math.inf
+    tail = delta * 1e-7  # what the second step loses counts e^a times
+    first = _hockey_stick(*_both_directions([*coins, *others], tail)[0], rounding)
+    second = _hockey_stick(*_both_directions(coins, tail)[1], rounding)
+    best, low, high = math.inf, 0.0, 1.0
+    while first(np.array([high]))[0] > delta / 2:
+        high *= 2
+        if high > 500:
+            return math.inf
+    for _ in range(3):  # every point of a grid is a bound, and finer ones lie around the best
+        a = np.linspace(low, high, 400)
+        left = (delta - first(a)) * np.exp(-a)
+        found = a + _least_at(second, left)
+        place = int(np.argmin(found))
+        best = min(best, float(found[place]))
+        low, high = float(a[max(place - 1, 0)]), float(a[min(place + 1, len(a) - 1)])
+    return best * (1 + 1e-8) + 1e-8
+
+
+def _least_at(profile: Callable[[Array], Array], deltas: Array) -> Array:
+    """For each delta the least epsilon >= 0 of a profile, by bisection from above; infinite where none is."""
+    low, high = np.zeros(len(deltas)), np.full(len(deltas), 512.0)
+    held = (deltas > 0) & (profile(high) <= deltas)
+    free = held & (profile(low) <= deltas)
+    for _ in range(48):
+        middle = (low + high) / 2
+        below = profile(middle) <= deltas
+        low, high = np.where(below, low, middle), np.where(below, middle, high)
+    return np.where(free, 0.0, np.where(held, high, math.inf))
+
+
+def _hockey_stick(law: "_Law", losses: Array, rounding: float) -> Callable[[Array], Array]:
+    """delta as a function of epsilons >= 0."""
+    held = losses > 0
+    losses, masses = losses[held], law.masses[held]
+    order = np.argsort(losses)
+    losses, masses = losses[order], masses[order]
+    above = np.append(np.cumsum(masses[::-1])[::-1], 0.0)
+    weighted = np.append(np.cumsum((masses * np.exp(-losses))[::-1])[::-1], 0.0)
+
+    def profile(epsilons: Array) -> Array:
+        place = np.searchsorted(losses, epsilons, side="right")
+        found = above[place] - np.exp(np.minimum(epsilons, 700.0)) * weighted[place]
+        # The difference of two sums: each is good to some 1e-14 of itself.
+        return np.asarray(np.maximum(found, 0.0) + 1e-14 * above[place] + law.lost + rounding)
+
+    return profile
+
+
+def _rounding(parts: Sequence[tuple[Ratio, int]]) -> float:
+    return 1e-14 * (100 + sum(times for _, times in parts))
+
+
+def _both_directions(parts: Sequence[tuple[Ratio, int]], tail: float) -> list[tuple["_Law", Array]]:
+    """The losses ln dP/dQ under P, and ln dQ/dP under Q, of all parts together; each end loses `tail`."""
+    if len(parts) == 1 and parts[0][1] == 1:
+        return [_exactly(parts[0][0], back) for back in (False, True)]
+    count = sum(times for _, times in parts)
+    variance = sum(ratio.variance * times for ratio, times in parts) / count
+    spacing = math.sqrt(_FINE * max(variance, 1e-12))
+    while True:
+        sides = [[(_law(ratio, spacing, back), times) for ratio, times in parts] for back in (False, True)]
+        windows = [_window(laws, spacing, tail) for laws in sides]
+        if all(points <= _MOST_POINTS for _, points in windows):
+            break
+        spacing *= 2
+    return [
+        (_summed(laws, *window, tail), spacing * (window[0] + np.arange(window[1])))
+        for laws, window in zip(sides, windows, strict=True)
+    ]
+
+
+def _exactly(ratio: Ratio, back: bool) -> tuple["_Law", Array]:
+    """The losses of one ratio, on no grid."""
+    held = (ratio.values > 0) & (ratio.under_q > 0)
+    values, masses = ratio.values[held], ratio.under_q[held]
+    places = np.zeros(0, dtype=np.int64)
+    if back:
+        return _Law(places, masses, float(ratio.under_q[ratio.values == 0].sum())), -np.log(values)
+    return _Law(places, masses * values, ratio.infinite), np.log(values)
 
 
 def _least(delta_at: Callable[[float], float], delta: float) -> float:

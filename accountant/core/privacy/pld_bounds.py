@@ -5,15 +5,18 @@ would be too much work is left out, which only lowers a figure. From above, only
 with the same meaning are priced. Losses are natural logarithms.
 """
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import (
     Allocated,
     AllocatedReplaced,
@@ -25,6 +28,8 @@ from accountant.core.privacy.events import (
     Laplace,
     PoissonReplaced,
     PoissonSampled,
+    PoissonSwapped,
+    Sampled,
     SampledWithoutReplacement,
     SelfComposed,
     WorstOf,
@@ -32,6 +37,8 @@ from accountant.core.privacy.events import (
 )
 
 Array = NDArray[np.floating[Any]]
+
+logger = logging.getLogger(__name__)
 
 #: Losses in the range of one distribution, and of a whole composition.
 _FINEST, _MOST_POINTS = 16_000, 2**17
@@ -73,6 +80,76 @@ def _choices(event: Event) -> int:
             return max(len(events), *(_choices(part) for part in events))
         case _:
             return 1
+
+
+# --- from above -------------------------------------------------------------------------------------
+
+#: Multipliers of releases that are quoted so, as sigma or as the scale of Laplace noise.
+_QUOTED = (0.02, 1e4)
+
+
+@lru_cache(maxsize=1024)
+def quoted(event: Event, delta: float) -> tuple[float, str]:
+    """As `composition.epsilon_alone`, or a hundredth less or more by dp-accounting's loss distribution.
+
+    Where the library fails or is not installed, ours stands.
+    """
+    ours = epsilon_alone(event, delta)
+    held = counts(event)
+    released = sum(n for leaf, n in held.items() if not isinstance(leaf, Gaussian))
+    # Else ours is exact, or the library has no event of the same meaning.
+    comparable = _choices(event) == 1 and released > 1 and all(map(_is_quoted, held))
+    if not comparable or not delta >= 1000 * _ROUNDING or not 1e-3 <= ours[0] <= 50:
+        return ours
+    try:
+        theirs = _most_epsilon(held, delta, ours[0] / 1000)
+    except (ArithmeticError, ValueError, ImportError):
+        logger.exception("dp-accounting gives no quote")
+        return ours
+    return (theirs, "loss distribution") if theirs < 0.99 * ours[0] else ours
+
+
+def _is_quoted(leaf: Event) -> bool:
+    match leaf:
+        case Gaussian(multiplier) | Laplace(multiplier):
+            return bool(_QUOTED[0] <= multiplier <= _QUOTED[1])
+        case PoissonSampled(_, inner):
+            return bool(_QUOTED[0] <= _gaussians(counts(inner))[0] ** -0.5 <= _QUOTED[1])
+        case _:
+            return False
+
+
+def _most_epsilon(held: Counter[Event], delta: float, interval: float) -> float:
+    """A bound from above on epsilon; infinite where there is none, or it takes too much work.
+
+    Every release is the one of that meaning in dp-accounting, with its losses rounded up.
+    """
+    mu_squared, rest = _gaussians(held)
+    reach = sum(_reach(leaf) * n for leaf, n in rest.items())
+    if 2 * reach / interval > 4 * _MOST_POINTS or max(map(_reach, rest)) / interval > _FINEST:
+        return math.inf
+    parts = []
+    for leaf, n in rest.items():
+        if isinstance(leaf, Laplace):
+            one = _library().from_laplace_mechanism(
+                leaf.noise_multiplier, value_discretization_interval=interval
+            )
+        else:
+            assert isinstance(leaf, PoissonSampled)
+            one = _library().from_gaussian_mechanism(
+                _gaussians(counts(leaf.event))[0] ** -0.5,
+                value_discretization_interval=interval,
+                sampling_prob=leaf.probability,
+            )
+        parts.append(one.self_compose(n))
+    if mu_squared:
+        parts.append(
+            _library().from_gaussian_mechanism(mu_squared**-0.5, value_discretization_interval=interval)
+        )
+    total = parts[0]
+    for part in parts[1:]:
+        total = total.compose(part)
+    return float(total.get_epsilon_for_delta(delta - _ROUNDING)) * (1 + 1e-9)
 
 
 # --- from below -------------------------------------------------------------------------------------
@@ -157,6 +234,11 @@ def _whole_mu(event: Event) -> float:
     return min(math.sqrt(_gaussians(counts(event))[0]), math.sqrt(2 * _MOST_LOSS))
 
 
+def _sampled_mu(leaf: Sampled) -> float:
+    """mu of a sampled unit against one that adds nothing, from which a swapped one is half as far."""
+    return _whole_mu(leaf.event) / (2 if isinstance(leaf, PoissonSwapped) else 1)
+
+
 def _reach(leaf: Event) -> float:
     """About the largest loss of one release; 0 where it is left out."""
     match leaf:
@@ -166,8 +248,8 @@ def _reach(leaf: Event) -> float:
             return min(shift, _MOST_LOSS)
         case EpsilonDelta(epsilon, _):
             return min(epsilon, _MOST_LOSS)
-        case PoissonSampled(_, inner) | PoissonReplaced(_, inner) | SampledWithoutReplacement(_, _, inner):
-            return _gaussian_reach(_whole_mu(inner), leaf.probability)
+        case PoissonSampled() | PoissonReplaced() | PoissonSwapped() | SampledWithoutReplacement():
+            return _gaussian_reach(_sampled_mu(leaf), leaf.probability)
         case Allocated(batches, _, tokens, draw) | AllocatedReplaced(batches, _, tokens, draw):
             if isinstance(draw, Exponential):
                 mu = min(draw.shift * math.sqrt(tokens), math.sqrt(2 * _MOST_LOSS))
@@ -192,8 +274,8 @@ def _losses(leaf: Event, count: int, interval: float) -> Any:
             return _two_outcomes(min(shift, _MOST_LOSS), count, 1.0, 0.0, interval)
         case EpsilonDelta(epsilon, delta):
             one = _two_outcomes(min(epsilon, _MOST_LOSS), 1, 1.0, delta, interval)
-        case PoissonSampled(_, inner) | PoissonReplaced(_, inner) | SampledWithoutReplacement(_, _, inner):
-            one = _gaussian(1 / _whole_mu(inner), interval, leaf.probability)
+        case PoissonSampled() | PoissonReplaced() | PoissonSwapped() | SampledWithoutReplacement():
+            one = _gaussian(1 / _sampled_mu(leaf), interval, leaf.probability)
         case Allocated(batches, _, tokens, draw) | AllocatedReplaced(batches, _, tokens, draw):
             # What one batch shows of the unit, which is in it with probability 1/k.
             if isinstance(draw, Exponential):

@@ -165,7 +165,8 @@ def test_jobs_on_an_account_at_the_size_of_ag_news():
 
 def test_other_jobs_have_a_quote_too():
     for event, name in (
-        (AllocatedReplaced(468, 468, 50, AG_NEWS), "Rényi"),
+        (AllocatedReplaced(468, 468, 50, AG_NEWS), "dominating pair"),
+        (Composed((Allocated(9, 9, 5, AG_NEWS), AllocatedReplaced(9, 9, 5, AG_NEWS))), "Rényi"),
         (Allocated(5, 5, 10**7, Exponential(1e-4)), "Rényi"),  # too much work
         (Allocated(5, 5, 1, Exponential(90.0)), "Rényi"),  # beyond what a coin could help
     ):
@@ -180,3 +181,78 @@ def test_the_gaussian_pair_dominates_its_profile():
         for epsilon in (0.0, mu, 4 * mu):
             exact = gaussian_delta(mu, epsilon)
             assert exact * (1 - 1e-9) <= pair.delta(epsilon) <= exact * 1.001 + 1e-13
+
+
+# --- a replaced unit ----------------------------------------------------------------------------
+
+
+def two_units(batches: int, tokens: int, shift: float, opposite: bool, random) -> tuple[np.ndarray, ...]:
+    """The law with neither unit over all outcomes of two, and the ratios with the one and with the other.
+
+    A unit moves the two scores of a token in its batch by `shift`, each its own way.
+    """
+    law = np.ones(1)
+    ones, twos = np.ones((batches, 1)), np.ones((batches, 1))
+    for step in range(batches * tokens):
+        logit = random.uniform(-2, 2, len(law))
+        signs = np.where(random.uniform(size=len(law)) < 0.5, 1, -1)
+
+        def chance(moved: np.ndarray, logit=logit) -> np.ndarray:
+            return 1 / (1 + np.exp(-logit - moved))
+
+        q, p = chance(0 * logit), chance(2 * shift * signs)
+        other = chance(-2 * shift * signs if opposite else 2 * shift * random.choice([-1, 1], len(law)))
+        grown = []
+        for ratios, mine in ((ones, p), (twos, other)):
+            up, down = ratios.copy(), ratios.copy()
+            up[step % batches] *= mine / q
+            down[step % batches] *= (1 - mine) / (1 - q)
+            grown.append(np.concatenate([up, down], axis=1))
+        law = np.concatenate([law * q, law * (1 - q)])
+        ones, twos = grown
+    return law, ones.mean(axis=0), twos.mean(axis=0)
+
+
+@pytest.mark.parametrize(("batches", "tokens"), [(1, 1), (1, 3), (2, 2), (3, 2), (4, 2)])
+@pytest.mark.parametrize("shift", [0.1, 0.5])
+def test_no_replaced_unit_passes_the_quote(batches, tokens, shift):
+    """By brute force: adaptive, the two units in batches of their own coins, or of one."""
+    one_batch = allocation_pairs.worst_ratio(Batch(tokens, shift=shift))
+    coin = [(allocation_pairs.mean(one_batch, batches, batches), 1)]
+    random, tightest = np.random.default_rng(batches), 0.0
+    for trial in range(12):
+        law, one, two = two_units(batches, tokens, shift, trial % 2 == 0, random)
+        for epsilon in np.linspace(0.05, 3 * shift, 4):
+            true = float(law @ np.maximum(one - math.exp(epsilon) * two, 0))
+            if true > 1e-7:
+                quoted = loss_distributions.replaced_epsilon(coin, [], true)
+                assert epsilon <= quoted + 1e-9
+                tightest = max(tightest, epsilon / quoted)
+    assert tightest > 0.5
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.05, 1.2), st.integers(1, 30), st.floats(0.1, 3), st.floats(1e-7, 1e-3))
+def test_a_replaced_unit_whose_batch_is_known_costs_what_two_steps_of_gaussians_do(mu, rounds, beside, at):
+    """With one batch the two steps are Gaussians of distance mu, and together one of 2 mu."""
+    coin = SelfComposed(AllocatedReplaced(1, 1, 1, Gaussian(1 / mu)), rounds)
+    pair = [(allocation_pairs.worst_ratio(Batch(1, mu=mu)), rounds)]
+    exact = gaussian_epsilon(2 * mu * math.sqrt(rounds), at)
+    found = loss_distributions.replaced_epsilon(pair, [], at)
+    assert found >= exact * (1 - 1e-6)
+    if math.isfinite(found) and exact < 10:
+        assert found <= exact * 1.02 + 2e-3
+    together, _ = epsilon_alone(Composed((Gaussian(1 / beside), coin)), at)
+    assert together >= gaussian_epsilon(math.sqrt(beside**2 + 4 * mu * mu * rounds), at) * (1 - 1e-6)
+
+
+def test_the_quote_of_a_replaced_unit_is_less_than_by_holders_inequality():
+    for event, part in (
+        (AllocatedReplaced(468, 468, 50, AG_NEWS), 0.7),
+        (AllocatedReplaced(468, 468, 200, AG_NEWS), 0.54),
+        (SelfComposed(AllocatedReplaced(468, 468, 50, AG_NEWS), 341), 0.95),
+    ):
+        assert epsilon_alone(event, 2.9e-6)[0] < part * renyi_epsilon(event, 2.9e-6)
+    assert math.isinf(
+        loss_distributions.replaced_epsilon([(allocation_pairs.gaussian_ratio(1.0), 5)], [], 1e-12)
+    )

@@ -30,15 +30,17 @@ from accountant.core.privacy.events import (
     Laplace,
     PoissonReplaced,
     PoissonSampled,
+    PoissonSwapped,
     SampledWithoutReplacement,
     SelfComposed,
     WorstOf,
     ZCDp,
 )
-from accountant.core.privacy.filters import Amount, Kind, portfolio, price_on
+from accountant.core.privacy.filters import EDITIONS, Amount, Kind, portfolio, price_on
 from accountant.core.privacy.price import Neighbours, Terms
 
-FILTERS = portfolio(3 * 10**9, 10**15)  # (3, 1e-6)
+FILTERS = portfolio(3 * 10**9, 10**15, edition=1)  # (3, 1e-6)
+NEW = portfolio(3 * 10**9, 10**15)
 TOKEN = Exponential(0.09375)
 
 
@@ -65,6 +67,7 @@ RELEASES = st.one_of(
     st.builds(EpsilonDelta, logarithmic(1e-4, 5), st.one_of(st.just(0.0), logarithmic(1e-14, 1e-3))),
     st.builds(PoissonSampled, logarithmic(1e-5, 1), TOGETHER),
     st.builds(PoissonReplaced, logarithmic(1e-5, 1), TOGETHER),
+    st.builds(PoissonSwapped, logarithmic(1e-5, 1), TOGETHER),
     st.builds(
         lambda size, more, event: SampledWithoutReplacement(size, size + more, event),
         st.integers(1, 50),
@@ -92,9 +95,10 @@ EVENTS = st.recursive(
     max_leaves=4,
 )
 ACCOUNTS = st.builds(
-    lambda epsilon, delta: portfolio(int(epsilon * 1e9), int(delta * 1e21)),
+    lambda epsilon, delta, edition: portfolio(int(epsilon * 1e9), int(delta * 1e21), edition=edition),
     logarithmic(0.1, 30),
     logarithmic(1e-9, 1e-4),
+    st.sampled_from(EDITIONS),
 )
 
 
@@ -129,7 +133,7 @@ def test_no_mechanisms_default_job_is_refused(name, neighbours):
     except InvalidRequest:
         return  # it has no defaults, or not under this relation
     if event is not None:
-        assert findings(charged(event)) == ()
+        assert findings(charged(event)) == findings(charged(event, filters=NEW)) == ()
 
 
 @pytest.mark.parametrize(
@@ -181,6 +185,7 @@ TOO_LOW = [
     (SelfComposed(PoissonSampled(0.01, Gaussian(1.0)), 100), (0.999, 0.95, 0.6)),
     (PoissonReplaced(0.01, Gaussian(1.0)), (0.99, 0.95, 0.5)),
     (SampledWithoutReplacement(10, 1000, Gaussian(1.0)), (0.99, 0.95, 0.5)),
+    (PoissonSwapped(0.01, Gaussian(1.0)), (0.2, 0.2, 0.2)),
     (Allocated(468, 468, 50, TOKEN), (0.98, 0.02, 0.08)),
     (SelfComposed(Allocated(468, 468, 50, TOKEN), 341), (0.98, 0.02, None)),
     (Allocated(468, 200, 200, TOKEN), (0.99, 0.3, 0.3)),
@@ -208,12 +213,35 @@ def test_too_low_a_price_is_found_on_each_filter_alone(event, parts):
         assert findings(replace(asked, costs=tuple(lower))), each.kind
 
 
+@pytest.mark.parametrize(
+    ("event", "kind", "part"),
+    [
+        (SelfComposed(TOKEN, 100), Kind.RENYI, 0.999),
+        (Exponential(0.4), Kind.RENYI_TWICE, 0.98),
+        (SelfComposed(Laplace(50.0), 50), Kind.GAUSSIAN, 0.999),
+        (Laplace(0.5), Kind.GAUSSIAN, 0.999),
+        (Gaussian(2.0), Kind.BASIC, 0.99),
+        (PoissonSampled(0.01, SelfComposed(Gaussian(5.0), 24)), Kind.BASIC, 0.98),
+    ],
+)
+def test_too_low_a_price_of_the_second_edition_is_found(event, kind, part):
+    asked = charged(event, filters=NEW)
+    assert findings(asked) == ()
+    lower = tuple(
+        (each, replace(cost, main=math.floor(cost.main * part)) if each.kind is kind else cost)
+        for each, cost in asked.costs
+    )
+    assert findings(replace(asked, costs=lower))
+
+
 @pytest.mark.parametrize(("event", "parts"), TOO_LOW)
 def test_too_low_a_divergence_is_found(event, parts, monkeypatch):
     """A wrong price is wrong wherever it is computed, also at the whole orders around the filter's."""
     asked = charged(event)
     low = Fraction(parts[0])
-    monkeypatch.setattr(cross_check.divergences, "renyi", lambda of, order: first_renyi(of, order) * low)
+    monkeypatch.setattr(
+        cross_check.divergences, "renyi", lambda of, order, edition: first_renyi(of, order, edition) * low
+    )
     assert findings(asked)
 
 
@@ -251,6 +279,8 @@ def test_a_divergence_that_is_no_number_is_no_confirmation(monkeypatch):
     monkeypatch.setattr(RdpAccountant, "rdp", property(lambda self: np.array([math.nan] * len(self.orders))))
     with pytest.raises(ArithmeticError):
         findings(charged(Gaussian(2.125)))
+    with pytest.raises(ArithmeticError):  # where it would be one of several bounds
+        cross_check.renyi(PoissonSampled(0.125, Gaussian(2.125)), 9.5)
 
 
 # --- every type of event ------------------------------------------------------------------------
@@ -300,7 +330,7 @@ def moment(ratios: list[float], masses: list[float], batches: int, run: int, ord
     st.sampled_from([2, 3, 4, 7, 15]),
 )
 def test_the_inequality_between_a_coin_and_a_poisson_sample(weights, ratios, run, idle, order):
-    """docs/accounting.md, 11.2, for any ratio of mean 1, by brute force."""
+    """docs/accounting.md, 14.2, for any ratio of mean 1, by brute force."""
     masses = [weight / sum(weights) for weight in weights]
     ratios = ratios[: len(masses)]
     mean = sum(r * m for r, m in zip(ratios, masses, strict=True))
