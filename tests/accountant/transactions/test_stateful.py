@@ -135,7 +135,8 @@ class Ledger(RuleBasedStateMachine):
         allowances.allow(self.bench.engine, self.bench.dataset, allowance, self.bench.steward)
         if not self.tally.filters:
             query = text("SELECT document::json -> 'body' -> 'filters' FROM entries e JOIN datasets d ON "
-                         "d.id = e.dataset_id WHERE d.name = :name AND seq = 1")  # fmt: skip
+                         "d.id = e.dataset_id WHERE d.name = :name AND e.kind = 'ALLOW' "
+                         "ORDER BY seq LIMIT 1")  # fmt: skip
             with self.bench.engine.connect() as connection:
                 self.filters = connection.execute(query, {"name": self.bench.dataset}).scalar_one()
         self.tally.allow({"filters": self.filters, "epsilon": epsilon, "delta": DELTA})
