@@ -18,7 +18,7 @@ from typing import Any
 
 from accountant.core import mechanisms
 from accountant.core.errors import VerificationFailed
-from accountant.core.ledger.accounts import Accounts, Demand
+from accountant.core.ledger.accounts import Demand
 from accountant.core.ledger.allowances import check_removal, raises
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.commitments import is_hidden
@@ -26,7 +26,7 @@ from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.policy import Policy, weakened
 from accountant.core.ledger.reservations import SHAPES
 from accountant.core.privacy.composition import epsilon_alone
-from accountant.core.privacy.events import Event, releases
+from accountant.core.privacy.events import FREE, Event
 from accountant.core.privacy.price import Neighbours
 from accountant.core.privacy.secrets import SecretTerms
 from accountant.core.privacy.units import DELTA_UNITS, exact
@@ -161,14 +161,14 @@ class Rules:
         if self.terms is None:
             self._unproved["the terms and the data"].add(entry.seq)
         else:
-            self._check_terms(self.terms, entry.body, books.accounts, asked)
+            self._check_terms(self.terms, entry.body, books, asked)
         if self.policy is None:
             self._unproved["who may ask and who approved"].add(entry.seq)
         else:
             self._check_policy(self.policy, entry)
             self._check_approval(self.policy, entry, asked)
 
-    def _check_terms(self, terms: Body, body: Body, accounts: Accounts, asked: Demand) -> None:
+    def _check_terms(self, terms: Body, body: Body, books: Books, asked: Demand) -> None:
         stated = body["terms"]
         for name in PRICED:
             own = stated.get(name, [])  # groups are left out where there are none
@@ -178,12 +178,12 @@ class Rules:
                 )
         if "label_sizes" in stated:
             raise VerificationFailed("it states sizes of labels, and none are registered")
-        delta = delta_of(None if accounts.dp is None else accounts.dp.delta)
+        delta = delta_of(None if books.account is None else books.account.delta)
         if stated["delta"] != delta:
             raise VerificationFailed(
                 f"its delta is {stated['delta']!r:.40}, that of the allowance is {delta}"
             )
-        self._check_secret(stated, accounts, asked)
+        self._check_secret(stated, books, asked)
         source = body.get("source")
         if source is None:
             raise VerificationFailed("it does not say what it reads")
@@ -193,13 +193,13 @@ class Rules:
         if version is not None and (type(version) is not int or version not in self.versions):
             raise VerificationFailed(f"it reads version {version!r:.40}, which nobody registered")
 
-    def _check_secret(self, stated: Body, accounts: Accounts, asked: Demand) -> None:
+    def _check_secret(self, stated: Body, books: Books, asked: Demand) -> None:
         """Check what a job says of secrets; it may have waited while r was changed, and state the earlier."""
         if "secret" not in stated:
             if asked.secret is not None:
                 raise VerificationFailed("it protects secrets, and its terms state none")
             return
-        standing = None if accounts.secret is None else accounts.secret.terms
+        standing = None if books.secret is None else books.secret.terms
         own = SecretTerms.from_json(stated["secret"])
         if standing is None or replace(own, bound=standing.bound) != standing:
             raise VerificationFailed("its terms of secrets are not those that the dataset states")
@@ -274,7 +274,7 @@ def _is_said(value: object) -> bool:
 
 def releases_anything(asked: Demand) -> bool:
     """Whether a job costs anything in any currency: it reads records then."""
-    return asked.ex_post > 0 or asked.secret is not None or bool(releases(asked.dp))
+    return asked.dp != FREE or asked.ex_post > 0 or asked.secret is not None
 
 
 def check_terms(terms: object) -> None:
