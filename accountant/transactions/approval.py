@@ -163,7 +163,7 @@ def _price_beforehand(engine: Engine, job_id: UUID) -> None:
         query = select(accounts).where(accounts.c.dataset_id == job.dataset_id)
         held = read_books(connection.execute(query).one()).accounts
     try:
-        delta = job_requests.delta_of(None if held.dp is None else held.dp.delta)
+        delta = delta_of(None if held.dp is None else held.dp.delta)
         prepare(held, job_requests.restated(job, delta).candidate)
     except UNREADABLE:
         return  # told when the job is looked at under its lock

@@ -87,6 +87,7 @@ def test_a_quote_is_never_less_than_what_is_lost(event, power):
         SelfComposed(EpsilonDelta(0.1, 0.0), 10),
         WorstOf((SAMPLES, Laplace(1.0))),
         SelfComposed(Laplace(0.001), 5),
+        SelfComposed(PoissonSampled(0.5, Gaussian(1e300)), 5),
         SelfComposed(Laplace(9000.0), 10**6),  # too much work
     ],
 )
