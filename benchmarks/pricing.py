@@ -88,8 +88,8 @@ def main() -> int:
         f"{'mechanism':20} {'neighbours':12} {'price ms':>10} {'second ms':>11} {'look-up ms':>12}  request"
     )
     for name in MECHANISMS:
-        if name == "secpe":
-            continue  # it is priced against declared secrets: benchmarks of its own
+        if name == "secpe" or MECHANISMS[name].public or MECHANISMS[name].reads_output:
+            continue  # priced against declared secrets, a benchmark of its own; or reads no records
         for raw in REQUESTS.get(name, ({},)):
             for neighbours in Neighbours:
                 try:

@@ -7,8 +7,8 @@ of its own, in one run on one machine: `sha256sum`, plain JSON parsing of every 
 that `exchequer verify` does. Prints processor seconds, peak resident memory (a child's begins with that of
 this process) and ratios.
 
-The ledger: one allowance, then jobs of 40 shapes in two mechanisms. Of every ten, eight settle with what was
-reserved or less, one is void and one stays live until the end; some close the Gaussian filter.
+The ledger: its rules and one allowance, then jobs of 40 shapes in two mechanisms. Of every ten, eight settle
+with what was reserved or less, one is void and one stays live until the end; some close the Gaussian filter.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from accountant.core import mechanisms
@@ -30,7 +31,10 @@ from accountant.core.ledger import export_formats, parquet_exports
 from accountant.core.ledger.accounts import demand
 from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical, digest, published
+from accountant.core.ledger.lineage import of_version
+from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.replay import Replay
+from accountant.core.ledger.rules import PRICED, policy_body, register_body
 from accountant.core.privacy.price import Terms
 
 DATASET = "a-million"
@@ -51,6 +55,12 @@ def shapes() -> list[tuple[str, dict[str, Any], Terms, Any]]:
     return found
 
 
+def _stated() -> dict[str, Any]:
+    """The terms of the jobs, as a dataset declares them."""
+    terms = shapes()[0][2].to_json()
+    return {"groups": [], **{name: terms[name] for name in PRICED if name in terms}}
+
+
 def steps(entries: int, replay: Replay) -> Iterator[tuple[EntryKind, str | None, dict[str, Any]]]:
     """Kinds, jobs and bodies of a realistic mix; bodies are made on the books as they are."""
     random.seed(1)
@@ -58,15 +68,25 @@ def steps(entries: int, replay: Replay) -> Iterator[tuple[EntryKind, str | None,
     jobs = shapes()
     model = {"name": "model", "sha256": "0" * 64}
     approval = {"by": "a steward", "reason": "within the plan of this quarter"}
+    for version in (None, 1):
+        yield EntryKind.REGISTER, None, register_body(SimpleNamespace(unit_column=None, **_stated()), version)
+    yield EntryKind.POLICY, None, policy_body(Policy(two_people=False))
     yield EntryKind.ALLOW, None, allow_body(None, "1000000", "0.000001", "for the benchmark")
     account = replay.books.account
     assert account is not None
     for number, (mechanism_id, parameters, terms, event) in enumerate(jobs):
         reserve = reserve_body(
-            account, mechanism_id, parameters, terms, event, model=model, approval=approval
+            account,
+            mechanism_id,
+            parameters,
+            terms,
+            event,
+            model=model if mechanisms.get(mechanism_id).uses_model else None,
+            approval=approval,
+            source=of_version(1),
         )
         kept[number] = reserve, commit_body(account, event, "succeeded", 1, "0" * 64)
-    made, waiting = 1, []
+    made, waiting = 4, []
     while made < entries:
         job, shape = str(uuid.UUID(int=random.getrandbits(128), version=4)), random.randrange(len(jobs))
         reserve, commit = kept[shape]

@@ -64,7 +64,7 @@ ATTEMPTS = (
         "",
         JOB_TESTS,
     ),
-    ("attempts: an attempt that came nowhere goes on", TASKS, " and self.kept.made > 0", "", JOB_TESTS),
+    ("attempts: an attempt at its limit draws anew", TASKS, " and self.kept.keeps", "", JOB_TESTS),
     (
         "attempts: kept draws without a place",
         TASKS,
@@ -89,7 +89,7 @@ ATTEMPTS = (
     (
         "attempts: a text in the making begins anew",
         "workers/engine/continuation.py",
-        "            self._laws |= self._group.step(here)\n        self._behind = {}\n",
+        "            self._laws |= self._group.append(self._behind)\n        self._behind = {}\n",
         "            pass\n        self._behind = {}\n",
         RUNNER_TESTS,
     ),

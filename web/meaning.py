@@ -7,6 +7,7 @@ from accountant.core.errors import invalid
 from accountant.core.privacy.filters import granted
 from accountant.core.privacy.hypothesis_testing import best_success, most_detected
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
+from web.judgement import judgement
 
 NEIGHBOURS = ("add-remove", "replace-one")
 FALSE_ALARMS = (0.001, 0.01, 0.1)
@@ -23,7 +24,7 @@ FILTER_WORDS = {
     "renyi": "for many jobs of any kind: it adds up their Rényi divergence at one order",
     "gaussian": "for jobs that add Gaussian noise or draw tokens: it adds up their μ²",
     "renyi2": "as the first, at twice the order: for jobs whose divergence grows slowly with the order",
-    "basic": "for jobs with a pure ε, such as Laplace noise, and for few jobs: it adds up ε itself",
+    "basic": "for jobs with a pure ε, such as Laplace noise, and for few large jobs: it adds up ε itself",
 }
 
 ABOUT_EX_POST = (
@@ -40,7 +41,10 @@ ABOUT_SECRETS = (
 def meaning(
     epsilon: object, delta: object, neighbours: str = "add-remove", unit: str = "record"
 ) -> dict[str, Any]:
-    """The bound on a guesser for an allowance in decimals. Raises InvalidRequest for impossible figures."""
+    """The bound on a guesser for an allowance in decimals, and a judgement of it.
+
+    Raises InvalidRequest for impossible figures.
+    """
     if neighbours not in NEIGHBOURS:
         raise invalid("neighbours", repr(neighbours[:40]), ", ".join(NEIGHBOURS))
     eps, dlt = granted(epsilon, delta)
@@ -66,6 +70,7 @@ def meaning(
             "It holds for every way to guess, with the whole allowance spent. It covers what the (ε, δ) "
             "statement covers: neither outputs of ex-post jobs nor jobs that protect secrets only.",
         ],
+        "judgement": judgement(small),
         "source": "Wasserman and Zhou 2010, Theorem 2.4; Kairouz, Oh and Viswanath 2015, Theorem 2.1",
     }
 

@@ -1,6 +1,6 @@
 """Comparison of stored balances, jobs and outputs with the ledger's entries."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -8,11 +8,13 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, select
 
 from accountant import tables
-from accountant.core.errors import VerificationFailed
+from accountant.core.errors import UNREADABLE, VerificationFailed
+from accountant.core.ledger.accounts import Settlement
 from accountant.core.ledger.checkpoints import read_checkpoint
 from accountant.core.ledger.export_formats import Verified, Verifier, read_document, summary
+from accountant.core.ledger.hash_chain import opened
 from accountant.database import reading
-from accountant.queries import exports, spending
+from accountant.queries import entry_rows, spending
 from accountant.queries.rows import dataset_row
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import cap_usage
@@ -20,19 +22,34 @@ from accountant.transactions.signing import listed as stored_checkpoints
 
 
 def check(engine: Engine, name: str) -> list[str]:
-    """Compare entries, checkpoints, cached balances and jobs of a dataset; returns what disagrees."""
+    """Compare the entries of a dataset with every row that says the same; returns what disagrees."""
     with reading(engine, snapshot=True) as connection:
         row = dataset_row(connection, name)
         try:
             signed = [read_checkpoint(each) for each in stored_checkpoints(connection, row.id, None)]
-            verifier = Verifier(name, signed)
-            for document, recorded in exports.entries(connection, row.id):
-                verifier.add(read_document(document), recorded)
+            verifier, differing = Verifier(name, signed), _Found()
+            kept = entry_rows.standings(connection, row.id)
+            for each in entry_rows.stated(connection, row.id):
+                document = read_document(each.entry_document)
+                verifier.add(document, each.entry_hash)
+                realized = verifier.replay.now.ex_post.settlement is Settlement.REALIZED
+                differing.add(entry_rows.differing(each, opened(document), realized))
+                if each.entry_seq in kept:
+                    own = kept.pop(each.entry_seq)
+                    differing.add(
+                        entry_rows.standing_problem(own, verifier.count, verifier.head, verifier.replay.now)
+                    )
             found = verifier.result()
         except VerificationFailed as error:
             return [str(error)]
-        live = set(verifier.replay.live())
+        live, ruled = set(verifier.replay.live()), verifier.rules
+        differing.add(f"standings: there is no entry {seq}" for seq in kept)
+        differing.add(entry_rows.unstated(connection, row.id))
+        differing.add(entry_rows.rules(connection, row, ruled.terms, ruled.policy, ruled.versions))
+        differing.add(entry_rows.checkpoints(connection, row.id))
+        differing.add(entry_rows.proposals(connection, row.id))
         return [
+            *differing.told(),
             *_cache_problems(row, found),
             *_job_problems(connection, row.id, live),
             *cap_usage.problems(connection, row.id),
@@ -40,10 +57,36 @@ def check(engine: Engine, name: str) -> list[str]:
         ]
 
 
+#: Most disagreements of rows with entries that are listed; further ones are counted.
+MOST = 200
+
+
+class _Found:
+    """Disagreements as they are found: a damaged table may have one for each of a million entries."""
+
+    def __init__(self) -> None:
+        self._listed: list[str] = []
+        self._more = 0
+
+    def add(self, found: Iterable[str]) -> None:
+        for each in found:
+            if len(self._listed) < MOST:
+                self._listed.append(each)
+            else:
+                self._more += 1
+
+    def told(self) -> list[str]:
+        return [*self._listed, *([f"and {self._more:,} more of these"] if self._more else [])]
+
+
 def _cache_problems(row: Row[Any], found: Verified) -> Iterator[str]:
     if (row.chain_seq, row.chain_head) != (found.entries, found.head):
         yield "the account's chain head is not that of its entries"
-    books, history = read_books(row), replace(found.books.history, closers=())
+    try:
+        books, history = read_books(row), replace(found.books.history, closers=())
+    except UNREADABLE as error:
+        yield f"the account's row can't be read: {error}"
+        return
     cached, replayed = summary(books, found.live), summary(found.books, found.live)
     if cached != replayed or books.accounts != found.books.accounts:
         yield f"cached balances {cached} are not those of the entries {replayed}"

@@ -163,6 +163,25 @@ class Detected(Answer):
     at_most: float
 
 
+class Reference(Answer):
+    """An ε that somebody published."""
+
+    epsilon: float
+    who: str
+    covers: str
+    source: str
+
+
+class Judgement(Answer):
+    """A judgement of an ε beside published ones, on the project's own scale."""
+
+    level: str
+    tone: Literal["good", "wait", "bad"]
+    sentence: str
+    warning: bool
+    references: list[Reference]
+
+
 class Meaning(Answer):
     """The bound of an (epsilon, delta) on somebody who guesses."""
 
@@ -173,6 +192,7 @@ class Meaning(Answer):
     best_success: float
     detected: list[Detected]
     sentences: list[str]
+    judgement: Judgement | None = Field(None, description="what a figure of this size is held to be")
     source: str
 
 

@@ -228,6 +228,8 @@ def check_budget(found: Findings, account: Row, chain: list[Row]) -> None:
         body, job = document["body"], document["job"]
         if entry["kind"] == "ALLOW":
             tally.allow(body)
+        elif entry["kind"] in ("REGISTER", "POLICY"):
+            continue  # rules, which charge nothing
         elif entry["kind"] == "RESERVE":
             live[job] = body
             tally.add(body, 1)

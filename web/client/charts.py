@@ -83,7 +83,7 @@ def _bar(each: Filter, top: int) -> str:
     spent = _width(each.spent_share)
     reserved = min(_width(each.reserved_share), _BAR - spent)
     note = (
-        f"closed by {each.closed} job{'s' if each.closed > 1 else ''} that it can't price"
+        f"closed by {each.closed} job{'s' if each.closed > 1 else ''} that it doesn't count"
         if each.closed
         else f"spent {up(each.spent, 4):.4g}, reserved {up(each.reserved, 4):.4g}, "
         f"left {down(each.left, 4):.4g} of {down(each.limit, 4):.4g}"

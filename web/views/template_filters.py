@@ -20,6 +20,7 @@ from accountant.core.privacy.units import up as rounded_up
 from accountant.queries import inbox
 from accountant.queries.remaining import percent as plain_percent
 from web.context import engine
+from web.judgement import judgement
 
 #: state -> (label, tone of its badge)
 STATE_LOOKS = {
@@ -97,6 +98,11 @@ def _per_cent(value: Decimal, rounding: str) -> str:
     fine = value < 10 or 98 < value < 102
     value = value.quantize(Decimal("0.1") if fine else Decimal(1), rounding=rounding)
     return f"{value:,} %"
+
+
+def judged(epsilon: object) -> dict[str, Any]:
+    """The judgement of an allowed ε."""
+    return judgement(float(str(epsilon)))
 
 
 def units(amount: str | int) -> str:
@@ -187,6 +193,7 @@ def init_app(app: Flask) -> None:
         left,
         percent,
         percent_left,
+        judged,
         units,
         unit,
         moment,

@@ -245,9 +245,7 @@ def rows(address: str, columns: list[str]) -> Iterator[Mapping[str, Any] | Broke
     for file in files(address):
         form = _format(file)
         if form is None:
-            raise DataError(
-                "the file's name does not end in .csv, .jsonl or .parquet (.gz and such may follow)"
-            )
+            raise DataError("the file's name does not end in .csv, .jsonl or .parquet (.gz may follow)")
         try:
             if form == "parquet":
                 yield from _watched(_parquet_rows(file, columns))
@@ -429,13 +427,12 @@ def _told_apart(found: Iterable[Record]) -> Iterator[Record]:
         yield replace(each, unit=repr((each.label, each.text, each.group, each.secret, copies[each])))
 
 
-def _in_one_group(found: Iterable[Record], key: bytes) -> Iterator[Record]:
+def _in_one_group(found: Sequence[Record], key: bytes) -> Iterator[Record]:
     """The records of each unit in the one of its groups that a keyed hash picks.
 
     Data whose units are in several was refused when it was declared; should it have changed since, no unit
     moves two groups all the same, and none moves another's.
     """
-    found = list(found)
     groups: dict[str, tuple[bytes, str | None]] = {}
     for record in found:
         ranked = (keyed_hash(key, "group", record.unit, record.group or ""), record.group)

@@ -2,11 +2,10 @@
 
 Their contexts are read when the first token has to be drawn. Until then, tokens that were drawn before are
 only noted: of a batch's text in the making the latest, nothing of finished texts. So a group of batches
-whose tokens were all drawn is never read, and another catches up with as many passes as its longest
-unfinished text has tokens. The passes are of the same shape as any others.
+whose tokens were all drawn is never read, and another reads its texts in the making as it reads prompts.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 Law = TypeVar("Law")
@@ -17,6 +16,9 @@ class Group(Protocol[Law]):
 
     def read(self) -> dict[int, Law]:
         """Read all prompts; what the first token of each batch's texts is drawn from."""
+
+    def append(self, texts: Mapping[int, Sequence[int]]) -> dict[int, Law]:
+        """Append to each named batch the beginning of a text; what its next token is drawn from."""
 
     def step(self, tokens: Mapping[int, int]) -> dict[int, Law]:
         """Append to each named batch its token; what its next one is drawn from."""
@@ -60,7 +62,6 @@ class Continued(Generic[Law]):
         self._group = self._make()
         self._first = self._group.read()
         self._laws = dict(self._first)
-        for place in range(max(map(len, self._behind.values()), default=0)):
-            here = {batch: each[place] for batch, each in self._behind.items() if place < len(each)}
-            self._laws |= self._group.step(here)
+        if self._behind:
+            self._laws |= self._group.append(self._behind)
         self._behind = {}

@@ -291,6 +291,53 @@ class Decoder:
         self._extent = begin + max((state.written for state in self.batches), default=0)
         return self._passes(self._append, self.most_rows, set(tokens))
 
+    def append(self, texts: Mapping[int, Sequence[int]]) -> Given:
+        """Append to each named batch, which has no text yet, the beginning of one; to be exhausted.
+
+        Yields the values for its next token. In passes like those that read prompts, all tokens side by side;
+        where passes are `fixed`, token by token. Raises ValueError if a text would pass `shape.text`.
+        """
+        longest = max(map(len, texts.values()))
+        if longest > self.shape.text:
+            raise ValueError("the text is as long as its public length allows")
+        width = 1 if self.fixed else max(1, self.shape.rest)
+        for first in range(0, longest, width):
+            going = {batch: text for batch, text in texts.items() if len(text) > first}
+            ending = {batch for batch, text in going.items() if len(text) <= first + width}
+            if self.fixed:
+                given = self.step({batch: text[first] for batch, text in going.items()})
+            else:
+                given = self._append_side_by_side(going, first, min(width, longest - first))
+            yield from ((batch, values) for batch, values in given if batch in ending)
+
+    def _append_side_by_side(self, texts: Mapping[int, Sequence[int]], first: int, width: int) -> Given:
+        """Append `width` tokens from the `first` of each text on; values after the last that a text has.
+
+        What shorter texts have in its place is garbage in columns of higher positions than their own: nothing
+        sees it before it is written over.
+        """
+        begin = self.shape.prefix + self.shape.rest
+        ids = torch.zeros((self.count, width), dtype=torch.long)
+        last = torch.zeros(self.count, dtype=torch.long)  # of each row's tokens here
+        for batch, text in texts.items():
+            state, own = self.batches[batch], list(text[first : first + width])
+            ids[state.rows, : len(own)] = torch.tensor(own)
+            last[state.rows] = len(own) - 1
+            state.written = first + len(own)
+            self.columns[state.rows], self.tokens[state.rows] = begin + state.written - 1, own[-1]
+        self._extent = begin + max(state.written for state in self.batches)
+        ids, last = ids.to(self.model.device), last.to(self.model.device)
+
+        def read(rows: slice) -> torch.Tensor:
+            place, start, end = self.store.place, begin + first, begin + first + width
+            place.rows, place.columns, place.extent = rows, start, end
+            positions = self.rows.positions[rows, :end]
+            masks = Masks(positions[:, start:], positions, None)
+            states = self._forward(self.store, masks, positions[:, start:], ids=ids[rows])
+            return states[torch.arange(len(states), device=states.device), last[rows]]
+
+        return self._passes(read, self.reading, set(texts))
+
     def extend(self, tokens: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
         """Append a token of its own to each context; returns the values for the next one, a row for each.
 

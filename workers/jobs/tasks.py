@@ -286,13 +286,13 @@ class _Attempt:
     def _goes_on(self, error: Exception) -> bool:
         """True if the next attempt goes on where this one was stopped.
 
-        After a time limit only where draws are kept and this attempt added some: drawing anew because it
-        took long would choose among draws, and one that adds nothing would come no further again.
+        After a time limit only where draws are kept: drawing anew because it took long would choose among
+        draws.
         """
         if isinstance(error, Drained):
             return True
         late = isinstance(error, TimeLimit | SoftTimeLimitExceeded)
-        return late and not self.charged_each and self.kept.made > 0
+        return late and self.kept.keeps and not self.charged_each
 
     def _write(self, step: Callable[[], T]) -> T:
         """Run a database step, retrying while the database is away and the lease holds.

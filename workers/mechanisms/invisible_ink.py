@@ -224,6 +224,10 @@ class _Pair:
         """Read all prompts; what the first token of each batch's texts is drawn from."""
         return self._laws(self.public.read(), self.private.read())
 
+    def append(self, texts: Mapping[int, Sequence[int]]) -> dict[int, _Law]:
+        """Append to each named batch the beginning of a text; what its next token is drawn from."""
+        return self._laws(self.public.append(texts), self.private.append(texts))
+
     def step(self, chosen: Mapping[int, int]) -> dict[int, _Law]:
         """Append to each named batch its token; what its next one is drawn from."""
         return self._laws(self.public.step(chosen), self.private.step(chosen))

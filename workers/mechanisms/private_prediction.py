@@ -269,6 +269,10 @@ class _Group:
         """Read all prompts; what the first token of each batch's texts is drawn from."""
         return self._laws(self.decoder.read(), range(len(self.decoder.batches)))
 
+    def append(self, texts: Mapping[int, Sequence[int]]) -> dict[int, _Law]:
+        """Append to each named batch the beginning of a text; what its next token is drawn from."""
+        return self._laws(self.decoder.append(texts), texts)
+
     def step(self, tokens: Mapping[int, int]) -> dict[int, _Law]:
         """Append to each named batch its token; what its next one is drawn from."""
         return self._laws(self.decoder.step(tokens), tokens)

@@ -38,7 +38,6 @@ class KeptDraws:
         self._new: list[tuple[str, Outcome]] = []
         self._places: dict[str, int] = {}  # of a part's latest new draw
         self._names: dict[Hashable, str] = {}
-        self._kept = 0
 
     def take(self, part: Hashable | None) -> Outcome | None:
         """The next outcome that was kept for this part; None: the next one is to be drawn."""
@@ -72,13 +71,7 @@ class KeptDraws:
         """Keep all new draws. Raises LeaseLost where another attempt may have begun."""
         if self._store is not None and self._new:
             self._store.keep(self._new)
-            self._kept += len(self._new)
             self._new, self._places = [], {}
-
-    @property
-    def made(self) -> int:
-        """How many draws this attempt added, kept or not yet."""
-        return self._kept + len(self._new)
 
     @property
     def keeps(self) -> bool:

@@ -84,7 +84,7 @@ class Rules:
     def __init__(self) -> None:
         self.terms: Mapping[str, Any] | None = None
         self.policy: Policy | None = None
-        self._versions: set[int] = set()
+        self.versions: set[int] = set()
         self._analysts_hidden = False  # in a public export
         self._unproved = {
             each.what: each
@@ -118,12 +118,12 @@ class Rules:
     def _register(self, body: Body) -> None:
         terms, version = body["terms"], body["version"]
         check_terms(terms)
-        if self._versions and terms != self.terms:
+        if self.versions and terms != self.terms:
             raise VerificationFailed("it registers other terms after data was found right")
         if version is not None:
-            if type(version) is not int or version < 1 or version in self._versions:
+            if type(version) is not int or version < 1 or version in self.versions:
                 raise VerificationFailed(f"its version is {version!r:.40}, which is no new number of one")
-            self._versions.add(version)
+            self.versions.add(version)
         self.terms = terms
 
     def _set(self, entry: Entry) -> None:
@@ -190,7 +190,7 @@ class Rules:
         version = source.get("version")
         if version is None and releases_anything(asked):
             raise VerificationFailed("it is charged, and does not say which version of the data it reads")
-        if version is not None and (type(version) is not int or version not in self._versions):
+        if version is not None and (type(version) is not int or version not in self.versions):
             raise VerificationFailed(f"it reads version {version!r:.40}, which nobody registered")
 
     def _check_secret(self, stated: Body, accounts: Accounts, asked: Demand) -> None:

@@ -135,7 +135,7 @@ class Verifier:
             with failing():
                 self._ends.add(entry, held, self.rules.terms is not None)
             if entry.kind is not EntryKind.RESERVE:
-                _check_not_negative(self.replay.now)
+                check_not_negative(self.replay.now)
         except UNREADABLE as error:  # ValueError: what has no canonical form
             raise VerificationFailed(str(error), seq) from None
         self.head, self.count, self._version, self._at = recorded_hash, seq, entry.version, entry.at
@@ -225,9 +225,11 @@ def agree(checkpoint: Checkpoint, found: Verified) -> None:
         )
 
 
-def _check_not_negative(books: Books) -> None:
-    """Check that no balance is below zero: nobody gets back more than was charged."""
-    amounts = [books.ex_post.spent, books.ex_post.reserved]
+def check_not_negative(books: Books) -> None:
+    """Raise VerificationFailed if a balance is below zero: nobody gets back more than was charged."""
+    amounts = [books.ex_post.reserved]
+    if not books.ex_post.hidden:  # then the sum says nothing
+        amounts.append(books.ex_post.spent)
     if books.secret is not None:
         amounts += [books.secret.spent, books.secret.reserved, books.secret.jobs]
     for each in () if books.account is None else books.account.filters:

@@ -403,7 +403,7 @@ MECHANISM = Mechanism(
     needs={
         "from_job=": "epsilon noise_multiplier shots candidates shots_epsilon shots_noise_multiplier "
         "embedding samples_per_label sampling layers clip clipping partner partners",
-        "sampling=poisson": "sampling_rate",
+        "sampling=poisson": "sampling_rate replacement",
         "rejection=judge": "judge min_quality",
         "rejection=rule": "min_quality",
     },

@@ -21,7 +21,6 @@ Median (paper 001, Theorem 2): the cost depends on the data, so the price is a c
 plans with, in the currency `ex-post`. Refused under replace-one, where the theorem fails with its ends.
 
 Amplification (batches.py): for the mean in uniform batches; clusters and the median cost the plain price.
-
 Clusters: one Laplace histogram over pairs of a label and a public centre. A record lies in one pair: L1
 sensitivity 1 (2 under replace-one), b times that for units of b records. `clusters` is their number over
 all labels, as in the paper's tables: each label keeps an equal share, its largest noisy counts. Its batches

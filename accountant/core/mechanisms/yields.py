@@ -23,7 +23,8 @@ class Yield:
         """The same in words: "at least 44 texts, of at most 128 tokens each"."""
         start = "" if self.bound == "exactly" else f"{self.bound} "
         what = self.what.removesuffix("s") if self.number == 1 else self.what
-        long = "" if self.tokens is None else f", of at most {self.tokens:,} tokens"
+        tokens = "1 token" if self.tokens == 1 else f"{self.tokens or 0:,} tokens"
+        long = "" if self.tokens is None else f", of at most {tokens}"
         each = " each" if long and self.number != 1 else ""
         return f"{start}{self.number:,} {what}{long}{each}"
 

@@ -256,7 +256,7 @@ def _renyi_of_one(release: Event, order: float) -> float:
     if low > 1:
         before = scaled[low] + (order - low) * (scaled[low] - scaled[low - 1])
         bounds += [before / (order - 1), found[low]]
-    return max(bounds)
+    return float(max(bounds))
 
 
 def mu_squared(event: Event) -> float:

@@ -112,10 +112,10 @@ def quoted(event: Event, delta: float) -> tuple[float, str]:
 def _is_quoted(leaf: Event) -> bool:
     match leaf:
         case Gaussian(multiplier) | Laplace(multiplier):
-            return _QUOTED[0] <= multiplier <= _QUOTED[1]
+            return bool(_QUOTED[0] <= multiplier <= _QUOTED[1])
         case PoissonSampled(_, inner):
             mu_squared = _gaussians(counts(inner))[0]
-            return _QUOTED[1] ** -2 <= mu_squared <= _QUOTED[0] ** -2
+            return bool(_QUOTED[1] ** -2 <= mu_squared <= _QUOTED[0] ** -2)
         case _:
             return False
 

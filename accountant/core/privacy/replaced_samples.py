@@ -31,7 +31,7 @@ from accountant.core.privacy.privacy_profiles import (
 from accountant.core.privacy.privacy_profiles import replaced as convex
 
 #: Parts s that are tried: in a profile, which is asked thousands of times, and in a divergence.
-_FEW = (1.0, 0.1, 1e-3, 0.0)
+_FEW = (1.0, 0.03, 0.0)
 _MANY = (1.0, 0.3, 0.05, 0.003, 0.0)
 _TAIL = 12.0
 _MOST_POINTS = 60_000

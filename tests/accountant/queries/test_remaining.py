@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accountant.core import mechanisms
@@ -151,6 +151,7 @@ SHAPES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
 
 @settings(deadline=None, max_examples=120)
 @given(accounts(), st.sampled_from(SHAPES), st.sampled_from(list(Neighbours)))
+@example(Accounts(account()), SHAPES[0], Neighbours.ADD_REMOVE)  # 40 tokens fit, and texts of 128 do not
 def test_the_largest_request_is_found_whenever_one_exists(standing, shape, neighbours):
     name, raw, sizes = shape
     mechanism = mechanisms.get(name)
@@ -182,3 +183,12 @@ def test_counts_are_those_that_the_policy_admits():
     price = count_price(Terms(labels=("a", "b")), POLICY)
     assert price is not None
     assert price[1] == pytest.approx(0.1, rel=1e-3)
+
+
+def test_a_limit_of_texts_hides_no_smaller_request():
+    """40 tokens fit here and 128 do not: that texts may have 128 is no reason to find none."""
+    mechanism, terms, standing = mechanisms.get("private-prediction"), Terms(public_size=10_000), account()
+    asked = {"tokens_per_batch": 5000, "max_text_tokens": 128}
+    told = with_largest(Refused("renyi", "0", "1", "-"), mechanism, asked, terms, Accounts(standing))
+    assert told.largest is not None
+    assert 20 < told.largest < 128

@@ -280,6 +280,28 @@ def test_one_steward_cannot_switch_two_people_off_and_raise_alone(desk):
     assert allowances.allow(desk.engine, desk.dataset, raised, desk.steward) is None
 
 
+@pytest.mark.parametrize(
+    "weaker",
+    [{"solo": True}, {"auto_approve_epsilon": "3"}, {"mechanisms": ()}, {"analyst_epsilon": None}],
+    ids=str,
+)
+def test_one_steward_weakens_no_field_and_two_do(desk, weaker):
+    """They could switch solo on, approve a job of their own, and switch it off again."""
+    stands = Policy(two_people=True, mechanisms=("noisy-count",), analyst_epsilon="5")
+    proposals.set_policy(desk.engine, desk.dataset, stands, desk.steward)
+    wanted = stands.model_copy(update=weaker)
+    found = proposals.set_policy(desk.engine, desk.dataset, wanted, desk.steward)
+    assert found is not None
+    assert _policy(desk) == stands
+    assert next(iter(weaker)) in proposal_queries.show(desk.engine, found, desk.auditor)["reason"]
+    proposals.confirm(desk.engine, found, desk.second, "seen")
+    assert _policy(desk) == wanted
+    newest = entries.entries(desk.engine, desk.dataset, desk.auditor)[0]
+    assert (newest["kind"], newest["actor"]) == ("POLICY", desk.second.name)
+    assert newest["body"]["proposed_by"] == desk.steward.name
+    sound(desk)
+
+
 def test_a_policy_that_was_changed_after_another_was_proposed_is_not_undone(desk):
     both = Policy(two_people=True)
     proposals.set_policy(desk.engine, desk.dataset, both, desk.steward)

@@ -172,7 +172,7 @@ def test_the_form_as_it_comes_is_priced_and_may_be_submitted(site):
     job = site.api("analyst").get("/jobs/" + answer.headers["Location"].rsplit("/", 1)[1]).json
     assert (job["state"], job["parameters"]["tokens_per_batch"]) == (
         "awaiting_approval",
-        35,
+        36,
     )  # a tenth of what is left
 
 
@@ -355,3 +355,65 @@ def test_an_unknown_mechanism_is_named_on_the_page(site):
     answer = press(browser, site, form | {"mechanism": "dp-kpss"}, "price")
     assert answer.status_code == 200
     assert 'id="problem-mechanism"' in answer.text
+
+
+# --- what a price says --------------------------------------------------------------------------
+
+
+def test_a_pure_count_names_no_delta(site):
+    browser = site.pages("analyst")
+    form = fields(browser.get(f"{site.dataset}/submit?mechanism=noisy-count").text)
+    headline = re.search(r'<p class="headline">.*?</p>', press(browser, site, form, "price").text, re.S)[0]
+    assert "pure ε" in headline
+    assert "δ" not in headline
+    gaussian = {"parameters__noise": "gaussian"}
+    page = press(browser, site, form, "price", **gaussian).text
+    assert "δ" in re.search(r'<p class="headline">.*?</p>', page, re.S)[0]
+    answer = press(browser, site, form, "submit", purpose="how many there are")
+    job = browser.get(answer.headers["Location"]).text
+    assert "pure ε" in re.search(r'<p class="headline price">.*?</p>', job, re.S)[0]
+
+
+def test_filters_are_folded_and_none_is_red_where_another_decides(site):
+    browser = site.pages("analyst")
+    form = fields(browser.get(f"{site.dataset}/submit").text)
+    page = press(browser, site, form, "price", parameters__tokens_per_batch="300").text
+    shown, _, folded = page.partition("<summary>How this is counted</summary>")
+    assert "Filters before and after" not in shown
+    assert "share of each filter used" in folded
+    assert re.search(r"Now:</span> <strong>100 % left: one more job like this, or \d+ counts\.", shown)
+    assert re.search(r"After it:</span> <strong>\d+ % left: ", shown)
+    quote = site.api("analyst").post(
+        f"{site.dataset}/quote", {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": 300}}
+    )
+    after = [each["after"] for each in quote.json["dataset"]["filters"]]
+    assert any(each is None or each > 1 for each in after), "one filter alone would not do"
+    assert 'class="over"' not in page
+    assert "bar-closed" not in page
+    refused = press(browser, site, form, "price", parameters__tokens_per_batch="5000").text
+    assert 'class="over"' in refused
+
+
+def test_a_quote_says_what_the_job_writes(site):
+    ask = {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": 50, "max_text_tokens": 20}}
+    told = site.api("analyst").post(f"{site.dataset}/quote", ask).json["output"]
+    assert (told["number"], told["tokens"], told["bound"]) == (15 * 3, 20, "at least")  # 1,000 / 64 batches
+    browser = site.pages("analyst")
+    form = fields(browser.get(f"{site.dataset}/submit").text)
+    page = press(browser, site, form, "price", parameters__tokens_per_batch="1").text
+    assert "Writes at least 15 texts, of at most 1 token each." in page
+
+
+def test_a_part_of_what_is_left_decides_and_fits(site):
+    ask = {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": 100}, "share": 0.1}
+    told = site.api("analyst").post(f"{site.dataset}/quote", ask).json["dataset"]
+    assert told["decision"] == "Refused"
+    largest = told["refusal"]["largest"]
+    fitted = ask | {"parameters": {}, "fit": "tokens_per_batch"}
+    assert site.api("analyst").post(f"{site.dataset}/quote", fitted).json["fit"]["value"] == largest
+    whole = {name: value for name, value in ask.items() if name != "share"}
+    assert site.api("analyst").post(f"{site.dataset}/quote", whole).json["dataset"]["decision"] != "Refused"
+    for share in (0, 1.5, -1):
+        answer = site.api("analyst").post(f"{site.dataset}/quote", ask | {"share": share})
+        assert answer.status_code == 422
+        assert answer.json["problems"][0]["field"] == "share"

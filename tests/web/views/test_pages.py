@@ -101,7 +101,7 @@ def test_the_submit_form_prices_fits_and_names_errors(site):
     fitted = browser.post(page, page, **asked(site, action="fit"))
     tokens = re.search(r'name="parameters.tokens_per_batch" type="number" value="(\d+)"', fitted.text)
     assert tokens is not None
-    assert 200 < int(tokens[1]) < 373  # less than ε 10 alone: the filters share δ
+    assert 200 < int(tokens[1]) <= 375  # what ε 10 alone allows: a first job may take the account
     assert "a steward would have to approve" in fitted.text
     wrong = browser.post(page, page, **asked(site, parameters__clip="-9", purpose="kept"))
     assert wrong.status_code == 422

@@ -1,5 +1,7 @@
 """The decoding engine against reading every prompt again, in float64, for every family."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import transformers
@@ -101,6 +103,42 @@ def test_a_batch_that_stands_still_is_not_disturbed_by_a_shorter_one_in_its_pass
     gathered(decoder.step({1: 8}))  # batch 0 stands at its third token
     values = gathered(decoder.step({0: 9}))[0]
     assert torch.allclose(values.double(), naive(plain, batches[0], [5, 6, 7, 9]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("fixed", [False, True], ids=["side by side", "fixed"])
+@pytest.mark.parametrize("chosen", [Sizes(4, 4, 3), Sizes(4, 1, 3)], ids=["one pass", "rows"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_text_that_is_appended_at_once_is_as_if_token_by_token(name, chosen, fixed):
+    """Texts of several lengths, one of more tokens than prompts are read at once, and a batch without any."""
+    model, plain = family(name)
+    shape = replace(SHAPE, rest=5)
+    batches = [Batch(contexts((3, 5)), PREFIX), Batch(contexts((4,), 1)), Batch(contexts((2, 1), 2))]
+    decoder = Decoder(model, batches, shape, chosen, fixed=fixed)
+    gathered(decoder.read())
+    texts = {0: [7, 8, 9], 2: [(3 * number) % VOCABULARY for number in range(shape.text - 1)]}
+    atol = {"rtol": 0, "atol": 1e-5}
+
+    def compare(given) -> None:
+        for number, values in gathered(given).items():
+            expected = naive(plain, batches[number], texts[number])
+            assert torch.allclose(values.double(), expected, **atol), number
+
+    compare(decoder.append(texts))
+    texts[0].append(11)
+    texts[1] = [12]
+    texts[2].append(13)
+    compare(decoder.step({0: 11, 1: 12, 2: 13}))
+    decoder.restart(0)
+    texts[0] = [14]
+    compare(decoder.step({0: 14}))
+
+
+def test_a_beginning_longer_than_a_text_is_refused():
+    model, _ = family("llama")
+    decoder = Decoder(model, [Batch(contexts((3,)))], SHAPE, Sizes(1, 1, 1))
+    gathered(decoder.read())
+    with pytest.raises(ValueError, match="public length"):
+        list(decoder.append({0: [1] * (SHAPE.text + 1)}))
 
 
 def test_a_coarse_type_stays_close_and_gives_float32():

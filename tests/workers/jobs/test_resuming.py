@@ -1,7 +1,6 @@
 """Attempts that go on after others, in this process, with the bundled model on a real database."""
 
 import json
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,10 +17,12 @@ from accountant.queries import entries, integrity, jobs
 from accountant.settings import Settings
 from accountant.transactions import job_keys, kept_draws, leases, settlement
 from tests.support import Bench
-from tests.workers.conftest import SAMPLE
+from tests.workers.conftest import SAMPLE, wait_for
 from tests.workers.jobs.test_attempts import expire
 from workers import models
 from workers.jobs import draining, job_inputs, staging, tasks
+from workers.jobs.heartbeat import Heartbeat
+from workers.mechanisms import private_prediction
 from workers.noise.kept_draws import KeptDraws
 from workers.noise.meter import Turn
 
@@ -30,6 +31,8 @@ BATCHES, TOKENS, RECORDS = 4, 6, 12
 
 class Machine:
     """A worker's model and what is done before its passes: `at` is called with their number."""
+
+    heartbeat: Heartbeat
 
     def __init__(self, base) -> None:
         self.passes, self.at = 0, lambda number: None
@@ -43,6 +46,15 @@ class Machine:
     def next(self, at) -> None:
         self.passes, self.at = 0, at
 
+    def late_after(self, passes: int) -> None:
+        """Let the next attempt's time be over then."""
+
+        def late(number: int) -> None:
+            if number == passes:
+                self.heartbeat._limit = 0.0
+
+        self.next(late)
+
 
 @pytest.fixture
 def machine(monkeypatch):
@@ -55,7 +67,13 @@ def machine(monkeypatch):
         made.drawn[part] += 1
         real(self, part, outcome)
 
+    class Noted(Heartbeat):
+        def __enter__(self) -> Heartbeat:
+            made.heartbeat = self
+            return super().__enter__()
+
     monkeypatch.setattr(KeptDraws, "add", add)
+    monkeypatch.setattr(tasks, "Heartbeat", Noted)
     yield made
     made.hook.remove()
     draining._byte[0] = 0
@@ -129,56 +147,60 @@ PASSES = BATCHES * (1 + TOKENS - 1) + RECORDS
 def again(first: int, second: int) -> int:
     """Passes of two attempts beyond those of one: of the batch that was being written, at most."""
     made = first + second - PASSES
-    assert 0 <= made <= 1 + RECORDS * 2 // 3 + TOKENS
+    assert 0 <= made <= 1 + 2 * RECORDS
     return made
 
 
-def test_an_attempt_cut_by_its_limit_goes_on_in_the_next(engine, tmp_path, configured, machine):
-    bench = opened(engine, tmp_path, time_limit_seconds=1)
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_an_attempt_cut_by_its_limit_goes_on_in_the_next(bench, configured, machine, share):
     job_id = queued(bench)
-    machine.next(lambda number: time.sleep(0.06))
+    cut = int(PASSES * share)
+    machine.late_after(cut)
     attempt(bench, job_id, configured)
-    first = machine.passes
-    assert 0 < first < PASSES
+    assert machine.passes == cut, "it is seen before the next pass"
     assert (job(bench, job_id)["state"], part(bench, job_id).attempt) == ("queued", 2)
-    kept = sum(machine.drawn.values())
-    assert 0 < kept < BATCHES * TOKENS
-    machine.next(lambda number: time.sleep(0.01))
+    assert sum(machine.drawn.values()) < BATCHES * TOKENS
+    machine.next(lambda number: None)
     attempt(bench, job_id, configured, 2)
-    again(first, machine.passes)
+    again(cut, machine.passes)
     whole(bench, job_id, machine)
 
 
-def test_a_limit_is_seen_before_the_next_pass_and_costs_all_where_nothing_was_drawn(
-    engine, tmp_path, configured, machine
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_limit_is_seen_before_the_next_pass_and_where_nothing_is_kept_it_is_the_end(
+    engine, tmp_path, configured, machine, monkeypatch, resumes
 ):
+    monkeypatch.setattr(private_prediction.Runner, "resumes", resumes)
     bench = opened(engine, tmp_path, time_limit_seconds=1)
     job_id = queued(bench)
-    machine.next(lambda number: time.sleep(1.5))
+    machine.next(lambda number: time.sleep(1.2))
     attempt(bench, job_id, configured)
-    assert machine.passes == 1
+    assert (machine.passes, rows(bench, job_id)) == (1, 0)
     found = job(bench, job_id)
+    if resumes:
+        assert (found["state"], part(bench, job_id).attempt) == ("queued", 2)
+        return
     assert (found["state"], found["failure"]) == ("failed", settlement.UNSAID)
     assert found["entries"][0]["costs"] == found["entries"][-1]["costs"]
 
 
-def test_the_third_attempt_that_takes_too_long_is_the_last(engine, tmp_path, configured, machine):
-    bench = opened(engine, tmp_path, time_limit_seconds=1)
+def test_the_third_attempt_that_takes_too_long_is_the_last(bench, configured, machine):
     job_id = queued(bench)
     for number in (1, 2, 3):
-        # Each reads one batch again, appends what was drawn, and draws a token or two more.
-        machine.next(lambda number: time.sleep(0.08))
+        machine.late_after(PASSES // 4)
         attempt(bench, job_id, configured, number)
         assert job(bench, job_id)["state"] == ("queued" if number < 3 else "failed")
         assert (rows(bench, job_id) > 0) == (number < 3)
     assert max(machine.drawn.values()) <= TOKENS
-    assert job(bench, job_id)["entries"][-1]["kind"] == "COMMIT"
+    found = job(bench, job_id)
+    assert found["failure"] == settlement.UNSAID
+    assert found["entries"][0]["costs"] == found["entries"][-1]["costs"]
 
 
 def test_where_each_attempt_is_charged_a_limit_ends_the_job(engine, tmp_path, configured, machine):
-    bench = opened(engine, tmp_path, time_limit_seconds=1, charge_each_attempt=True)
+    bench = opened(engine, tmp_path, charge_each_attempt=True)
     job_id = queued(bench)
-    machine.next(lambda number: time.sleep(0.06))
+    machine.late_after(PASSES // 2)
     attempt(bench, job_id, configured)
     assert sum(machine.drawn.values()) > 0
     assert job(bench, job_id)["state"] == "failed"
@@ -221,28 +243,15 @@ def test_where_each_attempt_is_charged_a_drain_waits_for_it(engine, tmp_path, co
     whole(bench, job_id, machine)
 
 
-def test_a_lost_lease_is_seen_before_the_next_pass_and_the_next_attempt_goes_on(
-    bench, configured, machine, monkeypatch
-):
+def test_a_lost_lease_is_seen_before_the_next_pass_and_the_next_attempt_goes_on(bench, configured, machine):
     job_id = queued(bench)
     cut = int(PASSES * 0.8)
 
     def lose(number: int) -> None:
         if number == cut:
             expire(bench, job_id, 0)
-            assert noticed.wait(10)
+            wait_for(lambda: machine.heartbeat._lost, bool, 10)
 
-    noticed = threading.Event()
-    real = leases.renew
-
-    def renew(*args) -> bool:
-        try:
-            return real(*args)
-        except LeaseLost:
-            noticed.set()
-            raise
-
-    monkeypatch.setattr(leases, "renew", renew)
     machine.next(lose)
     attempt(bench, job_id, configured)
     assert machine.passes == cut
@@ -273,29 +282,14 @@ def part_named(name: str) -> tuple:
     return Turn(*found) if len(found) == 3 else tuple(found)
 
 
-def test_a_cancelled_job_stops_before_its_next_pass_and_keeps_nothing(
-    bench, configured, machine, monkeypatch
-):
+def test_a_cancelled_job_stops_before_its_next_pass_and_keeps_nothing(bench, configured, machine):
     job_id = queued(bench)
 
     def cancel(number: int) -> None:
         if number == 8:
             settlement.cancel(bench.engine, job_id, bench.analyst)
-            deadline = time.monotonic() + 10
-            while time.monotonic() < deadline and not cancelled():
-                time.sleep(0.05)
+            wait_for(lambda: machine.heartbeat._cancelled, bool, 10)
 
-    seen: list = []
-    real = leases.renew
-
-    def renew(*args):
-        seen.append(real(*args))
-        return seen[-1]
-
-    def cancelled() -> bool:
-        return bool(seen) and seen[-1]
-
-    monkeypatch.setattr(leases, "renew", renew)
     machine.next(cancel)
     attempt(bench, job_id, configured)
     assert machine.passes == 8

@@ -201,6 +201,10 @@ class Tiny:
     def read(self):
         return self._laws((0, 1))
 
+    def append(self, texts):
+        self.texts = [list(texts.get(batch, ())) for batch in (0, 1)]
+        return self._laws(texts)
+
     def step(self, tokens):
         for batch, token in tokens.items():
             self.texts[batch].append(token)

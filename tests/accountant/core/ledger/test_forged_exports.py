@@ -1,6 +1,7 @@
 """Thirty exports whose hashes and sums are right and whose acts no rule allows: each is refused by name."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.reservations import read_event
+from accountant.core.ledger.verifier import check_not_negative
 from accountant.core.privacy.events import FREE, Event, to_json
+from accountant.core.privacy.filters import Amount
 from tests.ledger_exports import Ledger, Line, export, fewer, honest, name_of, output_of, two
 
 Forgery = Callable[[Ledger], None]
@@ -436,3 +439,19 @@ def test_both_people_say_why():
     line(ledger, "POLICY", nth=2).body["confirmation"] = " "
     with pytest.raises(VerificationFailed, match="not both with their reasons"):
         verify_lines(export(ledger.lines))
+
+
+@pytest.mark.parametrize("part", ["spent", "reserved"])
+def test_no_balance_is_below_zero(part):
+    """No entry gets there by the rules above; a mistake in them would be seen."""
+    books = honest().replay.now
+    check_not_negative(books)
+    assert books.account is not None
+    for place, each in enumerate(books.account.filters):
+        filters = list(books.account.filters)
+        filters[place] = replace(each, **{part: Amount(-1, 0)})
+        account = replace(books.account, filters=tuple(filters))
+        with pytest.raises(VerificationFailed, match="below zero"):
+            check_not_negative(replace(books, account=account))
+    with pytest.raises(VerificationFailed, match="below zero"):
+        check_not_negative(replace(books, ex_post=replace(books.ex_post, **{part: -1})))

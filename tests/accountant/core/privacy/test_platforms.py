@@ -24,10 +24,11 @@ from accountant.core.privacy.events import (
     Laplace,
     PoissonReplaced,
     PoissonSampled,
+    PoissonSwapped,
     SelfComposed,
     ZCDp,
 )
-from accountant.core.privacy.filters import portfolio
+from accountant.core.privacy.filters import EDITIONS, portfolio
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -50,6 +51,7 @@ def drawn(draw: random.Random) -> Event:
             ZCDp(around(-3, 0.5)),
             PoissonSampled(around(-3, -0.3), Gaussian(around(-0.2, 1))),
             PoissonReplaced(around(-3, -0.3), Gaussian(around(-0.2, 1))),
+            PoissonSwapped(around(-3, -0.3), Gaussian(around(-0.2, 1))),
             Allocated(*places, token),
             AllocatedReplaced(*places, token),
         ]
@@ -60,11 +62,12 @@ def drawn(draw: random.Random) -> Event:
 
 
 def prices(count: int, seed: int) -> list[list[str]]:
-    """What `count` events cost on every filter of new accounts of several sizes."""
+    """What `count` events cost on every filter of accounts of several sizes and of both editions."""
     draw, found = random.Random(seed), []
     for _ in range(count):
         event = drawn(draw)
-        filters = portfolio(draw.choice([1, 3, 10]) * EPSILON_UNITS, DELTA_UNITS // 10**6)
+        size = draw.choice([1, 3, 10]) * EPSILON_UNITS
+        filters = portfolio(size, DELTA_UNITS // 10**6, edition=draw.choice(EDITIONS))
         found.append([repr(event), *(str(each.cost(event)) for each in filters)])
     return found
 
