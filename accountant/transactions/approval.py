@@ -36,7 +36,7 @@ from accountant.transactions.rows import (
     set_job,
     user_name,
 )
-from accountant.transactions.second_calculation import admitting
+from accountant.transactions.second_calculation import admitting, prepare
 
 
 def _consider(
@@ -164,7 +164,7 @@ def _price_beforehand(engine: Engine, job_id: UUID) -> None:
         held = read_books(connection.execute(query).one()).accounts
     try:
         delta = delta_of(None if held.dp is None else held.dp.delta)
-        held.fits(job_requests.restated(job, delta).candidate.asked)
+        prepare(held, job_requests.restated(job, delta).candidate)
     except UNREADABLE:
         return  # told when the job is looked at under its lock
 

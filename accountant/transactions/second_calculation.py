@@ -1,8 +1,9 @@
 """A job's price is calculated twice before anything of it is charged (docs/accounting.md, section 14).
 
+    prepare ── before the lock: calculate what is not known yet
     consider ── under the account's lock: is this charge known to hold? ──▶ RESERVE, or a refusal
-        └── not known: Unchecked ──▶ the transaction ends; `admitting` calculates without any lock, and
-                                     runs it again
+        └── not known, as terms changed: Unchecked ──▶ the transaction ends; `admitting` calculates
+                                                       without any lock, and runs it again
 
 A charge is an event with its cost on each filter, so what was found for one holds for every job of that shape
 and those figures, on any dataset. It is kept in memory: each process calculates a shape once. Whatever is not
@@ -73,6 +74,17 @@ def refusal(accounts: Accounts, job: Candidate, costs: Costs) -> Refused | None:
         return None
     why = f"its price is not confirmed, so it can't be admitted safely now; nothing was charged: {problem}"
     return Refused("second calculation", "-", "-", why)
+
+
+def prepare(accounts: Accounts, job: Candidate) -> None:
+    """Calculate the price of a job that would fit, so that its decision finds it known. Holds no lock."""
+    if accounts.dp is None or not accounts.fits(job.asked):
+        return
+    costs, _ = accounts.dp.charge(job.asked.dp)
+    try:
+        refusal(accounts, job, costs)
+    except Unchecked as missing:
+        calculate(missing.charge)
 
 
 def admitting(act: Callable[P, T]) -> Callable[P, T]:

@@ -34,7 +34,7 @@ from accountant.transactions.decision import Asker, Untold, consider, tell_large
 from accountant.transactions.group_commit import Combiner, Take, Ticket
 from accountant.transactions.job_requests import JobRequest, terms_of
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.second_calculation import admitting
+from accountant.transactions.second_calculation import admitting, prepare
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def _price_beforehand(engine: Engine, request: JobRequest) -> None:
         seen = _remember(request.dataset, terms_of(row, accounts), accounts)
     terms, accounts = seen
     try:
-        accounts.fits(job_requests.priced(request, terms).candidate.asked)
+        prepare(accounts, job_requests.priced(request, terms).candidate)
     except (ExchequerError, ArithmeticError, TypeError, ValueError):
         return  # told when the request is looked at under the terms of then
 

@@ -249,7 +249,7 @@ def _renyi_of_one(release: Event, order: float) -> float:
         return float(_divergences(release, (_MOST_ORDER,))[0])
     low = math.floor(order)
     wanted = tuple(n for n in range(low - 1, low + 3) if n > 1)
-    found = dict(zip(wanted, _divergences(release, wanted).tolist(), strict=True))
+    found: dict[int, float] = dict(zip(wanted, _divergences(release, wanted).tolist(), strict=True))
     scaled = {1: 0.0} | {n: (n - 1) * each for n, each in found.items()}
     after = scaled[low + 1] - (low + 1 - order) * (scaled[low + 2] - scaled[low + 1])
     bounds = [0.0, after / (order - 1)]

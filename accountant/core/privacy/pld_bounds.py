@@ -114,7 +114,8 @@ def _is_quoted(leaf: Event) -> bool:
         case Gaussian(multiplier) | Laplace(multiplier):
             return bool(_QUOTED[0] <= multiplier <= _QUOTED[1])
         case PoissonSampled(_, inner):
-            return bool(_QUOTED[0] <= _gaussians(counts(inner))[0] ** -0.5 <= _QUOTED[1])
+            mu_squared = _gaussians(counts(inner))[0]
+            return bool(_QUOTED[1] ** -2 <= mu_squared <= _QUOTED[0] ** -2)
         case _:
             return False
 

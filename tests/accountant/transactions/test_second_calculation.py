@@ -7,6 +7,7 @@ import time
 import uuid
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import text
@@ -15,10 +16,10 @@ import accountant
 from accountant.core.errors import Conflict
 from accountant.core.ledger import books
 from accountant.core.ledger.accounts import NOTHING
-from accountant.core.privacy import cross_check, divergences, filters, whole_jobs
-from accountant.core.privacy.events import Exponential, Gaussian
+from accountant.core.privacy import composition, cross_check, divergences, filters, pld_bounds, whole_jobs
+from accountant.core.privacy.events import Exponential, Gaussian, PoissonSampled, SelfComposed, to_json
 from accountant.core.privacy.price import Terms
-from accountant.queries import datasets, integrity, jobs
+from accountant.queries import datasets, entry_rows, integrity, jobs
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import approval, job_requests, offers, second_calculation, submission
 from tests.support import Bench
@@ -31,6 +32,8 @@ def forget() -> None:
         filters._prices,
         whole_jobs.epsilon_at,
         whole_jobs._curve,
+        pld_bounds.quoted,
+        entry_rows._alone,
         books._costs_on,
         job_requests._outcome,
         job_requests._known_price,
@@ -168,7 +171,11 @@ def test_an_error_of_dp_accounting_refuses(dataset, path, request, monkeypatch):
     def broken(*_args, **_named):
         raise RuntimeError("secret text of a library")
 
-    refused = job(bench, path(bench, lambda: monkeypatch.setattr("dp_accounting.rdp.RdpAccountant", broken)))
+    def begin() -> None:
+        monkeypatch.setattr("dp_accounting.rdp.RdpAccountant", broken)
+        forget()  # what was found before would hold
+
+    refused = job(bench, path(bench, begin))
     assert refused["state"] == "refused"
     assert "failed (RuntimeError)" in refused["refusal"]["why"]
     assert "secret text" not in str(refused)
@@ -307,3 +314,15 @@ def _accounts(bench: Bench):
 
 def _free():
     return job_requests.Candidate("public-generation", {}, None, Terms(), NOTHING, 0.0)
+
+
+def test_the_check_of_a_ledger_knows_quotes_of_both_libraries():
+    event = SelfComposed(PoissonSampled(0.01, Gaussian(1.0)), 100)
+    body = {"event": to_json(event), "terms": {"delta": 1e-6}}
+    for epsilon, same in (
+        (pld_bounds.quoted(event, 1e-6)[0], True),
+        (composition.epsilon_alone(event, 1e-6)[0], True),
+        (0.9, False),
+    ):
+        row = SimpleNamespace(job_event=body["event"], job_epsilon_alone=epsilon)
+        assert entry_rows._same_epsilon(row, body) == same

@@ -48,7 +48,7 @@ def test_the_quote_is_dp_accountings_where_that_is_better(event, part):
     found, name = quoted(event, 1e-6)
     assert name == "loss distribution"
     assert found < part * ours
-    assert least_deltas(event, [found])[0] <= 1e-6 < least_deltas(event, [0.9 * found])[0]
+    assert least_deltas(event, [found])[0] <= 1e-6 < least_deltas(event, [0.6 * found])[0]
 
 
 @settings(max_examples=25, deadline=None)
@@ -87,6 +87,7 @@ def test_a_quote_is_never_less_than_what_is_lost(event, power):
         SelfComposed(EpsilonDelta(0.1, 0.0), 10),
         WorstOf((SAMPLES, Laplace(1.0))),
         SelfComposed(Laplace(0.001), 5),
+        SelfComposed(PoissonSampled(0.5, Gaussian(1e300)), 5),
         SelfComposed(Laplace(9000.0), 10**6),  # too much work
     ],
 )
