@@ -43,6 +43,7 @@ MECHANISM = Mechanism(
     resolve=lambda parameters, _: parameters,
     context_tokens=lambda *_: 0,
     size_field="rounds",
+    stops_early=True,  # `takes` may be fewer
     uses_model=False,
     runner="tests.blurs",
 )
