@@ -13,6 +13,7 @@ admitted. The account's row is locked first, then the offer's.
 
 from collections.abc import Mapping
 from datetime import timedelta
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
@@ -39,6 +40,8 @@ from accountant.transactions.second_calculation import admitting
 from accountant.transactions.submission import admit_approved
 
 offers, jobs = tables.offers, tables.jobs
+
+Figure = float | Fraction
 
 OPEN_DAYS = 14  # where the dataset's policy lets requests wait for good
 
@@ -134,7 +137,7 @@ def beyond(accounts: Accounts, one: Candidate, other: Candidate) -> list[str]:
     """The filters, caps and accounts on which `one` costs more than `other`."""
     first, second = _costs(accounts, one), _costs(accounts, other)
 
-    def more(cost: float | None, than: float | None) -> bool:
+    def more(cost: Figure | None, than: Figure | None) -> bool:
         if cost is None:  # no price there, and the filter closes: more than every amount
             return than is not None
         return than is not None and cost > than
@@ -142,13 +145,14 @@ def beyond(accounts: Accounts, one: Candidate, other: Candidate) -> list[str]:
     return [name for name, cost in first.items() if more(cost, second.get(name, 0))]
 
 
-def _costs(accounts: Accounts, job: Candidate) -> dict[str, float | None]:
+def _costs(accounts: Accounts, job: Candidate) -> dict[str, Figure | None]:
     asked: Demand = job.asked
-    found: dict[str, float | None] = {"ex-post": asked.ex_post}
+    found: dict[str, Figure | None] = {"ex-post": asked.ex_post}
     if accounts.dp is not None:
-        for kind, cost in accounts.dp.costs(asked.dp).items():
-            found[str(kind)] = None if cost is None else cost.main
-            found[f"{kind} (δ)"] = None if cost is None else cost.delta
+        for each, cost in zip(accounts.dp.filters, accounts.dp.costs(asked.dp).values(), strict=True):
+            kind, share = each.filter.kind, each.filter.least_share(asked.dp)
+            found[str(kind)] = share if share is not None or cost is None else cost.main
+            found[f"{kind} (δ)"] = None if cost is None else cost.delta if share is None else 0
     else:
         found["epsilon"] = job.epsilon_alone
     secret = accounts.secret

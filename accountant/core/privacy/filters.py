@@ -133,6 +133,12 @@ class Filter:
                 return basic_cost(event, self.step_delta)
         return None if price is None else Amount(round_price(price, EPSILON_UNITS))
 
+    def least_share(self, event: Event) -> Fraction | None:
+        """What tells the smaller of two jobs where a job's delta is chosen for it; None where it isn't."""
+        if self.kind is not Kind.BASIC or self.edition == 1:
+            return None
+        return whole_jobs.least_share(event, self.step_delta, self.whole_epsilon)
+
 
 # --- the basic filter ---------------------------------------------------------------------------
 

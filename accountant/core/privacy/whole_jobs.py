@@ -29,13 +29,38 @@ _DEAR = Fraction(5, 4)
 _SLACK = 1e-8
 
 
-def whole_cost(event: Event, most_delta: int, whole_epsilon: int) -> tuple[int, int] | None:
+Cost = tuple[int, int]
+
+
+def whole_cost(event: Event, most_delta: int, whole_epsilon: int) -> Cost | None:
     """(epsilon, delta) of the job in units; None if nothing prices it.
 
     `most_delta` and `whole_epsilon` are the filter's limits when the account was made. A pure job pays its
     sum of epsilons, of which a part that isn't used returns, unless that is beyond the limit or much dearer.
     Releases stated as (epsilon, delta) pay that besides.
     """
+    summed, best = _choices(event, most_delta, whole_epsilon)
+    if summed is None or best is None:
+        return summed or best
+    share, least = (_share(each, most_delta, whole_epsilon) for each in (summed, best))
+    return best if share > max(least, min(Fraction(1), _DEAR * least)) else summed
+
+
+def least_share(event: Event, most_delta: int, whole_epsilon: int) -> Fraction | None:
+    """The smaller of the job's two shares, by its sum and by its best delta; None if nothing prices it.
+
+    Of two jobs the one that releases less never has the larger one, though it may pay more epsilon or delta.
+    """
+    choices = _choices(event, most_delta, whole_epsilon)
+    return min((_share(each, most_delta, whole_epsilon) for each in choices if each), default=None)
+
+
+def _share(cost: Cost, most_delta: int, whole_epsilon: int) -> Fraction:
+    return max(Fraction(cost[0], whole_epsilon), Fraction(cost[1], most_delta or 1))
+
+
+def _choices(event: Event, most_delta: int, whole_epsilon: int) -> tuple[Cost | None, Cost | None]:
+    """(the cost by the sum of pure epsilons, that at the best delta), None for what there is not."""
     counts = releases(event)
     stated_epsilon, stated_delta = Fraction(0), Fraction(0)
     for leaf in list(counts):
@@ -45,25 +70,16 @@ def whole_cost(event: Event, most_delta: int, whole_epsilon: int) -> tuple[int, 
             stated_delta += count * Fraction(leaf.delta)
     rest = from_releases(counts)
 
-    def amount(epsilon: Fraction, part: int) -> tuple[int, int]:
+    def amount(epsilon: Fraction, part: int) -> Cost:
         delta = stated_delta + Fraction(part, DELTA_UNITS)
         return round_price(stated_epsilon + epsilon, EPSILON_UNITS), round_price(delta, DELTA_UNITS)
-
-    def share(cost: tuple[int, int]) -> Fraction:
-        return max(Fraction(cost[0], whole_epsilon), Fraction(cost[1], most_delta or 1))
 
     offers = []
     if counts and most_delta:
         offers = [amount(epsilon, part) for epsilon, part in _balanced(rest, most_delta, whole_epsilon)]
     pure = divergences.pure_epsilon(rest)
-    if pure is None:
-        return min(offers, key=share, default=None)
-    summed = amount(pure, 0)
-    if not offers:
-        return summed
-    best = min(offers, key=share)
-    dear = share(summed) > max(share(best), min(Fraction(1), _DEAR * share(best)))
-    return best if dear else summed
+    best = min(offers, key=lambda cost: _share(cost, most_delta, whole_epsilon), default=None)
+    return None if pure is None else amount(pure, 0), best
 
 
 def _balanced(event: Event, most_delta: int, whole_epsilon: int) -> list[tuple[Fraction, int]]:

@@ -86,8 +86,10 @@ def test_a_price_says_what_admission_would_say(
     assert too_much.refusal is not None
     fitted = dataset.fit("private-prediction", "tokens_per_batch")
     assert fitted.fitted == ("tokens_per_batch", too_much.refusal.largest)
+    # The largest takes the account: its quote, by zCDP, is above the epsilon that is approved by policy.
+    assert not fitted.decision.startswith("Admitted")
     job = dataset.submit(fitted, model=open_bench.model)
-    assert job.state == "queued"
+    assert job.state == "awaiting_approval"
 
 
 def test_a_refused_job_names_cap_asked_left_and_what_fits(
@@ -97,14 +99,14 @@ def test_a_refused_job_names_cap_asked_left_and_what_fits(
     with pytest.raises(Refused) as caught:
         ask(open_bench, client, 600)
     refused = caught.value
-    assert (refused.cap, refused.size_field) == ("renyi", "tokens_per_batch")
+    assert (refused.cap, refused.size_field) == ("basic", "tokens_per_batch")
     assert refused.asked is not None
     assert refused.left is not None
     assert float(refused.asked) > float(refused.left)
     for said in (refused.cap, refused.asked, refused.left, f"tokens_per_batch = {refused.largest}"):
         assert said in str(refused)
     assert isinstance(refused.largest, int)
-    assert ask(open_bench, client, refused.largest).state == "queued"
+    assert ask(open_bench, client, refused.largest).state != "refused"
     assert client.job(refused.job_id).state == "refused"  # it is on record
     assert "binding cap" in client.job(refused.job_id)._repr_html_()
 
@@ -254,11 +256,11 @@ def test_a_steward_sets_allowance_and_policy(bench: Bench, as_person: Callable[[
     assert dataset.set_policy(two_people=True)["auto_approve_epsilon"] == "1"
     policy, seen = dataset._api.tagged_policy(bench.dataset)
     assert policy["two_people"]
-    as_person(bench.steward).dataset(bench.dataset).set_policy(solo=True)
+    as_person(bench.steward).dataset(bench.dataset).set_policy(auto_approve_epsilon="0.5")
     with pytest.raises(exchequer.ApiProblem) as found:  # what somebody else changed is not undone unseen
         dataset._api.set_policy(bench.dataset, policy, seen=seen)
     assert (found.value.status, found.value.code) == (412, "changed")
-    assert dataset.refresh().facts.policy.solo
+    assert dataset.refresh().facts.policy.auto_approve_epsilon == "0.5"
     proposal = dataset.allow("12", "0.0000029053", "more")
     assert proposal is not None
     assert dataset.budget().epsilon == Decimal(10)

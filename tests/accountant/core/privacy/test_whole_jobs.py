@@ -29,7 +29,7 @@ from accountant.core.privacy.events import (
     ZCDp,
 )
 from accountant.core.privacy.filters import Amount, Kind, granted, portfolio
-from accountant.core.privacy.whole_jobs import PARTS, epsilon_at, whole_cost
+from accountant.core.privacy.whole_jobs import PARTS, epsilon_at, least_share, whole_cost
 from tests.accountant.core.privacy.test_filters import account
 
 GRID = 2.0**-10
@@ -159,6 +159,14 @@ def test_a_job_that_fits_at_some_part_of_delta_fits(event):
         float(epsilon_at(event, float(part) * ALL_DELTA / 1e21)) * 1e9 <= WHOLE * (1 - 1e-6) for part in PARTS
     )
     assert (epsilon <= WHOLE and delta <= ALL_DELTA) or not fits
+
+
+@given(EVENTS, st.integers(1, 40), st.integers(1, 40))
+def test_fewer_releases_never_have_the_larger_share(event, few, more):
+    """Though they may pay more epsilon or more delta: what an offer of a smaller job is compared by."""
+    shares = [least_share(SelfComposed(event, each), ALL_DELTA, WHOLE) for each in (few, few + more)]
+    assert None not in shares
+    assert shares[0] <= shares[1]
 
 
 def test_stated_releases_pay_what_they_state_besides():
