@@ -2,7 +2,7 @@
 
 The shape is AG News': 120,000 units in 4 labels, 64 to a batch (k = 468), clip 9, temperature 1.5, one unit
 added or removed. Alone: tokens of one batch at an epsilon and delta 2.9e-6, on one coin and with a coin drawn
-anew every 50 tokens. On an account: jobs of a size until the first refusal. Last: the time of a price on all
+anew every 50 tokens; and epsilon at equal tokens. On an account: jobs of a size until the first refusal. Last: the time of a price on all
 four filters, no two alike. Exits with 1 where a figure is below what was promised.
 """
 
@@ -20,6 +20,9 @@ ROUND = 50
 EPSILONS = (1.0, 3.0, 10.0)
 ONE_COIN = (210, 350, 830)
 ROUNDS = (2_200, 17_000, 137_000)
+
+#: Tokens at which epsilon has to fall tenfold at least.
+EQUAL = (50, 500, 2_500, 15_000)
 
 ACCOUNTS = ((1, "0.0000029"), (3, "0.000001"), (10, "0.0000029"))
 SIZES = (10, 25, 50, 100, 200)
@@ -98,6 +101,11 @@ def main() -> int:
         )
         print("{:8g} {:11,} {:7,} {:7,} {:14,} {:9,}".format(epsilon, *figures))
         short |= figures[2] < least or figures[3] < least_rounds
+    print("\nepsilon at equal tokens, coin known -> a coin drawn anew every 50")
+    for tokens in EQUAL:
+        known, hidden = alone(plain(tokens)), alone(rounds(tokens // ROUND))
+        print(f"{tokens:8,} {known:8.3g} -> {hidden:.3g}, {known / hidden:.0f} times less")
+        short |= known < 10 * hidden
     print("\njobs on an account, coin known -> secret coin")
     print(f"{'account':>18} {'order':>7}  " + "".join(f"{size:>16}" for size in SIZES))
     for (epsilon, delta), promised in zip(ACCOUNTS, JOBS, strict=True):
