@@ -2,8 +2,9 @@
 
 The shape is AG News': 120,000 units in 4 labels, 64 to a batch (k = 468), clip 9, temperature 1.5, one unit
 added or removed. Alone: tokens of one batch at an epsilon and delta 2.9e-6, on one coin and with a coin drawn
-anew every 50 tokens; and epsilon at equal tokens. On an account: jobs of a size until the first refusal. Last: the time of a price on all
-four filters, no two alike. Exits with 1 where a figure is below what was promised.
+anew every 50 tokens; and epsilon at equal tokens. On an account: jobs of a size until the first refusal.
+Last: the time of a price on all four filters, no two alike. Exits with 1 where a figure is below what was
+promised.
 """
 
 import sys
