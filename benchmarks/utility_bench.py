@@ -26,6 +26,7 @@ class Sizes:
     """
 
     seeds: int = 3
+    targets: int = 140  # texts whose likelihood the table `context` takes; in turn of 14 classes
     records: int = 768
     texts: int = 80
     tokens: int = 40

@@ -13,7 +13,7 @@ from workers.embedding.embedders import embed_all
 
 def context(bench: Bench) -> Table:
     """The table of what the model makes of a record in its context."""
-    targets, rows = 140, []
+    targets, rows = bench.sizes.targets, []
     for name, template in utility_context.TEMPLATES.items():
         settings = {"model": bench.sha256, "template": template, "targets": targets, "seed": 0}
         made = bench.store.once(
