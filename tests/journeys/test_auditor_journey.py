@@ -134,7 +134,8 @@ def test_from_the_list_to_a_file_that_is_checked_at_home(browser, address, desk,
     assert "all of" in found.stdout
 
     lines = file.read_text().splitlines()
-    number = 3  # the header is line 0
+    # The header is line 0, and the first entries state the dataset's rules.
+    number = next(place for place, line in enumerate(lines) if '"main":"' in line)
     lines[number] = lines[number].replace('"main":"', '"main":"9', 1)
     changed = tmp_path / "changed.jsonl"
     changed.write_text("\n".join(lines) + "\n")

@@ -90,7 +90,7 @@ def test_what_auditors_look_through(open_bench: Bench, run: Run, tmp_path: Path)
     bench.submit(10)
     bench.submit(600)
     refusals = both(run, bench.auditor, "refusals", "--dataset", bench.dataset)
-    assert [each["refusal"]["cap"] for each in refusals] == ["renyi"]
+    assert [each["refusal"]["cap"] for each in refusals] == ["basic"]
     assert both(run, bench.auditor, "activity", "--dataset", bench.dataset)
     found = both(run, bench.auditor, "ledger", "find", "--dataset", bench.dataset, "--kind", "RESERVE")
     assert {each["kind"] for each in found} == {"RESERVE"}

@@ -63,7 +63,7 @@ def test_a_dataset_an_offer_and_an_approval(browser, address, world, viewport, s
     request = steward.locator(f"#job-{offered}")
     request.get_by_text("Offer a smaller one").click()
     request.locator("[name='parameters.tokens_per_batch']").fill("2")
-    request.get_by_text("If the analyst accepts").wait_for()
+    request.get_by_text("asked: ε").wait_for()
     look(steward, "inbox with an offer's price")
     request.locator("[name=reason]").fill("two will do")
     request.locator("button[value=offer]").click()

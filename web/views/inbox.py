@@ -98,8 +98,10 @@ def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) ->
 
 
 def offer_inputs(job: Mapping[str, Any]) -> tuple[Input, ...]:
-    """The inputs of an offer, the size first; they hold what was asked for."""
-    return _offerable(job["mechanism"])
+    """The inputs of an offer, the size first: of what was asked for, as a job records what it uses alone."""
+    return tuple(
+        each for each in _offerable(job["mechanism"]) if each.name.removeprefix(PREFIX) in job["parameters"]
+    )
 
 
 @cache
