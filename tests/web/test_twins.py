@@ -19,11 +19,19 @@ from accountant.catalogue import datasets
 from accountant.core import webhook_rules
 from accountant.core.errors import DataError
 from accountant.core.ledger.allowances import Allowance
+from accountant.core.privacy.cross_check import Charge
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.database import connect
 from accountant.settings import Settings
-from accountant.transactions import allowances, leases, settlement, unit_fingerprints
+from accountant.transactions import (
+    allowances,
+    leases,
+    second_calculation,
+    settlement,
+    submission,
+    unit_fingerprints,
+)
 from accountant.webhooks import delivery
 from tests import tallies
 from tests.conftest import as_application, fresh_database
@@ -169,8 +177,23 @@ REFUSED = (
 )
 
 
+def seen_alone(world: World) -> tuple[dict[str, Look], set[Charge]]:
+    """What a process that knows nothing yet shows of a world, and the charges that it calculated twice.
+
+    A service is a process of its own; here both are in one, which remembers what it calculated and the terms
+    of each dataset. Where a charge is not known yet, a transaction begins again, so the world that is asked
+    first would need more statements than the other. What a process remembers is no leak as long as its keys
+    are public: both worlds must come upon the same charges.
+    """
+    second_calculation._known.clear()
+    submission._last_seen.clear()
+    return seen(world), set(second_calculation._known)
+
+
 def test_no_route_shows_an_analyst_a_private_fact(twins):
-    first, second = (seen(world) for world in twins)
+    (first, charges), (second, others) = (seen_alone(world) for world in twins)
+    assert charges == others
+    assert charges, "both have begun a transaction again"
     assert first.keys() == second.keys()
     differing = [name for name in first if first[name] != second[name]]
     assert not differing, [(name, first[name], second[name]) for name in differing][:1]

@@ -133,16 +133,22 @@ def test_a_process_that_dies_while_it_reads_has_failed_and_is_charged(desk, data
 
 # --- attempts that go on ------------------------------------------------------------------------
 
+GOING_ON = ("queued", "running", "settling")
 
-def kept(desk: Desk, service, job_id) -> dict[str, list]:
-    """What is kept of the job, opened by its key: the draws of each batch in order."""
+
+def kept(desk: Desk, service, job_id) -> dict[str, list] | None:
+    """What is kept of the job, opened by its key: the draws of each batch in order. None once it has ended.
+
+    The parts are read one after the other, and the transaction that ends the job deletes the draws of all of
+    them: only what was read of a job that then still goes on is all that there was.
+    """
     home = Path(service.environment["EXCHEQUER_HOME"])
     units = bytes.fromhex((home / "keys" / "units").read_text().strip())
     found: dict[str, list] = {}
     with desk.engine.begin() as connection:
         job = connection.execute(select(tables.jobs).where(tables.jobs.c.id == job_id)).one()
-        if job.state not in ("queued", "running", "settling"):
-            return found
+        if job.state not in GOING_ON:
+            return None
         key = job_keys.hold(connection, job, units)
     for part in range(FAN_OUT):
         names: list[str] = []
@@ -151,7 +157,16 @@ def kept(desk: Desk, service, job_id) -> dict[str, list]:
             names += new
             for number, outcome in draws:
                 found.setdefault(names[number], []).append(outcome)
-    return found
+    return found if desk.job(job_id)["state"] in GOING_ON else None
+
+
+def forgotten(desk: Desk, job_id) -> bool:
+    """True if neither a draw of the job nor the key to them is left."""
+    with desk.engine.connect() as connection:
+        return not any(
+            connection.execute(select(table).where(table.c.job_id == job_id)).first()
+            for table in (tables.kept_draws, tables.job_keys)
+        )
 
 
 def parts(desk: Desk, job_id) -> list:
@@ -166,22 +181,23 @@ def written(desk: Desk, job_id, share: float) -> None:
 
 
 def goes_on(desk: Desk, service, job_id, before: dict[str, list], tokens: int) -> dict:
-    """The job's end; what was kept before stays, and no batch draws more than it may."""
+    """The job's end; until then what was kept at one look stays, and no batch draws more than it may."""
     last = before
 
     def look() -> str:
         nonlocal last
         seen = kept(desk, service, job_id)
-        last = seen or last
+        if seen is not None:
+            assert all(seen.get(batch, [])[: len(draws)] == draws for batch, draws in last.items())
+            last = seen
         return str(desk.job(job_id)["state"])
 
     wait_for(look, lambda state: state in ("succeeded", "failed", "cancelled"), 120)
-    assert all(last[batch][: len(draws)] == draws for batch, draws in before.items())
     assert all(len(draws) <= tokens for draws in last.values())
     job = desk.job(job_id)
     assert job["state"] == "succeeded", job
     assert job["entries"][0]["costs"] == job["entries"][-1]["costs"]
-    assert kept(desk, service, job_id) == {}
+    assert forgotten(desk, job_id)
     assert len(left(service, job_id)) == 1
     return job
 
@@ -191,6 +207,7 @@ def test_a_job_killed_after_four_fifths_draws_the_rest_and_nothing_twice(desk, d
     written(desk, job_id, 0.8)
     service.kill("generate")
     before = kept(desk, service, job_id)
+    assert before is not None
     assert sum(map(len, before.values())) >= 0.8 * 40 * len(LABELS) - len(LABELS)
     service.start("generate")
     job = goes_on(desk, service, job_id, before, 40)
@@ -228,7 +245,7 @@ def test_an_attempt_that_takes_too_long_goes_on_in_the_next_until_there_is_none(
     else:
         assert job["state"] == "succeeded"
     assert job["entries"][-1]["costs"] == job["entries"][0]["costs"]
-    assert kept(desk, service, job_id) == {}
+    assert forgotten(desk, job_id)
     sound(desk, dataset)
 
 
