@@ -42,7 +42,7 @@ from accountant.database import connect, migrate
 from accountant.identities import credentials
 from accountant.identities.actor import Actor
 from accountant.queries import integrity
-from accountant.transactions import allowances, approval, submission
+from accountant.transactions import allowances, approval, registrations, submission
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.locked_account import LockedAccount
 from web.local import Servers
@@ -111,11 +111,11 @@ def new_ground(
 
 
 def found_right(engine: Engine, version: UUID) -> None:
-    """Make a version ready without a worker: nothing lies at its address."""
+    """Make a version ready without a worker: nothing lies at its address. Its ledger says so."""
     with engine.begin() as connection:
-        connection.execute(
-            text("UPDATE dataset_versions SET state = 'ready' WHERE id = :id"), {"id": version}
-        )
+        ready = text("UPDATE dataset_versions SET state = 'ready' WHERE id = :id")
+        connection.execute(ready, {"id": version})
+        registrations.found_right(connection, version)
 
 
 @contextmanager
