@@ -98,8 +98,8 @@ MUTATIONS = (
     Mutation(
         "a coin's smaller tail on the Gaussian filter",
         "accountant/core/privacy/divergences.py",
-        "            return gaussian_mu_squared(event.plain)",
-        "            return gaussian_mu_squared(event.draw)",
+        "            return gaussian_mu_squared(event.plain, edition)",
+        "            return gaussian_mu_squared(event.draw, edition)",
         COIN_TESTS,
     ),
     Mutation(
