@@ -329,13 +329,13 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 from accountant.core.errors import Conflict
 from accountant.database import connect
-from accountant.identities.actor import Actor
+from accountant.identities.credentials import actor_of, find_user
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.submission import submit
 
 url, dataset, model, analyst, mine = sys.argv[1:]
 engine = connect(url)
-actor = Actor(UUID(analyst), "analyst", frozenset({"analyst"}))
+actor = actor_of(find_user(engine, user_id=UUID(analyst)))
 
 def ask(number):
     # Every second key is used by both processes, every tenth with a body of one's own.
