@@ -201,6 +201,13 @@ MUTATIONS = (
         SECOND_TESTS,
     ),
     Mutation(
+        "a second calculation begun or not by what ex-post jobs really cost",
+        "accountant/transactions/second_calculation.py",
+        "not without_realized(accounts).fits(",
+        "not accounts.fits(",
+        SECOND_TESTS,
+    ),
+    Mutation(
         "a second calculation that fails counted as one that agrees",
         "accountant/transactions/second_calculation.py",
         'return f"the second calculation failed ({type(error).__name__})", True',

@@ -20,7 +20,7 @@ from threading import Lock, Thread
 from typing import Any, ParamSpec, TypeVar
 
 from accountant.core.errors import Conflict
-from accountant.core.ledger.accounts import Accounts
+from accountant.core.ledger.accounts import Accounts, without_realized
 from accountant.core.ledger.admission import Refused
 from accountant.core.privacy import cross_check
 from accountant.core.privacy.cross_check import Charge
@@ -77,8 +77,11 @@ def refusal(accounts: Accounts, job: Candidate, costs: Costs) -> Refused | None:
 
 
 def prepare(accounts: Accounts, job: Candidate) -> None:
-    """Calculate the price of a job that would fit, so that its decision finds it known. Holds no lock."""
-    if accounts.dp is None or not accounts.fits(job.asked):
+    """Calculate the price of a job that would fit, so that its decision finds it known. Holds no lock.
+
+    Whether it would fit is told by public figures alone, as who asks may see how long the answer takes.
+    """
+    if accounts.dp is None or not without_realized(accounts).fits(job.asked):
         return
     costs, _ = accounts.dp.charge(job.asked.dp)
     try:

@@ -18,6 +18,7 @@ from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import DataError, OperationalError
 
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
+from accountant.core.ledger.policy import Policy
 from accountant.database import connect
 from accountant.queries import integrity
 from accountant.queries import jobs as job_queries
@@ -307,18 +308,42 @@ def test_terms_that_changed_after_the_price_was_found_are_those_of_the_job(open_
     assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
-def test_a_policy_set_before_a_request_is_the_one_that_decides_it(open_bench):
-    """The request joins a batch whose leader waits for the row already."""
-    from accountant.core.ledger.policy import Policy
+def waiting_for_a_lock(bench: Bench) -> int:
+    here = "datname = current_database() AND wait_event_type = 'Lock'"
+    with bench.engine.connect() as connection:
+        return connection.execute(text(f"SELECT count(*) FROM pg_stat_activity WHERE {here}")).scalar_one()
 
-    with gathering(open_bench) as gathered:
+
+def test_a_policy_set_before_a_request_is_the_one_that_decides_it(open_bench, monkeypatch):
+    """The late request joins a batch whose leader asked for the row before the policy was set.
+
+    The row goes to `set_policy`, then to the leader, which stands still before it takes the batch.
+    """
+    locked, go_on, lock = threading.Event(), threading.Event(), submission._lock
+
+    def lock_and_stand_still(*arguments):
+        held = lock(*arguments)
+        locked.set()
+        assert go_on.wait(20)
+        return held
+
+    monkeypatch.setattr(submission, "_lock", lock_and_stand_still)
+    engine, dataset = open_bench.engine, open_bench.dataset
+    gathered, policy = Gathering(open_bench, engine), Policy(analysts=("nobody",))
+    with engine.begin() as connection:
+        LockedAccount(connection, dataset)
+        setting = gathered.pool.submit(proposals.set_policy, engine, dataset, policy, open_bench.steward)
+        wait_until(lambda: waiting_for_a_lock(open_bench) == 1)
         early = gathered.send(10)
-        proposals.set_policy(
-            open_bench.engine, open_bench.dataset, Policy(analysts=("nobody",)), open_bench.steward
-        )
-        late = gathered.send(10)
-    assert isinstance(late.exception(), NotPermitted)
-    assert isinstance(early.exception(), NotPermitted)
+        wait_until(lambda: waiting_for_a_lock(open_bench) == 2)
+    assert setting.result(20) is None
+    assert locked.wait(20)
+    late = gathered.send(10)
+    go_on.set()
+    assert isinstance(late.exception(20), NotPermitted)
+    assert isinstance(early.exception(20), NotPermitted)
+    gathered.pool.shutdown(wait=True)
+    assert integrity.check(engine, dataset) == []
 
 
 # --- races --------------------------------------------------------------------------------------
@@ -329,13 +354,13 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 from accountant.core.errors import Conflict
 from accountant.database import connect
-from accountant.identities.actor import Actor
+from accountant.identities.credentials import actor_of, find_user
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.submission import submit
 
 url, dataset, model, analyst, mine = sys.argv[1:]
 engine = connect(url)
-actor = Actor(UUID(analyst), "analyst", frozenset({"analyst"}))
+actor = actor_of(find_user(engine, user_id=UUID(analyst)))
 
 def ask(number):
     # Every second key is used by both processes, every tenth with a body of one's own.

@@ -2,12 +2,14 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 from sqlalchemy import text, update
 
 from accountant import tables
+from accountant.catalogue import datasets
 from accountant.core.errors import Conflict
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.caps import counted
@@ -25,7 +27,7 @@ from accountant.transactions import (
     submission,
 )
 from accountant.transactions.locked_account import LockedAccount
-from tests.support import Bench, kinds
+from tests.support import Bench, found_right, kinds
 
 EXCLUDES = [
     ({"mechanisms": ("noisy-count",)}, "private-prediction"),
@@ -167,3 +169,22 @@ def _until_somebody_waits(bench: Bench) -> None:
                 return
         time.sleep(0.02)
     raise AssertionError("nobody waits for the row")
+
+
+def test_policies_versions_and_requests_at_once_wait_for_each_other_and_never_in_a_circle(open_bench):
+    """All take the account's row before the dataset's, or only one of them."""
+    engine, dataset, steward = open_bench.engine, open_bench.dataset, open_bench.steward
+
+    def ask(number: int) -> None:
+        submission.submit(engine, open_bench.request(1), open_bench.analyst)
+
+    def set_policy(number: int) -> None:
+        policy(open_bench, auto_approve_epsilon=str(10 + number))
+
+    def add_version(number: int) -> None:
+        found_right(engine, datasets.add_version(engine, dataset, {"uri": f"/{number}.csv"}, steward))
+
+    with ThreadPoolExecutor(12) as pool:
+        sent = [pool.submit(act, n) for n in range(15) for act in (ask, set_policy, ask, add_version)]
+    assert [future.exception() for future in sent] == [None] * 60
+    assert integrity.check(engine, dataset) == []

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 import uuid
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from sqlalchemy import text
 import accountant
 from accountant.core.errors import Conflict
 from accountant.core.ledger import books
-from accountant.core.ledger.accounts import NOTHING
+from accountant.core.ledger.accounts import NOTHING, ExPostAccount, Settlement
 from accountant.core.privacy import composition, cross_check, divergences, filters, pld_bounds, whole_jobs
 from accountant.core.privacy.events import Exponential, Gaussian, PoissonSampled, SelfComposed, to_json
 from accountant.core.privacy.price import Terms
@@ -264,6 +265,25 @@ def test_threads_with_one_shape_calculate_it_once(open_desk, monkeypatch):
 def test_a_job_that_does_not_fit_is_not_calculated(open_desk, monkeypatch):
     monkeypatch.setattr(cross_check, "findings", lambda asked: pytest.fail("it was"))
     assert job(open_desk, open_desk.submit(100_000))["refusal"]["cap"] != "second calculation"
+
+
+def test_what_ex_post_jobs_really_cost_does_not_tell_whether_it_is_calculated(open_desk):
+    """How long an answer takes would tell an analyst the realized figure, request by request.
+
+    A median in private clusters has both costs: ex-post tokens, and an event for the clusters' counts.
+    """
+    accounts, found = _accounts(open_desk), []
+    with open_desk.engine.connect() as connection:
+        row = connection.execute(submission._UNLOCKED, {"name": open_desk.dataset}).one()
+    mean = job_requests.priced(open_desk.request(7), submission.terms_of(row, accounts)).candidate
+    asked = replace(mean, asked=replace(mean.asked, ex_post=2_500_000_000))
+    for left in (asked.asked.ex_post, 0):
+        forget()
+        account = ExPostAccount(limit=10**12, spent=10**12 - left, settlement=Settlement.REALIZED)
+        second_calculation.prepare(replace(accounts, ex_post=account), asked)
+        found.append(set(second_calculation._known))
+    assert found[0] == found[1]
+    assert found[0]
 
 
 def test_a_price_that_never_settles_is_a_conflict():
