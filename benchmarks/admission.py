@@ -309,7 +309,7 @@ def fill(ground: Ground, dataset: str, entries: int) -> None:
         ids = [uuid4() for _ in range(entries)]
         with cursor.copy(f"COPY jobs ({job_columns}) FROM STDIN") as copy:
             for job_id in ids:
-                copy.write_row([job_id if name == "id" else sample.job[name] for name in sample.job])
+                copy.write_row(list({**sample.job, "id": job_id, "queued_at": now}.values()))
         with cursor.copy(f"COPY entries ({entry_columns}) FROM STDIN") as copy:
             for number, job_id in enumerate(ids):
                 seq = first + 1 + number
@@ -374,7 +374,7 @@ def ground_sample(ground: Ground, dataset: str) -> Sample:
         versions = text("SELECT id FROM dataset_versions WHERE dataset_id = :id")
         job["version_id"] = connection.execute(versions, {"id": job["dataset_id"]}).scalar_one()
     job["idempotency_key"] = None
-    for name in ("parameters", "terms", "event", "breakdown", "resources"):
+    for name in ("parameters", "terms", "event", "breakdown", "resources", "sources"):
         job[name] = json.dumps(job[name])
     kept = {name: value for name, value in job.items() if value is not None}
     moved = {
