@@ -42,22 +42,21 @@ def claim(engine: Engine, version_id: UUID, proof: bytes, fingerprints: Iterable
         connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
         _check_key(connection, proof)
         versions, accounts = tables.dataset_versions, tables.accounts
-        of_version = versions.c.id == version_id
-        # The account's row first, as every writer takes it: the ledger says which data was found right.
-        connection.execute(
-            select(accounts.c.dataset_id)
-            .join(versions, versions.c.dataset_id == accounts.c.dataset_id)
-            .where(of_version)
-            .with_for_update(of=accounts)
-        )
-        version = connection.execute(
-            select(versions.c.dataset_id).where(of_version, versions.c.state == "checking").with_for_update()
-        ).one_or_none()
-        if version is None:
+        checking = versions.c.id == version_id, versions.c.state == "checking"
+        dataset_id = connection.execute(select(versions.c.dataset_id).where(*checking)).scalar()
+        if dataset_id is None:
             return  # a second message: checked meanwhile
-        problem = _overlap(connection, version.dataset_id)
+        problem = _overlap(connection, dataset_id)
         if problem is None:
-            connection.execute(_ADD, {"dataset": version.dataset_id})
+            connection.execute(_ADD, {"dataset": dataset_id})
+        # Only now the account's row, so that no job waits while a large file is compared; and before the
+        # version's, as every writer takes them. The ledger says which data was found right.
+        connection.execute(
+            select(accounts.c.dataset_id).where(accounts.c.dataset_id == dataset_id).with_for_update()
+        )
+        if connection.execute(select(versions.c.id).where(*checking).with_for_update()).first() is None:
+            connection.rollback()
+            return  # it was settled or taken away meanwhile
         state = "ready" if problem is None else "invalid"
         connection.execute(
             update(versions).where(versions.c.id == version_id).values(state=state, error=problem)

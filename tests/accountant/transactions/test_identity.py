@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -211,6 +212,30 @@ def test_a_second_message_changes_nothing(registrar, tag):
     unit_fingerprints.claim(registrar.engine, version, PROOF, units(f"{tag}x"))
     unit_fingerprints.claim(registrar.engine, version, PROOF, units(f"{tag}y"))
     assert registrar.facts(registrar.checked(units(f"{tag}y")))["state"] == "ready"
+    assert registrar.facts(name)["state"] == "ready"
+
+
+def test_no_account_is_held_while_data_is_compared(registrar, tag):
+    """A large file takes long: jobs on the dataset must not wait for it."""
+    name, version = registrar.waiting()
+    new = units(tag)
+    ours = "d.name = :name"
+    with ThreadPoolExecutor(1) as pool, registrar.engine.begin() as beside:
+        add = f"INSERT INTO fingerprints SELECT :value, d.id, true FROM datasets d WHERE {ours}"
+        beside.execute(text(add), {"value": new[0].value, "name": name})  # the comparison waits for this
+        checking = pool.submit(unit_fingerprints.claim, registrar.engine, version, PROOF, new)
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'INSERT INTO fingerprints%' "
+        with registrar.engine.connect() as looking:
+            waiting = text(waits + "AND wait_event_type = 'Lock' AND datname = current_database()")
+            while not looking.execute(waiting).scalar_one():
+                assert not checking.done()
+                looking.rollback()
+                time.sleep(0.02)
+        free = f"SELECT 1 FROM accounts a JOIN datasets d ON d.id = a.dataset_id WHERE {ours}"
+        taken = beside.execute(text(free + " FOR UPDATE OF a NOWAIT"), {"name": name}).all()
+        assert len(taken) == 1
+        beside.rollback()
+        checking.result(30)
     assert registrar.facts(name)["state"] == "ready"
 
 
