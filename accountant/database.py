@@ -1,18 +1,27 @@
 """The connection to PostgreSQL: one engine per process, READ COMMITTED, explicit transactions.
 
-There are two roles. Migrations run as the owner of the tables. Everything else runs as a role that can only
-add and read entries, so that not even a security hole in the service lets anybody rewrite the ledger.
+Migrations run as the owner of the tables, and every process as a role of its own with the rights that
+`accountant.rights` states. A set-up with one role for all processes works too: that one can only add and read
+entries. `excess_rights` tells what a role may do beyond its process.
 """
 
 import time
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from accountant.connections import LIMITS, LOOK_SECONDS, BoundedConnection, Pulse, open_watched
+from accountant.core.ledger import commitments
+from accountant.ledger_log.files import LedgerLog
+from accountant.rights import Process, rights_of
 
 __all__ = [
     "MIGRATIONS",
@@ -22,35 +31,156 @@ __all__ = [
     "engine_for",
     "excess_rights",
     "grant",
+    "logging_to",
     "migrate",
+    "problem",
+    "process_of",
     "reading",
     "unpooled",
 ]
 
 #: What is raised where the server is away, stopping, or has closed the connection: trying again may help.
-UNAVAILABLE = (OperationalError, InterfaceError)
+UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeout)
 UNAVAILABLE_DRIVER = (psycopg.OperationalError, psycopg.InterfaceError)
 
 MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 
 
-def connect(url: str, pool_size: int = 10, wait_seconds: float = 30.0) -> Engine:
+#: What a statement may take, in seconds; migrations, and comparing all records of new data, have no limit.
+STATEMENT_SECONDS = 90
+#: Before an open transaction that asks for nothing loses its locks: its process may be frozen.
+IDLE_TRANSACTION_SECONDS = 300
+LOCK_SECONDS = 60
+
+
+def connect(
+    url: str, pool_size: int = 10, wait_seconds: float = 30.0, answer_seconds: float | None = None
+) -> Engine:
     """An engine for `url`, with READ COMMITTED isolation: correctness rests on row locks, so it is enough.
 
-    `wait_seconds` is how long a thread waits for a connection while the whole pool is in use.
+    `wait_seconds` is how long a thread waits for a connection while the whole pool is in use. Whatever the
+    server does, a statement ends: accountant.connections. `answer_seconds` ends those too that no limit of
+    a server that answers does: a COMMIT that waits for a standby.
     """
+    address, limits = _limits(url)
     engine = create_engine(
-        url,
+        address,
         isolation_level="READ COMMITTED",
         hide_parameters=True,  # errors end in logs
         pool_size=pool_size,
         pool_timeout=wait_seconds,
         max_overflow=pool_size,
-        connect_args={"options": "-c timezone=UTC -c lock_timeout=60s"},
+        connect_args=limits,
     )
+    _watch(engine, limits, answer_seconds)
+    event.listen(engine, "handle_error", _quote_nothing)
     event.listen(engine, "checkin", _used)
     event.listen(engine, "checkout", _still_there)
     return engine
+
+
+#: What every session has; behind a pooler, whose sessions are its own, its `connect_query` sets them.
+SESSION = {
+    "timezone": "UTC",
+    "lock_timeout": f"{LOCK_SECONDS}s",
+    "statement_timeout": f"{STATEMENT_SECONDS}s",
+    "idle_in_transaction_session_timeout": f"{IDLE_TRANSACTION_SECONDS}s",
+}
+
+
+def _limits(url: str) -> tuple[URL, dict[str, Any]]:
+    """The address, and the time limits of a connection there; what the address itself says of one stands.
+
+    `?pooler=transaction` is ours: a pooler gives each transaction another session, so none may be prepared
+    or set.
+    """
+    address = make_url(url)
+    pooled = address.query.get("pooler") == "transaction"
+    address = address.difference_update_query(["pooler"])
+    limits: dict[str, Any] = {key: value for key, value in LIMITS.items() if key not in address.query}
+    if pooled:
+        limits["prepare_threshold"] = None
+    elif "options" not in address.query:
+        limits["options"] = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+    return address, limits
+
+
+_PULSES: WeakKeyDictionary[Engine, Pulse] = WeakKeyDictionary()
+_LIMITS: WeakKeyDictionary[Engine, dict[str, Any]] = WeakKeyDictionary()
+
+
+def _watch(engine: Engine, limits: dict[str, Any], answer_seconds: float | None = None) -> None:
+    """Connections of the engine end their statements where its server falls silent."""
+    _LIMITS[engine] = limits
+
+    pulse = _PULSES[engine] = Pulse(lambda: _look(engine))
+
+    def opened(_: Any, __: Any, args: Any, parameters: Any) -> Any:
+        return open_watched(pulse, answer_seconds, *args, **parameters)
+
+    event.listen(engine, "do_connect", opened)
+
+
+def _look(engine: Engine) -> BoundedConnection:
+    """A connection beside the pool; the server has to let it in, and to answer it, within LOOK_SECONDS."""
+    args, parameters = engine.dialect.create_connect_args(engine.url)
+    limits = {**parameters, **_LIMITS[engine], "connect_timeout": round(LOOK_SECONDS)}
+    return BoundedConnection.connect(*args, **limits, autocommit=True)
+
+
+def problem(engine: Engine) -> str | None:
+    """Why the database can't serve now, found within a few seconds; None: it can."""
+    if _PULSES[engine].silent:
+        return "database unreachable"
+    try:
+        with _look(engine) as connection:
+            row = connection.execute(_STATE).fetchone()
+    except psycopg.errors.UndefinedTable:
+        return "the database is not migrated"
+    except psycopg.Error:
+        return "database unreachable"
+    standby, revision, zone, unlimited = row or (False, "", "", True)
+    if standby:
+        return "the database is a standby: it takes no writes"
+    if revision < newest_revision():
+        return f"the database is at revision {revision}, this service needs {newest_revision()}"
+    if zone != "UTC" or unlimited:
+        return "sessions have no time limits, or not UTC: the pooler's connect_query must set them"
+    return None
+
+
+_STATE = (
+    "SELECT pg_is_in_recovery(), (SELECT version_num FROM alembic_version), current_setting('timezone'), "
+    "'0' IN (current_setting('lock_timeout'), current_setting('statement_timeout'))"
+)
+
+
+@lru_cache(maxsize=1)
+def newest_revision() -> str:
+    """The revision that the migrations of this code end in."""
+    from alembic.script import ScriptDirectory
+
+    return ScriptDirectory(str(MIGRATIONS)).get_current_head() or ""
+
+
+def _quote_nothing(context: Any) -> None:
+    """Cut an error of the server to what names no value: its text ends in logs, and may quote a record.
+
+    Messages of data exceptions (class 22) quote the value, details of broken constraints the row, a context
+    a line of what was copied. Other messages name tables, columns and constraints, and stay.
+    """
+    error = context.original_exception
+    if not isinstance(error, psycopg.Error) or error.sqlstate is None:
+        return
+    named = {"constraint": error.diag.constraint_name, "table": error.diag.table_name}
+    told = [f"{name} {value}" for name, value in named.items() if value]
+    if not error.sqlstate.startswith("22"):
+        told.append(error.diag.message_primary or "")
+    said = f"SQLSTATE {error.sqlstate}: {', '.join(told) or 'a value does not fit'}"
+    error.args = (said,)
+    wrapped = context.sqlalchemy_exception
+    if wrapped is not None:
+        wrapped.args = (f"({type(error).__module__}.{type(error).__name__}) {said}",)
 
 
 #: A connection that lay idle for longer is tried before it is used: the server may have been restarted.
@@ -72,9 +202,16 @@ def _still_there(connection: Any, record: Any, _: Any) -> None:
 
 
 @lru_cache(maxsize=4)
-def engine_for(url: str) -> Engine:
-    """The engine of this process for `url`."""
-    return connect(url)
+def engine_for(url: str, ledger_log: Path | None = None, answer_seconds: float | None = None) -> Engine:
+    """The engine of this process for `url`; entries also go to the log in the folder `ledger_log`."""
+    return logging_to(connect(url, answer_seconds=answer_seconds), ledger_log)
+
+
+def logging_to(engine: Engine, folder: Path | None) -> Engine:
+    """The engine, whose entries also go to the log in `folder` (transactions.ledger_log); None: to none."""
+    if folder is not None:
+        engine.update_execution_options(ledger_log=LedgerLog(folder))
+    return engine
 
 
 def reading(engine: Engine, *, snapshot: bool = False) -> Connection:
@@ -89,11 +226,25 @@ def reading(engine: Engine, *, snapshot: bool = False) -> Connection:
 
 def unpooled(url: str) -> Engine:
     """An engine that keeps no connection open, for a process that forks: children would share it."""
-    return create_engine(url, isolation_level="READ COMMITTED", hide_parameters=True, poolclass=NullPool)
+    address, limits = _limits(url)
+    engine = create_engine(
+        address,
+        isolation_level="READ COMMITTED",
+        hide_parameters=True,
+        poolclass=NullPool,
+        connect_args=limits,
+    )
+    _watch(engine, limits)
+    return engine
 
 
-def migrate(url: str, application_url: str | None = None) -> None:
-    """Migrate the schema to the newest version, as its owner; `application_url`'s user gets its rights."""
+def migrate(
+    url: str, application_url: str | None = None, processes: Mapping[Process, str] | None = None
+) -> None:
+    """Migrate the schema to the newest version, as its owner; grant the users of the other URLs their rights.
+
+    `application_url`: of all processes together; `processes`: of each that has a role of its own.
+    """
     from alembic import command
     from alembic.config import Config
 
@@ -101,36 +252,47 @@ def migrate(url: str, application_url: str | None = None) -> None:
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["url"] = url
     config.attributes["application_url"] = application_url
+    config.attributes["processes"] = processes or {}
     command.upgrade(config, "head")
 
 
 # --- rights -------------------------------------------------------------------------------------
 
-#: What the application may do to a table; to those not named here it may add, and change rows.
+
+#: What one role for all processes may do to a table; to those not named here it may add, and change rows.
 _APPEND_ONLY = (
-    *("entries", "fingerprints", "fingerprint_key", "artifacts", "checkpoints", "signing_keys"),
-    *("activity", "sign_ins", "idempotency_keys"),
+    *("entries", "fingerprints", "fingerprint_key", "corpus_fingerprints", "artifacts", "checkpoints"),
+    *("signing_keys", "idempotency_keys", "ledger_log_marks", "comments"),
 )
 _RIGHTS = {
     **dict.fromkeys(_APPEND_ONLY, "SELECT, INSERT"),
     "alembic_version": "SELECT",
     "standings": "SELECT",  # a trigger of the owner's keeps them
+    **dict.fromkeys(("process_roles", "private_places"), ""),
+    **dict.fromkeys(("activity", "sign_ins"), "SELECT, INSERT, DELETE"),  # a trigger keeps what is young
+    "sessions": "SELECT, INSERT, UPDATE, DELETE",  # long after their end
     "sign_in_limits": "SELECT, INSERT, UPDATE, DELETE",  # what nobody tried for long is forgotten
     "job_keys": "SELECT, INSERT, DELETE",  # a job's key ends with it, and is never another
     "kept_draws": "SELECT, INSERT, DELETE",  # so do its draws, and none is changed
+    "outbox": "SELECT, INSERT, UPDATE, DELETE",  # a message that nobody waits for is taken away
     "hook_deliveries": "SELECT, INSERT, UPDATE, DELETE",  # a log of messages, kept for so long
+    "checkpoint_requests": "SELECT, INSERT, DELETE",
+    "passkeys": "SELECT, INSERT, UPDATE (sign_count, last_used_at, removed_at)",
+    "passkey_challenges": "SELECT, INSERT, DELETE",
+    "request_templates": "SELECT, INSERT, UPDATE, DELETE",
 }
 _OTHER_RIGHTS = "SELECT, INSERT, UPDATE"
 _EXCESSIVE = ("UPDATE", "DELETE", "TRUNCATE", "TRIGGER")
 
 
-def grant(connection: Connection, application_url: str) -> None:
-    """Grant the application's role its rights anew; the role is created if it does not exist.
+def grant(connection: Connection, url: str, process: Process | None = None) -> None:
+    """Grant the role of `url` its rights anew; the role is created if it does not exist.
 
-    Runs after every migration, so that a new table never lacks them. Does nothing if the URL names the
-    connected user: owner and application are then one role, and `excess_rights` reports what that gives away.
+    `process`: whose role it is; None: of all of them. Runs after every migration, so that a new table never
+    lacks them. Does nothing if the URL names the connected user: owner and service are then one role, and
+    `excess_rights` reports what that gives away.
     """
-    address = make_url(application_url)
+    address = make_url(url)
     role = address.username
     owner = connection.execute(text("SELECT current_user")).scalar_one()
     if role is None or role == owner:
@@ -141,10 +303,25 @@ def grant(connection: Connection, application_url: str) -> None:
     name = sql.Identifier(role)
     tables = text("SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tableowner = current_user")
     for table in connection.execute(tables).scalars().all():
-        rights = sql.SQL(_RIGHTS.get(table, _OTHER_RIGHTS))
+        rights = _RIGHTS.get(table, _OTHER_RIGHTS) if process is None else rights_of(process, table)
         target = sql.Identifier("public", table)
-        _run(connection, sql.SQL("REVOKE ALL ON {} FROM {}").format(target, name))
-        _run(connection, sql.SQL("GRANT {} ON {} TO {}").format(rights, target, name))
+        _run(connection, sql.SQL("REVOKE ALL ON {} FROM {}").format(target, name))  # of columns too
+        if rights:
+            _run(connection, sql.SQL("GRANT {} ON {} TO {}").format(sql.SQL(rights), target, name))
+    _tell_guards(connection, role, process)
+
+
+def _tell_guards(connection: Connection, role: str, process: Process | None) -> None:
+    """Tell the owner's triggers whose role it is, and where entries hold private values by now."""
+    if connection.execute(text("SELECT to_regclass('process_roles')")).scalar_one() is not None:
+        place = text("INSERT INTO private_places VALUES (:kind, :place) ON CONFLICT DO NOTHING")
+        for kind, places in commitments.places_by_kind().items():
+            connection.execute(place, [{"kind": kind, "place": "/".join(each)} for each in places])
+        noted = text(
+            "INSERT INTO process_roles (role, process) VALUES (:role, :process) "
+            "ON CONFLICT (role) DO UPDATE SET process = excluded.process"
+        )
+        connection.execute(noted, {"role": role, "process": process or "service"})
 
 
 def _create_role(connection: Connection, role: str, password: str | None) -> None:
@@ -163,6 +340,13 @@ def _create_role(connection: Connection, role: str, password: str | None) -> Non
 
 def _run(connection: Connection, statement: sql.Composed) -> None:
     connection.exec_driver_sql(statement.as_string())
+
+
+def process_of(engine: Engine) -> str:
+    """Whose database role this is: a process, "service" where it is all of them's, "owner" of the tables."""
+    with engine.connect() as connection:
+        found: str = connection.execute(text("SELECT calling_process()")).scalar_one()
+        return found
 
 
 def excess_rights(engine: Engine) -> list[str]:

@@ -17,6 +17,10 @@ POINTS: dict[str, str] = {
     "approve.written": "RESERVE, balances, parts and messages are written, not committed",
     "approve.committed": "the approval is committed, the client has no answer",
     "cancel.committed": "the cancellation is committed, the client has no answer",
+    # the log outside the database, after every transaction that may post entries
+    "writing.committed": "entries are committed, the log does not hold them",
+    "log.written": "entries are in the log's file, not synced",
+    "log.synced": "entries are in the log, nobody has an answer",
     # relay
     "relay.taken": "messages are locked, none is sent",
     "relay.sent": "one message is with the broker and not marked",

@@ -13,6 +13,10 @@ from typing import Literal
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from accountant.rights import KEYS, Process
+
+KEY_BYTES = 32
+
 
 def _default_home() -> Path:
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
@@ -35,6 +39,23 @@ class Settings(BaseSettings):
     )
     broker_url: str | None = Field(
         None, validation_alias="BROKER_URL", description="replaces the embedded Valkey"
+    )
+    runs_as: Process | None = Field(
+        None, description="which process this is; it then opens its own keys only. Nothing: all of them"
+    )
+    keys: Path | None = Field(None, description="folder of the keys; nothing: home/keys")
+    ledger_log: Path | None = Field(
+        None, description="folder, not in the database's keeping, to which all ledger entries also go"
+    )
+    public_log: Path | None = Field(
+        None,
+        description="folder for `ledger publish-log`; exports then prove their place in what it published",
+    )
+    public_log_name: str = Field(
+        "exchequer", description="what the published log calls itself: an address without its scheme"
+    )
+    public_log_witnesses: dict[str, str] = Field(
+        {}, description='JSON: who has to cosign the published log, as {"address": "key"}'
     )
     host: str = Field("127.0.0.1", description="address that the web server binds")
     port: int = Field(8750, ge=1, le=65535, description="port that the web server binds")
@@ -87,6 +108,15 @@ class Settings(BaseSettings):
     )
     webhook_hours: float = Field(24.0, gt=0, description="a message is given up after this")
     webhook_log_days: float = Field(30.0, gt=0, description="the log of what was sent is kept so long")
+    smtp_host: str | None = Field(None, description="mail server for notices; nothing: no mail is sent")
+    smtp_port: int = Field(587, ge=1, le=65535, description="its port")
+    smtp_security: Literal["starttls", "tls", "none"] = Field("starttls", description="how it is spoken to")
+    smtp_user: str | None = Field(None, description="the name to sign in with there, if any")
+    smtp_password: SecretStr | None = Field(None, description="its password")
+    mail_from: str = Field("exchequer@localhost", description="the sender of notices")
+    mail_domains: str = Field(
+        "", description="domains, separated by '|', of the addresses that people may have notices sent to"
+    )
     endpoint_networks: str = Field(
         "", description="networks besides the public internet, separated by '|', that endpoints may lie in"
     )
@@ -98,6 +128,29 @@ class Settings(BaseSettings):
     )
     free_jobs_per_person: int = Field(
         10, ge=1, description="jobs that cost nothing which one person may have waiting or running at a time"
+    )
+    waiting_jobs_per_person: int = Field(
+        100, ge=1, description="jobs with a price that one person may have waiting for a worker at a time"
+    )
+    approvals_per_person: int = Field(
+        50, ge=1, description="jobs that one person may have waiting for a steward's approval at a time"
+    )
+    data_checks_per_day: int = Field(
+        20,
+        ge=1,
+        description="corpora and versions of data that one person may have compared with all data a day",
+    )
+    new_account_hours: float = Field(
+        24.0,
+        ge=0,
+        le=24 * 365,
+        description="an account that is new, was reset or became a steward's confirms nothing for so long",
+    )
+    results_every_seconds: int = Field(
+        60,
+        ge=0,
+        le=86_400,
+        description="the policy's field of that name for a dataset registered without one; 0: nothing",
     )
     requests_per_person: int = Field(
         6000, ge=0, description="API requests a minute, by the person of the token; 0: no limit"
@@ -111,6 +164,24 @@ class Settings(BaseSettings):
     session_hours: float = Field(12.0, gt=0, description="a sign-in in the browser ends after this")
     session_idle_minutes: float = Field(
         60.0, gt=0, description="a sign-in in the browser ends when it was not used for this long"
+    )
+    second_factor: bool = Field(
+        False, description="the password of somebody who has a passkey opens nothing by itself"
+    )
+    fresh_minutes: float = Field(
+        15.0,
+        ge=0,
+        description="allowing, confirming, changing a policy and adding a passkey on a page ask who one is "
+        "where that was shown longer ago; 0: never",
+    )
+    session_log_days: float = Field(
+        30.0, ge=0, description="sessions that ended are listed for so long; 0: for ever"
+    )
+    sign_in_log_days: float = Field(
+        400.0, ge=0, description="the log of tries to sign in is kept so long, 90 at least; 0: for ever"
+    )
+    activity_log_days: float = Field(
+        0.0, ge=0, description="the log of who did what is kept so long, 90 at least; 0: for ever"
     )
     trusted_proxies: int = Field(
         0, ge=0, le=10, description="proxies before the web server whose X-Forwarded headers tell the truth"
@@ -137,6 +208,12 @@ class Settings(BaseSettings):
         return max(1, min(self.soft_limit_seconds, self.hard_limit_seconds * 19 // 20))
 
     @property
+    def mail_domain_list(self) -> list[str]:
+        """The domains that notices may go to; none where no mail server is named."""
+        domains = (each.strip().lower() for each in self.mail_domains.split("|"))
+        return [each for each in domains if each] if self.smtp_host else []
+
+    @property
     def results(self) -> str:
         """The fsspec URL of the results folder, without a trailing slash."""
         return (self.results_url or str(self.home / "results")).rstrip("/")
@@ -157,28 +234,43 @@ class Settings(BaseSettings):
         return [root for root in self.model_roots.split("|") if root]
 
     def secret(self, name: str) -> bytes:
-        """32 secret bytes called `name`: EXCHEQUER_KEY_<NAME> as hex, or home/keys/<name>, made if absent.
+        """32 secret bytes called `name`: EXCHEQUER_KEY_<NAME> as hex, or keys/<name>, made if absent.
 
-        Creation is exclusive, so two processes that start together agree on one key.
+        Creation is exclusive, so two processes that start together agree on one key. Raises RuntimeError
+        where the key is another process's.
         """
+        if self.runs_as is not None and self.runs_as not in KEYS[name]:
+            whose = " and ".join(KEYS[name])
+            raise RuntimeError(f"the key {name!r} is for {whose}, and this is {self.runs_as}")
         from_environment = os.environ.get(f"EXCHEQUER_KEY_{name.upper()}")
         if from_environment:
-            return bytes.fromhex(from_environment)
-        folder = self.home / "keys"
+            return _key(name, from_environment)
+        folder = self.keys or self.home / "keys"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / name
         if not path.exists():
             draft = folder / f".{name}.{secrets.token_hex(8)}"
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "w") as file:
-                file.write(secrets.token_hex(32))
+                file.write(secrets.token_hex(KEY_BYTES))
             try:
                 os.link(draft, path)  # fails when another process was first: its key stands
             except FileExistsError:
                 pass
             finally:
                 draft.unlink()
-        return bytes.fromhex(path.read_text().strip())
+        return _key(name, path.read_text())
+
+
+def _key(name: str, text: str) -> bytes:
+    """A key as it is kept: 64 hexadecimal digits. Raises RuntimeError for anything else, as an empty file."""
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise RuntimeError(f"the key {name!r} is not {2 * KEY_BYTES} hexadecimal digits")
+    return key
 
 
 @lru_cache(maxsize=1)

@@ -13,12 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Engine, Select, select
 
 from accountant import tables
-from accountant.catalogue import registration
+from accountant.catalogue import data_checks, registration
 from accountant.core.errors import FieldProblem, InvalidRequest, NotFound
 from accountant.core.names import NAME
 from accountant.core.template import slots
 from accountant.identities.actor import Actor
 from accountant.tables import paging
+from accountant.transactions import unit_fingerprints
 from accountant.transactions.idempotency import Once
 
 
@@ -53,6 +54,7 @@ def add(engine: Engine, spec: CorpusSpec, actor: Actor, once: Once | None = None
         problems.append(FieldProblem("statement", "empty", "a sentence: whose texts these are"))
     if problems:
         raise InvalidRequest(problems)
+    data_checks.require_room(engine, actor)
     return registration.register(engine, "corpus", spec.model_dump(mode="json"), actor, once)
 
 
@@ -76,12 +78,17 @@ def show(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
 def _shown(engine: Engine, viewer: Actor, query: Select[Any]) -> list[dict[str, Any]]:
     with engine.connect() as connection:
         rows = connection.execute(query).all()
+        errors = {row.id: unit_fingerprints.told(connection, viewer, row, True) for row in rows}
     steward = "steward" in viewer.roles
     shown = ("name", "state", "declaration", "statement", "label_column", "facts")
     return [
         {
             **{name: getattr(row, name) for name in shown},
-            **({"uri": row.uri, "error": row.error, "text_template": row.text_template} if steward else {}),
+            **(
+                {"uri": row.uri, "error": errors[row.id], "text_template": row.text_template}
+                if steward
+                else {}
+            ),
         }
         for row in rows
     ]

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, Engine, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accountant import tables
+from accountant import settings, tables
+from accountant.catalogue import data_checks
 from accountant.core import secret_patterns
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, invalid
 from accountant.core.ledger.allowances import check_removal
@@ -21,8 +22,9 @@ from accountant.core.template import slots
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.tables.lookup import one
-from accountant.transactions import idempotency, registrations
+from accountant.transactions import idempotency, owners, registrations
 from accountant.transactions.idempotency import Once
+from accountant.transactions.ledger_log import writing
 
 
 class DatasetSpec(BaseModel):
@@ -99,13 +101,16 @@ def _problems(error: ValidationError) -> list[FieldProblem]:
 def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | None = None) -> UUID:
     """Register a dataset; a worker checks its data before anything can run. Returns the version's id."""
     actor.require("steward")
+    data_checks.require_room(engine, actor)
+    spec = _with_defaults(spec)
     dataset_id, version_id = uuid4(), uuid4()
     values = spec.model_dump(mode="json", exclude={*LAYOUT} - {"unit_column"})
     try:
-        with engine.begin() as connection:
+        with writing(engine) as connection:
             earlier = idempotency.claim(connection, once, version_id)
             if earlier != version_id:
                 return earlier
+            owners.check_people(connection, spec.policy, prefix="policy.")
             connection.execute(insert(tables.datasets).values(id=dataset_id, created_by=actor.id, **values))
             connection.execute(insert(tables.accounts).values(dataset_id=dataset_id, chain_head=GENESIS))
             registrations.begin(connection, dataset_id, spec, spec.policy, actor.name)
@@ -115,6 +120,15 @@ def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | No
             return _add_version(connection, version_id, dataset_id, 1, spec, actor)
     except IntegrityError:
         raise Conflict(f"there is a dataset {spec.name!r} already") from None
+
+
+def _with_defaults(spec: DatasetSpec) -> DatasetSpec:
+    """The declaration with what the service's settings say of a field that it leaves out."""
+    field = "results_every_seconds"
+    if field in spec.policy.model_fields_set:
+        return spec
+    every = settings.load().results_every_seconds or None
+    return spec.model_copy(update={"policy": spec.policy.model_copy(update={field: every})})
 
 
 #: What each version of a dataset declares for itself: where its data lies and how it is read.
@@ -155,10 +169,11 @@ def correct_dataset(
     """
     actor.require("steward")
     _known(changes, CORRECTABLE, "can't be corrected")
+    data_checks.require_room(engine, actor)
     version_id = uuid4()
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         stated = _stated_secrets(connection, name)
-        dataset, versions = _locked_dataset(connection, name)
+        dataset, versions = _locked_dataset(connection, name, actor)
         earlier = idempotency.claim(connection, once, version_id)
         if earlier != version_id:
             return earlier
@@ -198,9 +213,10 @@ def add_version(
     _known(changes, VERSION, "is the dataset's, for every version")
     if not changes.get("uri"):
         raise invalid("uri", "is missing", "where the new data lies")
+    data_checks.require_room(engine, actor)
     version_id = uuid4()
-    with engine.begin() as connection:
-        dataset, versions = _locked_dataset(connection, name)
+    with writing(engine) as connection:
+        dataset, versions = _locked_dataset(connection, name, actor)
         earlier = idempotency.claim(connection, once, version_id)
         if earlier != version_id:
             return earlier
@@ -224,10 +240,11 @@ def _known(changes: Mapping[str, Any], fields: frozenset[str], problem: str) -> 
         raise invalid(unknown[0] if unknown else "body", problem, ", ".join(sorted(fields)))
 
 
-def _locked_dataset(connection: Connection, name: str) -> tuple[Row[Any], list[Row[Any]]]:
-    """A dataset's row, held, and its versions in order. Raises NotFound."""
+def _locked_dataset(connection: Connection, name: str, actor: Actor) -> tuple[Row[Any], list[Row[Any]]]:
+    """A dataset's row, held, and its versions in order. Raises NotFound, and NotPermitted."""
     found = select(tables.datasets).where(tables.datasets.c.name == name)
     dataset = one(connection, found.with_for_update(), "dataset", name)
+    owners.require(actor, Policy.model_validate(dataset.policy), "steward")
     query = select(tables.dataset_versions).where(tables.dataset_versions.c.dataset_id == dataset.id)
     return dataset, list(connection.execute(query.order_by(tables.dataset_versions.c.number)))
 

@@ -48,12 +48,19 @@ def find(engine: Engine, kind: Kind, row_id: UUID) -> Row[Any] | None:
 
 
 def checked(
-    engine: Engine, kind: Kind, row_id: UUID, facts: Mapping[str, Any] | None, error: str | None
+    engine: Engine,
+    kind: Kind,
+    row_id: UUID,
+    facts: Mapping[str, Any] | None,
+    error: str | None,
+    shared_with: Mapping[str, float] | None = None,
 ) -> None:
     """Record what a worker found: ready with public facts, or an error for its stewards alone."""
     table = _TABLES[kind]
     state = "ready" if error is None else "invalid"
     found = {"state": state, "facts": None if facts is None else dict(facts), "error": error}
+    if shared_with:
+        found["shared_with"] = dict(shared_with)
     with engine.begin() as connection:
         waiting = update(table).where(table.c.id == row_id, table.c.state == "checking")
         connection.execute(waiting.values(found))

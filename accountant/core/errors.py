@@ -4,6 +4,7 @@
     ├── InvalidRequest       fields with what was wrong and what is allowed
     ├── NotFound             no such thing, or not for you
     ├── NotPermitted         the role or the policy forbids it
+    │   └── SignatureNeeded  the policy asks that it is signed with a passkey
     ├── Conflict             the state of the thing, or of the idempotency key, forbids it
     ├── MeterExceeded        a mechanism asked for noise that its reservation does not cover
     ├── LeaseLost            another attempt owns the job, or nobody does
@@ -13,6 +14,8 @@
     ├── Drained              its worker is to stop
     ├── TooLarge             more bytes than an upload may have
     ├── NoRoom               the disk is full
+    ├── LedgerBehind         a dataset's ledger in the database is not that in the log outside it
+    ├── LogUnusable          the log outside the database can't be read or written, or is another's
     ├── DataError            a dataset can't be read as declared (shown to its steward only)
     └── VerificationFailed   an exported ledger does not hold
 
@@ -92,6 +95,20 @@ class NotPermitted(ExchequerError):
     code = "not-permitted"
 
 
+class SignatureNeeded(NotPermitted):
+    """The dataset's policy asks that the act is signed with a passkey. Nothing was changed.
+
+    `act`: what there is to sign, but for its nonce. `keys`: fingerprints of the person's keys that may.
+    """
+
+    def __init__(self, act: dict[str, Any], keys: tuple[str, ...]):
+        self.act, self.keys = act, keys
+        super().__init__(
+            f"signature: missing: the policy of {act['dataset']!r} asks that you sign this with a passkey, "
+            "in a browser on the page where it is decided; a token can't sign"
+        )
+
+
 class Conflict(ExchequerError):
     """The current state forbids it; reading the state again shows why."""
 
@@ -144,6 +161,45 @@ class NoRoom(ExchequerError):
     """The disk is too full for an upload. Nothing of it was kept."""
 
     code = "no-room"
+
+
+class LedgerBehind(ExchequerError):
+    """The log outside the database holds entries that the database lacks, or others: nothing is done.
+
+    `database` and `log` are the numbers of the last entries there; `seq` is that of one that differs.
+    """
+
+    code = "ledger-behind"
+
+    def __init__(self, dataset: str, database: int, log: int, seq: int | None = None):
+        self.dataset, self.database, self.log, self.seq = dataset, database, log, seq
+        if seq is None:
+            found = f"the database ends at entry {database}, and its log outside at entry {log}"
+        else:
+            found = f"entry {seq} is another one in the database than in its log outside"
+        super().__init__(
+            f"the ledger of {dataset!r} is not what was answered for: {found}. Nothing is admitted, run or "
+            "handed out until an operator has recovered it (`exchequer ledger recover`)"
+        )
+
+    def facts(self) -> dict[str, Any]:
+        return {"dataset": self.dataset, "database": self.database, "log": self.log, "differs_at": self.seq}
+
+
+class LogUnusable(ExchequerError):
+    """The log outside the database can't be read or written, or is not this database's: nothing is answered.
+
+    What was committed stands in the database, and is appended when the log is there again.
+    """
+
+    code = "ledger-log"
+
+    def __init__(self, problem: str):
+        self.problem = problem
+        super().__init__(f"the log outside the database can't be used: {problem}")
+
+    def facts(self) -> dict[str, Any]:
+        return {"problem": self.problem}
 
 
 class DataError(ExchequerError):

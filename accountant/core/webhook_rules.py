@@ -25,7 +25,7 @@ from accountant.core.states import JOB_STATES
 TEST = "webhook.test"
 
 #: What happens to jobs: told to the analyst whose job it is, and to stewards and auditors.
-JOB_EVENTS = tuple(f"job.{state}" for state in JOB_STATES)
+JOB_EVENTS = (*(f"job.{state}" for state in JOB_STATES), "job.asked_back", "job.answered")
 
 #: What is told to stewards and auditors alone.
 OVERSEERS_EVENTS = (
@@ -44,6 +44,8 @@ EVENTS = JOB_EVENTS + OVERSEERS_EVENTS
 
 #: What each event says, for the page and the documentation.
 MEANINGS = {
+    "job.asked_back": "a steward asked its analyst something before deciding",
+    "job.answered": "its analyst answered a steward's question",
     "dataset.low": "every filter that is open has used nine tenths of its allowance, or more",
     "dataset.exhausted": "no filter has anything left",
     "dataset.overdrawn": "a correction raised the charges beyond the allowance",

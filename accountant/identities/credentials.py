@@ -8,13 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Engine, Row, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from accountant import tables
 from accountant.core.errors import Conflict, invalid
+from accountant.core.ledger.policy import PEOPLE
 from accountant.core.names import NAME
-from accountant.identities import activity_log, sessions
+from accountant.identities import activity_log, first_use, sessions
 from accountant.identities.actor import Actor
 from accountant.schema.people import SCOPES as SCOPES  # noqa: PLC0414
 
@@ -44,6 +45,7 @@ def add_user(
     user_id = uuid4()
     try:
         with engine.begin() as connection:
+            reserve(connection, name)
             connection.execute(
                 insert(tables.users).values(
                     id=user_id,
@@ -54,9 +56,28 @@ def add_user(
                 )
             )
             activity_log.record(connection, actor, "account added", "account", name, roles=roles)
+            if actor is not None:
+                first_use.hand_over(connection, actor, name, roles)
     except IntegrityError:
         raise Conflict(f"there is a user {name!r} already") from None
     return user_id
+
+
+def reserve(connection: Connection, name: str) -> None:
+    """Raise Conflict for a name that stands in a policy and is no account's yet.
+
+    Policies from before names were checked may hold some: whoever gets such a name would inherit its rights.
+    """
+    datasets = tables.datasets
+    listed = or_(*(datasets.c.policy[field].has_key(name) for field in PEOPLE))
+    taken = select(tables.users.c.id).where(tables.users.c.name == name).exists()
+    query = select(datasets.c.name).where(listed, ~taken).order_by(datasets.c.name).limit(1)
+    dataset = connection.execute(query).scalar_one_or_none()
+    if dataset is not None:
+        raise Conflict(
+            f"the policy of {dataset!r} has named {name!r} since before there was such an account, who would "
+            "inherit it: take the name out there first"
+        )
 
 
 def check_roles(roles: Iterable[str]) -> None:
@@ -85,9 +106,9 @@ def set_password(
 ) -> bool:
     """Replace a password. Every session ends, and every token that a sign-in made.
 
-    `expires` is the end of a one-time password; None for a person's own password. `replaces` is the hash that
-    was compared with what the owner typed: if another hash is stored by now, nothing changes and the result
-    is False, so that a holder of the old password can't undo a reset.
+    `expires` is the end of a one-time password, with which the account's passkeys go; None for a person's
+    own. `replaces` is the hash that was compared with what the owner typed: if another hash is stored by now,
+    nothing changes and the result is False, so that a holder of the old password can't undo a reset.
     """
     users = tables.users
     which = users.c.id == user_id
@@ -103,6 +124,10 @@ def set_password(
         if name is None:
             return False
         sessions.end(connection, user_id)
+        if expires is not None:  # whoever gets the one-time password begins anew
+            passkeys = tables.passkeys
+            mine = (passkeys.c.user_id == user_id) & passkeys.c.removed_at.is_(None)
+            connection.execute(update(passkeys).where(mine).values(removed_at=func.clock_timestamp()))
         action = "password changed" if expires is None else "password reset"
         activity_log.record(connection, actor, action, "account", name)
     return True

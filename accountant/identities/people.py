@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Engine, Row, any_, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, any_, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound
-from accountant.identities import activity_log, credentials, sessions, sign_ins
+from accountant.identities import activity_log, credentials, first_use, sessions, sign_ins
 from accountant.identities.actor import Actor
 from accountant.tables import api_tokens, external_accounts, paging, users
 from accountant.tables.lookup import one
@@ -47,6 +47,19 @@ def listing(
         query = query.where(users.c.active == active)
     with engine.connect() as connection:
         return _shown(connection, connection.execute(query).all())
+
+
+#: As many names as a form can offer.
+MOST_CHOICES = 1000
+
+
+def choices(engine: Engine, viewer: Actor, role: str | None = None) -> list[str]:
+    """Names of open accounts for a steward's choice: of those with `role`, or of all who may ask for jobs."""
+    viewer.require("steward")
+    wanted = ["analyst", "steward"] if role is None else [role]
+    query = select(users.c.name).where(users.c.active, or_(*(any_(users.c.roles) == each for each in wanted)))
+    with engine.connect() as connection:
+        return list(connection.execute(query.order_by(users.c.name).limit(MOST_CHOICES)).scalars())
 
 
 def show(engine: Engine, viewer: Actor, name: str) -> dict[str, Any]:
@@ -109,11 +122,14 @@ def set_roles(engine: Engine, actor: Actor, name: str, roles: Iterable[str]) -> 
             return
         if _ADMINISTRATOR not in wanted:
             _keep_one(connection, row)
+        if "steward" not in wanted:
+            _keep_owner(connection, row)
         connection.execute(update(users).where(users.c.id == row.id).values(roles=wanted))
         sessions.end(connection, row.id)
         activity_log.record(
             connection, actor, "roles changed", "account", name, before=row.roles, after=wanted
         )
+        first_use.hand_over(connection, actor, name, set(wanted) - set(row.roles))
 
 
 def deactivate(engine: Engine, actor: Actor, name: str) -> None:
@@ -124,6 +140,7 @@ def deactivate(engine: Engine, actor: Actor, name: str) -> None:
         if not row.active:
             return
         _keep_one(connection, row)
+        _keep_owner(connection, row)
         connection.execute(update(users).where(users.c.id == row.id).values(active=False))
         sessions.end(connection, row.id)
         _revoke(connection, api_tokens.c.user_id == row.id)
@@ -189,6 +206,13 @@ def _keep_one(connection: Connection, row: Row[Any]) -> None:
         raise Conflict(f"{row.name} is the last administrator: make another one first")
 
 
+def _keep_owner(connection: Connection, row: Row[Any]) -> None:
+    """Raise Conflict if `row` is the last steward of a dataset that names its own."""
+    dataset = first_use.sole_steward_of(connection, row.id)
+    if dataset is not None:
+        raise Conflict(f"{row.name} is the last steward of {dataset}: its policy names another one first")
+
+
 # --- accounts at a provider ---------------------------------------------------------------------
 
 
@@ -208,14 +232,16 @@ def add_external(
 ) -> Row[Any] | None:
     """A new account for a person at an identity provider, under the first of `names` that is free.
 
-    A taken name belongs to somebody else, whatever the provider says: only issuer and subject identify a
-    person. None if another request created the account meanwhile, or no name is free.
+    A taken name belongs to somebody else, whatever the provider says, and one that a policy holds to whoever
+    was meant: only issuer and subject identify a person. None if another request created the account
+    meanwhile, or no name is free.
     """
     credentials.check_roles(roles)
     for name in names:
         user_id = uuid4()
         try:
             with engine.begin() as connection:
+                credentials.reserve(connection, name)
                 connection.execute(insert(users).values(id=user_id, name=name, roles=roles))
                 connection.execute(
                     insert(external_accounts).values(issuer=issuer, subject=subject, user_id=user_id)
@@ -223,7 +249,7 @@ def add_external(
                 actor = Actor(user_id, name, frozenset(roles))
                 facts = {"roles": roles, "provider": issuer}
                 activity_log.record(connection, actor, "account added", "account", name, **facts)
-        except IntegrityError:
+        except (IntegrityError, Conflict):
             continue
         return credentials.find_user(engine, user_id=user_id)
     return None

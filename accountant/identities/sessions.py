@@ -21,7 +21,7 @@ NOTED_EVERY = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a sign-in; `method` is page, api or provider."""
+    """The origin of a sign-in; `method` is page, api, provider or passkey."""
 
     method: str
     address: str
@@ -64,12 +64,19 @@ def find(
     """The active user of an open session, with `session_id`; None if it has ended or expired.
 
     `longest` counts from its start, `idle` from its last use. `used` is false for requests that a page makes
-    by itself: they do not count as use. `session_began` is when its owner signed in.
+    by itself: they do not count as use. `session_began` is when its owner signed in, `session_shown` when
+    they last showed who they are.
     """
     now = func.clock_timestamp()
     stale = (sessions.c.seen_at < now - NOTED_EVERY).label("stale")
     query = (
-        select(users, sessions.c.id.label("session_id"), sessions.c.created_at.label("session_began"), stale)
+        select(
+            users,
+            sessions.c.id.label("session_id"),
+            sessions.c.created_at.label("session_began"),
+            func.greatest(sessions.c.created_at, sessions.c.confirmed_at).label("session_shown"),
+            stale,
+        )
         .join(sessions, sessions.c.user_id == users.c.id)
         .where(
             sessions.c.token_sha256 == _sha256(token),
@@ -85,6 +92,13 @@ def find(
             connection.execute(update(sessions).where(sessions.c.id == found.session_id).values(seen_at=now))
             connection.commit()
     return found
+
+
+def confirmed(engine: Engine, session_id: UUID) -> None:
+    """Note that the owner of a session has just shown again who they are."""
+    with engine.begin() as connection:
+        shown = update(sessions).where(sessions.c.id == session_id)
+        connection.execute(shown.values(confirmed_at=func.clock_timestamp()))
 
 
 def end(connection: Connection, user_id: UUID) -> None:

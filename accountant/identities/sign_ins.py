@@ -2,7 +2,8 @@
 
 An attempt is counted before its password is checked, and a successful one is uncounted: of any number of
 concurrent attempts, no more than allowed are checked. They are counted by the name as typed, known or not, so
-that a lock does not reveal who has an account.
+that a lock does not reveal who has an account; and by the address or the device that they came from, so that
+no stranger's failures keep a person out elsewhere (OWASP: slow down online guessing with device cookies).
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant.identities.activity_log import READERS
@@ -25,7 +26,8 @@ from accountant.schema.people import OUTCOMES as OUTCOMES  # noqa: PLC0414
 from accountant.tables import paging, sign_ins
 from accountant.tables import sign_in_limits as limits
 
-#: Failures in a row for one name: so many are free, then each doubles the wait, up to an hour.
+#: Failures in a row for one name from one address or device: so many are free, then each doubles the wait,
+#: up to an hour.
 FREE_FAILURES = 5
 FIRST_WAIT = timedelta(seconds=30)
 LONGEST_WAIT = timedelta(hours=1)
@@ -34,6 +36,11 @@ MOST_FAILURES = 100
 CLOSED_WAIT = timedelta(days=1)
 FORGOTTEN_AFTER = timedelta(days=1)
 
+#: So many failures from one address count against a name as a whole, which is closed at MOST_FAILURES to
+#: addresses and devices that nobody of the name has signed in from: one stranger alone never closes it.
+MOST_OF_AN_ADDRESS = 10
+REMEMBERED = 50  # sign-ins whose addresses are known
+
 #: Failures from one address, whatever the names: a bucket that holds so many and leaks one in this time.
 ADDRESS_FAILURES = 50
 ADDRESS_LEAK = timedelta(minutes=1)
@@ -41,36 +48,78 @@ ADDRESS_LEAK = timedelta(minutes=1)
 _COULD_BE_A_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
-def admit(engine: Engine, name: str, origin: Origin) -> timedelta | None:
+def admit(engine: Engine, name: str, origin: Origin, device: str | None = None) -> timedelta | None:
     """Count an attempt by `name` from an address as failed. Returns None to check it, or the time to wait.
 
-    Several processes may ask at once: rows are locked, always in the same order.
+    `device`: a browser in which somebody of this name has signed in before (web.devices): its failures are
+    counted for themselves. Several processes may ask at once: rows are locked, always in the same order.
     """
-    keys = {_name_key(name): False, _address_key(origin.address): True}
+    own, whole, address = _keys(name, origin, device)
     with engine.begin() as connection:
-        rows = [_held(connection, key) for key in sorted(keys)]
+        counted = {own} if device else {own, whole, address}
+        rows = {key: _held(connection, key) for key in sorted(counted)}
         now = connection.execute(select(func.clock_timestamp())).scalar_one()
-        waits = [_address_wait(row, now) if keys[row.key] else _name_wait(row, now) for row in rows]
+        waits = [_name_wait(rows[own], now)]
+        if device is None:
+            waits.append(_address_wait(rows[address], now))
+            if rows[whole].failures >= MOST_FAILURES and not _signed_in_from(
+                connection, name, origin.address
+            ):
+                waits.append(CLOSED_WAIT)
         longest = max((wait for wait in waits if wait is not None), default=None)
         if longest is not None:
-            _log_refusal(connection, rows, name, origin)
+            _log_refusal(connection, list(rows.values()), name, origin)
             return longest
-        for row in rows:
-            values = _after_address(row, now) if keys[row.key] else _after_name(row, now)
-            connection.execute(update(limits).where(limits.c.key == row.key).values(**values))
+        changed = {own: _after_name(rows[own], now)}
+        if device is None:
+            changed[address] = _after_address(rows[address], now)
+            if changed[own]["failures"] <= MOST_OF_AN_ADDRESS:
+                changed[whole] = {**_after_name(rows[whole], now), "locked_until": None}
+        for key, values in changed.items():
+            connection.execute(update(limits).where(limits.c.key == key).values(**values))
         _forget(connection, now)
     return None
 
 
-def succeeded(engine: Engine, name: str, user_id: UUID, origin: Origin, outcome: str = "signed in") -> None:
-    """Record that the admitted attempt succeeded: clear the name's failures and one of the address's."""
-    address = limits.c.key == _address_key(origin.address)
+def succeeded(
+    engine: Engine,
+    name: str,
+    user_id: UUID,
+    origin: Origin,
+    outcome: str = "signed in",
+    device: str | None = None,
+) -> None:
+    """Record that the admitted attempt succeeded: it, and those before it from there, are uncounted."""
+    own, whole, address = _keys(name, origin, device)
     with engine.begin() as connection:
-        clear(connection, name)
-        connection.execute(
-            update(limits).where(address).values(failures=func.greatest(limits.c.failures - 1, 0))
-        )
+        counted = {own} if device else {own, whole, address}
+        rows = {key: _held(connection, key) for key in sorted(counted)}
+        before = rows[own].failures
+        back = {own: before, whole: min(before, MOST_OF_AN_ADDRESS), address: 1}
+        for key in rows:
+            _uncount(connection, key, back[key])
         _add(connection, name, user_id, origin, outcome)
+
+
+def _uncount(connection: Connection, key: str, failures: int) -> None:
+    left = func.greatest(limits.c.failures - failures, 0)
+    values: dict[str, Any] = {"failures": left}
+    if not key.startswith("address:"):
+        values |= {"locked_until": None, "refusal_logged": False}
+    connection.execute(update(limits).where(limits.c.key == key).values(**values))
+
+
+def _keys(name: str, origin: Origin, device: str | None) -> tuple[str, str, str]:
+    """The rows of an attempt: of the name from this device or address, of the name, of the address."""
+    whole, address = _name_key(name), _address_key(origin.address)
+    return f"{whole}@{address if device is None else _sha256(device)}", whole, address
+
+
+def _signed_in_from(connection: Connection, name: str, address: str) -> bool:
+    """True if somebody of this name has signed in from this address, or its IPv6 network, of late."""
+    mine = select(sign_ins.c.address).where(sign_ins.c.name == name, sign_ins.c.outcome == "signed in")
+    rows = connection.execute(mine.order_by(sign_ins.c.id.desc()).limit(REMEMBERED)).scalars()
+    return customer(address) in {customer(each) for each in rows}
 
 
 def log(engine: Engine, name: str, user_id: UUID | None, origin: Origin, outcome: str) -> None:
@@ -79,8 +128,8 @@ def log(engine: Engine, name: str, user_id: UUID | None, origin: Origin, outcome
         _add(connection, name, user_id, origin, outcome)
 
 
-def log_return(engine: Engine, origin: Origin) -> None:
-    """Record a failed return from the provider, as long as the address's limit allows.
+def log_return(engine: Engine, origin: Origin, outcome: str = "provider refused") -> None:
+    """Record a failed return from the provider, or passkey's answer, as long as the address's limit allows.
 
     Anybody can request that address without having been at the provider, as often as they like.
     """
@@ -92,13 +141,13 @@ def log_return(engine: Engine, origin: Origin) -> None:
             _log_refusal(connection, [row], "", origin)
             return
         connection.execute(update(limits).where(limits.c.key == key).values(**_after_address(row, now)))
-        _add(connection, "", None, origin, "provider refused")
+        _add(connection, "", None, origin, outcome)
 
 
 def clear(connection: Connection, name: str) -> None:
-    """Forget the failures of a name."""
+    """Forget the failures of a name, from wherever they came."""
     values = {"failures": 0, "locked_until": None, "refusal_logged": False}
-    connection.execute(update(limits).where(limits.c.key == _name_key(name)).values(**values))
+    connection.execute(update(limits).where(limits.c.key.startswith(_name_key(name))).values(**values))
 
 
 @dataclass(frozen=True)
@@ -110,15 +159,17 @@ class Lock:
 
 
 def locks(connection: Connection, names: list[str]) -> dict[str, Lock]:
-    """The current locks among `names`."""
+    """The current locks among `names`; of several, by address and by device, the longest."""
     keys = {_name_key(name): name for name in names}
     now = connection.execute(select(func.clock_timestamp())).scalar_one()
-    rows = connection.execute(select(limits).where(limits.c.key.in_(keys))).all()
-    return {
-        keys[row.key]: Lock(row.failures, None if row.failures >= MOST_FAILURES else row.locked_until)
-        for row in rows
-        if _name_wait(row, now) is not None
-    }
+    found: dict[str, Lock] = {}
+    of_names = or_(*(limits.c.key.startswith(key) for key in keys))
+    query = select(limits).where(of_names, limits.c.failures > 0)
+    for row in connection.execute(query.order_by(limits.c.failures)):
+        if _name_wait(row, now) is not None:
+            until = None if row.failures >= MOST_FAILURES else row.locked_until
+            found[keys[row.key.partition("@")[0]]] = Lock(row.failures, until)
+    return found
 
 
 # --- the limits ---------------------------------------------------------------------------------
@@ -175,7 +226,11 @@ def _forget(connection: Connection, now: datetime) -> None:
 
 
 def _name_key(name: str) -> str:
-    return "name:" + hashlib.sha256(name.encode()).hexdigest()
+    return "name:" + _sha256(name)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _address_key(address: str) -> str:

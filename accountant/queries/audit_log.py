@@ -40,8 +40,10 @@ from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
 from accountant.database import reading
 from accountant.identities.actor import Actor
+from accountant.queries.rows import dataset_row
 from accountant.schema.ledgers import Act
 from accountant.tables import paging
+from accountant.transactions import owners
 
 LEDGER_READERS = frozenset({"steward", "auditor"})
 ACCOUNT_READERS = frozenset({"auditor", "administrator"})
@@ -110,7 +112,7 @@ def _columns(
 _jobs, _users, _datasets = tables.jobs, tables.users, tables.datasets
 
 
-def _submitted(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+def _submitted(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:
     columns = _columns(
         _jobs.c.created_at,
         _jobs.c.id,
@@ -121,10 +123,10 @@ def _submitted(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa
         _datasets.c.name,
         _jobs.c.purpose,
     )
-    return _of_jobs(columns, _jobs.c.analyst_id, wanted, ids)
+    return _of_jobs(columns, _jobs.c.analyst_id, wanted, ids, viewer)
 
 
-def _decided(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+def _decided(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:
     action = case((_jobs.c.refusal["cap"].astext == "steward", "job refused"), else_="job approved")
     columns = _columns(
         _jobs.c.decided_at,
@@ -136,14 +138,14 @@ def _decided(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: 
         _datasets.c.name,
         _jobs.c.decision_reason,
     )
-    return _of_jobs(columns, _jobs.c.decided_by, wanted, ids).where(_jobs.c.decided_by.is_not(None))
+    return _of_jobs(columns, _jobs.c.decided_by, wanted, ids, viewer).where(_jobs.c.decided_by.is_not(None))
 
 
 def _of_jobs(
-    columns: list[ColumnElement[Any]], person: ColumnElement[Any], wanted: Wanted, ids: _Ids
+    columns: list[ColumnElement[Any]], person: ColumnElement[Any], wanted: Wanted, ids: _Ids, viewer: Actor
 ) -> Select[Any]:
     query = select(*columns).join(_users, _users.c.id == person)
-    query = query.join(_datasets, _datasets.c.id == _jobs.c.dataset_id)
+    query = query.join(_datasets, _datasets.c.id == _jobs.c.dataset_id).where(owners.overseen(viewer))
     query = query if ids.dataset is None else query.where(_jobs.c.dataset_id == ids.dataset)
     return _by(query, person, wanted, ids)
 
@@ -155,7 +157,7 @@ def _by(query: Select[Any], person: ColumnElement[Any], wanted: Wanted, ids: _Id
     return query.where(false() if ids.actor is None else person == ids.actor)
 
 
-def _refused(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+def _refused(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:
     """Refusals by the account or the policy, by no person."""
     by = _jobs.c.refusal["by"].astext
     columns = _columns(
@@ -169,6 +171,7 @@ def _refused(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: 
         _jobs.c.refusal["why"].astext,
     )
     query = select(*columns).join(_datasets, _datasets.c.id == _jobs.c.dataset_id)
+    query = query.where(owners.overseen(viewer))
     query = query.where(_jobs.c.state == "refused", _jobs.c.refusal["cap"].astext != "steward")
     query = query if ids.dataset is None else query.where(_jobs.c.dataset_id == ids.dataset)
     if wanted.actor is None:
@@ -178,7 +181,7 @@ def _refused(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: 
 
 
 def _entries(kind: str, action: str) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
-    def source(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+    def source(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:
         table = tables.entries
         name = func.concat(_datasets.c.name, ":", table.c.seq)
         columns = _columns(
@@ -193,6 +196,7 @@ def _entries(kind: str, action: str) -> Callable[[Wanted, _Ids, Actor], Select[A
         )
         query = select(*columns).join(_datasets, _datasets.c.id == table.c.dataset_id)
         query = query.where(table.c.kind == kind, table.c.kind.in_(tables.RARE_KINDS))
+        query = query.where(owners.overseen(viewer))
         query = query if ids.dataset is None else query.where(table.c.dataset_id == ids.dataset)
         return query if wanted.actor is None else query.where(table.c.actor == wanted.actor)
 
@@ -200,7 +204,7 @@ def _entries(kind: str, action: str) -> Callable[[Wanted, _Ids, Actor], Select[A
 
 
 def _proposals(settled: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
-    def source(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+    def source(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:
         table = tables.proposals
         person = table.c.decided_by if settled else table.c.proposed_by
         columns = _columns(
@@ -214,7 +218,7 @@ def _proposals(settled: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
             table.c.decision_reason if settled else table.c.reason,
         )
         query = select(*columns).join(_users, _users.c.id == person)
-        query = query.join(_datasets, _datasets.c.id == table.c.dataset_id)
+        query = query.join(_datasets, _datasets.c.id == table.c.dataset_id).where(owners.overseen(viewer))
         query = query if ids.dataset is None else query.where(table.c.dataset_id == ids.dataset)
         return _by(query, person, wanted, ids)
 
@@ -224,7 +228,7 @@ def _proposals(settled: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
 def _offers(settled: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
     """Offers made by stewards, and what became of them; nobody is who lets one expire."""
 
-    def source(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa: ARG001
+    def source(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:
         table = tables.offers
         person = table.c.decided_by if settled else table.c.offered_by
         columns = _columns(
@@ -242,7 +246,7 @@ def _offers(settled: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
         )
         query = select(*columns).join(_jobs, _jobs.c.id == table.c.job_id)
         query = query.join(_users, _users.c.id == person)
-        query = query.join(_datasets, _datasets.c.id == _jobs.c.dataset_id)
+        query = query.join(_datasets, _datasets.c.id == _jobs.c.dataset_id).where(owners.overseen(viewer))
         query = query if ids.dataset is None else query.where(_jobs.c.dataset_id == ids.dataset)
         return _by(query, person, wanted, ids)
 
@@ -267,6 +271,8 @@ def _activity(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:  # noqa:
         query = query.where(table.c.object_kind.in_(THINGS))
     elif not viewer.roles & LEDGER_READERS:
         query = query.where(table.c.object_kind.not_in(THINGS))
+    mine = select(_datasets.c.name).where(owners.overseen(viewer))
+    query = query.where(or_(of_dataset.is_(None), of_dataset.in_(mine)))
     query = query if wanted.dataset is None else query.where(of_dataset == wanted.dataset)
     return query if wanted.actor is None else query.where(table.c.actor_name == wanted.actor)
 
@@ -389,6 +395,7 @@ def policies(engine: Engine, viewer: Actor, dataset: str, limit: int) -> list[di
         or_(table.c.action == "policy set", table.c.action == "dataset registered"),
     )
     with reading(engine) as connection:
+        dataset_row(connection, dataset, viewer)
         rows = connection.execute(query.order_by(table.c.id.desc()).limit(limit)).all()
     return [
         {"at": row.at.isoformat(), "actor": row.actor_name, "action": row.action, **row.detail}

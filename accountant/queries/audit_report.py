@@ -21,7 +21,7 @@ from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import audit_log, datasets, integrity, ledgers, spending
 from accountant.queries import jobs as job_queries
-from accountant.queries.rows import require_overseer
+from accountant.queries.rows import dataset_row
 from accountant.schema.base import documents
 from accountant.schema.ledgers import Report
 
@@ -62,10 +62,11 @@ DEFINITIONS = {
 
 def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> Report:
     """The report of a dataset at this moment, for stewards and auditors. Raises NotFound, NotPermitted."""
-    require_overseer(viewer)
+    with reading(engine) as connection:
+        dataset_row(connection, name, viewer)
     facts = datasets.dataset(engine, name, viewer).document()
     with reading(engine, snapshot=True) as connection:
-        dataset_id = ledgers.dataset_id(connection, name)
+        dataset_id = dataset_row(connection, name).id
         counted = ledgers.counts(connection, dataset_id)
         states = _job_states(connection, dataset_id)
         head = connection.execute(
@@ -170,6 +171,7 @@ _PRIVATE = frozenset(
         "actor",
         "analyst",
         "analysts",
+        "auditors",
         "by",
         "confirmation",
         "confirmed_by",
@@ -177,6 +179,7 @@ _PRIVATE = frozenset(
         "proposed_by",
         "purpose",
         "reason",
+        "stewards",
     }
 )
 

@@ -4,6 +4,7 @@ One statement per page. Pages go by key, so that one deep in a list is as quick 
 """
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -27,11 +28,11 @@ from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
 from accountant.queries.admission_preview import accounts_shown
 from accountant.queries.remaining import remaining
-from accountant.queries.rows import dataset_query
+from accountant.queries.rows import dataset_query, dataset_row, seen_by
 from accountant.schema.datasets import Cap, Dataset, DatasetInCatalogue, Remaining, Statement, Version
 from accountant.tables import paging
 from accountant.tables.accounts_row import read_books
-from accountant.transactions import cap_usage
+from accountant.transactions import cap_usage, unit_fingerprints
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import price_of, terms_of
 
@@ -61,7 +62,7 @@ def datasets(
     narrowed = _query().where(*_conditions(wanted, viewer))
     query = paging.window(narrowed, [tables.datasets.c.name], limit, after, descending=False)
     with reading(engine) as connection:
-        return [DatasetInCatalogue(**_fields(row, viewer)) for row in connection.execute(query)]
+        return [DatasetInCatalogue(**_fields(connection, row, viewer)) for row in connection.execute(query)]
 
 
 def dataset(engine: Engine, name: str, viewer: Actor) -> Dataset:
@@ -71,10 +72,16 @@ def dataset(engine: Engine, name: str, viewer: Actor) -> Dataset:
         if row is None:
             raise NotFound("dataset", name)
         return Dataset(
-            **_fields(row, viewer),
+            **_fields(connection, row, viewer),
             caps=_caps(connection, row, viewer),
             remaining=_remaining(connection, row, viewer),
         )
+
+
+def roles_on(engine: Engine, name: str, viewer: Actor) -> frozenset[str]:
+    """The roles that `viewer` has on a dataset, which may have other owners. Raises NotFound."""
+    with reading(engine) as connection:
+        return seen_by(viewer, dataset_row(connection, name)).roles
 
 
 def _query() -> Select[Any]:
@@ -111,7 +118,7 @@ def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[Cap]:
             left=to_decimal(max(set_by[kind] - amount, 0), EPSILON_UNITS),
         )
         for (kind, holder), amount in used.items()
-        if kind in set_by and (viewer.roles & OVERSEERS or holder in own)
+        if kind in set_by and (seen_by(viewer, row).roles & OVERSEERS or holder in own)
     ]
 
 
@@ -121,7 +128,7 @@ _CHARGED = ("queued", "running", "settling", "succeeded", "failed", "cancelled")
 
 def _remaining(connection: Connection, row: Row[Any], viewer: Actor) -> Remaining | None:
     """What is left, and what it buys: jobs like the last that `viewer` may see and that was charged."""
-    accounts = accounts_shown(read_books(row).accounts, bool(viewer.roles & OVERSEERS))
+    accounts = accounts_shown(read_books(row).accounts, bool(seen_by(viewer, row).roles & OVERSEERS))
     policy, terms = Policy.model_validate(row.policy), terms_of(row, accounts)
     used = cap_usage.used(connection, row.id, viewer.id, None) if limits(policy) else NO_USAGE
     return remaining(accounts, used, policy, terms, _last_job(connection, row, viewer, terms), "the last")
@@ -136,7 +143,7 @@ def _last_job(
     query = select(jobs.c.mechanism, jobs.c.parameters).where(
         jobs.c.dataset_id == row.id, jobs.c.state.in_(_CHARGED), jobs.c.reads_records, reserved.exists()
     )
-    if not viewer.roles & OVERSEERS:
+    if not seen_by(viewer, row).roles & OVERSEERS:
         query = query.where(jobs.c.analyst_id == viewer.id)
     found = connection.execute(query.order_by(jobs.c.created_at.desc(), jobs.c.id).limit(1)).one_or_none()
     mechanism = None if found is None else mechanisms.MECHANISMS.get(found.mechanism)
@@ -222,8 +229,13 @@ def _closing_job(kind: Kind) -> ColumnElement[UUID]:
     )
 
 
-def _fields(row: Row[Any], viewer: Actor) -> dict[str, Any]:
+def _error(connection: Connection, version: dict[str, Any], viewer: Actor) -> str | None:
+    return unit_fingerprints.told(connection, viewer, SimpleNamespace(**version), False)
+
+
+def _fields(connection: Connection, row: Row[Any], viewer: Actor) -> dict[str, Any]:
     """The fields that `viewer` may see; the others are not among them."""
+    asks, viewer, policy = viewer.roles, seen_by(viewer, row), Policy.model_validate(row.policy)
     books, unit = _books(row), row.unit_column or "record"
     versions = row.versions or []
     states = [version["state"] for version in versions]
@@ -232,16 +244,20 @@ def _fields(row: Row[Any], viewer: Actor) -> dict[str, Any]:
         **{name: getattr(row, name) for name in _PUBLIC},
         "state": "ready" if "ready" in states else states[-1] if states else "checking",
         "unit": unit,
-        "policy": Policy.model_validate(row.policy),
+        "policy": policy,
         "overdrawn": books.overdrawn,
         "account": account_view(books),
         "ex_post": ex_post_view(books.ex_post, bool(viewer.roles & OVERSEERS)),
         "secret": secret_view(books.secret),
         "statements": [Statement(currency=e.currency, text=e.text, unqualified=e.unqualified) for e in found],
         "entries": row.chain_seq,
+        "may_ask": bool(asks & {"analyst", "steward"}) and viewer.name in (policy.analysts or (viewer.name,)),
     }
     if "steward" in viewer.roles:
-        fields["versions"] = [Version.model_validate(version) for version in versions]
+        fields["versions"] = [
+            Version.model_validate(version | {"error": _error(connection, version, viewer)})
+            for version in versions
+        ]
         layout = ("text_template", "label_column", "group_column", "secret_column")
         fields |= {name: versions[-1][name] for name in layout}
         fields |= {name: getattr(row, name) for name in ("secret_patterns", "secret_terms")}

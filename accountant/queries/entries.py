@@ -1,6 +1,7 @@
 """Ledger entries, exports and signed checkpoints, for those who oversee."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, select
@@ -16,6 +17,12 @@ from accountant.queries.rows import dataset_row, require_overseer
 from accountant.schema.ledgers import Entry
 from accountant.tables import paging
 from accountant.transactions.signing import listed as stored_checkpoints
+
+
+def require(engine: Engine, name: str, viewer: Actor) -> None:
+    """Raise NotFound for no dataset, and NotPermitted for whoever does not oversee it."""
+    with reading(engine) as connection:
+        dataset_row(connection, name, viewer)
 
 
 def entries(
@@ -34,7 +41,7 @@ def entries(
     require_overseer(viewer)
     table = tables.entries
     with reading(engine) as connection:
-        row = dataset_row(connection, name)
+        row = dataset_row(connection, name, viewer)
         query = select(table.c.document, table.c.hash).where(table.c.dataset_id == row.id)
         if before is not None:
             query = query.where(table.c.seq < before)
@@ -43,17 +50,24 @@ def entries(
 
 
 def export(
-    engine: Engine, name: str, viewer: Actor, form: str, *, public: bool = False, seed: bytes | None = None
+    engine: Engine,
+    name: str,
+    viewer: Actor,
+    form: str,
+    *,
+    public: bool = False,
+    seed: bytes | None = None,
+    log: Path | None = None,
 ) -> Iterator[str | bytes]:
     """Pieces of an export, `jsonl`, `csv` or `parquet`, of one moment; memory does not grow with the ledger.
 
-    `seed` signs a checkpoint of that moment, which the export carries. Raises NotFound, Conflict, and
-    InvalidRequest before the first piece.
+    `seed` signs a checkpoint of that moment, which the export carries, as it does a proof of the published
+    `log`. Raises NotFound, Conflict, and InvalidRequest before the first piece.
     """
     require_overseer(viewer)
     with reading(engine) as connection:
-        row = dataset_row(connection, name)
-    pieces = exports.export(engine, row.id, form, public=public, seed=seed)
+        row = dataset_row(connection, name, viewer)
+    pieces = exports.export(engine, row.id, form, public=public, seed=seed, log=log)
     activity_log.note(engine, viewer, "ledger exported", "dataset", row.name, format=form, public=public)
     return pieces
 
@@ -62,7 +76,7 @@ def checkpoint(engine: Engine, name: str, viewer: Actor, seed: bytes) -> dict[st
     """A signed checkpoint of this moment."""
     require_overseer(viewer)
     with reading(engine) as connection:
-        row = dataset_row(connection, name)
+        row = dataset_row(connection, name, viewer)
     made = exports.checkpoint(engine, row.id, seed)
     activity_log.note(
         engine, viewer, "checkpoint signed", "dataset", row.name, entry=made["checkpoint"]["seq"]
@@ -76,4 +90,4 @@ def checkpoints(
     """Checkpoints that were handed out, newest first."""
     require_overseer(viewer)
     with reading(engine) as connection:
-        return stored_checkpoints(connection, dataset_row(connection, name).id, limit, after)
+        return stored_checkpoints(connection, dataset_row(connection, name, viewer).id, limit, after)

@@ -1,68 +1,108 @@
-"""Exports of a live ledger: of one moment, streamed, with a checkpoint signed for that moment."""
+"""Exports of a live ledger: up to the last entry of one moment, streamed, with a checkpoint signed for it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, func, select
 
 from accountant import tables
-from accountant.core.errors import Conflict
+from accountant.core.errors import Conflict, NotFound, VerificationFailed
 from accountant.core.files import parquet
 from accountant.core.ledger import export_formats, parquet_exports
 from accountant.core.ledger.export_formats import read_document, summary
+from accountant.core.ledger.hash_chain import GENESIS
 from accountant.database import reading
+from accountant.ledger_log.publication import log_proof
+from accountant.queries.ledger_entry import books_after
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import signing
+from accountant.transactions.ledger_log import ensure
 
 
 def export(
-    engine: Engine, dataset_id: UUID, form: str, *, public: bool, seed: bytes | None
+    engine: Engine, dataset_id: UUID, form: str, *, public: bool, seed: bytes | None, log: Path | None = None
 ) -> Iterator[str | bytes]:
     """Yield the pieces of an export; memory does not grow with the ledger.
 
-    `seed`: the secret that signs a checkpoint into it. Whatever can be refused is refused before the first
-    piece: a missing pyarrow, and a public export of entries that predate commitments (Conflict).
+    `seed`: the secret that signs a checkpoint into it. `log`: the published log, of which it has a proof.
+    Whatever can be refused is refused before the first piece: a missing pyarrow, and a public export of
+    entries that predate commitments (Conflict). What the log outside the database does not hold is neither
+    exported nor signed (LedgerBehind, LogUnusable).
     """
+    ensure(engine, dataset_id)
     if form == "parquet":
         parquet.available()
     if public:
         _check_publishable(engine, dataset_id)
-    return _export(engine, dataset_id, form, public, seed)
+    proof = None if log is None else _proof(engine, dataset_id, log)
+    return _export(engine, dataset_id, form, public, seed, proof)
+
+
+def _proof(engine: Engine, dataset_id: UUID, log: Path) -> dict[str, object] | None:
+    with reading(engine) as connection:
+        row = account_row(connection, dataset_id)
+    try:
+        return log_proof(log, row.name, row.chain_seq)
+    except VerificationFailed as error:
+        raise Conflict(f"the published log can't prove anything: {error}") from None
 
 
 def _export(
-    engine: Engine, dataset_id: UUID, form: str, public: bool, seed: bytes | None
+    engine: Engine,
+    dataset_id: UUID,
+    form: str,
+    public: bool,
+    seed: bytes | None,
+    proof: dict[str, object] | None,
 ) -> Iterator[str | bytes]:
     with reading(engine, snapshot=True) as connection:
         row = account_row(connection, dataset_id)
         books, live = read_books(row), live_reservations(connection, dataset_id)
-        signed = None if seed is None else _signed(engine, row, summary(books, live, public=True), seed)
-        claimed = export_formats.header(
-            row.name, row.chain_seq, row.chain_head, books, live, public=public, checkpoint=signed
-        )
-        rows = (
-            (recorded, *export_formats.shown(text, public))
-            for text, recorded in entries(connection, dataset_id)
-        )
-        if form == "parquet":
-            columns = (export_formats.columns(document, recorded, text) for recorded, document, text in rows)
-            yield from parquet_exports.write(claimed, columns)
-        elif form == "csv":
-            yield export_formats.CSV_HEADER
-            yield from (export_formats.csv_row(document, recorded, text) for recorded, document, text in rows)
-            yield export_formats.csv_totals(claimed)
-        else:
-            yield export_formats.json_header(claimed)
-            yield from (export_formats.json_row(recorded, text) for recorded, _, text in rows)
+    signed = None if seed is None else _signed(engine, row, summary(books, live, public=True), seed)
+    totals = row.name, row.chain_seq, row.chain_head, books, live
+    claimed = export_formats.header(*totals, public=public, checkpoint=signed, log_proof=proof)
+    found = entries(engine, dataset_id, row.chain_seq)
+    rows = ((recorded, *export_formats.shown(text, public)) for text, recorded in found)
+    if form == "parquet":
+        columns = (export_formats.columns(document, recorded, text) for recorded, document, text in rows)
+        yield from parquet_exports.write(claimed, columns)
+    elif form == "csv":
+        yield export_formats.CSV_HEADER
+        yield from (export_formats.csv_row(document, recorded, text) for recorded, document, text in rows)
+        yield export_formats.csv_totals(claimed)
+    else:
+        yield export_formats.json_header(claimed)
+        yield from (export_formats.json_row(recorded, text) for recorded, _, text in rows)
 
 
 def checkpoint(engine: Engine, dataset_id: UUID, seed: bytes) -> dict[str, Any]:
-    """A checkpoint of this moment."""
+    """A checkpoint of this moment, which the log outside the database holds too."""
+    ensure(engine, dataset_id)
     with reading(engine, snapshot=True) as connection:
         row = account_row(connection, dataset_id)
         balances = summary(read_books(row), live_reservations(connection, dataset_id), public=True)
     return _signed(engine, row, balances, seed)
+
+
+def checkpoint_at(engine: Engine, dataset_id: UUID, seq: int, seed: bytes) -> dict[str, Any]:
+    """A checkpoint at an entry: the balances are those that a replay of the entries up to it gives.
+
+    Raises NotFound where there is no such entry, and VerificationFailed where the entries do not hold;
+    LedgerBehind and LogUnusable where the log outside the database does not hold them.
+    """
+    ensure(engine, dataset_id)
+    table = tables.entries
+    at = (table.c.dataset_id == dataset_id, table.c.seq == seq)
+    with reading(engine, snapshot=True) as connection:
+        row = account_row(connection, dataset_id)
+        head = connection.execute(select(table.c.hash).where(*at)).scalar_one_or_none() if seq else GENESIS
+        if head is None:
+            raise NotFound("entry", f"{row.name}:{seq}")
+        live = live_reservations(connection, dataset_id, seq)
+        balances = summary(books_after(connection, dataset_id, seq), live, public=True)
+    return signing.make(engine, dataset_id, row.name, seq, head, balances, seed)
 
 
 def account_row(connection: Connection, dataset_id: UUID) -> Row[Any]:
@@ -75,13 +115,15 @@ def account_row(connection: Connection, dataset_id: UUID) -> Row[Any]:
     return connection.execute(query).one()
 
 
-def live_reservations(connection: Connection, dataset_id: UUID) -> int:
-    """Return the number of reservations that are not settled yet."""
+def live_reservations(connection: Connection, dataset_id: UUID, until: int | None = None) -> int:
+    """Return the number of reservations that are not settled yet, or were not after entry `until`."""
     table = tables.entries
     resolves = table.c.kind.in_(("COMMIT", "VOID"))
     query = select(func.count().filter(table.c.kind == "RESERVE") - func.count().filter(resolves)).where(
         table.c.dataset_id == dataset_id
     )
+    if until is not None:
+        query = query.where(table.c.seq <= until)
     return int(connection.execute(query).scalar_one())
 
 
@@ -89,13 +131,29 @@ def _signed(engine: Engine, row: Row[Any], balances: dict[str, Any], seed: bytes
     return signing.make(engine, row.dataset_id, row.name, row.chain_seq, row.chain_head, balances, seed)
 
 
-def entries(connection: Connection, dataset_id: UUID) -> Iterator[tuple[str, str]]:
-    """Stored documents with their hashes, in order, fetched as they are read."""
+#: Entries that are read at a time.
+PAGE = 1000
+
+
+def entries(engine: Engine, dataset_id: UUID, last: int) -> Iterator[tuple[str, str]]:
+    """Stored documents with their hashes, in order, up to the entry `last`.
+
+    Entries never change, so each page may be of its own moment. A snapshot held for as long as somebody
+    downloads would keep every version that the account's row has meanwhile, and each admission would go
+    through all of them to lock it.
+    """
     table = tables.entries
-    query = select(table.c.document, table.c.hash).where(table.c.dataset_id == dataset_id)
-    options = {"stream_results": True, "yield_per": 500}
-    for each in connection.execute(query.order_by(table.c.seq), execution_options=options):
-        yield each.document, each.hash
+    query = select(table.c.seq, table.c.document, table.c.hash).where(
+        table.c.dataset_id == dataset_id, table.c.seq <= last
+    )
+    read = 0
+    while read < last:
+        with reading(engine) as connection:
+            page = connection.execute(query.where(table.c.seq > read).order_by(table.c.seq).limit(PAGE)).all()
+        if not page:
+            return
+        yield from ((each.document, each.hash) for each in page)
+        read = page[-1].seq
 
 
 def _check_publishable(engine: Engine, dataset_id: UUID) -> None:

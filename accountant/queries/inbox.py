@@ -18,15 +18,15 @@ from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
 from accountant.core.ledger.policy import Policy
 from accountant.database import reading
 from accountant.identities.actor import Actor
-from accountant.queries import jobs
+from accountant.queries import comments, jobs
 from accountant.queries.admission_preview import effect, refusal_shown
-from accountant.queries.rows import dataset_query
+from accountant.queries.rows import dataset_query, seen_by
 from accountant.schema.base import documents
 from accountant.schema.decisions import OfferQuote, Waiting
 from accountant.schema.quotes import Effect
 from accountant.tables import paging
 from accountant.tables.accounts_row import read_books
-from accountant.transactions import job_requests, offers
+from accountant.transactions import job_requests, offers, owners
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import Candidate, JobRequest
 
@@ -41,14 +41,19 @@ def waiting(engine: Engine, viewer: Actor, *, after: paging.After = None, limit:
     (created_at, id) continues a listing.
     """
     viewer.require("steward")
-    found = jobs.jobs(engine, viewer, jobs.Wanted(state=WAITING), after=after, limit=limit, oldest_first=True)
+    wanted = jobs.Wanted(state=WAITING, decided_by=viewer)
+    found = jobs.jobs(engine, viewer, wanted, after=after, limit=limit, oldest_first=True)
     told = effects(engine, viewer, documents(found))
     return [Waiting(**dict(job), effect=each) for job, each in zip(found, told, strict=True)]
 
 
-def count_waiting(engine: Engine) -> int:
-    """Return the number of requests that await approval."""
-    query = select(func.count()).where(tables.jobs.c.state == WAITING)
+def count_waiting(engine: Engine, viewer: Actor) -> int:
+    """Return the number of requests that await `viewer`: without those that wait for an answer."""
+    jobs, datasets = tables.jobs, tables.datasets
+    query = select(func.count()).join_from(jobs, datasets, datasets.c.id == jobs.c.dataset_id)
+    query = query.where(
+        jobs.c.state == WAITING, func.not_(comments.is_asked_back()), owners.overseen(viewer, owners.STEWARD)
+    )
     with reading(engine) as connection:
         return int(connection.execute(query).scalar_one())
 
@@ -61,8 +66,8 @@ def effects(engine: Engine, viewer: Actor, items: Sequence[Mapping[str, Any]]) -
     if not items:
         return []
     with reading(engine) as connection:
-        rows = _datasets(connection, {each["dataset"] for each in items})
-        used = _usage(connection, rows)
+        rows = datasets_of(connection, {each["dataset"] for each in items})
+        used = usage_of(connection, rows)
     return [_effect(each, rows[each["dataset"]], used, viewer) for each in items]
 
 
@@ -80,8 +85,9 @@ def price_offer(
     """
     viewer.require("steward")
     with reading(engine) as connection:
-        row = _datasets(connection, {job["dataset"]})[job["dataset"]]
-        used = _usage(connection, {row.name: row})
+        row = datasets_of(connection, {job["dataset"]})[job["dataset"]]
+        owners.require(viewer, Policy.model_validate(row.policy), "steward")
+        used = usage_of(connection, {row.name: row})
     accounts = read_books(row).accounts
     parameters = offers.changed(job["parameters"], changes)
     request = JobRequest(job["dataset"], job["mechanism"], None, parameters)
@@ -99,12 +105,13 @@ def price_offer(
 _PRICED = ("mechanism", "parameters", "terms", "epsilon_alone")
 
 
-def _datasets(connection: Connection, names: set[str]) -> dict[str, Row[Any]]:
+def datasets_of(connection: Connection, names: set[str]) -> dict[str, Row[Any]]:
+    """The rows of datasets with their accounts, by name."""
     query = dataset_query().where(tables.datasets.c.name.in_(names))
     return {row.name: row for row in connection.execute(query)}
 
 
-def _usage(connection: Connection, rows: Mapping[str, Row[Any]]) -> dict[tuple[UUID, str, str], int]:
+def usage_of(connection: Connection, rows: Mapping[str, Row[Any]]) -> dict[tuple[UUID, str, str], int]:
     """The use, by people's names and by projects, of the datasets that cap it."""
     capped = [row.id for row in rows.values() if limits(Policy.model_validate(row.policy))]
     if not capped:
@@ -134,7 +141,7 @@ def _effect(
             usage.get((row.id, ANALYST, item["analyst"]), 0),
             usage.get((row.id, PROJECT, item["project"] or ""), 0),
         )
-        shown = bool(viewer.roles & OVERSEERS)
+        shown = bool(seen_by(viewer, row).roles & OVERSEERS)
         told = _refusal(candidate, accounts, policy, used)
         told = refusal_shown(told, accounts.ex_post.settlement, shown)
         return effect(

@@ -14,7 +14,7 @@ from accountant.core.ledger.checkpoints import read_checkpoint
 from accountant.core.ledger.export_formats import Verified, Verifier, read_document, summary
 from accountant.core.ledger.hash_chain import opened
 from accountant.database import reading
-from accountant.queries import entry_rows, spending
+from accountant.queries import entry_rows, log_comparison, spending
 from accountant.queries.rows import dataset_row
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import cap_usage
@@ -51,6 +51,7 @@ def check(engine: Engine, name: str) -> list[str]:
         return [
             *differing.told(),
             *_cache_problems(row, found),
+            *log_comparison.of_dataset(engine, row.id),
             *_job_problems(connection, row.id, live),
             *cap_usage.problems(connection, row.id),
             *spending.problems(connection, row.id),

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Engine, Row, RowMapping, Select, func, select
+from sqlalchemy import ColumnElement, Engine, Row, RowMapping, Select, func, or_, select
 
 from accountant import tables
 from accountant.core import mechanisms
@@ -24,13 +24,16 @@ from accountant.core.privacy.events import from_json
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities.actor import Actor
+from accountant.queries import comments
 from accountant.queries.admission_preview import refusal_shown
 from accountant.queries.rows import dataset_row, require_overseer
 from accountant.schema.jobs import EntryOfJob, Job, JobInList, Progress
 from accountant.schema.ledgers import ExPostCost
 from accountant.tables import paging
+from accountant.transactions import owners
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import restated
+from accountant.transactions.ledger_log import ensure
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Wanted:
     analyst: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    decided_by: Actor | None = None  # a steward of their datasets
+    reads: UUID | None = None  # the job whose release or texts they read
 
 
 EVERY_JOB = Wanted()
@@ -59,6 +64,7 @@ def _of_parts(value: Any) -> Any:
 
 _JOB_COLUMNS = (
     tables.jobs,
+    comments.is_asked_back().label("last_turn_asks"),
     _of_parts(func.coalesce(func.sum(tables.parts.c.progress_done), 0)).label("progress_done"),
     _of_parts(func.coalesce(func.max(tables.parts.c.progress_total), 0)).label("progress_total"),
     tables.datasets.c.name.label("dataset"),
@@ -70,13 +76,19 @@ _JOB_COLUMNS = (
 def _job_query(viewer: Actor) -> Select[Any]:
     jobs = tables.jobs
     query = (
-        select(*_JOB_COLUMNS, tables.accounts.c.ex_post_settlement, tables.accounts.c.delta)
+        select(
+            *_JOB_COLUMNS,
+            tables.accounts.c.ex_post_settlement,
+            tables.accounts.c.delta,
+            owners.overseen(viewer).label("overseen"),
+        )
         .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
         .join(tables.accounts, tables.accounts.c.dataset_id == jobs.c.dataset_id)
         .outerjoin(tables.models, tables.models.c.id == jobs.c.model_id)
         .join(tables.users, tables.users.c.id == jobs.c.analyst_id)
     )
-    return query if viewer.roles & OVERSEERS else query.where(jobs.c.analyst_id == viewer.id)
+    mine = jobs.c.analyst_id == viewer.id
+    return query.where(or_(mine, owners.overseen(viewer)) if viewer.roles & OVERSEERS else mine)
 
 
 def jobs(
@@ -93,7 +105,7 @@ def jobs(
     narrowed = _job_query(viewer).where(*_conditions(wanted))
     query = paging.window(narrowed, key, limit, after, descending=not oldest_first)
     with reading(engine) as connection:
-        return [JobInList(**_fields(row, viewer)) for row in connection.execute(query)]
+        return [JobInList(**_fields(row)) for row in connection.execute(query)]
 
 
 def job(engine: Engine, job_id: UUID, viewer: Actor) -> Job:
@@ -110,7 +122,13 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> Job:
         decider = connection.execute(
             select(tables.users.c.name).where(tables.users.c.id == row.decided_by)
         ).scalar_one_or_none()
-    return Job(**_fields(row, viewer), decided_by=decider, entries=_entries_brief(entries))
+        said = comments.read(connection, [job_id])[str(job_id)]
+    return Job(
+        **_fields(row),
+        decided_by=decider,
+        entries=_entries_brief(entries),
+        comments=said,
+    )
 
 
 def named(engine: Engine, digits: str, viewer: Actor) -> UUID:
@@ -143,6 +161,10 @@ def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
         found.append(table.c.mechanism == wanted.mechanism)
     if wanted.state is not None:
         found.append(table.c.state == wanted.state)
+    if wanted.decided_by is not None:
+        found.append(owners.overseen(wanted.decided_by, owners.STEWARD))
+    if wanted.reads is not None:
+        found.append(table.c.parameters["from_job"].astext == str(wanted.reads))
     if wanted.since is not None:
         found.append(table.c.created_at >= wanted.since)
     if wanted.until is not None:
@@ -174,7 +196,7 @@ def ex_post(
     )
     query = paging.window(query, [jobs.c.finished_at, jobs.c.id], limit, after)
     with reading(engine) as connection:
-        row = dataset_row(connection, name)
+        row = dataset_row(connection, name, viewer)
         found = connection.execute(query.where(jobs.c.dataset_id == row.id)).all()
     return [
         ExPostCost(
@@ -205,13 +227,13 @@ def _entries_brief(rows: Sequence[Any]) -> list[EntryOfJob]:
     return found
 
 
-def _hidden_times(row: Row[Any], viewer: Actor) -> frozenset[str]:
+def _hidden_times(row: Row[Any]) -> frozenset[str]:
     """The moments of a job that an analyst is not told: how long data is read depends on the data.
 
     Of a job that reads records, when its run began (another job's run may have ended then) and, where data
     was read, when it ended. A job that reads what was released has no such moment.
     """
-    if viewer.roles & OVERSEERS or not row.reads_records:
+    if row.overseen or not row.reads_records:
         return frozenset()
     return frozenset({"started_at"} if row.reading_began_at is None else {"started_at", "finished_at"})
 
@@ -235,9 +257,9 @@ _AS_THEY_ARE = (
 _TIMES = ("created_at", "approval_expires", "decided_at", "queued_at", "started_at", "finished_at")
 
 
-def _fields(row: Row[Any], viewer: Actor) -> dict[str, Any]:
-    """The fields of a job in a list, as `viewer` may see them."""
-    hidden, stated = _hidden_times(row, viewer), _stated(row)
+def _fields(row: Row[Any]) -> dict[str, Any]:
+    """The fields of a job in a list, as whoever its query was made for may see them."""
+    hidden, stated = _hidden_times(row), _stated(row)
     return {
         "id": str(row.id),
         **{name: getattr(row, name) for name in _AS_THEY_ARE},
@@ -245,12 +267,13 @@ def _fields(row: Row[Any], viewer: Actor) -> dict[str, Any]:
         "pure": None if row.event is None else pure(from_json(row.event)),
         "ex_post_cap": row.parameters.get("ex_post_cap"),
         "delta": stated["terms"]["delta"],
-        "refusal": refusal_shown(row.refusal, row.ex_post_settlement, bool(viewer.roles & OVERSEERS)),
+        "refusal": refusal_shown(row.refusal, row.ex_post_settlement, row.overseen),
         "progress": Progress(
             done=row.progress_total if row.state == "succeeded" else int(row.progress_done),
             total=row.progress_total,
             unit=mechanisms.get(row.mechanism).progress_unit,
         ),
+        "asked_back": row.state == "awaiting_approval" and bool(row.last_turn_asks),
         "source_job": None if row.source_job_id is None else str(row.source_job_id),
         **{name: None if name in hidden else getattr(row, name) for name in _TIMES},
     }
@@ -265,9 +288,13 @@ class Output(NamedTuple):
 
 
 def output(engine: Engine, job_id: UUID, viewer: Actor) -> Output:
-    """A published output. Raises NotFound where there is none for this viewer."""
+    """A published output. Raises NotFound where there is none for this viewer.
+
+    LedgerBehind and LogUnusable where the log outside the database does not hold the job's COMMIT.
+    """
     with reading(engine) as connection:
         row = connection.execute(_job_query(viewer).where(tables.jobs.c.id == job_id)).one_or_none()
     if row is None or row.state != "succeeded":
         raise NotFound("result of job", str(job_id))
+    ensure(engine, row.dataset_id)
     return Output(row.output_uri, row.output_sha256, row.dataset)

@@ -21,7 +21,7 @@ from accountant.core.ledger.reservations import read_reservation
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
-from accountant.queries.rows import require_overseer
+from accountant.queries.rows import dataset_row, require_overseer
 from accountant.schema.ledgers import Chain, EntryPage, Figure, NumberedEntry, Repriced, Standing
 from accountant.tables.accounts_row import read_books
 
@@ -37,9 +37,8 @@ def show(engine: Engine, name: str, seq: int, viewer: Actor) -> EntryPage:
     """
     require_overseer(viewer)
     with reading(engine, snapshot=True) as connection:
-        account = connection.execute(_account_query(name)).one_or_none()
-        if account is None:
-            raise NotFound("dataset", name)
+        dataset_row(connection, name, viewer)
+        account = connection.execute(_account_query(name)).one()
         row, previous = _with_previous(connection, account.dataset_id, seq)
         if row is None:
             raise NotFound("entry", f"{name}:{seq}")
@@ -152,6 +151,12 @@ def _start(connection: Connection, dataset_id: UUID, seq: int) -> _Start:
     query = select(table).where(table.c.dataset_id == dataset_id, table.c.seq <= seq)
     kept = connection.execute(query.order_by(table.c.seq.desc()).limit(1)).one_or_none()
     return _Start(Books(), 0) if kept is None else _Start(read_books(kept.account), kept.seq)
+
+
+def books_after(connection: Connection, dataset_id: UUID, seq: int) -> Books:
+    """The books after an entry, replayed from the kept standing before it. Raises VerificationFailed."""
+    start = _start(connection, dataset_id, seq)
+    return replay(connection, dataset_id, start.books, start.seq, seq)
 
 
 def replay(connection: Connection, dataset_id: UUID, books: Books, after: int, until: int) -> Books:

@@ -19,9 +19,10 @@ from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import opened
 from accountant.database import reading
 from accountant.identities.actor import Actor
-from accountant.queries.rows import require_overseer
+from accountant.queries.rows import dataset_row, require_overseer
 from accountant.schema.ledgers import EntryInList, RefusedJob, SignedCheckpoint
 from accountant.tables import paging
+from accountant.transactions import owners
 
 #: Caps that a recorded refusal may name.
 CAPS = (
@@ -43,11 +44,13 @@ CAPS = (
 
 
 def names(engine: Engine, viewer: Actor) -> list[str]:
-    """The names of all datasets, for a choice."""
+    """The names of the datasets that `viewer` oversees, for a choice."""
     require_overseer(viewer)
     with reading(engine) as connection:
         return list(
-            connection.execute(select(tables.datasets.c.name).order_by(tables.datasets.c.name)).scalars()
+            connection.execute(
+                select(tables.datasets.c.name).where(owners.overseen(viewer)).order_by(tables.datasets.c.name)
+            ).scalars()
         )
 
 
@@ -77,16 +80,19 @@ def entries(
     """
     require_overseer(viewer)
     with reading(engine) as connection:
-        rows = connection.execute(_page_of_entries(connection, wanted, after, limit)).all()
+        rows = connection.execute(_page_of_entries(connection, viewer, wanted, after, limit)).all()
     return [_entry(row) for row in rows]
 
 
-def _page_of_entries(connection: Connection, wanted: Wanted, after: paging.After, limit: int) -> Select[Any]:
+def _page_of_entries(
+    connection: Connection, viewer: Actor, wanted: Wanted, after: paging.After, limit: int
+) -> Select[Any]:
     table, jobs, datasets = tables.entries, tables.jobs, tables.datasets
     query = (
         select(table, datasets.c.name.label("dataset"), jobs.c.mechanism)
         .join(datasets, datasets.c.id == table.c.dataset_id)
         .outerjoin(jobs, jobs.c.id == table.c.job_id)
+        .where(owners.overseen(viewer))
     )
     equal = ((table.c.kind, wanted.kind), (table.c.actor, wanted.actor), (table.c.job_id, wanted.job))
     for column, value in (*equal, (jobs.c.mechanism, wanted.mechanism)):
@@ -98,7 +104,7 @@ def _page_of_entries(connection: Connection, wanted: Wanted, after: paging.After
     if wanted.until is not None:
         query = query.where(table.c.at < wanted.until)
     if wanted.dataset is not None:
-        query = query.where(table.c.dataset_id == dataset_id(connection, wanted.dataset))
+        query = query.where(table.c.dataset_id == dataset_row(connection, wanted.dataset, viewer).id)
     key = ("seq",) if _by_number(wanted) else ("at", "dataset_id", "seq")
     columns: Any = table.c
     if wanted.mechanism is not None and _few_jobs(connection, wanted.mechanism):
@@ -147,14 +153,6 @@ def _entry(row: Row[Any]) -> EntryInList:
     return EntryInList(**opened(read_document(row.document)), hash=row.hash, mechanism=row.mechanism)
 
 
-def dataset_id(connection: Connection, name: str) -> UUID:
-    """The id of a dataset. Raises NotFound."""
-    found = connection.execute(select(tables.datasets.c.id).where(tables.datasets.c.name == name)).scalar()
-    if found is None:
-        raise NotFound("dataset", name)
-    return UUID(str(found))
-
-
 # --- refusals -----------------------------------------------------------------------------------
 
 
@@ -190,7 +188,7 @@ def refusals(
         )
         .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
         .join(users, users.c.id == jobs.c.analyst_id)
-        .where(jobs.c.state == "refused")
+        .where(jobs.c.state == "refused", owners.overseen(viewer))
     )
     query = paging.window(every, [jobs.c.finished_at, jobs.c.id], limit, after)
     equal = ((jobs.c.refusal["cap"].astext, cap), (users.c.name, analyst), (jobs.c.mechanism, mechanism))
@@ -199,7 +197,7 @@ def refusals(
             query = query.where(column == value)
     with reading(engine) as connection:
         if dataset is not None:
-            query = query.where(jobs.c.dataset_id == dataset_id(connection, dataset))
+            query = query.where(jobs.c.dataset_id == dataset_row(connection, dataset, viewer).id)
         return [_refusal(row) for row in connection.execute(query)]
 
 
@@ -235,12 +233,13 @@ def checkpoints(
         select(table, tables.datasets.c.name.label("dataset"), entry.c.hash)
         .join(tables.datasets, tables.datasets.c.id == table.c.dataset_id)
         .outerjoin(entry, (entry.c.dataset_id == table.c.dataset_id) & (entry.c.seq == table.c.seq))
+        .where(owners.overseen(viewer))
     )
     key = [table.c.at, table.c.dataset_id, table.c.seq, table.c.key_id]
     with reading(engine) as connection:
         if dataset is not None:
-            query = query.where(table.c.dataset_id == dataset_id(connection, dataset))
-        last = None if after is None else _named_checkpoint(connection, *after)
+            query = query.where(table.c.dataset_id == dataset_row(connection, dataset, viewer).id)
+        last = None if after is None else _named_checkpoint(connection, viewer, *after)
         if after is not None and last is None:
             raise paging.unknown("checkpoint")
         place = None if last is None else [last.at, last.dataset_id, last.seq, last.key_id]
@@ -248,10 +247,13 @@ def checkpoints(
         return [_checkpoint(row) for row in rows]
 
 
-def _named_checkpoint(connection: Connection, dataset: str, seq: int, key: str) -> Row[Any] | None:
+def _named_checkpoint(
+    connection: Connection, viewer: Actor, dataset: str, seq: int, key: str
+) -> Row[Any] | None:
     table = tables.checkpoints
     query = select(table).join(tables.datasets, tables.datasets.c.id == table.c.dataset_id)
     named = query.where(tables.datasets.c.name == dataset, table.c.seq == seq, table.c.key_id == key)
+    named = named.where(owners.overseen(viewer))
     return connection.execute(named).one_or_none()
 
 
@@ -262,7 +264,7 @@ def checkpoint_file(engine: Engine, viewer: Actor, reference: str) -> str:
     found = None
     if number.isascii() and number.isdigit() and len(number) < 19:
         with reading(engine) as connection:
-            found = _named_checkpoint(connection, name, int(number), key)
+            found = _named_checkpoint(connection, viewer, name, int(number), key)
     if found is None:
         raise NotFound("checkpoint", reference[:80])
     return str(found.document)
@@ -321,7 +323,10 @@ def exports_made(
     """The newest exports, and who made them."""
     require_overseer(viewer)
     table = tables.activity
-    query = select(table).where(table.c.action == "ledger exported", table.c.object_kind == "dataset")
+    mine = select(tables.datasets.c.name).where(owners.overseen(viewer))
+    query = select(table).where(
+        table.c.action == "ledger exported", table.c.object_kind == "dataset", table.c.object_id.in_(mine)
+    )
     if dataset is not None:
         query = query.where(table.c.object_id == dataset)
     with reading(engine) as connection:

@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Engine, Row, Select, select
+from sqlalchemy import Engine, Row, Select, or_, select
 
 from accountant import tables
 from accountant.core import mechanisms
@@ -12,7 +12,7 @@ from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.schema.decisions import Change, Offer
 from accountant.tables import paging
-from accountant.transactions.artifacts import OVERSEERS
+from accountant.transactions import owners
 
 offers, jobs = tables.offers, tables.jobs
 
@@ -28,13 +28,14 @@ def listing(
     limit: int = 50,
     after: paging.After = None,
 ) -> list[Offer]:
-    """Offers that `viewer` may see, newest first: overseers all (unless only `mine`), others their own.
+    """Offers that `viewer` may see, newest first: those made to them and (unless only `mine`)
+    of the datasets that they oversee.
 
     `after` (created_at, id) continues a listing.
     """
     query = paging.window(_query(), [offers.c.created_at, offers.c.id], limit, after)
-    if mine or not viewer.roles & OVERSEERS:
-        query = query.where(jobs.c.analyst_id == viewer.id)
+    own = jobs.c.analyst_id == viewer.id
+    query = query.where(own if mine else or_(own, owners.overseen(viewer)))
     for wanted, column in ((state, offers.c.state), (job, offers.c.job_id), (offer, offers.c.id)):
         if wanted is not None:
             query = query.where(column == wanted)

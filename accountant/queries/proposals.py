@@ -1,24 +1,27 @@
 """Proposals for stewards and auditors, and the changes that an allowance would make. Reads only."""
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Engine, Row, Select, select
 
 from accountant import tables
-from accountant.core.errors import Conflict, NotFound, VerificationFailed
+from accountant.core.errors import Conflict, InvalidRequest, NotFound, VerificationFailed
 from accountant.core.ledger.allowances import Allowance, allowance_body, raises
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
+from accountant.identities import custody
 from accountant.identities.actor import Actor
 from accountant.queries.rows import dataset_row
 from accountant.schema.datasets import FilterChange, Preview
 from accountant.schema.decisions import Proposal
 from accountant.tables import paging
 from accountant.tables.accounts_row import read_books
+from accountant.transactions import owners
 
 proposals = tables.proposals
 
@@ -33,24 +36,26 @@ def listing(
 ) -> list[Proposal]:
     """Return proposals, newest first, for stewards and auditors; `state` None: in any state."""
     viewer.require("steward", "auditor")
-    query = paging.window(_query(), [proposals.c.created_at, proposals.c.id], limit, after)
+    query = paging.window(_query(viewer), [proposals.c.created_at, proposals.c.id], limit, after)
     if state is not None:
         query = query.where(proposals.c.state == state)
     with reading(engine) as connection:
-        return [_view(row) for row in connection.execute(query)]
+        acts = custody.recent(connection)
+        return [_view(row, acts) for row in connection.execute(query)]
 
 
 def show(engine: Engine, proposal_id: UUID, viewer: Actor) -> Proposal:
     """One proposal. Raises NotFound."""
     viewer.require("steward", "auditor")
     with reading(engine) as connection:
-        row = connection.execute(_query().where(proposals.c.id == proposal_id)).one_or_none()
+        row = connection.execute(_query(viewer).where(proposals.c.id == proposal_id)).one_or_none()
+        acts = custody.recent(connection)
     if row is None:
         raise NotFound("proposal", str(proposal_id))
-    return _view(row)
+    return _view(row, acts)
 
 
-def _query() -> Select[Any]:
+def _query(viewer: Actor) -> Select[Any]:
     users = tables.users
     decider = users.alias()
     return (
@@ -63,11 +68,12 @@ def _query() -> Select[Any]:
         .join(tables.datasets, tables.datasets.c.id == proposals.c.dataset_id)
         .join(users, users.c.id == proposals.c.proposed_by)
         .outerjoin(decider, decider.c.id == proposals.c.decided_by)
+        .where(owners.overseen(viewer))
     )
 
 
-def _view(row: Row[Any]) -> Proposal:
-    asked = dict(row.asked)
+def _view(row: Row[Any], acts: list[dict[str, Any]]) -> Proposal:
+    asked = {name: value for name, value in row.asked.items() if name != "signature"}
     if row.kind == "allowance":
         body = asked["body"]
         asked = {name: body[name] for name in ("epsilon", "delta", "ex_post", "secret") if name in body}
@@ -81,6 +87,7 @@ def _view(row: Row[Any]) -> Proposal:
         proposed_by=row.proposer,
         decided_by=row.decider,
         entry=row.entry_seq,
+        acts_on_stewards=acts if row.state == "open" else [],
         **{name: getattr(row, name) for name in same},
     )
 
@@ -97,8 +104,29 @@ def preview(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) ->
     actor.require("steward")
     with reading(engine) as connection:
         row = dataset_row(connection, dataset)
+        owners.require(actor, Policy.model_validate(row.policy), "steward")
+    return _preview(row, allowance_body(allowance, read_books(row), row.neighbours, row.unit_column))
+
+
+def proposed_change(engine: Engine, proposal_id: UUID, viewer: Actor) -> Preview | None:
+    """The changes that an open proposal of an allowance would make now, as its proposer saw them.
+
+    None for other proposals, and where the amounts have moved so that it can't be made any more.
+    """
+    viewer.require("steward", "auditor")
+    with reading(engine) as connection:
+        found = connection.execute(_query(viewer).where(proposals.c.id == proposal_id)).one_or_none()
+        if found is None or found.kind != "allowance" or found.state != "open":
+            return None
+        row = dataset_row(connection, found.dataset)
+    try:
+        return _preview(row, found.asked["body"])
+    except (Conflict, InvalidRequest):
+        return None
+
+
+def _preview(row: Row[Any], body: Mapping[str, Any]) -> Preview:
     books = read_books(row)
-    body = allowance_body(allowance, books, row.neighbours, row.unit_column)
     try:
         after = books.apply(EntryKind.ALLOW, None, body, None)
     except VerificationFailed:

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from accountant.core import mechanisms
 from accountant.core.errors import invalid
-from accountant.core.ledger.accounts import Accounts, decide_job, demand, with_largest
+from accountant.core.ledger.accounts import NOTHING, Accounts, decide_job, demand, with_largest
 from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.caps import NO_USAGE, beyond_caps, limits
 from accountant.core.ledger.policy import Policy
@@ -22,8 +22,9 @@ from accountant.core.privacy.price import Price, Terms
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.admission_preview import accounts_shown, effect, refusal_shown
+from accountant.queries.durations import duration
 from accountant.queries.portions import portion, portion_of_caps
-from accountant.queries.rows import dataset_row
+from accountant.queries.rows import dataset_row, seen_by
 from accountant.schema.quotes import Fit, OnDataset, Output, Quote
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import cap_usage
@@ -41,14 +42,16 @@ def quote_on(
     viewer: Actor | None = None,
     project: str | None = None,
     share: float | None = None,
+    model: str | None = None,
 ) -> Quote:
     """The price of a request on a dataset, and what admission would say of it now (to `viewer`, if given).
 
     With `fit_field` the value of that field that spends as much as the dataset's filters and the caps of
     `viewer` and `project` have left (and of `epsilon` alone, where given) is found first. Raises NotFound
     and InvalidRequest. With `share` (above 0, to 1) the decision, the largest request and the fit are as if
-    only so much of what is left were there; what the job does to the accounts is told of the whole. Priced
-    once, fits and refusals aside, which search over prices.
+    only so much of what is left were there; what the job does to the accounts is told of the whole. The
+    measured speed of `model` tells how long the job would take. Priced once, fits and refusals aside, which
+    search over prices.
     """
     with reading(engine) as connection:
         row = dataset_row(connection, name)
@@ -59,7 +62,7 @@ def quote_on(
     whole = used
     terms = terms_of(row, accounts)
     mechanism = mechanisms.get(mechanism_id)
-    overseer = viewer is None or bool(viewer.roles & OVERSEERS)
+    overseer = viewer is None or bool(seen_by(viewer, row).roles & OVERSEERS)
     usable = accounts
     if share is not None:
         part = Fraction(share)
@@ -96,9 +99,13 @@ def quote_on(
         accounts, asked, alone, policy, whole, terms=terms, realized_shown=overseer, refusal=refusal
     ).document()
     dataset = {**told, "name": name, "decision": type(decision).__name__, "refusal": refusal or {}}
+    if asked != NOTHING:
+        dataset["results_every_seconds"] = policy.results_every_seconds
     made = mechanism.yields(parameters, terms)
     output = None if made is None else Output(**asdict(made), sentence=made.sentence())
-    return Quote(**stated, **fit_told, output=output, dataset=OnDataset(**dataset))
+    with reading(engine) as connection:
+        lasts = duration(connection, mechanism, parameters, terms, model, policy)
+    return Quote(**stated, **fit_told, output=output, duration=lasts, dataset=OnDataset(**dataset))
 
 
 def fitted(

@@ -6,7 +6,9 @@ from sqlalchemy import Connection, Row, Select, select
 
 from accountant import tables
 from accountant.core.errors import NotFound, NotPermitted
+from accountant.core.ledger.policy import Policy
 from accountant.identities.actor import Actor
+from accountant.transactions import owners
 from accountant.transactions.artifacts import OVERSEERS
 
 
@@ -18,12 +20,19 @@ def dataset_query() -> Select[Any]:
     )
 
 
-def dataset_row(connection: Connection, name: str) -> Row[Any]:
-    """A dataset with its account. Raises NotFound."""
+def dataset_row(connection: Connection, name: str, viewer: Actor | None = None) -> Row[Any]:
+    """A dataset with its account. Raises NotFound, and NotPermitted for a `viewer` who oversees others."""
     row = connection.execute(dataset_query().where(tables.datasets.c.name == name)).one_or_none()
     if row is None:
         raise NotFound("dataset", name)
+    if viewer is not None:
+        owners.require(viewer, Policy.model_validate(row.policy), *sorted(OVERSEERS))
     return row
+
+
+def seen_by(viewer: Actor, row: Any) -> Actor:
+    """The viewer with the roles that they have on the dataset of a row with its `policy`."""
+    return owners.on(viewer, Policy.model_validate(row.policy))
 
 
 def require_overseer(viewer: Actor) -> None:

@@ -26,6 +26,7 @@ from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, round_allowance, to_decimal
 from accountant.database import reading
 from accountant.identities.actor import Actor
+from accountant.queries.rows import seen_by
 from accountant.schema.datasets import Measure, Spending
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.spending_sums import AT_ONCE, MEASURES, SUMS, Move, Sums, moves_of
@@ -62,7 +63,7 @@ def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
     """
     with reading(engine, snapshot=True) as connection:
         found = _read(connection, name)
-    overseer = bool(viewer.roles & OVERSEERS)
+    overseer = bool(seen_by(viewer, found.account).roles & OVERSEERS)
     realized = any(
         body.get("ex_post", {}).get("settlement") == Settlement.REALIZED for _, body in found.allowances
     )
@@ -91,7 +92,7 @@ def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
 
 def _read(connection: Connection, name: str) -> _Found:
     query = (
-        select(tables.accounts, marks.c.through)
+        select(tables.accounts, marks.c.through, tables.datasets.c.policy)
         .join(tables.datasets, tables.datasets.c.id == tables.accounts.c.dataset_id)
         .outerjoin(marks, marks.c.dataset_id == tables.accounts.c.dataset_id)
         .where(tables.datasets.c.name == name)

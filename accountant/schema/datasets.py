@@ -140,6 +140,7 @@ class DatasetInCatalogue(Answer):
     secret: SecretAccount | None
     statements: list[Statement]
     entries: int = Field(description="entries in its ledger")
+    may_ask: bool = Field(False, description="whether the policy lets the reader ask for jobs")
     versions: list[Version] | None = Field(None, description="for stewards")
     text_template: str | None = Field(None, description="for stewards")
     label_column: str | None = Field(None, description="for stewards")

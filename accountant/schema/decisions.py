@@ -85,6 +85,11 @@ class Proposal(Answer):
     created_at: Time
     expires_at: Time
     decided_at: Time | None
+    acts_on_stewards: list[Json] = Field(
+        [],
+        description="while it is open: acts of the last 30 days after which a steward's account may be in "
+        "other hands, as {at, actor, action, account}: who seem to be two people may be one",
+    )
 
 
 class Proposed(Answer):

@@ -1,5 +1,7 @@
 """The fields of a job: the request, its price and state, its entries, what it published."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from accountant.schema.base import Answer, Id, Json, Sha256, State, Time
@@ -25,6 +27,15 @@ class Progress(Answer):
     unit: str
 
 
+class Comment(Answer):
+    """What somebody said about a job."""
+
+    author: str
+    kind: Literal["comment", "question", "answer"]
+    text: str
+    created_at: Time
+
+
 class JobInList(Answer):
     """A job."""
 
@@ -45,6 +56,7 @@ class JobInList(Answer):
     breakdown: list[str]
     state: State
     refusal: Refusal | None
+    asked_back: bool = Field(description="it waits for its analyst's answer to a steward's question")
     decision_reason: str | None
     attempt: int
     cancel_requested: bool
@@ -74,6 +86,7 @@ class Job(JobInList):
 
     decided_by: str | None
     entries: list[EntryOfJob]
+    comments: list[Comment] = Field(description="oldest first; 200 at most")
 
 
 class Card(Answer):

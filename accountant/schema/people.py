@@ -8,7 +8,7 @@ from accountant.schema.base import Answer, Id, Time
 
 SCOPES = ("read", "jobs:submit", "budget:approve", "data:manage", "admin")
 #: How somebody may try to sign in, and what may come of it.
-METHODS = ("page", "api", "provider")
+METHODS = ("page", "api", "provider", "passkey")
 OUTCOMES = (
     "signed in",
     "wrong password",
@@ -20,6 +20,7 @@ OUTCOMES = (
     "no role",
     "account closed",
     "provider refused",
+    "wrong passkey",
 )
 
 

@@ -75,6 +75,11 @@ class OnDataset(Answer):
     remaining_after: Remaining | None = Field(
         None, description="what would be left after the job; null where it does not fit, or is free"
     )
+    results_every_seconds: int | None = Field(
+        None,
+        description="the job ends, for all who watch it, so many seconds after it began, or a multiple of "
+        "that; null: when it is done",
+    )
 
 
 class Output(Answer):
@@ -85,6 +90,17 @@ class Output(Answer):
     tokens: int | None
     bound: Literal["exactly", "at least", "at most"] = Field(description="how sure the number is")
     sentence: str = Field(description="the same in words")
+
+
+class Duration(Answer):
+    """How long a job would take, estimated from made-up prompts: seconds, and the range it is in."""
+
+    seconds: float
+    low: float
+    high: float
+    device: str = Field(description="what was measured: the worker that checked the model")
+    sentence: str = Field(description="the same in words")
+    warning: str | None = Field(description="where it would pass the dataset's time_limit_seconds")
 
 
 class Fit(Answer):
@@ -105,6 +121,9 @@ class Quote(Answer):
     secret: Json | None
     breakdown: list[str]
     output: Output | None = Field(None, description="null: nothing public tells")
+    duration: Duration | None = Field(
+        None, description="null: no model is named, or its speed or the mechanism's work is not known"
+    )
     fit: Fit | None = None
     dataset: OnDataset
 

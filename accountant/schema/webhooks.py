@@ -19,6 +19,9 @@ class Webhook(Answer):
     """An address that is told."""
 
     id: Id
+    kind: Literal["webhook", "chat", "mail"] = Field(
+        description="a signed message, a sentence to a chat, or mail"
+    )
     url: str
     events: list[str]
     active: bool

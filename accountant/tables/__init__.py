@@ -4,11 +4,14 @@ Every statement that changes a balance is visible where it is made. Amounts are 
 arrive as Python integers, never as floats.
 """
 
+from accountant.tables.asking import access_requests, request_templates
 from accountant.tables.books import (
     RARE_KINDS,
     accounts,
+    checkpoint_requests,
     checkpoints,
     entries,
+    ledger_log_marks,
     signing_keys,
     spending,
     spending_marks,
@@ -23,13 +26,17 @@ from accountant.tables.people import (
     api_tokens,
     external_accounts,
     idempotency_keys,
+    passkey_challenges,
+    passkeys,
     sessions,
     sign_in_limits,
     sign_ins,
     users,
 )
+from accountant.tables.processes import private_places, process_roles
 from accountant.tables.sources import (
     corpora,
+    corpus_fingerprints,
     dataset_versions,
     datasets,
     fingerprint_key,
@@ -40,6 +47,7 @@ from accountant.tables.sources import (
 )
 from accountant.tables.work import (
     artifacts,
+    comments,
     job_keys,
     jobs,
     kept_draws,
@@ -54,12 +62,16 @@ __all__ = [
     "ACTIVITY_DATASET",
     "RARE_KINDS",
     "Units",
+    "access_requests",
     "accounts",
     "activity",
     "api_tokens",
     "artifacts",
+    "checkpoint_requests",
     "checkpoints",
+    "comments",
     "corpora",
+    "corpus_fingerprints",
     "dataset_versions",
     "datasets",
     "entries",
@@ -72,14 +84,20 @@ __all__ = [
     "job_keys",
     "jobs",
     "kept_draws",
+    "ledger_log_marks",
     "metadata",
     "models",
     "offers",
     "outbox",
     "parts",
+    "passkey_challenges",
+    "passkeys",
+    "private_places",
     "probes",
+    "process_roles",
     "proposals",
     "realized_ex_post",
+    "request_templates",
     "sessions",
     "sign_in_limits",
     "sign_ins",

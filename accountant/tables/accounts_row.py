@@ -29,7 +29,13 @@ _HISTORY = {
 }
 
 
-_fraction = lru_cache(maxsize=1024)(Fraction)
+@lru_cache(maxsize=1024)
+def _filter(
+    kind: Kind, share: str, order: str | None, edition: int, step_delta: int, whole_epsilon: int
+) -> Filter:
+    """One object for equal filters: prices are kept by them."""
+    fixed = None if order is None else Fraction(order)
+    return Filter(kind, Fraction(share), fixed, step_delta, edition, whole_epsilon)
 
 
 def read_books(row: Row[Any] | Mapping[str, Any]) -> Books:
@@ -53,13 +59,12 @@ def _read_account(values: Mapping[str, Any]) -> Account | None:
         return None
     filters = []
     for kind in Kind:
-        order = values[f"{kind}_order"]
-        share, order = _fraction(values[f"{kind}_share"]), None if order is None else _fraction(order)
-        each = Filter(kind, share, order, edition=values["price_edition"])
+        basic = kind is Kind.BASIC
+        own = (values["basic_step_delta"], values["basic_whole_epsilon"]) if basic else (0, 0)
+        share, order = values[f"{kind}_share"], values[f"{kind}_order"]
+        each = _filter(kind, share, order, values["price_edition"], *own)
         amounts = {part: Amount(values[f"{kind}_{part}"]) for part in ("limit", "spent", "reserved")}
-        if kind is Kind.BASIC:
-            step, whole = values["basic_step_delta"], values["basic_whole_epsilon"]
-            each = replace(each, step_delta=step, whole_epsilon=whole)
+        if basic:
             amounts = {
                 part: replace(amount, delta=values[f"basic_delta_{part}"]) for part, amount in amounts.items()
             }

@@ -170,6 +170,20 @@ standings = Table(
     Column("account", JSONB, nullable=False),
 )
 
+# Where the log outside the database stood: its `n`-th entry, and the hash of that line. The row of n = 0
+# names the log. `system` and `timeline` are the server's of then. Append-only.
+ledger_log_marks = Table(
+    "ledger_log_marks",
+    metadata,
+    Column("n", BigInteger, primary_key=True, autoincrement=False),
+    Column("log", Text, nullable=False),
+    Column("line", Text, nullable=False),
+    moment("at", default=True),
+    Column("system", Text, nullable=False),
+    Column("timeline", BigInteger),
+    CheckConstraint("n >= 0", name="n"),
+)
+
 # Signing keys, each introduced by the one before it. Append-only.
 signing_keys = Table(
     "signing_keys",
@@ -190,6 +204,16 @@ checkpoints = Table(
     moment("at", required=True),
     Column("document", Text, nullable=False),
     Index("ix_checkpoints_at", "at", "dataset_id", "seq", "key_id"),
+    CheckConstraint("seq >= 0", name="seq"),
+)
+
+# Entries at which a checkpoint is wanted of the process that holds the key; it takes the row away.
+checkpoint_requests = Table(
+    "checkpoint_requests",
+    metadata,
+    Column("dataset_id", ForeignKey("datasets.id"), nullable=False, primary_key=True),
+    Column("seq", BigInteger, nullable=False, primary_key=True, autoincrement=False),
+    moment("at", default=True),
     CheckConstraint("seq >= 0", name="seq"),
 )
 

@@ -26,7 +26,8 @@ hooks = Table(
     metadata,
     key(),
     Column("owner_id", ForeignKey("users.id"), nullable=False),
-    Column("url", Text, nullable=False),
+    Column("kind", Text, nullable=False, server_default="webhook"),
+    Column("url", Text, nullable=False),  # of kind mail: the address after "mailto:"
     Column("events", ARRAY(Text), nullable=False),
     Column("secret", LargeBinary, nullable=False),  # encrypted (webhooks)
     Column("active", Boolean, nullable=False, server_default=text("true")),
@@ -36,6 +37,7 @@ hooks = Table(
     moment("created_at", default=True),
     moment("removed_at"),
     Index("ix_hooks_active", "owner_id", postgresql_where=text("active")),
+    CheckConstraint("kind IN ('webhook','chat','mail')", name="kind"),
     CheckConstraint("cardinality(events) >= 1", name="events"),
     CheckConstraint("NOT active OR (removed_at IS NULL AND disabled_at IS NULL)", name="active"),
     CheckConstraint("(disabled_at IS NULL) = (disabled_reason IS NULL)", name="disabled"),

@@ -76,7 +76,40 @@ sessions = Table(
     moment("created_at", default=True),
     moment("seen_at", default=True),
     moment("ended_at"),
+    moment("confirmed_at"),  # when its owner last showed again who they are
     Index("ix_sessions_open", "user_id", postgresql_where=text("ended_at IS NULL")),
+)
+
+# Passkeys: the public half of each, and how often it says that it was used.
+passkeys = Table(
+    "passkeys",
+    metadata,
+    key(),
+    Column("user_id", ForeignKey("users.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("credential_id", LargeBinary, nullable=False, unique=True),
+    Column("public_key", LargeBinary, nullable=False),  # as the authenticator wrote it (COSE)
+    Column("signer", Text, nullable=False),  # as a policy names it (core.ledger.policy.Signer)
+    Column("sign_count", BigInteger, nullable=False),
+    moment("created_at", default=True),
+    moment("last_used_at"),
+    moment("removed_at"),
+    Index("ix_passkeys_user_id", "user_id", "created_at"),
+    CheckConstraint("length(name) BETWEEN 1 AND 100", name="name"),
+)
+
+# What a passkey was asked to sign, once and for a few minutes.
+passkey_challenges = Table(
+    "passkey_challenges",
+    metadata,
+    key(),
+    Column("user_id", ForeignKey("users.id")),  # NULL: nobody is signed in yet
+    Column("purpose", Text, nullable=False),
+    Column("challenge", LargeBinary, nullable=False),
+    Column("nonce", Text),  # of an act
+    moment("expires_at", required=True),
+    Index("ix_passkey_challenges_expires_at", "expires_at"),
+    CheckConstraint("purpose IN ('register','sign in','confirm','act')", name="purpose"),
 )
 
 # Failures to sign in, by the name that was tried and by address: whether the name is known plays no part.
@@ -107,11 +140,11 @@ sign_ins = Table(
     Index("ix_sign_ins_at", "at", "id"),
     Index("ix_sign_ins_name_id", "name", "id"),
     Index("ix_sign_ins_outcome_id", "outcome", "id"),
-    CheckConstraint("method IN ('page','api','provider')", name="method"),
+    CheckConstraint("method IN ('page','api','provider','passkey')", name="method"),
     CheckConstraint(
         "outcome IN ('signed in','wrong password','unknown name','password expired',"
         "'password to be changed','password confirmed','too many failures',"
-        "'no role','account closed','provider refused')",
+        "'no role','account closed','provider refused','wrong passkey')",
         name="outcome",
     ),
 )

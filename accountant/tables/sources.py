@@ -54,6 +54,7 @@ corpora = Table(
     Column("facts", JSONB(none_as_null=True)),
     Column("created_by", ForeignKey("users.id"), nullable=False),
     moment("created_at", default=True),
+    Column("shared_with", JSONB(none_as_null=True)),  # dataset -> how much of it, for that dataset's stewards
     CheckConstraint("declaration IN ('public','consented')", name="declaration"),
     CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
     CheckConstraint("(state = 'ready') = (facts IS NOT NULL)", name="facts_when_ready"),
@@ -98,6 +99,7 @@ dataset_versions = Table(
     Column("error", Text),  # shown to stewards only
     Column("created_by", ForeignKey("users.id"), nullable=False),
     moment("created_at", default=True),
+    Column("shared_with", JSONB(none_as_null=True)),  # dataset -> how much of it, for that dataset's stewards
     UniqueConstraint("dataset_id", "number"),
     CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
 )
@@ -111,6 +113,15 @@ fingerprints = Table(
     Column("dataset_id", ForeignKey("datasets.id"), nullable=False, primary_key=True),
     Column("is_unit", Boolean, nullable=False),
     Index("uq_fingerprints_unit", "fingerprint", unique=True, postgresql_where=text("is_unit")),
+    CheckConstraint("octet_length(fingerprint) = 16", name="length"),
+)
+
+# The same of the texts of public corpora, that new data is compared with.
+corpus_fingerprints = Table(
+    "corpus_fingerprints",
+    metadata,
+    Column("fingerprint", LargeBinary, primary_key=True),
+    Column("corpus_id", ForeignKey("corpora.id"), primary_key=True),
     CheckConstraint("octet_length(fingerprint) = 16", name="length"),
 )
 

@@ -61,6 +61,9 @@ jobs = Table(
     Column("source_job_id", ForeignKey("jobs.id")),  # the job whose artifacts it reads instead of records
     Column("sources", JSONB, nullable=False, server_default=text("'{}'")),  # further jobs, by field
     Column("reads_records", Boolean, nullable=False, server_default=text("true")),
+    # The RESERVE of a job that waits for a look at its model, should the model fit (decision.consider). NULL:
+    # a steward decides, or it fits no account.
+    Column("to_reserve", JSONB(none_as_null=True)),
     UniqueConstraint("analyst_id", "idempotency_key"),
     Index(None, "dataset_id", "created_at"),
     Index(None, "analyst_id", "created_at"),
@@ -79,6 +82,11 @@ jobs = Table(
         "ix_jobs_refused",
         *("finished_at", "id", "dataset_id", "analyst_id"),
         postgresql_where=text("state = 'refused'"),
+    ),
+    Index(
+        "ix_jobs_waiting",
+        *("analyst_id", "state"),
+        postgresql_where=text("reads_records AND state IN ('submitted','awaiting_approval','queued')"),
     ),
     Index("ix_jobs_live", "state", postgresql_where=text("state IN ('queued','running','settling')")),
     Index(
@@ -103,6 +111,7 @@ parts = Table(
     Column("state", Text, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("lease_token", Uuid),
+    Column("lease_secret_sha256", LargeBinary),  # NULL: claimed before leases had secrets
     moment("lease_expires"),
     Column("worker", Text),
     Column("handed_back", Integer, nullable=False, server_default="0"),  # attempts that ended by plan
@@ -227,7 +236,23 @@ offers = Table(
     CheckConstraint("(state = 'accepted') = (accepted_job_id IS NOT NULL)", name="job"),
 )
 
-# Messages written in the transaction that makes them true; the relay sends them.
+# What an analyst and stewards say to one another about a job; never changed. The last question without an
+# answer after it is what its analyst is waited for.
+comments = Table(
+    "comments",
+    metadata,
+    key(),
+    Column("job_id", ForeignKey("jobs.id"), nullable=False),
+    Column("author_id", ForeignKey("users.id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    moment("created_at", default=True),
+    Index("ix_comments_job_id", "job_id", "created_at", "id"),
+    CheckConstraint("kind IN ('comment','question','answer')", name="kind"),
+    CheckConstraint("length(text) BETWEEN 1 AND 2000", name="text"),
+)
+
+# Messages written in the transaction that makes them true; the relay sends them, and takes away what is done.
 outbox = Table(
     "outbox",
     metadata,
@@ -237,7 +262,9 @@ outbox = Table(
     Column("attempt", Integer, nullable=False, server_default="0"),
     Column("part", Integer, nullable=False, server_default="0"),
     moment("created_at", default=True),
-    moment("sent_at"),
+    moment("sent_at"),  # NULL: to be sent, for the first time or again
+    moment("first_sent_at"),
+    Column("sends", Integer, nullable=False, server_default="0"),
     Index("ix_outbox_unsent", "id", postgresql_where=text("sent_at IS NULL")),
     Index("ix_outbox_subject", "subject", "id"),
     CheckConstraint(

@@ -13,6 +13,7 @@ from accountant.core.errors import (
     Conflict,
     ExchequerError,
     InvalidRequest,
+    NotFound,
     NotPermitted,
     invalid,
 )
@@ -24,10 +25,19 @@ from accountant.core.privacy.price import Terms
 from accountant.faults import reached
 from accountant.identities.actor import Actor
 from accountant.tables.accounts_row import read_books
-from accountant.transactions import artifacts, job_requests, public_resources, sources
-from accountant.transactions.decision import Asker, Untold, Verdict, consider, refused, tell_largest
+from accountant.transactions import artifacts, job_requests, owners, public_resources, sources, two_people
+from accountant.transactions.decision import (
+    Asker,
+    LookedAt,
+    Untold,
+    Verdict,
+    consider,
+    refused,
+    tell_largest,
+)
 from accountant.transactions.expiry import expire_approvals
 from accountant.transactions.job_requests import JobRequest
+from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import (
     locked_job,
@@ -37,10 +47,16 @@ from accountant.transactions.rows import (
     user_name,
 )
 from accountant.transactions.second_calculation import admitting, prepare
+from accountant.transactions.signed_acts import Signature
 
 
 def _consider(
-    locked: LockedAccount, job: Row[Any], policy: Policy, approval: Mapping[str, Any] | None
+    locked: LockedAccount,
+    job: Row[Any],
+    policy: Policy,
+    approval: Mapping[str, Any] | None,
+    signature: Signature | None = None,
+    looked_at: LookedAt | None = None,
 ) -> Untold | None:
     """Decide on a recorded job and write the outcome; returns the facts that its refusal still lacks."""
     connection = locked.connection
@@ -55,7 +71,10 @@ def _consider(
     dp = locked.accounts.dp
     priced = job_requests.restated(job, delta_of(None if dp is None else dp.delta))
     source = _lineage(connection, job)
-    verdict = consider(locked, job.id, analyst, priced.candidate, model, source, policy, approval)
+    verdict = consider(
+        *(locked, job.id, analyst, priced.candidate, model, source, policy, approval, signature),
+        looked_at=looked_at,
+    )
     stated = {name: priced.columns[name] for name in job_requests.RESTATED}
     return _record(locked, job, replace(verdict, columns={**stated, **verdict.columns}))
 
@@ -100,7 +119,7 @@ def _lineage(connection: Connection, job: Row[Any]) -> dict[str, Any]:
 @admitting
 def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, problem: str | None) -> None:
     """A worker has looked at model and template: keep the facts and decide on the waiting job."""
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         locked, job = locked_job(connection, job_id)
         if job.state != "submitted":
             return
@@ -115,7 +134,7 @@ def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, proble
         dataset = connection.execute(
             select(tables.datasets).where(tables.datasets.c.id == job.dataset_id)
         ).one()
-        untold = _consider(locked, job, policy_of(dataset), None)
+        untold = _consider(locked, job, policy_of(dataset), None, looked_at=LookedAt(job.to_reserve))
     if untold is not None:
         tell_largest(engine, job_id, untold)
 
@@ -129,22 +148,26 @@ def _keep_probe(connection: Connection, key: str | None, facts: Mapping[str, Any
 
 
 @admitting
-def approve(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
+def approve(
+    engine: Engine, job_id: UUID, actor: Actor, reason: str, signature: Signature | None = None
+) -> None:
     """A steward says yes: reserve and queue, or refuse where it no longer fits.
 
     Raises NotPermitted for one's own job unless the dataset's policy is `solo`, Conflict where the job
-    is not awaiting approval any more or the policy by now excludes it, InvalidRequest without a reason.
+    is not awaiting approval any more or the policy by now excludes it, InvalidRequest without a reason;
+    SignatureNeeded where the policy asks for one, which then comes with the second call (signed_acts).
     """
     _price_beforehand(engine, job_id)
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         locked, job, policy = judged(connection, job_id, actor, reason)
         if job.analyst_id == actor.id and not policy.solo:
             raise NotPermitted("nobody approves a job of their own, unless the dataset's policy is solo")
+        two_people.require_approver(connection, actor, policy)
         expired, untold = expire_approvals(connection, job_id), None
         if not expired:
             set_job(connection, job, decided_by=actor.id, decided_at=locked.now)
             reached("approve.decided")
-            untold = _consider(locked, job, policy, {"by": actor.name, "reason": reason})
+            untold = _consider(locked, job, policy, {"by": actor.name, "reason": reason}, signature)
             reached("approve.written")
     reached("approve.committed")
     if expired:  # that it expired is kept, so it is told after the transaction
@@ -171,7 +194,7 @@ def _price_beforehand(engine: Engine, job_id: UUID) -> None:
 
 def refuse(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
     """A steward says no. Raises as `approve` does."""
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         locked, job, _ = judged(connection, job_id, actor, reason)
         close_refused(locked, job, actor, reason)
 
@@ -191,6 +214,8 @@ def judged(
     if not reason.strip():
         raise invalid("reason", "empty", "a sentence that says why")
     locked, job = locked_job(connection, job_id)
+    if not owners.oversees(connection, actor, job.dataset_id):
+        raise NotFound("job", str(job_id))
     if job.state != "awaiting_approval":
         raise Conflict(f"the job is {job.state.replace('_', ' ')}, not awaiting approval")
     dataset = connection.execute(select(tables.datasets).where(tables.datasets.c.id == job.dataset_id)).one()

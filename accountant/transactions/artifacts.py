@@ -1,7 +1,8 @@
 """Artifacts: what a job released besides its texts, kept with its lineage and read again for nothing.
 
 Rows are written by `ledger` in the transaction of their COMMIT and never change. An analyst sees those
-of their own jobs, and those of others where the dataset's policy shares them; stewards and auditors see all.
+of their own jobs, and those of others where the dataset's policy shares them; stewards and auditors see those
+of their datasets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, func, insert, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, func, insert, or_, select
 
 from accountant import tables
 from accountant.core import mechanisms
@@ -17,6 +18,7 @@ from accountant.core.errors import InvalidRequest, invalid
 from accountant.core.ledger import lineage
 from accountant.tables import paging
 from accountant.tables.lookup import one
+from accountant.transactions import ledger_log, owners
 from accountant.transactions.job_requests import Priced
 
 OVERSEERS = frozenset({"steward", "auditor"})
@@ -134,9 +136,9 @@ def usable(
 def _published(connection: Connection, dataset_id: UUID, named: str, asker: Viewer) -> Row[Any]:
     """The job with this output. Anyone who may read the output may have it examined."""
     jobs = tables.jobs
-    query = select(jobs).where(jobs.c.dataset_id == dataset_id, jobs.c.state == "succeeded")
-    if not asker.roles & OVERSEERS:
-        query = query.where(jobs.c.analyst_id == asker.id)
+    query = select(jobs).join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
+    query = query.where(jobs.c.dataset_id == dataset_id, jobs.c.state == "succeeded")
+    query = query.where(or_(jobs.c.analyst_id == asker.id, owners.overseen(asker)))
     try:
         found = connection.execute(query.where(jobs.c.id == UUID(named))).one_or_none()
     except ValueError:
@@ -152,13 +154,11 @@ def _published(connection: Connection, dataset_id: UUID, named: str, asker: View
 
 def _visible(viewer: Viewer) -> ColumnElement[bool]:
     """Over jobs and datasets: whose artifacts `viewer` may see and use."""
-    if viewer.roles & OVERSEERS:
-        return literal(True)
     policy = tables.datasets.c.policy
     analysts = policy["analysts"]
     may_ask = or_(func.coalesce(func.jsonb_array_length(analysts), 0) == 0, analysts.has_key(viewer.name))
     shared = and_(func.coalesce(policy["share_artifacts"].as_boolean(), False), may_ask)
-    return or_(tables.jobs.c.analyst_id == viewer.id, shared)
+    return or_(tables.jobs.c.analyst_id == viewer.id, shared, owners.overseen(viewer))
 
 
 def of_job(connection: Connection, job_id: UUID) -> Sequence[Row[Any]]:
@@ -206,7 +206,7 @@ def listing(
     with engine.connect() as connection:
         place = None if after is None else _place(connection, viewer, *after)
         window = paging.window(query, [table.c.created_at, table.c.job_id, table.c.name], limit, place)
-        return [_view(dict(row._mapping), viewer) for row in connection.execute(window)]
+        return [_view(dict(row._mapping)) for row in connection.execute(window)]
 
 
 def _place(connection: Connection, viewer: Viewer, job_id: UUID, name: str) -> Sequence[Any]:
@@ -220,11 +220,16 @@ def _place(connection: Connection, viewer: Viewer, job_id: UUID, name: str) -> S
 
 
 def find(engine: Engine, sha256: str, viewer: Viewer) -> Row[Any]:
-    """One artifact by its hash, with its `uri`. Raises NotFound, for those that are not shared too."""
+    """One artifact by its hash, with its `uri`. Raises NotFound, for those that are not shared too.
+
+    LedgerBehind and LogUnusable where the log outside the database does not hold its COMMIT.
+    """
     query = _query(viewer).where(tables.artifacts.c.sha256 == sha256)
     with engine.connect() as connection:
         oldest = query.order_by(tables.artifacts.c.created_at).limit(1)
-        return one(connection, oldest, "artifact", sha256[:64])
+        found = one(connection, oldest, "artifact", sha256[:64])
+    ledger_log.ensure_job(engine, found.job_id)
+    return found
 
 
 def _query(viewer: Viewer) -> Any:
@@ -237,6 +242,7 @@ def _query(viewer: Viewer) -> Any:
             jobs.c.mechanism,
             jobs.c.reads_records,
             tables.entries.c.seq,
+            owners.overseen(viewer).label("overseen"),
         )
         .join(jobs, jobs.c.id == table.c.job_id)
         .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
@@ -246,10 +252,10 @@ def _query(viewer: Viewer) -> Any:
     )
 
 
-def _view(row: Mapping[str, Any], viewer: Viewer) -> dict[str, Any]:
+def _view(row: Mapping[str, Any]) -> dict[str, Any]:
     """`created_at`: when the job ended, which depends on the records that it read; overseers see it."""
     facts = ("name", "kind", "media_type", "sha256", "size", "dataset", "mechanism", "model")
-    told = not row["reads_records"] or bool(viewer.roles & OVERSEERS)
+    told = not row["reads_records"] or bool(row["overseen"])
     return {
         "job": str(row["job_id"]),
         **{name: row[name] for name in facts},

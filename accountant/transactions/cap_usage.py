@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Row, and_, or_, select, text, update
+from sqlalchemy.dialects.postgresql import insert
 
 from accountant import tables
 from accountant.core.ledger.caps import ANALYST, NO_USAGE, PROJECT, Usage, counted, limits
@@ -113,8 +114,36 @@ def _rows(dataset_id: UUID, wanted: dict[str, str]) -> Any:
     return and_(usage.c.dataset_id == dataset_id, or_(*pairs))
 
 
+def recount(connection: Connection, dataset_id: UUID) -> None:
+    """Make a dataset's sums those of its jobs and entries; a cap is held against them by the next job."""
+    key = ("dataset_id", "kind", "holder")
+    counted_anew = _sums(connection, dataset_id)
+    connection.execute(update(usage).where(usage.c.dataset_id == dataset_id).values(spent=0, reserved=0))
+    for (kind, holder), (reserved, spent) in sorted(counted_anew.items()):
+        row = {"dataset_id": dataset_id, "kind": kind, "holder": holder}
+        sums = {"reserved": reserved, "spent": spent, "cap": None}
+        statement = insert(usage).values(row | sums)
+        connection.execute(statement.on_conflict_do_update(index_elements=key, set_=sums))
+
+
 def problems(connection: Connection, dataset_id: UUID) -> list[str]:
     """Report sums that differ from those computed from jobs and their entries."""
+    found = _sums(connection, dataset_id)
+    query = select(usage.c.kind, usage.c.holder, usage.c.reserved, usage.c.spent)
+    kept = {
+        (row.kind, row.holder): [row.reserved, row.spent]
+        for row in connection.execute(query.where(usage.c.dataset_id == dataset_id))
+    }
+    wrong = []
+    for holder in sorted({*found, *kept}):
+        stated, counted_anew = kept.get(holder, [0, 0]), found.get(holder, [0, 0])
+        if stated != counted_anew:
+            wrong.append(f"the sums of {' '.join(holder)} are {stated}, those of its jobs {counted_anew}")
+    return wrong
+
+
+def _sums(connection: Connection, dataset_id: UUID) -> dict[tuple[str, str], list[int]]:
+    """Reserved and spent by each holder, by the jobs and their entries."""
     # The newest entry of a job says how it counts: RESERVE reserved, VOID not, the others by their body.
     newest = text(
         "SELECT DISTINCT ON (e.job_id) j.id, j.dataset_id, j.analyst_id, j.project, j.epsilon_alone, e.kind, "
@@ -129,14 +158,4 @@ def problems(connection: Connection, dataset_id: UUID) -> list[str]:
             sums = found.setdefault(holder, [0, 0])
             if job.counts:
                 sums[job.kind != "RESERVE"] += counted(job.epsilon_alone)
-    query = select(usage.c.kind, usage.c.holder, usage.c.reserved, usage.c.spent)
-    kept = {
-        (row.kind, row.holder): [row.reserved, row.spent]
-        for row in connection.execute(query.where(usage.c.dataset_id == dataset_id))
-    }
-    wrong = []
-    for holder in sorted({*found, *kept}):
-        stated, counted_anew = kept.get(holder, [0, 0]), found.get(holder, [0, 0])
-        if stated != counted_anew:
-            wrong.append(f"the sums of {' '.join(holder)} are {stated}, those of its jobs {counted_anew}")
-    return wrong
+    return found

@@ -3,10 +3,13 @@
 One path for all: a request that has just arrived, a job whose probe came back, one that a steward approved.
 """
 
+import json
 import logging
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from threading import Lock
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -17,11 +20,14 @@ from accountant.core.errors import ExchequerError
 from accountant.core.ledger import entry_bodies
 from accountant.core.ledger.accounts import Accounts, decide_job, entry_part
 from accountant.core.ledger.admission import Admitted, NeedsApproval, Refused
+from accountant.core.ledger.canonical_json import canonical
 from accountant.core.ledger.caps import Usage
+from accountant.core.ledger.entry_forms import EntryForm
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.reservations import Reservation, read_reservation
 from accountant.transactions import cap_usage as usage
-from accountant.transactions import job_requests, second_calculation
+from accountant.transactions import job_requests, second_calculation, signed_acts
 from accountant.transactions.job_requests import Candidate
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import task_of
@@ -62,13 +68,15 @@ class Untold:
 class Verdict:
     """The outcome of a job: columns to set, a message to send, and facts that the refusal still lacks.
 
-    `parts`: the number of parts that a queued job is split into; each has a row and a message.
+    `parts`: the number of parts that a queued job is split into; each has a row and a message. `to_reserve`:
+    of a request that waits for a look at its model, what is reserved if the model fits; None: nothing yet.
     """
 
     columns: Mapping[str, Any]
     task: str | None = None
     untold: Untold | None = None
     parts: int = 0
+    to_reserve: Mapping[str, Any] | None = None
 
     def rows(self, job_id: UUID) -> list[tuple[Table, list[dict[str, Any]]]]:
         """Return the rows written along with the job's own, by table."""
@@ -81,6 +89,20 @@ class Verdict:
         return found
 
 
+@dataclass(frozen=True)
+class LookedAt:
+    """A job whose look at the model came back, and the RESERVE that was decided on when it was asked for.
+
+    Whoever looks at models decides on no price: the owner's guards let it post this entry and no other.
+    """
+
+    to_reserve: Mapping[str, Any] | None
+
+
+#: Why a steward decides on a job that would be approved by policy.
+CHANGED = "what it was priced by has changed since it was asked for"
+
+
 def consider(
     locked: LockedAccount,
     job_id: UUID,
@@ -90,23 +112,35 @@ def consider(
     source: Mapping[str, Any],
     policy: Policy,
     approval: Mapping[str, Any] | None,
+    signature: signed_acts.Signature | None = None,
+    looked_at: LookedAt | None = None,
 ) -> Verdict:
     """Move a submitted or approved job on: probe, refuse, ask a steward, or reserve and queue.
 
     `source`: what the job reads (ledger.lineage). Nothing is written: the RESERVE is posted and what people
     use is counted on `locked`, the rest is the caller's to write with it. Where the price was calculated only
     once it raises Unchecked before anything is posted: the caller is `second_calculation.admitting`.
+    `signature`: the approver's, where the policy asks for one (signed_acts.by_one says what it raises).
+    `looked_at`: of a job whose look came back.
     """
     facts = None if model is None else model.facts
     probe = _probe(locked.connection, job_requests.probe_key(facts, job.parameters, job.terms))
-    if probe is None:
-        return _verdict("submitted", task="probe")  # a worker looks at the model, and `probed` decides
-    problem = job_requests.context_problem(job, facts, probe)
+    problem = None if probe is None else job_requests.context_problem(job, facts, probe)
     if problem is not None:
         return refused(locked, problem, "policy", None)
     holders, alone = usage.holders_of(asker.id, asker.project), job.epsilon_alone
     used = locked.usage.used_where_capped(holders, policy)
     decision = decide_job(locked.accounts, job.asked, alone, policy, approval is not None, used)
+    unconfirmed = to_reserve = None
+    if isinstance(decision, Admitted):
+        unconfirmed = second_calculation.refusal(locked.accounts, job, decision.costs)
+        if unconfirmed is None and approval is None and (probe is None or looked_at is not None):
+            to_reserve = _as_kept(_reserve_body(locked, job, model, source, None))
+    if probe is None:  # a worker looks at the model, and `probed` moves it on
+        return replace(_verdict("submitted", task="probe"), to_reserve=to_reserve)
+    if to_reserve is not None and looked_at is not None and to_reserve != looked_at.to_reserve:
+        assert isinstance(decision, Admitted)
+        decision = NeedsApproval(decision.costs, CHANGED)
     match decision:
         case Refused():
             verdict = refused(locked, decision, "account", approval)
@@ -115,11 +149,10 @@ def consider(
             days = policy.approval_days
             ends = None if days is None else locked.now + timedelta(days=days)
             return _verdict("awaiting_approval", reason=why, approval_expires=ends)
-        case Admitted(costs=costs):
-            unconfirmed = second_calculation.refusal(locked.accounts, job, costs)
+        case Admitted():
             if unconfirmed is not None:
                 return refused(locked, unconfirmed, "account", approval)
-            _reserve(locked, job_id, asker.name, job, model, source, approval)
+            _reserve(locked, job_id, asker.name, job, model, source, policy, approval, signature)
             locked.usage.reserve(holders, alone, policy)
             reason = None if approval is None else approval["reason"]
             task = task_of(not job.is_free)
@@ -157,6 +190,28 @@ def _verdict(
     return Verdict(columns, task)
 
 
+def _reserve_body(
+    locked: LockedAccount,
+    job: Candidate,
+    model: Model | None,
+    source: Mapping[str, Any],
+    approval: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    return entry_bodies.reserve_body(
+        *(locked.accounts.dp, job.mechanism, job.parameters, job.terms, job.asked.dp),
+        model=None if model is None else {"name": model.name, "sha256": model.facts["sha256"]},
+        approval=approval,
+        others=entry_part(locked.accounts, job.asked),
+        source=source,
+    )
+
+
+def _as_kept(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A body as JSON gives it back."""
+    kept: dict[str, Any] = json.loads(canonical(body))
+    return kept
+
+
 def _reserve(
     locked: LockedAccount,
     job_id: UUID,
@@ -164,20 +219,49 @@ def _reserve(
     job: Candidate,
     model: Model | None,
     source: Mapping[str, Any],
+    policy: Policy,
     approval: Mapping[str, Any] | None,
+    signature: signed_acts.Signature | None,
 ) -> None:
-    body = entry_bodies.reserve_body(
-        locked.accounts.dp,
-        job.mechanism,
-        job.parameters,
-        job.terms,
-        job.asked.dp,
-        model=None if model is None else {"name": model.name, "sha256": model.facts["sha256"]},
-        approval=approval,
-        others=entry_part(locked.accounts, job.asked),
-        source=source,
-    )
-    locked.post(EntryKind.RESERVE, analyst, job_id, body)
+    account = locked.accounts.dp
+    if (
+        account is None
+        or approval is not None
+        or entry_part(locked.accounts, job.asked)
+        or set(source) != {"version"}
+        or account.charge(job.asked.dp)[1]
+    ):
+        stated = _reserve_body(locked, job, model, source, approval)
+        if approval is not None:
+            asked = locked.connection, locked.dataset_id, policy, EntryKind.RESERVE, job_id, analyst, stated
+            signed = signed_acts.by_one(*asked, signature)
+            stated["approval"] |= {} if signed is None else {"signature": signed}
+        locked.post(EntryKind.RESERVE, analyst, job_id, stated)
+        return
+    # All that such a body depends on besides the job: none of it is a balance.
+    filters = tuple(each.filter for each in account.filters)
+    ran_on = None if model is None else (model.name, model.facts["sha256"])
+    key = (id(job), locked.dataset, analyst, filters, ran_on, source["version"])
+    with _kept_lock:
+        known = _kept[key][1] if key in _kept else None
+    if known is None:
+        made = _reserve_body(locked, job, model, source, approval)
+        form = EntryForm(locked.dataset, EntryKind.RESERVE, analyst, made)
+        known = made, read_reservation(made), form
+        with _kept_lock:
+            _kept[key] = job, known
+            while len(_kept) > _MOST_KEPT:
+                _kept.popitem(last=False)
+    locked.post_form(EntryKind.RESERVE, analyst, job_id, *known)
+
+
+#: Bodies of RESERVEs with what is made of them, the oldest first: some kilobytes each. By identity of the
+#: job, which is kept along: a priced request that comes again is the same object (job_requests).
+_MOST_KEPT = 2048
+_kept: OrderedDict[tuple[Any, ...], tuple[Candidate, tuple[Mapping[str, Any], Reservation, EntryForm]]] = (
+    OrderedDict()
+)
+_kept_lock = Lock()
 
 
 #: Probes are written once and never change, so a process that has read one knows it.

@@ -1,7 +1,7 @@
 """Many threads that need one lock: one of them, the leader, serves all who wait.
 
     ask ── queue of the key ──▶ leader: serve(key, take) ──▶ answers, in order of arrival
-                                   │ take(): who waits by now, the longest first
+                                   │ take(): who waits by now, the longest first; take.put_back(): not yet
                                    └ when it is done, the next in the queue leads
 
 Flat combining (Hendler, Incze, Shavit and Tzafrir 2010) for a transaction instead of a data structure.
@@ -43,9 +43,6 @@ class Ticket(Generic[Q, A]):
         return self._answer
 
 
-Take = Callable[[], list[Ticket[Q, A]]]
-
-
 @dataclass
 class _Queue(Generic[Q, A]):
     """The tickets waiting on one key. It exists as long as there is a leader."""
@@ -54,10 +51,31 @@ class _Queue(Generic[Q, A]):
     waiting: deque[Ticket[Q, A]] = field(default_factory=deque)
 
 
+class Take(Generic[Q, A]):
+    """A leader's hand on its queue: called, it takes who waits by now, the longest first."""
+
+    def __init__(self, lock: Lock, queue: _Queue[Q, A], most: int) -> None:
+        self._lock, self._queue, self._most = lock, queue, most
+        self.taken: list[Ticket[Q, A]] = []
+
+    def __call__(self) -> list[Ticket[Q, A]]:
+        with self._lock:
+            waiting = self._queue.waiting
+            new = [waiting.popleft() for _ in range(min(self._most, len(waiting)))]
+            self.taken += new
+        return new
+
+    def put_back(self) -> None:
+        """All who were taken and have no answer wait again, in their places."""
+        with self._lock:
+            self._queue.waiting.extendleft(reversed([each for each in self.taken if not each.done]))
+            self.taken = [each for each in self.taken if each.done]
+
+
 class Combiner(Generic[K, Q, A]):
     """Queues by key. `serve` answers or fails every ticket that it takes; at most `most` at a time."""
 
-    def __init__(self, serve: Callable[[K, "Take[Q, A]"], None], most: int) -> None:
+    def __init__(self, serve: Callable[[K, Take[Q, A]], None], most: int) -> None:
         self._serve = serve
         self._most = most
         self._lock = Lock()
@@ -87,28 +105,21 @@ class Combiner(Generic[K, Q, A]):
             return 0 if queue is None else len(queue.waiting)
 
     def _lead(self, key: K, own: Ticket[Q, A]) -> None:
-        taken: list[Ticket[Q, A]] = []
-
-        def take() -> list[Ticket[Q, A]]:
-            with self._lock:
-                waiting = self._queues[key].waiting
-                new = [waiting.popleft() for _ in range(min(self._most, len(waiting)))]
-                taken.extend(new)
-            return new
-
+        with self._lock:
+            take = Take(self._lock, self._queues[key], self._most)
         try:
             self._serve(key, take)
         except Exception as error:
             # Where the lock was not to be had, that is the answer to all who waited for it.
-            for ticket in taken or take():
+            for ticket in take.taken or take():
                 if not ticket.done:
                     ticket.fail(error)
         finally:
             # Interrupted: the others go back to their places, for the next leader.
             with self._lock:
-                unanswered = [each for each in taken if not each.done and each is not own]
+                unanswered = [each for each in take.taken if not each.done and each is not own]
                 self._queues[key].waiting.extendleft(reversed(unanswered))
-            for ticket in taken:
+            for ticket in take.taken:
                 if ticket.done and ticket is not own:
                     ticket.gate.release()
 

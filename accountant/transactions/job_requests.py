@@ -176,7 +176,7 @@ def check_policy(policy: Policy, request: JobRequest, analyst: str) -> None:
     if request.project is None and policy.project_epsilon is not None:
         raise invalid("project", "not given, and the dataset's policy caps projects", "the project's name")
     for name, allowed, asked in (
-        ("mechanism", policy.mechanisms, request.mechanism),
+        ("mechanism", policy.mechanisms, mechanisms.get(request.mechanism).admitted_as),
         ("model", policy.models, request.model),
         ("analyst", policy.analysts, analyst),
     ):

@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import insert
 from accountant import tables
 from accountant.core.errors import KeyMismatch, LeaseLost
 from accountant.faults import reached
-from accountant.transactions.rows import Claim, held
+from accountant.transactions.rows import Claim, held, show
 
 draws, parts = tables.kept_draws, tables.parts
 
@@ -35,6 +35,7 @@ def keep(engine: Engine, claim: Claim, number: int, content: bytes) -> None:
     """
     sealed = _seal(claim, number, content)
     with engine.begin() as connection:
+        show(connection, claim)
         mine = select(parts.c.number).where(*held(claim)).with_for_update()
         if connection.execute(mine).one_or_none() is None:
             raise LeaseLost("the lease has ended")
@@ -48,7 +49,8 @@ def kept(engine: Engine, claim: Claim) -> list[bytes]:
     query = select(draws.c.number, draws.c.sealed).where(
         draws.c.job_id == claim.job_id, draws.c.part == claim.part
     )
-    with engine.connect() as connection:
+    with engine.begin() as connection:
+        show(connection, claim)
         rows = connection.execute(query.order_by(draws.c.number)).all()
     if [row.number for row in rows] != list(range(len(rows))):
         raise KeyMismatch("kept draws of the job are missing")

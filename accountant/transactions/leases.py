@@ -1,30 +1,39 @@
-"""Leases on jobs: claims with fencing tokens, heartbeats, public progress, the reaper and the outbox.
+"""Leases on jobs: claims with fencing tokens, heartbeats, public progress and the reaper.
 
 A message is only a hint; the rows in `parts` are the queue. Every time here is the database's clock, so a
 machine whose own clock is off can neither steal a lease nor keep one. Rows are locked in one order: the
 account's, the job's, the part's.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Engine, Row, Select, func, insert, literal, select, update
+from sqlalchemy import Connection, Engine, Row, Select, func, insert, select, update
 
 from accountant import tables
-from accountant.core.errors import Cancelled, LeaseLost
+from accountant.core.errors import Cancelled, LeaseLost, LedgerBehind
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import Event, to_json
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.faults import reached
-from accountant.transactions import job_keys
+from accountant.transactions import job_keys, ledger_log, signed_acts
+from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.rows import Claim, fenced, held, part_of, task_of
+from accountant.transactions.rows import Claim, fenced, held, part_of, show, task_of
 from accountant.transactions.settlement import Output, give_up, unsaid
 
+logger = logging.getLogger(__name__)
+
 jobs, parts, outbox = tables.jobs, tables.parts, tables.outbox
+
+#: Bytes of a lease's secret.
+SECRET_BYTES = 32
 
 #: Live states of a job: its reservation is neither settled nor void.
 LIVE = ("queued", "running", "settling")
@@ -40,23 +49,31 @@ def claim(
     lease_seconds: float,
     part: int = 0,
     units: bytes | None = None,
+    secret: bytes | None = None,
 ) -> Claim | None:
     """Take a queued attempt at a part, or None where it is not there to be taken: a silent no-op.
 
     `units` is the worker's key of that name, by which it gets the job's own; without it the claim can open no
-    data. Raises KeyMismatch, and takes nothing, where it is not the one that the job began with.
+    data. `secret`: 32 bytes that whoever acts under the lease has to show; None: they are drawn here.
+    Raises KeyMismatch, and takes nothing, where `units` is not what the job began with; LedgerBehind or
+    LogUnusable where the log outside the database does not hold the job's RESERVE; VerificationFailed where
+    the policy asks that its approval was signed, and it is not.
     """
-    token = uuid4()
+    ledger_log.ensure_job(engine, job_id)
+    taking = Claim(job_id, attempt, uuid4(), part, secret=secret or secrets.token_bytes(SECRET_BYTES))
     with engine.begin() as connection:
         job = connection.execute(_live_job(job_id)).one_or_none()
         if job is None:
             return None
+        signed_acts.require_signed(connection, job_id)
+        show(connection, taking)
         taken = connection.execute(
             update(parts)
             .where(*part_of(job_id, part), parts.c.state == "queued", parts.c.attempt == attempt)
             .values(
                 state="running",
-                lease_token=token,
+                lease_token=taking.token,
+                lease_secret_sha256=taking.secret_sha256,
                 lease_expires=func.clock_timestamp() + timedelta(seconds=lease_seconds),
                 worker=worker,
                 progress_done=0,
@@ -69,7 +86,7 @@ def claim(
             update(jobs).where(jobs.c.id == job_id).values(state="running", started_at=started)
         )
         key = job_keys.hold(connection, job, units) if units is not None and job.reads_records else None
-        return Claim(job_id, attempt, token, part, key)
+        return replace(taking, key=key)
 
 
 def renew(engine: Engine, claim: Claim, lease_seconds: float, done: int, total: int) -> bool:
@@ -78,6 +95,7 @@ def renew(engine: Engine, claim: Claim, lease_seconds: float, done: int, total: 
     Raises LeaseLost where the token is no longer the part's or the lease has run out.
     """
     with engine.begin() as connection:
+        show(connection, claim)
         row = connection.execute(
             update(parts)
             .where(*held(claim), jobs.c.id == parts.c.job_id)
@@ -95,6 +113,7 @@ def renew(engine: Engine, claim: Claim, lease_seconds: float, done: int, total: 
 
 def begin_reading(engine: Engine, claim: Claim) -> None:
     """Commit "reading begins" before data is opened: from here on the job is charged, whatever happens."""
+    ledger_log.ensure_job(engine, claim.job_id)
     with engine.begin() as connection:
         _hold(connection, claim)
         # A later attempt keeps the first time: something private was read under this reservation.
@@ -146,12 +165,24 @@ def finish(
         return None
 
 
+def seconds_to_slot(engine: Engine, job_id: UUID, every: int) -> float:
+    """Seconds until the next whole multiple of `every` seconds since the job was first taken by a worker.
+
+    Both times are of the database's clock, as all that people see of the job.
+    """
+    taken = func.extract("epoch", func.clock_timestamp() - jobs.c.started_at)
+    with engine.connect() as connection:
+        since = float(connection.execute(select(taken).where(jobs.c.id == job_id)).scalar_one())
+    return every - since % every
+
+
 def _live_job(job_id: UUID) -> Select[Any]:
     return select(jobs).where(jobs.c.id == job_id, jobs.c.state.in_(LIVE)).with_for_update()
 
 
 def _hold(connection: Connection, claim: Claim) -> Row[Any]:
     """The job's row, locked, and then the part's, while the claim holds. Raises LeaseLost."""
+    show(connection, claim)
     job = connection.execute(_live_job(claim.job_id)).one_or_none()
     part = connection.execute(select(parts.c.number).where(*held(claim)).with_for_update()).one_or_none()
     if job is None or part is None:
@@ -209,7 +240,7 @@ def expire(engine: Engine, max_attempts: int) -> list[tuple[UUID, UUID]]:
     ended = []
     for row in found:
         reached("reaper.found")
-        with engine.begin() as connection:
+        with _unless_behind(row.job_id), writing(engine) as connection:
             locked = LockedAccount(connection, row.dataset_id)
             job = connection.execute(_live_job(row.job_id)).one_or_none()
             part = connection.execute(
@@ -220,6 +251,15 @@ def expire(engine: Engine, max_attempts: int) -> list[tuple[UUID, UUID]]:
             ended.append((job.id, part.lease_token))
             _end_lost(locked, job, part, max_attempts)
     return ended
+
+
+@contextmanager
+def _unless_behind(job_id: UUID) -> Iterator[None]:
+    """Leave a job alone whose ledger waits for its recovery: others go on."""
+    try:
+        yield
+    except LedgerBehind as error:
+        logger.error("a lost lease of job %s is left as it is: %s", job_id, error)
 
 
 def _end_lost(locked: LockedAccount, job: Row[Any], part: Row[Any], max_attempts: int) -> None:
@@ -246,7 +286,7 @@ def hand_back(engine: Engine, claim: Claim, max_attempts: int, planned: bool) ->
     A `planned` end costs none of the part's attempts; else the job ends, charged, where it was the last.
     Raises LeaseLost where the lease has ended: the reaper has taken the part back then.
     """
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         locked, job = fenced(connection, claim)
         part = connection.execute(select(parts).where(*part_of(claim.job_id, claim.part))).one()
         if job.cancel_requested:
@@ -280,10 +320,11 @@ def _requeue(connection: Connection, job: Row[Any], part: Row[Any], planned: boo
     reached("reaper.requeued")
 
 
-def died(engine: Engine, job_id: UUID, attempt: int, part: int, worker: str) -> Claim | None:
+def died(engine: Engine, job_id: UUID, attempt: int, part: int, worker: str, secret: bytes) -> Claim | None:
     """Return the claim of an attempt whose process was seen to die; None: it holds none.
 
-    `worker` names machine and process, so that nobody ends an attempt that runs elsewhere.
+    `worker` names machine and process, so that nobody ends an attempt that runs elsewhere; `secret` is that
+    of the attempt's lease.
     """
     query = select(parts.c.lease_token).where(
         *part_of(job_id, part),
@@ -293,115 +334,27 @@ def died(engine: Engine, job_id: UUID, attempt: int, part: int, worker: str) -> 
     )
     with engine.connect() as connection:
         token = connection.execute(query).scalar_one_or_none()
-    return None if token is None else Claim(job_id, attempt, token, part)
+    return None if token is None else Claim(job_id, attempt, token, part, secret=secret)
 
 
 def kept(engine: Engine, job_ids: set[UUID]) -> tuple[set[UUID], set[UUID], set[str]]:
     """Find the staged outputs of these jobs that must not be destroyed.
 
     Returns (the jobs that exist here, tokens of leases that are held, addresses that are published or
-    wait for a settlement).
+    wait for a settlement). Jobs whose ledger is behind its log count as unknown: their output may be the one
+    that was published after the backup.
     """
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
-        mine = connection.execute(select(jobs.c.id, jobs.c.output_uri).where(jobs.c.id.in_(job_ids))).all()
+        columns = (jobs.c.id, jobs.c.output_uri, jobs.c.dataset_id)
+        mine = connection.execute(select(*columns).where(jobs.c.id.in_(job_ids))).all()
         rows = connection.execute(select(parts).where(parts.c.job_id.in_(job_ids))).all()
         released = select(tables.artifacts.c.uri).where(tables.artifacts.c.job_id.in_(job_ids))
         artifacts = set(connection.execute(released).scalars())
     uris = {row.output_uri for row in mine} | {row.staged_uri for row in rows} | artifacts
     tokens = {row.lease_token for row in rows if row.lease_token is not None}
-    return {row.id for row in mine}, tokens, {uri for uri in uris if uri is not None}
-
-
-# --- messages -----------------------------------------------------------------------------------
-
-#: One relay at a time looks for what must be sent again; the number is arbitrary.
-_RESEND_LOCK = 0x45585152
-
-
-def _waiting() -> list[tuple[str, Select[Any]]]:
-    """Return what waits for each task: (subject, attempt, part)."""
-    versions, models, corpora = tables.dataset_versions, tables.models, tables.corpora
-    nothing = literal(0)
-    queued = select(parts.c.job_id, parts.c.attempt, parts.c.number).where(
-        parts.c.state == "queued", jobs.c.id == parts.c.job_id
-    )
-    return [
-        *((task_of(reads), queued.where(jobs.c.reads_records.is_(reads))) for reads in (True, False)),
-        ("probe", select(jobs.c.id, jobs.c.attempt, nothing).where(jobs.c.state == "submitted")),
-        ("check_dataset", select(versions.c.id, nothing, nothing).where(versions.c.state == "checking")),
-        ("check_model", select(models.c.id, nothing, nothing).where(models.c.state == "checking")),
-        ("check_corpus", select(corpora.c.id, nothing, nothing).where(corpora.c.state == "checking")),
-    ]
-
-
-def _messages(task: str, subject: UUID, attempt: int, part: int) -> tuple[Any, ...]:
+    whole = {each for each in {row.dataset_id for row in mine} if ledger_log.holds(engine, each)}
     return (
-        outbox.c.task == task,
-        outbox.c.subject == subject,
-        outbox.c.attempt == attempt,
-        outbox.c.part == part,
+        {row.id for row in mine if row.dataset_id in whole},
+        tokens,
+        {uri for uri in uris if uri is not None},
     )
-
-
-def resend(engine: Engine, older_than_seconds: float) -> int:
-    """Queue messages again whose subject still waits although the message was sent long ago.
-
-    Of two relays at once, one does it.
-    """
-    count = 0
-    limit = func.clock_timestamp() - timedelta(seconds=older_than_seconds)
-    with engine.begin() as connection:
-        if not connection.execute(select(func.pg_try_advisory_xact_lock(_RESEND_LOCK))).scalar_one():
-            return 0
-        for task, query in _waiting():
-            for subject, attempt, part in connection.execute(query).all():
-                same = _messages(task, subject, attempt, part)
-                recent = select(outbox.c.id).where(*same, outbox.c.created_at > limit)
-                unsent = select(outbox.c.id).where(*same, outbox.c.sent_at.is_(None))
-                if connection.execute(recent.union_all(unsent).limit(1)).first() is None:
-                    connection.execute(
-                        insert(outbox).values(task=task, subject=subject, attempt=attempt, part=part)
-                    )
-                    count += 1
-                    reached("reaper.resent")
-    return count
-
-
-def longest_wait(engine: Engine, tasks: set[str]) -> float:
-    """Return the longest time, in seconds, that a message of these tasks has been unclaimed; 0: none is."""
-    longest = 0.0
-    age = func.extract("epoch", func.clock_timestamp() - func.min(outbox.c.sent_at))
-    with engine.connect() as connection:
-        for task, query in _waiting():
-            for subject, attempt, part in connection.execute(query).all() if task in tasks else ():
-                found = select(age).where(*_messages(task, subject, attempt, part))
-                longest = max(longest, float(connection.execute(found).scalar_one() or 0))
-    return longest
-
-
-def deliver(engine: Engine, send: Callable[[str, UUID, int, int], None], limit: int = 100) -> int:
-    """Send unsent messages; two relays at once share the work. Returns how many were sent.
-
-    A message is marked after it was sent, so it may be sent twice and never not at all.
-    """
-    with engine.begin() as connection:
-        rows = connection.execute(
-            select(outbox)
-            .where(outbox.c.sent_at.is_(None))
-            .order_by(outbox.c.id)
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        ).all()
-        if rows:
-            reached("relay.taken")
-        for row in rows:
-            send(row.task, row.subject, row.attempt, row.part)
-            reached("relay.sent")
-        if rows:
-            connection.execute(
-                update(outbox)
-                .where(outbox.c.id.in_([row.id for row in rows]))
-                .values(sent_at=func.clock_timestamp())
-            )
-            reached("relay.marked")
-        return len(rows)

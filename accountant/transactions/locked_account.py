@@ -5,7 +5,8 @@ with which an auditor replays an export, so the cached balances can't say anythi
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
@@ -18,11 +19,13 @@ from accountant import tables
 from accountant.core.errors import NotFound
 from accountant.core.ledger import reversals
 from accountant.core.ledger.accounts import Accounts
+from accountant.core.ledger.entry_forms import EntryForm
 from accountant.core.ledger.export_formats import read_document
-from accountant.core.ledger.hash_chain import Entry, EntryKind, canonical, digest
+from accountant.core.ledger.hash_chain import SALT_BYTES, Entry, EntryKind, canonical, digest, read_entry
 from accountant.core.ledger.reservations import Reservation, read_reservation
+from accountant.ledger_log.lines import Head, Logged
 from accountant.tables.accounts_row import book_columns, read_books
-from accountant.transactions import cap_usage
+from accountant.transactions import cap_usage, ledger_log
 
 
 def _locking(column: str) -> Select[Any]:
@@ -51,10 +54,11 @@ class LockedAccount:
 
     `post` applies entries to the books in memory; `write` puts all that was posted into the database
     in one statement. `now` is the time of the entries: taken while the row is held. A dataset is found
-    by its id or its name.
+    by its id or its name. Raises LedgerBehind where the row is not what the log outside holds; whoever
+    recovers it from there (`recovering`) may have it nevertheless.
     """
 
-    def __init__(self, connection: Connection, dataset: UUID | str) -> None:
+    def __init__(self, connection: Connection, dataset: UUID | str, *, recovering: bool = False) -> None:
         self.connection = connection
         lock = _LOCK_BY_NAME if isinstance(dataset, str) else _LOCK_BY_ID
         row = connection.execute(lock, {"dataset": dataset}).one_or_none()
@@ -66,6 +70,10 @@ class LockedAccount:
         self.seq: int = account["chain_seq"]
         self.head: str = account["chain_head"]
         self.now: datetime = row.now
+        self._writing = ledger_log.transaction_of(connection)
+        if not recovering:
+            ledger_log.compare(connection, self.dataset_id, self.dataset, Head(self.seq, self.head))
+            self._tell([])
         self.books = read_books(account)
         self.usage = cap_usage.Sheet(connection, self.dataset_id)
         self._posted: list[dict[str, Any]] = []
@@ -80,6 +88,25 @@ class LockedAccount:
         self.write()
         return entry
 
+    def post_form(
+        self,
+        kind: EntryKind,
+        actor: str,
+        job_id: UUID,
+        body: Mapping[str, Any],
+        held: Reservation,
+        form: EntryForm,
+    ) -> None:
+        """The same as `post` for an entry like others before it, whose text is `form`.
+
+        `held`: the reservation that its body makes, or that it resolves.
+        """
+        self.books = self.books.apply(kind, str(job_id), body, held)
+        row: dict[str, Any] = {"seq": self.seq + 1, "kind": str(kind), "at": self.now, "actor": actor}
+        salt = secrets.token_bytes(SALT_BYTES)
+        text, recorded = form.write(row["seq"], self.now, str(job_id), self.head, salt)
+        self._posted_row(row, job_id, text, recorded)
+
     def post(self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]) -> Entry:
         """Apply the next entry, to be written by `write`. Where it can't stand, nothing has changed."""
         job = None if job_id is None else str(job_id)
@@ -87,20 +114,34 @@ class LockedAccount:
         self.books = reversals.apply(self.books, kind, job, body, self._held(kind, job_id))
         document = entry.document()
         recorded = digest(document)
-        self._posted.append(
-            {
-                "dataset_id": self.dataset_id,
-                "seq": entry.seq,
-                "kind": str(kind),
-                "at": self.now,
-                "actor": actor,
-                "job_id": job_id,
-                "document": canonical(document).decode(),
-                "previous": self.head,
-                "hash": recorded,
-            }
+        self._post(entry, job_id, canonical(document).decode(), recorded)
+        return entry
+
+    def _post(self, entry: Entry, job_id: UUID | None, text: str, recorded: str) -> None:
+        row = {"seq": entry.seq, "kind": str(entry.kind), "at": entry.at, "actor": entry.actor}
+        self._posted_row(row, job_id, text, recorded)
+
+    def _posted_row(self, row: dict[str, Any], job_id: UUID | None, text: str, recorded: str) -> None:
+        own = {"dataset_id": self.dataset_id, "job_id": job_id, "previous": self.head}
+        self._posted.append({**row, **own, "document": text, "hash": recorded})
+        self.seq, self.head = row["seq"], recorded
+
+    def restore(
+        self, document: Mapping[str, Any], recorded: Logged, beforehand: Callable[[Entry], None]
+    ) -> Entry:
+        """Write an entry that the log outside holds and the database lacks; it was verified there.
+
+        `beforehand` makes the rows to which the entry refers.
+        """
+        entry = read_entry(document, self.seq + 1)
+        beforehand(entry)
+        job_id = None if entry.job is None else UUID(entry.job)
+        self.books = reversals.apply(
+            self.books, entry.kind, entry.job, entry.body, self._held(entry.kind, job_id)
         )
-        self.seq, self.head = entry.seq, recorded
+        self._post(entry, job_id, recorded.text, recorded.hash)
+        self.write()
+        self.now = max(self.now, entry.at)
         return entry
 
     @contextmanager
@@ -117,7 +158,12 @@ class LockedAccount:
             raise
 
     def write(self, besides: Sequence[tuple[Table, Sequence[Mapping[str, Any]]]] = ()) -> None:
-        """Write what was posted and counted, the balances after it, and other rows, in one statement."""
+        """Write what was posted and counted, the balances after it, and other rows, in one statement.
+
+        Entries need a transaction of `ledger_log.writing`, which puts them into the log outside.
+        """
+        if self._posted:
+            self._tell(self._posted)
         written = (*besides, (tables.usage, self.usage.take()), (tables.entries, self._posted))
         groups = [(table, rows) for table, rows in written if rows]
         account = None
@@ -126,10 +172,20 @@ class LockedAccount:
         if groups:
             shape = tuple((table.name, tuple(rows[0])) for table, rows in groups)
             statement = _statement(shape, None if account is None else tuple(account))
-            values: list[object] = [_json(rows) for _, rows in groups]
-            values += [] if account is None else [_json(account), self.dataset_id]
+            values: list[object] = [as_json(rows) for _, rows in groups]
+            values += [] if account is None else [as_json(account), self.dataset_id]
             self.connection.exec_driver_sql(statement, tuple(values))
         self._posted = []
+
+    def _tell(self, posted: Sequence[Mapping[str, Any]]) -> None:
+        """Say to the transaction what the log has to hold before anybody is answered."""
+        if self._writing is None:
+            if posted:
+                raise RuntimeError("entries are posted in a transaction of ledger_log.writing alone")
+            return
+        self._writing.heads[self.dataset_id] = self.dataset, Head(self.seq, self.head)
+        known = self._writing.entries.setdefault(self.dataset_id, [])
+        known += [Logged(row["seq"], row["previous"], row["hash"], row["document"]) for row in posted]
 
     def _held(self, kind: EntryKind, job_id: UUID | None) -> Reservation | None:
         """Return the reservation that an entry resolves; a unique index checks that it is still live."""
@@ -163,21 +219,31 @@ def _statement(groups: tuple[tuple[str, tuple[str, ...]], ...], account: tuple[s
     The tables' own types read the JSON: a number becomes NUMERIC digit by digit, never a float. Columns
     that a row does not name get their defaults. Foreign keys are checked when the statement ends.
     """
-    inserts = []
-    for name, columns in groups:
-        listed = ", ".join(columns)
-        source = f"json_populate_recordset(NULL::{name}, %s::json)"
-        added = f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {source}"  # noqa: S608
-        inserts.append(added + _WHERE_THERE.get(name, ""))
+    added = [_insert(name, columns) for name, columns in groups]
     if account is None:
-        last = inserts.pop()
+        last = added.pop()
     else:
         listed = ", ".join(account)
         source = "json_populate_record(NULL::accounts, %s::json)"
         last = f"UPDATE accounts SET ({listed}) = (SELECT {listed} FROM {source}) WHERE dataset_id = %s"  # noqa: S608
-    parts = ", ".join(f"new_{number} AS ({each})" for number, each in enumerate(inserts))
+    parts = ", ".join(f"new_{number} AS ({each})" for number, each in enumerate(added))
     return f"WITH {parts} {last}" if parts else last
 
 
-def _json(value: object) -> str:
+def _insert(name: str, columns: Sequence[str], only_with: str = "") -> str:
+    listed = ", ".join(columns)
+    source = f"{only_with}json_populate_recordset(NULL::{name}, %s::json)"
+    return f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {source}" + _WHERE_THERE.get(name, "")  # noqa: S608
+
+
+def inserts(groups: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], only_with: str) -> list[str]:
+    """Parts of a WITH that insert rows by table, given as JSON; `only_with` joins what must have a row."""
+    return [
+        f"new_{number} AS ({_insert(name, tuple(rows[0]), only_with)})"
+        for number, (name, rows) in enumerate(groups)
+    ]
+
+
+def as_json(value: object) -> str:
+    """JSON for `json_populate_record` and its like; times and ids are text."""
     return json.dumps(value, default=str, ensure_ascii=False)

@@ -27,13 +27,15 @@ from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import releases
 from accountant.core.template import templates
+from accountant.identities import credentials
 from accountant.identities.actor import Actor
 from accountant.tables.lookup import one
-from accountant.transactions import cap_usage, job_requests
+from accountant.transactions import cap_usage, job_requests, owners, two_people
 from accountant.transactions.approval import close_refused, judged
 from accountant.transactions.decision import Untold, tell_largest
 from accountant.transactions.expiry import expire_approvals
 from accountant.transactions.job_requests import Candidate, JobRequest, Priced
+from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import decide
 from accountant.transactions.second_calculation import admitting
@@ -72,10 +74,13 @@ class _NoRoom(Exception):
 
 
 def _offer(engine: Engine, job_id: UUID, changes: Mapping[str, Any], actor: Actor, reason: str) -> UUID:
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         locked, job, policy = judged(connection, job_id, actor, reason)
         if job.analyst_id == actor.id and not policy.solo:
             raise NotPermitted("nobody offers a job to themselves, unless the dataset's policy is solo")
+        if "approve" in policy.signed:  # it is approved when it is accepted, and nobody is there to sign
+            raise NotPermitted("the policy asks that approvals are signed: refuse, and say what would fit")
+        two_people.require_approver(connection, actor, policy)
         if expire_approvals(connection, job_id):
             raise Conflict("nobody approved the job in time: it is expired")  # the sweep keeps it
         priced = _smaller(locked.accounts, job, changes, _terms(connection, job.dataset_id, locked))
@@ -172,7 +177,7 @@ def accept(engine: Engine, offer_id: UUID, actor: Actor) -> UUID:
     Conflict where it is not open any more, costs more now than was offered, or its steward is none any more.
     A job that does not fit any more is made, and refused.
     """
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         locked, found = _locked(connection, offer_id)
         asked = _asked(connection, found)
         if asked.analyst_id != actor.id:
@@ -196,7 +201,7 @@ def accept(engine: Engine, offer_id: UUID, actor: Actor) -> UUID:
 
 def decline(engine: Engine, offer_id: UUID, actor: Actor, reason: str = "") -> None:
     """Decline an offer, as the analyst who received it. Raises NotFound and Conflict as `accept` does."""
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         _, found = _locked(connection, offer_id)
         if _asked(connection, found).analyst_id != actor.id:
             raise NotFound("offer", str(offer_id))
@@ -209,8 +214,10 @@ def withdraw(engine: Engine, offer_id: UUID, actor: Actor, reason: str) -> None:
     actor.require("steward")
     if not reason.strip():
         raise invalid("reason", "empty", "a sentence that says why")
-    with engine.begin() as connection:
-        _, found = _locked(connection, offer_id)
+    with writing(engine) as connection:
+        locked, found = _locked(connection, offer_id)
+        if not owners.oversees(connection, actor, locked.dataset_id):
+            raise NotFound("offer", str(offer_id))
         _require_open(connection, found)
         decide(connection, offers, found, "withdrawn", actor, reason)
 
@@ -226,9 +233,12 @@ def _steward(connection: Connection, found: Row[Any], asked: Row[Any], analyst: 
     """The name of who approves by the offer: still a steward, and nobody approves a job of their own."""
     users = tables.users
     steward = connection.execute(select(users).where(users.c.id == found.offered_by)).one()
-    if not steward.active or "steward" not in steward.roles:
+    policy, offering = Policy.model_validate(asked.policy), credentials.actor_of(steward)
+    if not steward.active or "steward" not in owners.on(offering, policy).roles:
         raise Conflict("who offered it is no steward any more: ask again")
-    if found.offered_by == analyst.id and not Policy.model_validate(asked.policy).solo:
+    if policy.two_people and "administrator" in offering.roles:
+        raise Conflict("who offered it is administrator by now: ask again")
+    if found.offered_by == analyst.id and not policy.solo:
         raise Conflict("nobody approves a job of their own, and the dataset's policy is not solo any more")
     return str(steward.name)
 

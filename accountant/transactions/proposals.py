@@ -9,7 +9,7 @@ account can't bear it any more, it is refused at confirmation with the reason. T
 first, then the proposal's, so of two people who confirm at once one is told that the other was faster.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -17,22 +17,31 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, Row, func, insert, select, update
 
 from accountant import tables
-from accountant.core.errors import Conflict, NotPermitted, VerificationFailed, invalid
+from accountant.core.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    NotPermitted,
+    VerificationFailed,
+    invalid,
+)
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy, weakened
 from accountant.core.ledger.reversals import Document, TwoPeople, charge_of, corrected, reversal_body
 from accountant.core.privacy.events import Event, from_json, to_json
 from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price
-from accountant.identities import activity_log
+from accountant.identities import activity_log, credentials
 from accountant.identities.actor import Actor
 from accountant.tables.lookup import one
-from accountant.transactions import cap_usage
+from accountant.transactions import cap_usage, owners, signed_acts, two_people
 from accountant.transactions.expiry import expire_proposals
 from accountant.transactions.idempotency import Once, claim
+from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.registrations import state_policy
 from accountant.transactions.rows import decide, policy_of
+from accountant.transactions.signed_acts import Signature
 
 proposals, entries = tables.proposals, tables.entries
 
@@ -51,6 +60,7 @@ def correct(
     event: object = "reserved",
     ex_post: object = None,
     once: Once | None = None,
+    signature: Signature | None = None,
 ) -> UUID:
     """Propose that a settled job be charged for what it really released; returns the proposal's id.
 
@@ -62,9 +72,11 @@ def correct(
     if not reason.strip():
         raise invalid("reason", "empty", "why the charge is wrong")
     made = uuid4()
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         job = _job(connection, job_id)
         locked = LockedAccount(connection, job.dataset_id)
+        policy = policy_of(_held_dataset(connection, id=job.dataset_id))
+        owners.require(actor, policy, "steward")
         earlier = claim(connection, once, made)
         if earlier != made:
             return earlier
@@ -73,6 +85,10 @@ def correct(
         cap = _cap(reserve, true, ex_post)
         corrected(locked.accounts, reserve, charge_of(reserve, current), true, cap)  # or why not
         asked = {"event": None if true is None else to_json(true), "cap": str(cap)}
+        body = {**asked, "reason": reason, "reserve": reserve, "corrects": current}
+        named = connection, job.dataset_id, policy, EntryKind.REVERSAL, job_id, actor.name
+        signed = signed_acts.by_one(*named, body, signature)
+        asked |= {} if signed is None else {"signature": signed}
         basis = current["seq"]
         return propose(
             connection, made, "correction", job.dataset_id, asked, reason, actor, basis=basis, job_id=job_id
@@ -107,7 +123,9 @@ def propose(
     """Record what another steward is to confirm; returns the proposal's id.
 
     `basis`: the number of the entry that it would replace; 0: there is none yet. None: it replaces none.
+    Raises NotPermitted for an administrator, who could make whoever confirms it.
     """
+    two_people.require_separate(actor)
     connection.execute(
         insert(proposals).values(
             id=proposal_id,
@@ -136,6 +154,7 @@ def set_policy(
     policy: Policy,
     actor: Actor,
     check: Callable[[dict[str, Any]], None] = lambda _: None,
+    signature: Signature | None = None,
 ) -> UUID | None:
     """Replace a dataset's policy, or propose it where two people are asked for and it is weaker.
 
@@ -147,16 +166,23 @@ def set_policy(
     """
     actor.require("steward")
     policy.check()
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         locked = LockedAccount(connection, name)
         dataset = _held_dataset(connection, id=locked.dataset_id)
         stands, wanted = policy_of(dataset), policy.model_dump(mode="json")
+        owners.require(actor, stands, "steward")
+        owners.check_people(connection, policy)
         check(stands.model_dump(mode="json"))
         weaker = weakened(stands, policy) if stands.two_people else ()
+        reason = _WEAKER.format(", ".join(weaker)) if weaker else ""
+        named = connection, dataset.id, stands, EntryKind.POLICY, None, actor.name
+        body = {"policy": wanted, **({"reason": reason} if weaker else {})}
+        signed = signed_acts.by_one(*named, body, signature)
+        made = {} if signed is None else {"signature": signed}
         if not weaker:
-            _replace_policy(locked, dataset, policy, actor)
+            _replace_policy(locked, dataset, policy, actor, made)
             return None
-        asked = {"policy": wanted, "replaces": stands.model_dump(mode="json")}
+        asked = {"policy": wanted, "replaces": stands.model_dump(mode="json"), **made}
         same = select(proposals.c.id).where(
             proposals.c.dataset_id == dataset.id,
             proposals.c.state == "open",
@@ -167,7 +193,6 @@ def set_policy(
         earlier: UUID | None = connection.execute(same.limit(1)).scalar()
         if earlier is not None:
             return earlier  # sent twice, it is one proposal
-        reason = _WEAKER.format(", ".join(weaker))
         return propose(connection, uuid4(), "policy", dataset.id, asked, reason, actor)
 
 
@@ -176,30 +201,36 @@ def _replace_policy(
     dataset: Row[Any],
     policy: Policy,
     actor: Actor,
-    people: TwoPeople | None = None,
+    made: Mapping[str, Any],
     **detail: Any,
 ) -> int:
-    """Write a policy into a dataset's row, which is held, and into its ledger; returns the entry's number."""
+    """Write a policy into a dataset's row, which is held, and into its ledger; returns the entry's number.
+
+    `made`: what the entry says of who made it, beside its actor.
+    """
     connection = locked.connection
     detail["policy"] = policy.model_dump(mode="json")
     change = update(tables.datasets).where(tables.datasets.c.id == dataset.id)
     connection.execute(change.values(policy=detail["policy"]))
     activity_log.record(connection, actor, "policy set", "dataset", dataset.name, **detail)
-    return state_policy(locked, policy, actor.name, None if people is None else people.to_json())
+    return state_policy(locked, policy, actor.name, made)
 
 
 # --- deciding -----------------------------------------------------------------------------------
 
 
-def confirm(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> int | None:
+def confirm(
+    engine: Engine, proposal_id: UUID, actor: Actor, reason: str, signature: Signature | None = None
+) -> int | None:
     """Write the entry that a proposal asks for; returns its number. Confirming again answers the same.
 
     Of a policy it is None: it stands from then on, and its POLICY entry names both people.
 
     Raises NotPermitted for one's own proposal, whatever the policy, and Conflict where it is not open any
-    more, can't stand any more, or who proposed it is no steward any more, with the reason.
+    more, can't stand any more, or who proposed it is no steward any more, with the reason; SignatureNeeded
+    where the policy asks that both sign.
     """
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         locked, found = _locked(connection, proposal_id, actor, reason)
         if found.state == "confirmed" and found.decided_by == actor.id:
             return None if found.entry_seq is None else int(found.entry_seq)
@@ -208,9 +239,10 @@ def confirm(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> int
             raise Conflict("the proposal is expired")  # undone with this transaction; the sweep keeps it
         if found.proposed_by == actor.id:
             raise NotPermitted("nobody confirms a proposal of their own: it takes two people")
+        two_people.require_second(connection, actor)
         people = TwoPeople(_proposer(connection, found), found.reason, actor.name, reason)
         try:
-            seq = _write(locked, found, people, actor)
+            seq = _write(locked, found, people, actor, signature)
         except VerificationFailed as error:
             raise Conflict(f"it can't stand any more: {error}") from None
         decide(connection, proposals, found, "confirmed", actor, reason, entry_seq=seq)
@@ -219,29 +251,48 @@ def confirm(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> int
 
 def withdraw(engine: Engine, proposal_id: UUID, actor: Actor, reason: str) -> None:
     """Close a proposal without effect; any steward may. Raises Conflict where it is not open any more."""
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         _, found = _locked(connection, proposal_id, actor, reason)
         _require_open(found)
         decide(connection, proposals, found, "withdrawn", actor, reason)
 
 
-def _write(locked: LockedAccount, found: Row[Any], people: TwoPeople, actor: Actor) -> int | None:
+def _write(
+    locked: LockedAccount, found: Row[Any], people: TwoPeople, actor: Actor, signature: Signature | None
+) -> int | None:
     connection = locked.connection
+    proposed = {name: value for name, value in found.asked.items() if name == "signature"}
+
+    def signed(kind: EntryKind, body: Mapping[str, Any], policy: Policy) -> dict[str, Any]:
+        about = connection, found.dataset_id, policy, kind, found.job_id
+        return signed_acts.by_second(*about, {**body, **proposed}, signature)
+
     if found.kind == "policy":
         dataset = _held_dataset(connection, id=found.dataset_id)
-        if policy_of(dataset) != Policy.model_validate(found.asked["replaces"]):
+        stands = policy_of(dataset)
+        if stands != Policy.model_validate(found.asked["replaces"]):
             raise Conflict("the policy was changed after it was proposed: propose it anew")
-        policy, both = Policy.model_validate(found.asked["policy"]), {"proposed_by": people.proposer}
-        _replace_policy(locked, dataset, policy, actor, people, proposal=str(found.id), **both)
+        policy = Policy.model_validate(found.asked["policy"])
+        try:
+            owners.check_people(connection, policy, before=found.created_at)
+        except InvalidRequest as error:
+            raise Conflict(f"whom it names is not who was meant: {error}; propose it anew") from None
+        stated = {"policy": policy.model_dump(mode="json"), **people.to_json()}
+        made = signed(EntryKind.POLICY, stated, stands)
+        del made["policy"]  # state_policy writes it
+        both = {"proposal": str(found.id), "proposed_by": people.proposer}
+        _replace_policy(locked, dataset, policy, actor, made, **both)
         return None
+    stands = policy_of(_held_dataset(connection, id=found.dataset_id))
     if found.kind == "allowance":
         _require_basis(found, newest_allowance(connection, found.dataset_id))
-        body = {**found.asked["body"], **people.to_json()}
+        body = signed(EntryKind.ALLOW, {**found.asked["body"], **people.to_json()}, stands)
         return locked.append(EntryKind.ALLOW, people.confirmer, None, body).seq
     reserve, current = _quoted(connection, found.job_id)
     _require_basis(found, current["seq"])
     event, cap = _event(found.asked["event"]), int(found.asked["cap"])
     body = reversal_body(locked.accounts, reserve, current, event, cap, people)
+    body = signed(EntryKind.REVERSAL, body, stands)
     before = charge_of(reserve, current)
     entry = locked.append(EntryKind.REVERSAL, people.confirmer, found.job_id, body)
     cap_usage.correct(connection, _job(connection, found.job_id), body["counts"] - before.counts)
@@ -265,12 +316,14 @@ def _require_basis(found: Row[Any], stands: int) -> None:
 def _locked(
     connection: Connection, proposal_id: UUID, actor: Actor, reason: str
 ) -> tuple[LockedAccount, Row[Any]]:
-    """The account's row, then the proposal's."""
+    """The account's row, then the proposal's, for a steward of the dataset."""
     actor.require("steward")
     if not reason.strip():
         raise invalid("reason", "empty", "a sentence that says why")
     query = select(proposals).where(proposals.c.id == proposal_id)
     locked = LockedAccount(connection, one(connection, query, "proposal", proposal_id).dataset_id)
+    if not owners.oversees(connection, actor, locked.dataset_id):
+        raise NotFound("proposal", str(proposal_id))
     return locked, connection.execute(query.with_for_update()).one()
 
 
@@ -304,6 +357,11 @@ def _proposer(connection: Connection, found: Row[Any]) -> str:
     """The name of who proposed it: two stewards write the entry, so both are stewards when it is written."""
     users = tables.users
     row = connection.execute(select(users).where(users.c.id == found.proposed_by)).one()
-    if not row.active or "steward" not in row.roles:
+    actor = credentials.actor_of(row)
+    if not (row.active and owners.oversees(connection, actor, found.dataset_id)):
         raise Conflict("who proposed it is no steward any more: propose it anew")
-    return str(row.name)
+    if "administrator" in actor.roles:
+        raise Conflict(
+            "who proposed it is administrator by now, and could make a second person: propose it anew"
+        )
+    return actor.name

@@ -6,6 +6,7 @@ The row of the dataset says the same, for whoever decides on jobs; `exchequer le
 Datasets from before these entries get theirs when the service starts with them (`state_missing`).
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
@@ -13,10 +14,15 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, select
 
 from accountant import tables
+from accountant.core.errors import LedgerBehind
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.rules import policy_body, register_body
+from accountant.transactions import ledger_log
+from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
+
+logger = logging.getLogger(__name__)
 
 #: Who states rules that nobody changed: the service, for a ledger from before they were entries.
 SERVICE = "service"
@@ -26,6 +32,7 @@ entries, datasets, versions = tables.entries, tables.datasets, tables.dataset_ve
 
 def begin(connection: Connection, dataset_id: UUID, declared: Any, policy: Policy, actor: str) -> None:
     """State the terms and the policy of a dataset that was just declared; its account's row exists."""
+    ledger_log.require_known(connection)
     locked = LockedAccount(connection, dataset_id)
     locked.append(EntryKind.REGISTER, actor, None, register_body(declared))
     state_policy(locked, policy, actor)
@@ -51,9 +58,12 @@ def found_right(connection: Connection, version_id: UUID) -> None:
 
 
 def state_policy(
-    locked: LockedAccount, policy: Policy, actor: str, people: Mapping[str, str] | None = None
+    locked: LockedAccount, policy: Policy, actor: str, people: Mapping[str, Any] | None = None
 ) -> int:
-    """State the policy in force from here on; returns the entry's number. `people`: where it took two."""
+    """State the policy in force from here on; returns the entry's number.
+
+    `people`: where it took two; and signatures, where the policy before asked for them.
+    """
     return locked.append(EntryKind.POLICY, actor, None, policy_body(policy, people)).seq
 
 
@@ -68,9 +78,16 @@ def state_missing(engine: Engine) -> int:
     ]
     with engine.connect() as connection:
         lacking = connection.execute(select(datasets.c.id).where(~(found[0] & found[1]))).scalars().all()
-    for dataset_id in lacking:
+    return sum(_state_unless_behind(engine, dataset_id) for dataset_id in lacking)
+
+
+def _state_unless_behind(engine: Engine, dataset_id: UUID) -> bool:
+    try:
         _state(engine, dataset_id)
-    return len(lacking)
+    except LedgerBehind as error:
+        logger.error("rules are not stated: %s", error)
+        return False
+    return True
 
 
 def _kind_of(dataset_id: Any, kind: EntryKind) -> Any:
@@ -83,7 +100,7 @@ def _kind_of(dataset_id: Any, kind: EntryKind) -> Any:
 
 
 def _state(engine: Engine, dataset_id: UUID) -> None:
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         locked = LockedAccount(connection, dataset_id)
         held = select(datasets).where(datasets.c.id == dataset_id).with_for_update()
         dataset = connection.execute(held).one()

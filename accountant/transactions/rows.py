@@ -1,10 +1,11 @@
 """Rows that several transactions read, lock and change."""
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, Table, func, select, update
+from sqlalchemy import Connection, Row, Table, func, select, text, update
 
 from accountant import tables
 from accountant.core.errors import LeaseLost
@@ -18,7 +19,8 @@ from accountant.transactions.locked_account import LockedAccount
 class Claim:
     """A worker's hold on one attempt at one part of a job; the token fences off everybody else.
 
-    `key`: that of the job's coins, never shown; None for a job that reads no records.
+    `key`: that of the job's coins, never shown; None for a job that reads no records. `secret`: the lease's,
+    known to its worker alone; the database has its hash.
     """
 
     job_id: UUID
@@ -26,6 +28,12 @@ class Claim:
     token: UUID
     part: int = 0
     key: bytes | None = field(default=None, repr=False, compare=False)
+    secret: bytes = field(default=b"", repr=False, compare=False)
+
+    @property
+    def secret_sha256(self) -> bytes:
+        """What the database keeps of the secret."""
+        return hashlib.sha256(self.secret).digest()
 
 
 def task_of(reads_records: bool) -> str:
@@ -81,7 +89,20 @@ def decide(
     connection.execute(update(table).where(table.c.id == row.id).values(**columns))
 
 
+_SHOW = text("SELECT set_config('exchequer.lease', :secret, true)")
+
+
+def show(connection: Connection, claim: Claim) -> None:
+    """Show the lease's secret to the rest of this transaction: the owner's guards let no worker act without.
+
+    A bound parameter: what sessions of the same role see of one another is the statement alone.
+    """
+    connection.execute(_SHOW, {"secret": claim.secret.hex()})
+
+
 def fenced(connection: Connection, claim: Claim) -> tuple[LockedAccount, Row[Any]]:
+    """The account's row and the job's, held, for who has a lease and shows its secret. Raises LeaseLost."""
+    show(connection, claim)
     locked, job = locked_job(connection, claim.job_id)
     parts = tables.parts
     held = select(parts.c.number).where(

@@ -24,7 +24,7 @@ from accountant.core.ledger.accounts import Accounts, without_realized
 from accountant.core.ledger.admission import Refused
 from accountant.core.privacy import cross_check
 from accountant.core.privacy.cross_check import Charge
-from accountant.core.privacy.events import releases, to_json
+from accountant.core.privacy.events import spends, to_json
 from accountant.core.privacy.filters import Costs
 from accountant.transactions.job_requests import Candidate
 
@@ -61,7 +61,7 @@ def refusal(accounts: Accounts, job: Candidate, costs: Costs) -> Refused | None:
 
     Raises Unchecked where nothing is known about it yet.
     """
-    if accounts.dp is None or not releases(job.asked.dp):
+    if accounts.dp is None or not spends(job.asked.dp):
         return None
     filters = tuple(each.filter for each in accounts.dp.filters)
     asked = cross_check.charge(job.asked.dp, filters, costs, job.epsilon_alone, job.terms.delta)
@@ -81,13 +81,14 @@ def prepare(accounts: Accounts, job: Candidate) -> None:
 
     Whether it would fit is told by public figures alone, as who asks may see how long the answer takes.
     """
-    if accounts.dp is None or not without_realized(accounts).fits(job.asked):
+    if accounts.dp is None:
         return
     costs, _ = accounts.dp.charge(job.asked.dp)
     try:
         refusal(accounts, job, costs)
     except Unchecked as missing:
-        calculate(missing.charge)
+        if without_realized(accounts).fits(job.asked):
+            calculate(missing.charge)
 
 
 def admitting(act: Callable[P, T]) -> Callable[P, T]:

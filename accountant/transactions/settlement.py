@@ -26,8 +26,9 @@ from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.faults import reached
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
-from accountant.transactions import artifacts, cap_usage, job_keys, kept_draws
+from accountant.transactions import artifacts, cap_usage, job_keys, kept_draws, owners
 from accountant.transactions.artifacts import Stored
+from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import (
     Claim,
@@ -42,9 +43,9 @@ from accountant.transactions.rows import (
 
 def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
     """Stop a job: at once where no worker has it, else by a flag that its workers see at every token."""
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         locked, job = locked_job(connection, job_id)
-        if job.analyst_id != actor.id and "steward" not in actor.roles:
+        if job.analyst_id != actor.id and not owners.oversees(connection, actor, job.dataset_id):
             raise NotFound("job", str(job_id))
         match job.state:
             case "submitted" | "awaiting_approval":
@@ -96,7 +97,7 @@ def publish(
     LeaseLost where another attempt owns the part by now, and Conflict where a job reads records and that it
     began to is not recorded: nothing is published then.
     """
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         locked, job = fenced(connection, claim)
         if job.reads_records and job.reading_began_at is None:
             # Its COMMIT would say that nothing was read, and then a correction may lower the charge.
@@ -163,7 +164,7 @@ def fail(engine: Engine, claim: Claim, outcome: str, public_reason: str, worker:
     After reading began the whole reservation is charged; before, it is void, and only then the reason is
     told. The other parts are fenced off with it and stop.
     """
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         locked, job = fenced(connection, claim)
         told = job.reading_began_at is None or outcome == "cancelled"
         _close(locked, job, outcome, worker, public_reason if told else unsaid(job))

@@ -3,20 +3,31 @@
 A checkpoint is made with every export and on demand; at one entry, one key signs once. The secret is 32
 bytes, `settings.secret("checkpoint")`: a file of mode 0600 or the environment. Its public key enters the
 table when it first signs; every later one is introduced by the key before it.
+
+Where the process that is asked has no right to sign, another does (workers.jobs.signer): what is passed on to
+it is the number of an entry, and what it signs are the balances that it replays by itself.
 """
 
 import json
+import time
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, func, insert, select
+from sqlalchemy import Connection, Engine, Row, delete, func, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import tables
 from accountant.core.errors import Conflict
 from accountant.core.ledger.checkpoints import introduction, key_id, public_key, sign
 from accountant.tables import paging
+
+#: In place of the secret: the key is another process's.
+ELSEWHERE = b""
+#: How long that process may take, and how often is looked.
+ANSWER_SECONDS = 20.0
+_LOOK_SECONDS = 0.05
 
 #: Serialises introductions with signatures: a key never signs after it was replaced.
 _LOCK = 0x6578_6368_6571
@@ -34,8 +45,10 @@ def make(
     """Sign what a dataset's ledger was at entry `seq`, or give back what was signed there before.
 
     The caller read head and public balances in one snapshot. Raises Conflict where the key was replaced or
-    never introduced.
+    never introduced, or where it is another process's and that one does not answer.
     """
+    if seed == ELSEWHERE:
+        return _asked(engine, dataset_id, seq)
     table = tables.checkpoints
     with engine.begin() as connection:
         connection.execute(select(func.pg_advisory_xact_lock_shared(_LOCK)))
@@ -61,6 +74,57 @@ def make(
         return document
 
 
+# --- the process that signs, and those that ask it ----------------------------------------------
+
+
+@lru_cache(maxsize=4)
+def signs_here(engine: Engine) -> bool:
+    """Return True if this process's database role may write checkpoints."""
+    with engine.connect() as connection:
+        may = select(func.has_table_privilege("checkpoints", "INSERT"))
+        return bool(connection.execute(may).scalar_one())
+
+
+def _asked(engine: Engine, dataset_id: UUID, seq: int) -> dict[str, Any]:
+    """Ask the process that signs for a checkpoint at an entry, and wait for it."""
+    requests, table, keys = tables.checkpoint_requests, tables.checkpoints, tables.signing_keys
+    newest = select(keys.c.id).order_by(keys.c.introduced_at.desc()).limit(1).scalar_subquery()
+    made = select(table.c.document).where(
+        table.c.dataset_id == dataset_id, table.c.seq == seq, table.c.key_id == newest
+    )
+    with engine.begin() as connection:
+        found = connection.execute(made).scalar_one_or_none()
+        if found is None:
+            wanted = upsert(requests).values(dataset_id=dataset_id, seq=seq)
+            connection.execute(wanted.on_conflict_do_nothing())
+    ends = time.monotonic() + ANSWER_SECONDS
+    while found is None:
+        if time.monotonic() > ends:
+            raise Conflict(
+                "the process that signs checkpoints does not answer: it must run, with its own key"
+            )
+        time.sleep(_LOOK_SECONDS)
+        with engine.connect() as connection:
+            found = connection.execute(made).scalar_one_or_none()
+    document: dict[str, Any] = json.loads(found)
+    return document
+
+
+def wanted(engine: Engine) -> list[tuple[UUID, int]]:
+    """(dataset, entry) of the checkpoints that are asked for, the oldest request first."""
+    requests = tables.checkpoint_requests
+    query = select(requests.c.dataset_id, requests.c.seq).order_by(requests.c.at)
+    with engine.connect() as connection:
+        return [(row.dataset_id, row.seq) for row in connection.execute(query)]
+
+
+def answered(engine: Engine, dataset_id: UUID, seq: int) -> None:
+    """Take a request away: it is signed, or can't be."""
+    requests = tables.checkpoint_requests
+    with engine.begin() as connection:
+        connection.execute(delete(requests).where(requests.c.dataset_id == dataset_id, requests.c.seq == seq))
+
+
 def listed(
     connection: Connection, dataset_id: UUID, limit: int | None, after: paging.After = None
 ) -> list[dict[str, Any]]:
@@ -75,10 +139,13 @@ def listed(
 
 
 def keys(engine: Engine, seed: bytes) -> list[dict[str, Any]]:
-    """Every public key with its introduction, oldest first; the first use of the first key enters it."""
+    """Every public key with its introduction, oldest first; the first use of the first key enters it.
+
+    `seed` ELSEWHERE: those that the process that signs has introduced by now.
+    """
     with engine.begin() as connection:
         connection.execute(select(func.pg_advisory_xact_lock_shared(_LOCK)))
-        if not _rows(connection):
+        if seed != ELSEWHERE and not _rows(connection):
             _signing(connection, seed)
         return [row.document for row in _rows(connection)]
 

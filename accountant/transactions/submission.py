@@ -1,38 +1,52 @@
 """Admission: many requests on one dataset, decided in one transaction in the order of their arrival.
 
-    submit ── price (no lock) ──▶ queue of the dataset ──▶ leader: lock the account's row, take who waits,
-              look up, decide one after the other, write all in one statement, COMMIT, answer each
+    submit ── price (no lock) ──▶ queue of the dataset ──▶ leader: take who waits, decide on what is known,
+              write all in one statement that finds the account so (expected_account.py), answer each
+                   └── it is another ──▶ lock the account's row, take who waits, look up, decide one after the
+                                         other, write all in one statement, COMMIT, answer each
 
-The row's lock is what makes overspending impossible, between processes too; the queue only lets the
-threads of one process share one lock, one statement and one commit. Every request gets its own answer: what
-is wrong with one is found before anything is written, and a batch that fails as a whole is taken apart.
+The row's lock, or the statement's comparison under it, is what makes overspending impossible, between
+processes too; the queue only lets the threads of one process share one lock, one statement and one commit.
+Every request gets its own answer: what is wrong with one is found before anything is written, and a batch
+that fails as a whole is taken apart.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import JSON, Connection, Engine, Table, bindparam, func, select, text, true
+from sqlalchemy import Connection, Engine, Table, bindparam, select
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from accountant import settings, tables
 from accountant.core import mechanisms
-from accountant.core.errors import Conflict, ExchequerError, NotFound, invalid
+from accountant.core.errors import Conflict, ExchequerError, LedgerBehind, LogUnusable, NotFound, invalid
 from accountant.core.ledger import lineage
 from accountant.core.ledger.accounts import Accounts
-from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
 from accountant.identities.actor import Actor
+from accountant.ledger_log.lines import Head
 from accountant.tables.accounts_row import read_books
-from accountant.transactions import artifacts, free_jobs, job_requests, public_resources, sources
+from accountant.transactions import (
+    artifacts,
+    free_jobs,
+    job_requests,
+    public_resources,
+    sources,
+    waiting_jobs,
+)
+from accountant.transactions.admission_facts import Facts, ModelFacts, facts_of, look_up, ready_models
 from accountant.transactions.decision import Asker, Untold, consider, tell_largest
+from accountant.transactions.expected_account import ExpectedAccount, Known, Unknown, clock_at
 from accountant.transactions.group_commit import Combiner, Take, Ticket
 from accountant.transactions.job_requests import JobRequest, terms_of
+from accountant.transactions.ledger_log import follows, writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.second_calculation import admitting, prepare
 
@@ -135,11 +149,13 @@ def _serve(key: tuple[Engine, str], take: Take[_Submission, _Answer]) -> None:
     """Lock the account's row, take all who wait by then, and answer each."""
     engine, dataset = key
     batch: list[Ticket[_Submission, _Answer]] = []
+    if _serve_as_known(engine, dataset, take):
+        return
     try:
-        with engine.begin() as connection:
+        with writing(engine) as connection:
             locked = _lock(connection, dataset)
             batch = take()
-            answers = _admit(locked, [ticket.question for ticket in batch])
+            answers, known = _admit(locked, [ticket.question for ticket in batch])
     except Exception as error:
         if not batch or _is_hopeless(error):
             raise  # the combiner tells all who wait for this
@@ -148,15 +164,58 @@ def _serve(key: tuple[Engine, str], take: Take[_Submission, _Answer]) -> None:
         for ticket in batch:
             _serve_alone(engine, dataset, ticket)
         return
+    _known_of(engine)[dataset] = known
     for ticket, answer in zip(batch, answers, strict=True):
         _settle(ticket, answer)
+
+
+def _serve_as_known(engine: Engine, dataset: str, take: Take[_Submission, _Answer]) -> bool:
+    """Answer all who wait by what is known of the account; False: nothing was written, nobody is answered.
+
+    Whatever stands in the way is told, or found to have passed, by those who lock the row afterwards.
+    """
+    accounts = _known_of(engine)
+    known = accounts.get(dataset)
+    if known is None or not follows(engine, dataset, known.head):
+        return False
+    batch = take()
+    submissions = [ticket.question for ticket in batch]
+    expected = ExpectedAccount(known)
+    try:
+        if any(each.tried for each in submissions):
+            raise Unknown("it may be recorded already")
+        found = _Batch(expected, known.facts)
+        answers = [found.admit(each) for each in submissions]
+        if not expected.posts:
+            raise Unknown("no entry, no comparison")
+        reached("submit.decided")
+        for each in submissions:
+            each.tried = True
+        with writing(engine, one_statement=True) as connection:
+            rows = [(tables.jobs, found.jobs), *found.others.items()]
+            keys = [(each.actor.id, each.key) for each in submissions if each.key is not None]
+            paid = Counter(row["analyst_id"] for row in found.jobs if row["reads_records"])
+            limit = waiting_jobs.least(settings.load())
+            at = expected.swap(connection, rows, sorted(known.facts.models), keys, (paid, limit))
+    except Exception as error:
+        if not isinstance(error, Unknown):
+            logger.info("an admission without a lock failed (%s)", type(error).__name__)
+        at = None
+    if at is None:
+        accounts.pop(dataset, None)
+        take.put_back()
+        return False
+    accounts[dataset] = expected.after(at)
+    for ticket, answer in zip(batch, answers, strict=True):
+        _settle(ticket, answer)
+    return True
 
 
 def _serve_alone(engine: Engine, dataset: str, ticket: Ticket[_Submission, _Answer]) -> None:
     for last in (False, True):
         try:
-            with engine.begin() as connection:
-                answers = _admit(_lock(connection, dataset), [ticket.question])
+            with writing(engine) as connection:
+                answers, _ = _admit(_lock(connection, dataset), [ticket.question])
         except IntegrityError as error:
             # Its key was taken by a job on another dataset, under another lock: looked up again, it is seen.
             if last:
@@ -178,7 +237,9 @@ def _settle(ticket: Ticket[_Submission, _Answer], answer: _Answer | Exception) -
 
 
 def _is_hopeless(error: Exception) -> bool:
-    """Return True if an immediate retry would fail the same way: database down, or the row still locked."""
+    """Return True if an immediate retry would fail the same way: database or log away, or the row locked."""
+    if isinstance(error, LedgerBehind | LogUnusable):
+        return True
     lock_not_available = "55P03"
     return isinstance(error, OperationalError) and (
         error.connection_invalidated or getattr(error.orig, "sqlstate", None) == lock_not_available
@@ -195,9 +256,15 @@ def _lock(connection: Connection, dataset: str) -> LockedAccount:
 # --- one batch ----------------------------------------------------------------------------------
 
 
-def _admit(locked: LockedAccount, submissions: Sequence[_Submission]) -> list[_Answer | Exception]:
-    """Decide on each in order and write all; what is wrong with one is its answer and no other's."""
-    batch = _Batch(locked, submissions)
+def _admit(
+    locked: LockedAccount, submissions: Sequence[_Submission]
+) -> tuple[list[_Answer | Exception], Known]:
+    """Decide on each in order and write all; what is wrong with one is its answer and no other's.
+
+    Returns what is known of the account once this is committed, too.
+    """
+    batch = _looked_up(locked, submissions)
+    clock = clock_at(locked.now)
     answers: list[_Answer | Exception] = []
     for each in submissions:
         try:
@@ -208,7 +275,10 @@ def _admit(locked: LockedAccount, submissions: Sequence[_Submission]) -> list[_A
     reached("submit.decided")
     locked.write([(tables.jobs, batch.jobs), *batch.others.items()])
     reached("submit.written")
-    return answers
+    return answers, Known(
+        *(locked.dataset_id, locked.dataset, Head(locked.seq, locked.head), locked.books),
+        *(locked.now, clock, batch.stand, batch.facts),
+    )
 
 
 def admit_approved(
@@ -219,36 +289,28 @@ def admit_approved(
     Everything is checked as for any other. Returns the job's id, and what its refusal doesn't say yet.
     """
     submission = _Submission(request, actor, None, _identity(request))
-    batch = _Batch(locked, [submission])
+    batch = _looked_up(locked, [submission])
     answer = batch.record(submission, approval, decided_by=decided_by, decided_at=locked.now)
     locked.write([(tables.jobs, batch.jobs), *batch.others.items()])
     return answer.job_id, answer.untold
 
 
 class _Batch:
-    """Everything that the requests of one transaction refer to, read while the row is locked.
+    """The requests of one transaction. `facts` were read while the row was locked, or are compared then.
 
     `admit` changes the books in memory only and collects the rows to be written; if it raises, it has
     changed nothing.
     """
 
-    def __init__(self, locked: LockedAccount, submissions: Sequence[_Submission]) -> None:
-        self.locked = locked
+    def __init__(self, locked: LockedAccount, facts: Facts, stand: str = "") -> None:
+        self.locked, self.facts, self.stand = locked, facts, stand
         self.jobs: list[dict[str, Any]] = []
         self.others: dict[Table, list[dict[str, Any]]] = {}
-        found = _look_up(locked, submissions)
-        locked.now = found.now
-        self.version_id, self.version_number = found.version_id, found.version_number
-        dataset = SimpleNamespace(**found.dataset)
-        self.policy = Policy.model_validate(dataset.policy)
-        self.models: dict[str, _Model] = {each["name"]: _Model(**each) for each in found.models or ()}
-        self.terms, _ = _remember(locked.dataset, terms_of(dataset, locked.accounts), locked.accounts)
+        _remember(locked.dataset, facts.terms, locked.accounts)
         #: Jobs by (analyst, key), and those of submissions that were tried before, by id.
-        self.earlier = {
-            (UUID(analyst), key): (sha256, _Answer(UUID(job_id)))
-            for job_id, analyst, key, sha256 in found.earlier or ()
-        }
-        self.recorded = frozenset(UUID(job_id) for job_id in found.recorded or ())
+        self.earlier: dict[tuple[UUID, str], tuple[str | None, _Answer]] = {}
+        self.waiting: waiting_jobs.Waiting = Counter()
+        self.recorded: frozenset[UUID] = frozenset()
 
     def admit(self, submission: _Submission) -> _Answer:
         """The answer to one request. Raises what is wrong with it."""
@@ -269,13 +331,13 @@ class _Batch:
         self, submission: _Submission, approval: Mapping[str, Any] | None = None, **columns: Any
     ) -> _Answer:
         """Decide on a request and collect its rows; `approval` and `columns`: of a steward who said yes."""
-        request, locked = submission.request, self.locked
-        if self.version_id is None:
+        request, locked, policy = submission.request, self.locked, self.facts.policy
+        if self.facts.version_id is None:
             problem = f"{request.dataset!r} is not ready: its data has not been checked"
             raise invalid("dataset", problem, "a ready one")
         model = self._model(request)
-        job_requests.check_policy(self.policy, request, submission.actor.name)
-        priced = job_requests.priced(request, self.terms)
+        job_requests.check_policy(policy, request, submission.actor.name)
+        priced = job_requests.priced(request, self.facts.terms)
         if submission.sha256 is None:
             raise invalid("parameters", "holds what has no canonical JSON form", "finite numbers and text")
         if priced.candidate.is_free:
@@ -283,12 +345,12 @@ class _Batch:
             free_jobs.check_limit(locked.connection, submission.actor.id, most, self.jobs)
         model_id = None if model is None else UUID(model.id)
         reads = artifacts.source(locked.connection, locked.dataset_id, model_id, priced, submission.actor)
-        named = public_resources.resolve(locked.connection, priced.candidate, self.policy)
+        named = public_resources.resolve(locked.connection, priced.candidate, policy)
         read_beside = sources.resolve(
             locked.connection, locked.dataset_id, model_id, priced.candidate, submission.actor
         )
         if reads is None:
-            source = {} if priced.candidate.is_public else lineage.of_version(self.version_number)
+            source = {} if priced.candidate.is_public else lineage.of_version(self.facts.version_number)
         else:
             source = artifacts.lineage_of(locked.connection, reads, priced.candidate.mechanism)
         source |= public_resources.lineage(named)
@@ -301,12 +363,17 @@ class _Batch:
         )
         asker = Asker(submission.actor.id, submission.actor.name, request.project)
         verdict = consider(
-            locked, submission.job_id, asker, priced.candidate, model, source, self.policy, approval
+            locked, submission.job_id, asker, priced.candidate, model, source, policy, approval
         )
+        state = str(verdict.columns["state"])
+        if not priced.candidate.is_free:
+            if approval is None:
+                waiting_jobs.check_limits(self.waiting, submission.actor.id, state, settings.load())
+            self.waiting[submission.actor.id, state] += 1
         row = {
             "id": submission.job_id,
             "dataset_id": locked.dataset_id,
-            "version_id": self.version_id if reads is None else reads.version_id,
+            "version_id": self.facts.version_id if reads is None else reads.version_id,
             "source_job_id": None if reads is None else reads.id,
             "sources": read_beside,
             "reads_records": reads is None and not priced.candidate.is_public,
@@ -319,6 +386,7 @@ class _Batch:
             "request_sha256": submission.sha256,
             "created_at": locked.now,
             **priced.columns,
+            "to_reserve": verdict.to_reserve,
             **verdict.columns,
             **columns,
         }
@@ -329,14 +397,14 @@ class _Batch:
         locked.now += timedelta(microseconds=1)
         return _Answer(submission.job_id, verdict.untold)
 
-    def _model(self, request: JobRequest) -> "_Model | None":
+    def _model(self, request: JobRequest) -> ModelFacts | None:
         """The model that a request names, checked; None where its mechanism uses none."""
         name = request.model
         if not mechanisms.get(request.mechanism).uses_model:
             if name is not None:
                 raise invalid("model", f"{request.mechanism} uses none", "nothing")
             return None
-        found = None if name is None else self.models.get(name)
+        found = None if name is None else self.facts.models.get(name)
         if found is None or found.state != "ready":
             ready = ", ".join(ready_models(self.locked.connection)) or "none is registered yet"
             problem = f"there is no model {name!r}" if found is None else f"{name!r} is {found.state}"
@@ -345,82 +413,34 @@ class _Batch:
         return found
 
 
-@dataclass(frozen=True)
-class _Model:
-    id: str
-    name: str
-    state: str
-    facts: Mapping[str, Any] | None
-
-
-def _look_up(locked: LockedAccount, submissions: Sequence[_Submission]) -> Any:
-    """Everything that the batch refers to, in one statement: its snapshot is younger than every request."""
-    keyed = [each for each in submissions if each.key is not None]
-    found = locked.connection.execute(
-        _LOOK_UP,
-        {
-            "dataset_id": locked.dataset_id,
-            "seq": locked.seq,
-            "models": sorted({each.request.model for each in submissions if each.request.model is not None}),
-            "analysts": [each.actor.id for each in keyed],
-            "keys": [each.key for each in keyed],
-            "tried": [each.job_id for each in submissions if each.tried],
-        },
-    ).one()
+def _looked_up(locked: LockedAccount, submissions: Sequence[_Submission]) -> _Batch:
+    """The batch with everything that it refers to, as it stands now that the row is locked."""
+    keyed = [(each.actor.id, each.key) for each in submissions if each.key is not None]
+    names = {each.request.model for each in submissions if each.request.model is not None}
+    tried = [each.job_id for each in submissions if each.tried]
+    people = list({each.actor.id for each in submissions})
+    found = look_up(locked, sorted(names), keyed, tried, people)
     for each in submissions:
         each.tried = True
+    batch = _Batch(locked, facts_of(found, locked.accounts), found.stand)
+    batch.earlier |= {
+        (UUID(analyst), key): (sha256, _Answer(UUID(job_id)))
+        for job_id, analyst, key, sha256 in found.earlier or ()
+    }
+    batch.waiting |= {(UUID(analyst), state): count for analyst, state, count in found.waiting or ()}
+    batch.recorded = frozenset(UUID(job_id) for job_id in found.recorded or ())
+    return batch
+
+
+#: By engine, the accounts as this process left them: what the next batch on each is decided on.
+_known: WeakKeyDictionary[Engine, dict[str, Known]] = WeakKeyDictionary()
+
+
+def _known_of(engine: Engine) -> dict[str, Known]:
+    found = _known.setdefault(engine, {})
+    if len(found) > _MOST_REMEMBERED:
+        found.clear()
     return found
-
-
-_VERSION = (
-    select(tables.dataset_versions)
-    .where(tables.dataset_versions.c.dataset_id == tables.datasets.c.id)
-    .where(tables.dataset_versions.c.state == "ready")
-    .order_by(tables.dataset_versions.c.number.desc())
-    .limit(1)
-    .lateral()
-)
-_LOOK_UP = (
-    select(
-        func.row_to_json(tables.datasets.table_valued(), type_=JSON).label("dataset"),
-        _VERSION.c.id.label("version_id"),
-        _VERSION.c.number.label("version_number"),
-        text(
-            "(SELECT json_agg(json_build_object('id', id, 'name', name, 'state', state, 'facts', facts))"
-            " FROM models WHERE kind = 'language' AND name = ANY(CAST(:models AS text[]))) AS models"
-        ),
-        # LATERAL: one look into the unique index per key, however many jobs there are.
-        text(
-            "(SELECT json_agg(json_build_array(found.id, asked.analyst, asked.key, found.request_sha256))"
-            " FROM unnest(CAST(:analysts AS uuid[]), CAST(:keys AS text[])) AS asked(analyst, key),"
-            " LATERAL (SELECT id, request_sha256 FROM jobs"
-            " WHERE analyst_id = asked.analyst AND idempotency_key = asked.key LIMIT 1) AS found) AS earlier"
-        ),
-        text(
-            "(SELECT json_agg(found.id) FROM unnest(CAST(:tried AS uuid[])) AS asked(id),"
-            " LATERAL (SELECT id FROM jobs WHERE jobs.id = asked.id LIMIT 1) AS found) AS recorded"
-        ),
-        text(
-            "greatest(clock_timestamp(),"
-            " (SELECT at FROM entries WHERE dataset_id = :dataset_id AND seq = :seq)) AS now"
-        ),
-    )
-    .select_from(tables.datasets.outerjoin(_VERSION, true()))
-    .where(tables.datasets.c.id == bindparam("dataset_id"))
-)
-
-
-def ready_models(connection: Connection) -> Sequence[str]:
-    """The names of the models that may be asked for."""
-    return (
-        connection.execute(
-            select(tables.models.c.name).where(
-                tables.models.c.state == "ready", tables.models.c.kind == "language"
-            )
-        )
-        .scalars()
-        .all()
-    )
 
 
 _combiner: Combiner[tuple[Engine, str], _Submission, _Answer] = Combiner(_serve, MOST_AT_ONCE)

@@ -3,10 +3,16 @@
 Two registrations of the same people would be two allowances. So the units of all data found right are kept
 as keyed fingerprints, and data that shares one with another dataset is refused; its steward registers it
 as a new version of that dataset, which joins its account, or corrects it. docs/decisions/0005 says why.
+
+A public corpus is compared with all data when it is registered, and new data with all corpora: what is
+private from then on makes them invalid. Each comparison answers a question about data, so it says which data
+to its stewards alone, is listed for auditors, and somebody may ask only so many a day
+(catalogue.data_checks).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, func, select, text, update
@@ -14,10 +20,17 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import tables
 from accountant.core.errors import DataError
-from accountant.transactions import registrations
+from accountant.identities import activity_log
+from accountant.identities.actor import Actor
+from accountant.ledger_log import sources
+from accountant.transactions import ledger_log, owners, registrations
+from accountant.transactions.ledger_log import writing
 
 #: The advisory lock under which one dataset at a time is compared with all others and added to them.
 _LOCK = 0x65786368_75696431
+
+
+_datasets = tables.datasets
 
 
 @dataclass(frozen=True)
@@ -28,26 +41,34 @@ class Fingerprint:
     is_unit: bool
 
 
-def claim(engine: Engine, version_id: UUID, proof: bytes, fingerprints: Iterable[Fingerprint]) -> None:
+def claim(
+    engine: Engine,
+    version_id: UUID,
+    proof: bytes,
+    fingerprints: Iterable[Fingerprint],
+    key: bytes | None = None,
+) -> None:
     """Make a version that waits for its check ready, or invalid where its units are another dataset's.
 
     One transaction, in memory that does not grow with `fingerprints`; what the iterable raises passes
     through and leaves the version as it was. `proof` is what the key of the fingerprints makes of a public
     text: fingerprints of another key would never meet those that are there. Raises DataError for such.
+    `key`: the secret itself; with it, what a recovery needs to know of the version is kept beside the log.
     """
-    with engine.begin() as connection:
+    with writing(engine) as connection:
+        _without_limit(connection)
         _stage(connection, fingerprints)
         # Reading is over. From here on nobody else compares: who comes second sees what the first added.
-        connection.execute(text("SET LOCAL lock_timeout = 0"))
         connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+        _require_all_data(engine)
         _check_key(connection, proof)
         versions, accounts = tables.dataset_versions, tables.accounts
         checking = versions.c.id == version_id, versions.c.state == "checking"
         dataset_id = connection.execute(select(versions.c.dataset_id).where(*checking)).scalar()
         if dataset_id is None:
             return  # a second message: checked meanwhile
-        problem = _overlap(connection, dataset_id)
-        if problem is None:
+        shares = _shares(connection, dataset_id)
+        if not shares:
             connection.execute(_ADD, {"dataset": dataset_id})
         # Only now the account's row, so that no job waits while a large file is compared; and before the
         # version's, as every writer takes them. The ledger says which data was found right.
@@ -57,30 +78,144 @@ def claim(engine: Engine, version_id: UUID, proof: bytes, fingerprints: Iterable
         if connection.execute(select(versions.c.id).where(*checking).with_for_update()).first() is None:
             connection.rollback()
             return  # it was settled or taken away meanwhile
-        state = "ready" if problem is None else "invalid"
-        connection.execute(
-            update(versions).where(versions.c.id == version_id).values(state=state, error=problem)
+        found = (
+            {"state": "invalid", "error": REFUSED, "shared_with": shares} if shares else {"state": "ready"}
         )
-        if problem is None:
+        row = connection.execute(
+            update(versions).where(versions.c.id == version_id).values(found).returning(*versions.c)
+        ).one()
+        if shares:
+            name = connection.execute(
+                select(_datasets.c.name).where(_datasets.c.id == dataset_id)
+            ).scalar_one()
+            _note(connection, shares, row.created_by, f"data of {name}")
+        else:
+            _keep(connection, version_id, key)
             registrations.found_right(connection, version_id)
+            _withdraw_corpora(connection, dataset_id)
 
 
-def private_in(engine: Engine, proof: bytes, texts: Iterable[Fingerprint]) -> str | None:
-    """Return the error text for a public corpus that contains records of a dataset; None: it has none.
+def _require_all_data(engine: Engine) -> None:
+    """Raise LedgerBehind where any ledger is behind its log: people in lost data have no fingerprint here."""
+    if lost := ledger_log.behind(engine)[0]:
+        raise lost[0]
+
+
+def _keep(connection: Connection, version_id: UUID, key: bytes | None) -> None:
+    """Keep beside the log what no entry says of a version, before an entry says that it was found right."""
+    log = ledger_log.log_of(connection)
+    if log is None or key is None:
+        return
+    versions = tables.dataset_versions
+    join = versions.join(_datasets, _datasets.c.id == versions.c.dataset_id)
+    query = select(_datasets).select_from(join).where(versions.c.id == version_id)
+    dataset = connection.execute(query).one()
+    version = connection.execute(select(versions).where(versions.c.id == version_id)).one()
+    staged = connection.execute(_STAGED, execution_options={"yield_per": 10_000})
+    sources.keep(
+        log.folder,
+        dataset.name,
+        version.number,
+        key,
+        {
+            "dataset": _stated(connection, dataset, DATASET),
+            "version": _stated(connection, version, VERSION),
+        },
+        ((row.fingerprint, row.is_unit) for row in staged),
+    )
+
+
+#: Columns that no entry states, and a recovery writes again; who registered them is kept by name.
+DATASET = ("description", "secret_patterns", "secret_terms")
+VERSION = ("uri", "text_template", "unit_column", "label_column", "group_column", "secret_column")
+
+
+def _stated(connection: Connection, row: Any, columns: tuple[str, ...]) -> dict[str, Any]:
+    users = tables.users
+    name = connection.execute(select(users.c.name).where(users.c.id == row.created_by)).scalar_one()
+    told = {column: getattr(row, column) for column in columns}
+    return {**told, "created_by": name, "created_at": row.created_at.isoformat()}
+
+
+def compare_corpus(
+    engine: Engine, corpus_id: UUID, proof: bytes, texts: Iterable[Fingerprint]
+) -> dict[str, float]:
+    """Keep the fingerprints of a corpus, and return the share of it that each dataset has; mostly none.
 
     `texts`: as a dataset whose units are these records would have them, so they are compared as its units
-    would be, with units and records of all data found right. Nothing of them is kept. Raises as `claim` does.
+    would be, with units and records of all data found right. Where there are shares, nothing is kept, and the
+    activity log says whose data it was. Raises as `claim` does.
     """
+    corpora = tables.corpora
     with engine.begin() as connection:
+        _without_limit(connection)
         _stage(connection, texts)
+        connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))  # data and corpora, one at a time
+        _require_all_data(engine)
         _check_key(connection, proof)
+        row = connection.execute(select(corpora).where(corpora.c.id == corpus_id)).one()
         shares = _shares(connection, None)
+        if shares:
+            _note(connection, shares, row.created_by, f"corpus {row.name}")
+        else:
+            connection.execute(_ADD_CORPUS, {"corpus": corpus_id})
+        return shares
+
+
+def _withdraw_corpora(connection: Connection, dataset_id: UUID) -> None:
+    """Make the corpora invalid that hold what is staged, which is private from here on."""
+    corpora = tables.corpora
+    name = connection.execute(select(_datasets.c.name).where(_datasets.c.id == dataset_id)).scalar_one()
+    for row in connection.execute(_CORPORA).all():
+        shares = {name: row.shared / row.whole}
+        values = {"state": "invalid", "facts": None, "error": REFUSED, "shared_with": shares}
+        connection.execute(update(corpora).where(corpora.c.id == row.id).values(values))
+        _note(connection, shares, row.created_by, f"corpus {row.name}")
+
+
+def _note(connection: Connection, shares: Mapping[str, float], person: UUID, checked: str) -> None:
+    """Record for auditors that somebody's data was found to be another dataset's, once for each of these."""
+    users = tables.users
+    name = connection.execute(select(users.c.name).where(users.c.id == person)).scalar_one()
+    for dataset in shares:
+        actor = Actor(person, name, frozenset())
+        activity_log.record(connection, actor, "overlap found", "dataset", dataset, checked=checked)
+
+
+# --- what is told ---------------------------------------------------------------------------------
+
+#: What everybody is told: which data it is, and how much, is for the stewards of that data.
+REFUSED = "it can't be registered here"
+
+
+def told(connection: Connection, viewer: Actor, row: Any, corpus: bool) -> str | None:
+    """The error of a version or a corpus as `viewer` may read it: with the datasets of this steward."""
+    shares = dict(row.shared_with or {})
+    if shares:
+        mine = select(_datasets.c.name).where(
+            _datasets.c.name.in_(shares), owners.overseen(viewer, owners.STEWARD)
+        )
+        known = set(connection.execute(mine).scalars())
+        shares = {name: share for name, share in shares.items() if name in known}
     if not shares:
-        return None
+        error: str | None = row.error
+        return error
+    if corpus:
+        return (
+            f"texts of it are private records, of dataset {_named(shares)}. Whatever reads a public corpus "
+            "is free: take them out, or register other data"
+        )
     return (
-        f"texts of it are private records, of dataset {_named(shares)}. Whatever reads a public corpus is "
-        "free: take them out, or register other data"
+        f"units of it have an account already, in dataset {_named(shares)}. Register it as a version there, "
+        f"which joins that account (exchequer dataset add-version {next(iter(shares))} --uri ADDRESS), "
+        "or correct the data so that nobody is in both"
     )
+
+
+def _without_limit(connection: Connection) -> None:
+    """A file is read while its fingerprints are sent, and comparing them takes as long as there are many."""
+    for limit in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+        connection.execute(text(f"SET LOCAL {limit} = 0"))
 
 
 def _stage(connection: Connection, fingerprints: Iterable[Fingerprint]) -> None:
@@ -110,11 +245,24 @@ def _check_key(connection: Connection, proof: bytes) -> None:
         )
 
 
+_STAGED = text("SELECT fingerprint, bool_or(is_unit) AS is_unit FROM staged GROUP BY fingerprint ORDER BY 1")
+
 #: Sorted, so that two who insert the same ones without a lock would wait for one another in one order.
 _ADD = text(
     "INSERT INTO fingerprints (fingerprint, dataset_id, is_unit) "
     "SELECT fingerprint, :dataset, bool_or(is_unit) FROM staged GROUP BY fingerprint ORDER BY fingerprint "
     "ON CONFLICT (fingerprint, dataset_id) DO NOTHING"
+)
+
+_ADD_CORPUS = text(
+    "INSERT INTO corpus_fingerprints (fingerprint, corpus_id) "
+    "SELECT DISTINCT fingerprint, CAST(:corpus AS uuid) FROM staged ON CONFLICT DO NOTHING"
+)
+_CORPORA = text(
+    "SELECT c.id, c.name, c.created_by, count(DISTINCT s.fingerprint) AS shared, "
+    "(SELECT count(*) FROM corpus_fingerprints WHERE corpus_id = c.id) AS whole "
+    "FROM staged s JOIN corpus_fingerprints f ON f.fingerprint = s.fingerprint "
+    "JOIN corpora c ON c.id = f.corpus_id WHERE c.state <> 'invalid' GROUP BY c.id ORDER BY c.name"
 )
 
 _SHARED = text(
@@ -125,19 +273,6 @@ _SHARED = text(
     "WHERE f.dataset_id IS DISTINCT FROM CAST(:dataset AS uuid) AND (s.is_unit OR f.is_unit) "
     "GROUP BY d.name, s.is_unit ORDER BY 2 DESC, 1"
 )
-
-
-def _overlap(connection: Connection, dataset_id: UUID) -> str | None:
-    """Return the error text if a unit belongs to another dataset; None: every unit is new or its own."""
-    shares = _shares(connection, dataset_id)
-    if not shares:
-        return None
-    first = next(iter(shares))
-    return (
-        f"units of it have an account already, in dataset {_named(shares)}. Register it as a new version "
-        f"there, which joins that account (exchequer dataset add-version {first} --uri ADDRESS), or correct "
-        "the data so that nobody is in both"
-    )
 
 
 def _shares(connection: Connection, dataset_id: UUID | None) -> dict[str, float]:

@@ -8,7 +8,7 @@ A delivery whose sender dies is taken again when its claim runs out, under the s
 somebody may be told is decided anew at every attempt, from the roles that they have then.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -19,13 +19,16 @@ from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, selec
 from accountant import tables
 from accountant.core import webhook_rules
 from accountant.core.errors import Conflict
+from accountant.core.ledger.policy import Policy
 from accountant.identities.actor import Actor
 from accountant.tables import paging
 from accountant.tables.lookup import one
+from accountant.transactions import owners
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.webhooks.registration import change, moment, open_secret, own, require_active, show, stop
 
 hooks, deliveries, users = tables.hooks, tables.hook_deliveries, tables.users
+_datasets = tables.datasets
 
 CLAIM_SECONDS = 60.0
 #: So many messages of one hook may be under way at once: one slow receiver holds up no other.
@@ -109,6 +112,9 @@ class Delivery:
     url: str
     secret: bytes | None = field(repr=False)
     content: bytes
+    kind: str = "webhook"
+    event: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def message_id(self) -> str:
@@ -167,9 +173,11 @@ def take(engine: Engine, key: bytes, most: int, busy: Collection[UUID] = ()) -> 
 
 def _claim(connection: Connection, key: bytes, delivery_id: UUID) -> Delivery | None:
     row = connection.execute(
-        select(deliveries, hooks.c.url, hooks.c.secret, hooks.c.owner_id, users.c.active, users.c.roles)
+        select(deliveries, hooks.c.url, hooks.c.kind, hooks.c.secret, hooks.c.owner_id, users.c.active)
+        .add_columns(users.c.roles, users.c.name, _datasets.c.policy)
         .join(hooks, hooks.c.id == deliveries.c.hook_id)
         .join(users, users.c.id == hooks.c.owner_id)
+        .outerjoin(_datasets, _datasets.c.name == deliveries.c.facts["dataset"].astext)
         .where(deliveries.c.id == delivery_id)
     ).one()
     problem = _forbidden(row)
@@ -187,14 +195,20 @@ def _claim(connection: Connection, key: bytes, delivery_id: UUID) -> Delivery | 
         due_at=now + timedelta(seconds=CLAIM_SECONDS),
     )
     content = webhook_rules.body(row.event, row.occurred_at, row.facts)
-    return Delivery(row.id, row.hook_id, claim, row.url, open_secret(key, row.hook_id, row.secret), content)
+    secret = open_secret(key, row.hook_id, row.secret)
+    return Delivery(
+        row.id, row.hook_id, claim, row.url, secret, content, row.kind, row.event, dict(row.facts)
+    )
 
 
 def _forbidden(row: Row[Any]) -> str | None:
     """Return why a message may not go to its webhook's owner, given their present state; None: it may."""
     if not row.active:
         return "its owner's account is not active"
-    if row.analyst_id == row.owner_id or OVERSEERS & set(row.roles):
+    owner = Actor(row.owner_id, row.name, frozenset(row.roles))
+    if row.policy is not None:
+        owner = owners.on(owner, Policy.model_validate(row.policy))
+    if row.analyst_id == row.owner_id or OVERSEERS & owner.roles:
         return None
     return "its owner's roles do not show it to them any more"
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Connection, Engine, Row, Select, func, insert, select, update
 
 from accountant import tables
-from accountant.core import webhook_rules
+from accountant.core import notices, webhook_rules
 from accountant.core.errors import Conflict, invalid
 from accountant.core.webhook_rules import Network
 from accountant.identities import activity_log
@@ -30,14 +30,25 @@ _NONCE_BYTES = 12
 
 
 def add(
-    engine: Engine, url: str, events: Sequence[str], actor: Actor, key: bytes, allowed: Sequence[Network] = ()
+    engine: Engine,
+    url: str,
+    events: Sequence[str],
+    actor: Actor,
+    key: bytes,
+    allowed: Sequence[Network] = (),
+    kind: str = "webhook",
+    domains: Sequence[str] = (),
 ) -> tuple[UUID, str]:
     """Register a webhook; returns its id and its secret, which is shown this once.
 
-    `key`: 32 bytes under which the secret is kept. Raises InvalidRequest for an address or an event that
-    can't be, or too many hooks, and for events that the person's roles let them never see.
+    `key`: 32 bytes under which the secret is kept. `kind`: of notices.KINDS; what is sent to a chat or by
+    mail is not signed. `domains`: those that mail may go to. Raises InvalidRequest for an address or an event
+    that can't be, or too many hooks, and for events that the person's roles let them never see.
     """
-    webhook_rules.read_url(url, allowed)
+    if kind == "mail":
+        notices.read_mail(url, domains)
+    else:
+        webhook_rules.read_url(url, allowed)
     wanted = webhook_rules.read_events(events)
     if not actor.roles & OVERSEERS:
         hidden = [each for each in wanted if each in webhook_rules.OVERSEERS_EVENTS]
@@ -54,7 +65,12 @@ def add(
             raise invalid("url", f"you have {MOST_HOOKS} webhooks already", f"{MOST_HOOKS} for each person")
         connection.execute(
             insert(hooks).values(
-                id=hook_id, owner_id=actor.id, url=url, events=wanted, secret=_seal(key, hook_id, secret)
+                id=hook_id,
+                owner_id=actor.id,
+                kind=kind,
+                url=url,
+                events=wanted,
+                secret=_seal(key, hook_id, secret),
             )
         )
         # Not the address: it may hold a secret of its receiver's.
@@ -120,6 +136,7 @@ def _owned(person: Actor) -> Select[Any]:
 def _view(row: Row[Any]) -> dict[str, Any]:
     return {
         "id": str(row.id),
+        "kind": row.kind,
         "url": row.url,
         "events": list(row.events),
         "active": row.active,

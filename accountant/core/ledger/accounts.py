@@ -18,7 +18,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.fitting import fit, size_of
 from accountant.core.privacy.composition import epsilon_alone as alone
-from accountant.core.privacy.events import FREE, Event, releases
+from accountant.core.privacy.events import FREE, Event, spends
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.secrets import (
     SecretKind,
@@ -113,7 +113,7 @@ class SecretAccount:
             return self._cost_of_one(dp, release)
         assert self.order is not None
         total = Fraction(0)
-        if releases(dp):
+        if spends(dp):
             joint = group_divergence(dp, self.order, self.group)
             if joint is None:
                 return None
@@ -126,7 +126,7 @@ class SecretAccount:
         return round_price(total, EPSILON_UNITS)
 
     def _cost_of_one(self, dp: Event, release: SecretRelease | None) -> int | None:
-        if release is not None and releases(dp):
+        if release is not None and spends(dp):
             return None  # the joint blow-up of both has no form here
         prior = self.terms.prior
         bound = group_blow_up(dp, prior, self.group) if release is None else release.blow_up(prior)
@@ -208,7 +208,7 @@ class Accounts:
         """True if every account has enough left for the job, regardless of policy."""
         if beyond_dp(self, asked, True) is not None:
             return False
-        return not releases(asked.dp) or (self.dp is not None and self.dp.fits(asked.dp))
+        return not spends(asked.dp) or (self.dp is not None and self.dp.fits(asked.dp))
 
 
 def without_realized(accounts: Accounts) -> Accounts:
@@ -247,7 +247,7 @@ def decide_job(
 def beyond_dp(accounts: Accounts, asked: Demand, secret_jobs: bool) -> Refused | None:
     """The refusal of the ex-post or the secret account, or None."""
     cap = to_decimal(asked.ex_post, EPSILON_UNITS)
-    if accounts.overdrawn and (asked.ex_post or asked.secret is not None or releases(asked.dp)):
+    if accounts.overdrawn and (asked.ex_post or asked.secret is not None or spends(asked.dp)):
         why = "the account is overdrawn by a correction: nothing that costs anything is admitted"
         return Refused("overdrawn", "0", "-", why)
     if asked.ex_post and accounts.secret is not None:
@@ -259,7 +259,7 @@ def beyond_dp(accounts: Accounts, asked: Demand, secret_jobs: bool) -> Refused |
         return Refused("policy", "0", "1", "the policy admits no jobs without record-level privacy")
     if asked.secret is not None and accounts.secret is None:
         return Refused("secret", "0", "1", "the dataset states no secrets, prior and bound")
-    if accounts.secret is None or (asked.secret is None and not releases(asked.dp)):
+    if accounts.secret is None or (asked.secret is None and not spends(asked.dp)):
         return None
     return _secret_refusal(accounts.secret, asked)
 
@@ -332,7 +332,7 @@ def entry_part(accounts: Accounts, asked: Demand) -> dict[str, Any]:
     if asked.ex_post:
         part["ex_post"] = {"cap": str(asked.ex_post)}
     account = accounts.secret
-    if account is not None and (asked.secret is not None or releases(asked.dp)):
+    if account is not None and (asked.secret is not None or spends(asked.dp)):
         cost = account.cost(asked.dp, asked.secret)
         if cost is None:
             raise invalid("secret", "the job has no price on the secret account")

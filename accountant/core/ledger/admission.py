@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from accountant.core.ledger.policy import Policy
-from accountant.core.privacy.events import Event, releases
+from accountant.core.privacy.events import Event, spends
 from accountant.core.privacy.filters import ZERO, Amount, Costs, Filter, Kind, price_on
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, to_decimal, up
 from accountant.core.privacy.whole_jobs import whole_cost
@@ -103,7 +103,7 @@ class Account:
     def charge(self, event: Event) -> tuple[Costs, bool]:
         """The costs that a job reserves, and whether it takes the account for whole jobs (`whole_costs`)."""
         costs = self.costs(event)
-        if not releases(event) or self.admitting(costs):
+        if not spends(event) or self.admitting(costs):
             return costs, False
         alone = self.whole_costs(event, self.epsilon, self.delta) if self.untouched else None
         return (costs, False) if alone is None else (alone, True)
@@ -141,7 +141,7 @@ class Account:
     def fits(self, event: Event) -> bool:
         """True if a job with this event would be admitted, regardless of policy."""
         costs, whole = self.charge(event)
-        return not releases(event) or whole or bool(self.admitting(costs))
+        return not spends(event) or whole or bool(self.admitting(costs))
 
 
 def limits_of(filters: Sequence[Filter], epsilon: int, delta: int, whole: bool) -> list[Amount]:
@@ -204,7 +204,7 @@ def decide(
 
     A job without any release is free, and admitted even if nothing is left.
     """
-    free = not releases(event)
+    free = not spends(event)
     if account is None:
         if free:
             return Admitted({}, ())

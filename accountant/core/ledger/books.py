@@ -38,7 +38,7 @@ from accountant.core.ledger.reservations import (
     settled,
 )
 from accountant.core.ledger.statements import NO_HISTORY, History
-from accountant.core.privacy.events import Event, releases
+from accountant.core.privacy.events import Event, releases, spends
 from accountant.core.privacy.filters import EDITIONS, MOST_ORDER, Costs, Filter, Kind, granted, price_on
 from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.core.privacy.secrets import SecretKind
@@ -136,13 +136,13 @@ class Books:
         refused = beyond_dp(self.accounts, asked, True)
         if refused is not None:
             raise VerificationFailed(f"it does not fit: {refused.why}")
-        account, spends = self.account, bool(releases(event))
-        if account is None and spends:
+        account, spending = self.account, spends(event)
+        if account is None and spending:
             raise VerificationFailed("it reserves where there is no allowance")
         if account is not None:
             _check_charge(account, event, body)
             account = move(account.with_whole(True) if held.whole else account, held.costs, reserved=1)
-            if spends and not any(each.holds for each in account.filters):
+            if spending and not any(each.holds for each in account.filters):
                 raise VerificationFailed("no filter holds after it")
         elif held.costs:
             raise VerificationFailed("it states costs where there is no allowance")
@@ -151,13 +151,13 @@ class Books:
     def _counted(self, held: Reservation, sign: int) -> "Books":
         """History and the two smaller accounts after a RESERVE (1) or its VOID (-1)."""
         history, asked, secret = self.history, held.others, self.secret
-        spends = bool(releases(asked.dp))
-        if secret is not None and (asked.secret is not None or spends):
+        spending = spends(asked.dp)
+        if secret is not None and (asked.secret is not None or spending):
             reserved = secret.reserved + sign * held.secret_cost
             secret = replace(secret, reserved=reserved, jobs=secret.jobs + sign)
         history = replace(
             history,
-            jobs=history.jobs + sign * (spends or asked.ex_post > 0 or asked.secret is not None),
+            jobs=history.jobs + sign * (spending or asked.ex_post > 0 or asked.secret is not None),
             ex_post_jobs=history.ex_post_jobs + sign * (asked.ex_post > 0),
             secret_jobs=history.secret_jobs + sign * (asked.secret is not None),
             coin_jobs=history.coin_jobs + sign * has_secret_batches(asked.dp),

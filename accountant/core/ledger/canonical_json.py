@@ -17,10 +17,16 @@ _LARGEST = 2**53 - 1
 
 def canonical(document: Mapping[str, Any]) -> bytes:
     """The RFC 8785 bytes of a document. Raises ValueError for what JSON can't express, such as NaN."""
-    return _text(document).encode()
+    return value_text(document).encode()
 
 
-def _text(value: object) -> str:
+def canonical_text(value: str) -> str:
+    """The RFC 8785 form of a text by itself."""
+    return encode_basestring(value)
+
+
+def value_text(value: object) -> str:
+    """The RFC 8785 form of any value by itself."""
     if isinstance(value, str):
         return encode_basestring(value)
     if value is None:
@@ -39,9 +45,9 @@ def _text(value: object) -> str:
         keys = sorted(value)
         if not "".join(keys).isascii():
             keys.sort(key=lambda key: key.encode("utf-16-be"))
-        return "{" + ",".join([f"{encode_basestring(key)}:{_text(value[key])}" for key in keys]) + "}"
+        return "{" + ",".join([f"{encode_basestring(key)}:{value_text(value[key])}" for key in keys]) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join([_text(each) for each in value]) + "]"
+        return "[" + ",".join([value_text(each) for each in value]) + "]"
     raise ValueError(f"{type(value).__name__} has no JSON form")
 
 

@@ -6,8 +6,9 @@ Both have the same hash, so one chain serves both. Each value has its own salt o
 nothing even of a value with few possibilities (hiding: SHA-256 as a random function), and no second opening
 can be found (binding: collision resistance).
 
-Private are: the actor, the reason, the approver, the people whom a POLICY names, the free texts among a job's
-parameters (none affects its price), and the realized ex-post epsilon of a COMMIT, which depends on the data.
+Private are: the actor, the reason, the approver, signatures, the people whom a POLICY names, the free texts
+among a job's parameters (none affects its price), and the realized ex-post epsilon of a COMMIT, which depends
+on the data.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from typing import Any
 
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.canonical_json import canonical
+from accountant.core.ledger.policy import PRIVATE
 
 #: Private wherever they occur: whole values at these places. New bodies that name people add theirs.
 PLACES: tuple[tuple[str, ...], ...] = (
@@ -26,6 +28,8 @@ PLACES: tuple[tuple[str, ...], ...] = (
     ("body", "proposed_by"),
     ("body", "confirmed_by"),
     ("body", "confirmation"),
+    ("body", "signature"),
+    ("body", "confirmation_signature"),
 )
 #: Of a COMMIT, whatever the dataset settles: the reserved cap stands in the RESERVE for everybody.
 COMMIT_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "ex_post", "cap"))
@@ -37,11 +41,17 @@ EX_POST_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "cap"), ("body"
 QUOTED = ("reserve", "corrects")
 RESERVE_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, *(("body", "parameters", name) for name in TEXTS))
 
-#: Of a POLICY: the people who may ask.
-POLICY_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "policy", "analysts"))
+#: Of a POLICY: the people who may ask, the owners, and whose passkeys sign.
+POLICY_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, *(("body", "policy", name) for name in PRIVATE))
 _PLACES = {"RESERVE": RESERVE_PLACES, "COMMIT": COMMIT_PLACES, "POLICY": POLICY_PLACES}
 
 _HEX = re.compile(r"[0-9a-f]+")
+
+
+def places_by_kind() -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Every kind of entry with the places of its private values; a REVERSAL with an ex-post part apart."""
+    kinds = ("ALLOW", "RESERVE", "COMMIT", "VOID", "REVERSAL", "REGISTER", "POLICY")
+    return {**{kind: _PLACES.get(kind, PLACES) for kind in kinds}, "REVERSAL EX-POST": EX_POST_PLACES}
 
 
 def _places(document: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
@@ -64,7 +74,7 @@ def sealed(document: Mapping[str, Any], secret: bytes) -> dict[str, Any]:
         salt = hashlib.sha256(secret + "/".join(place).encode()).hexdigest()[:32]
         return {"salt": salt, "value": value}
 
-    return _mapped(document, opening)
+    return mapped(document, opening)
 
 
 def hidden(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,9 +82,9 @@ def hidden(document: Mapping[str, Any]) -> dict[str, Any]:
 
     Entries quoted by a REVERSAL are hidden in the same way, so their hashes remain those of the chain.
     """
-    mapped = _mapped(document, lambda _, value: value if is_hidden(value) else {"sha256": commitment(value)})
+    changed = mapped(document, lambda _, value: value if is_hidden(value) else {"sha256": commitment(value)})
     quoted = {name: hidden(value) for name, value in _quoted(document) if value.get("version") != 1}
-    return {**mapped, "body": {**mapped["body"], **quoted}} if quoted else mapped
+    return {**changed, "body": {**changed["body"], **quoted}} if quoted else changed
 
 
 def opened(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +92,15 @@ def opened(document: Mapping[str, Any]) -> dict[str, Any]:
 
     Documents quoted by a REVERSAL are left as stored, because their hash is checked.
     """
-    return _mapped(document, lambda _, value: value if is_hidden(value) else value["value"])
+
+    def plain(_: tuple[str, ...], value: Any) -> Any:
+        if is_hidden(value):
+            return value
+        if is_hidden(value["value"]):  # else it would pass for a value that is not shown, and go unchecked
+            raise VerificationFailed("a private value is opened as a commitment")
+        return value["value"]
+
+    return mapped(document, plain)
 
 
 def hidden_count(document: Mapping[str, Any]) -> int:
@@ -125,7 +143,7 @@ def _found(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mappi
             yield place, holder, place[-1]
 
 
-def _mapped(document: Mapping[str, Any], change: Any) -> dict[str, Any]:
+def mapped(document: Mapping[str, Any], change: Any) -> dict[str, Any]:
     """A copy with every private value changed; the rest is shared."""
     changed = dict(document)
     copied: set[tuple[str, ...]] = set()

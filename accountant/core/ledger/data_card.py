@@ -200,9 +200,15 @@ def _read_beside(lineage: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def citation(job: str, dataset: str, mechanism: str, charge: Mapping[str, Any], sha256: str) -> str:
-    """A citation of the output for a paper: all that is needed to find it in the ledger."""
-    return (
-        f"Output of job {job}, made from dataset “{dataset}” by {mechanism}, accounted for by differential "
-        f"privacy; Exchequer ledger entry {charge['seq']} ({charge['hash'][:16]}…), SHA-256 {sha256}."
-    )
+def citation(
+    job: str, dataset: str, mechanism: str, charge: Mapping[str, Any], sha256: str, public: bool = False
+) -> str:
+    """A citation of the output for a paper: all that is needed to find it in the ledger.
+
+    `public`: it was made of public things alone, and asked for on the dataset.
+    """
+    made = f"of public things alone by {mechanism}, in the ledger of dataset “{dataset}”"
+    if not public:
+        made = f"from dataset “{dataset}” by {mechanism}, accounted for by differential privacy"
+    entry = f"Exchequer ledger entry {charge['seq']} ({charge['hash'][:16]}…), SHA-256 {sha256}"
+    return f"Output of job {job}, made {made}; {entry}."

@@ -9,11 +9,14 @@ formats give the same Verified, and one Verifier checks their entries.
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from accountant.core.errors import VerificationFailed
+from accountant.core.ledger import entry_texts
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.checkpoints import Checkpoint, read_checkpoint
 from accountant.core.ledger.commitments import is_hidden
@@ -59,8 +62,12 @@ def header(
     *,
     public: bool = False,
     checkpoint: Mapping[str, Any] | None = None,
+    log_proof: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The totals that an export claims; its entries must add up to them."""
+    """The totals that an export claims; its entries must add up to them.
+
+    `log_proof`: {"seq", "proof"} of the newest of its entries that a public log holds (core/transparency).
+    """
     return {
         "format": FORMAT,
         "version": 1,
@@ -70,6 +77,7 @@ def header(
         "balances": summary(books, live, public=public),
         **({"public": True} if public else {}),
         **({} if checkpoint is None else {"checkpoint": dict(checkpoint)}),
+        **({} if log_proof is None else {"log_proof": dict(log_proof)}),
     }
 
 
@@ -128,9 +136,16 @@ def _csv(row: Iterable[str]) -> str:
 
 
 def verify_lines(
-    lines: Iterable[str], checkpoints: Iterable[Checkpoint] = (), pinned: bytes | None = None
+    lines: Iterable[str],
+    checkpoints: Iterable[Checkpoint] = (),
+    pinned: bytes | None = None,
+    verifier: Verifier | None = None,
+    passed: int = 0,
 ) -> Verified:
     """Verify a JSON Lines or CSV export; the first line tells which it is.
+
+    `verifier`: one that goes on after the entries it has seen (verified_state.py), without a look at them;
+    `passed`: how many of them `lines` leaves out after its first line.
 
     `checkpoints` are of the same ledger, at or before its end. `pinned` is the public key that the export's
     own checkpoint must be signed by or follow from. Raises VerificationFailed with the problem and, if one
@@ -141,30 +156,51 @@ def verify_lines(
     if not first.strip():
         raise VerificationFailed("the file is empty")
     if first.lstrip("\ufeff").startswith(CSV_HEADER.strip()):
-        return _verify_csv(rows, checkpoints, pinned)
-    return _verify_json_lines(first, rows, checkpoints, pinned)
+        return _verify_csv(rows, going_on(verifier, checkpoints), pinned)
+    checked = going_on(verifier, checkpoints)
+    return _verify_json_lines(first, islice(rows, checked.count - passed, None), checked, pinned)
 
 
-def _verify_json_lines(
-    first: str, rows: Iterator[str], checkpoints: Iterable[Checkpoint], pinned: bytes | None
-) -> Verified:
+def going_on(verifier: Verifier | None, checkpoints: Iterable[Checkpoint]) -> Verifier:
+    """A verifier from the beginning, or this one, that compares with these checkpoints."""
+    if verifier is None:
+        return Verifier(None, checkpoints)
+    verifier.expect(checkpoints)
+    return verifier
+
+
+def _verify_json_lines(first: str, rows: Iterator[str], verifier: Verifier, pinned: bytes | None) -> Verified:
     claimed = read_object(first, None)
     if claimed.get("format") != FORMAT or claimed.get("version") != 1:
         raise VerificationFailed("this is no ledger export: the first line is no header")
-    verifier = Verifier(claimed.get("dataset"), checkpoints)
+    if verifier.dataset is None:
+        verifier.dataset = claimed.get("dataset")
     for line in rows:
-        document = read_object(line, verifier.count + 1)
-        recorded = document.pop("hash", None)
-        verifier.add(document, str(recorded))
+        add_json_row(verifier, line)
     return checked_totals(claimed, verifier.result(), pinned)
 
 
-def _verify_csv(rows: Iterator[str], checkpoints: Iterable[Checkpoint], pinned: bytes | None) -> Verified:
+_HASH = re.compile(r',"hash":"([0-9a-f]{64})"\}\r?\n?')
+
+
+def add_json_row(verifier: Verifier, line: str) -> None:
+    """Check one line of a JSON Lines export."""
+    found = _HASH.search(line, max(0, len(line) - 80))
+    if found is not None and found.end() == len(line):
+        parts = entry_texts.read(line[: found.start()] + "}")
+        if parts is not None:
+            verifier.add_parts(parts, line[: found.start()] + "}", found[1])
+            return
+    document = read_object(line, verifier.count + 1)
+    recorded = document.pop("hash", None)
+    verifier.add(document, str(recorded))
+
+
+def _verify_csv(rows: Iterator[str], verifier: Verifier, pinned: bytes | None) -> Verified:
     """Verify a CSV export, whose last row states the totals."""
     csv.field_size_limit(1 << 24)
-    verifier = Verifier(None, checkpoints)
     claimed: dict[str, Any] | None = None
-    for row in _csv_rows(rows):
+    for row in islice(_csv_rows(rows), verifier.count, None):
         seq = verifier.count + 1
         if claimed is not None:
             raise VerificationFailed("it stands after the totals", seq)
@@ -189,9 +225,13 @@ def _csv_rows(lines: Iterator[str]) -> Iterator[list[str]]:
 def add_columns(verifier: Verifier, row: list[str]) -> None:
     """Check an entry in columns: its canonical text is authoritative, and the others must agree with it."""
     seq = verifier.count + 1
-    document = read_object(row[-1], seq)
-    verifier.add(document, row[-2])
-    for name, stated, own in zip(COLUMNS, row, _plain_columns(document), strict=False):
+    parts = entry_texts.read(row[-1])
+    verifier.add_parts(parts, row[-1], row[-2])
+    if parts is not None and type(parts.actor) is str:
+        plain = [str(parts.seq), parts.kind, parts.at, parts.actor, parts.job]
+    else:
+        plain = _plain_columns(read_object(row[-1], seq))
+    for name, stated, own in zip(COLUMNS, row, plain, strict=False):
         if stated != own:
             raise VerificationFailed(f"its column {name} does not match its entry", seq)
 
@@ -208,6 +248,7 @@ def checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes | 
             raise VerificationFailed(
                 f"the export states {name} {claimed.get(name)!r}, the entries give {expected[name]!r}"
             )
+    found = replace(found, log_proof=claimed.get("log_proof"))
     if "checkpoint" not in claimed:
         return found
     own = read_checkpoint(claimed["checkpoint"], pinned)

@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 VERSION = 2
+SALT_BYTES = 32
 GENESIS = "0" * 64
 
 
@@ -68,7 +69,7 @@ class Entry:
     body: Mapping[str, Any]
     previous: str
     version: int = VERSION
-    salt: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False, compare=False)
+    salt: bytes = field(default_factory=lambda: secrets.token_bytes(SALT_BYTES), repr=False, compare=False)
 
     def document(self) -> dict[str, Any]:
         """The object that is stored, and exported in full; `digest` hashes it."""

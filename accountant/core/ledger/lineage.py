@@ -13,6 +13,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.reservations import read_event
+from accountant.core.ledger.sorted_keys import SortedKeys
 from accountant.core.privacy.events import releases
 
 
@@ -35,13 +36,14 @@ def _output(job: str, sha256: str) -> bytes:
     return hashlib.sha256(f"{job} {sha256}".encode()).digest()[:16]
 
 
-def _is_free(body: Mapping[str, Any]) -> bool:
+def is_free(body: Mapping[str, Any]) -> bool:
+    """Whether a RESERVE's job is charged nothing."""
     return "ex_post" not in body and "secret" not in body and not releases(read_event(body["event"]))
 
 
 def _is_public(body: Mapping[str, Any]) -> bool:
     """Whether the job's mechanism reads public things only."""
-    mechanism = mechanisms.MECHANISMS.get(body.get("mechanism", ""))
+    mechanism = mechanisms.find(body.get("mechanism"))
     return mechanism is not None and mechanism.public
 
 
@@ -70,6 +72,7 @@ class Lineage:
         self._ex_post: set[str] = set()
         self._unread: set[str] = set()  # free jobs that have not ended
         self._outputs: set[bytes] = set()  # 16 bytes for each: a ledger may have a million jobs
+        self._earlier = SortedKeys()  # those of a verification that this one goes on with
 
     def add(self, entry: Entry) -> None:
         """Check one more entry. Raises VerificationFailed if it contradicts an earlier one."""
@@ -81,16 +84,40 @@ class Lineage:
         elif entry.kind is EntryKind.VOID:
             self._unread.discard(job)
 
+    def state(self) -> tuple[dict[str, Any], SortedKeys]:
+        """Everything that it holds: as JSON, and the keys of outputs."""
+        jobs = {"ex_post": sorted(self._ex_post), "unread": sorted(self._unread)}
+        return {"released": self._released, **jobs}, self._earlier.with_more(self._outputs)
+
+    @classmethod
+    def restored(cls, stated: Mapping[str, Any], outputs: SortedKeys) -> "Lineage":
+        """The inverse of `state`."""
+        made = cls()
+        made._released, made._earlier = stated["released"], outputs
+        made._ex_post, made._unread = set(stated["ex_post"]), set(stated["unread"])
+        return made
+
+    def reserve_again(self, job: str, free: bool) -> None:
+        """Keep a RESERVE of a shape that was checked before, and names no earlier job."""
+        if free:
+            self._unread.add(job)
+
+    def end_again(self, job: str, output: str | None) -> None:
+        """Keep a COMMIT or VOID of a shape that was checked before, and leaves no artifacts."""
+        self._unread.discard(job)
+        if output is not None:
+            self._outputs.add(_output(job, output))
+
     def _reserve(self, job: str, body: Mapping[str, Any]) -> None:
         if "ex_post" in body:
             self._ex_post.add(job)
         source = body.get("source", {})
-        if _is_free(body):
+        if is_free(body):
             self._unread.add(job)
         if _is_public(body):
-            if not _is_free(body) or source.keys() & {"version", "output", "artifacts"}:
+            if not is_free(body) or source.keys() & {"version", "output", "artifacts"}:
                 raise VerificationFailed("its mechanism reads public things only, and it says otherwise")
-        elif _is_free(body) and "output" not in source and "artifacts" not in source:
+        elif is_free(body) and "output" not in source and "artifacts" not in source:
             raise VerificationFailed("it is charged nothing, and does not read what was released before")
         for each in source.get("sources", {}).values():
             if "dataset" in each:
@@ -101,7 +128,7 @@ class Lineage:
             self._reads_output(source, body)
         if "artifacts" not in source:
             return
-        if not _is_free(body):
+        if not is_free(body):
             raise VerificationFailed("it reads artifacts only, and is charged")
         self._reads_artifacts(source)
 
@@ -117,9 +144,10 @@ class Lineage:
 
     def _reads_output(self, source: Mapping[str, Any], body: Mapping[str, Any]) -> None:
         """Check a job that reads an output. The output was published whole, so reading it is free."""
-        if not _is_free(body):
+        if not is_free(body):
             raise VerificationFailed("it reads a published output only, and is charged")
-        if _output(source["job"], source["output"]) not in self._outputs:
+        key = _output(source["job"], source["output"])
+        if key not in self._outputs and key not in self._earlier:
             raise VerificationFailed("it reads an output that no job before it published")
 
     def _commit(self, job: str, body: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from accountant.core.ledger.export_formats import (
     Verifier,
     add_columns,
     checked_totals,
+    going_on,
 )
 
 _TOTALS = b"exchequer"
@@ -39,17 +40,25 @@ def write(claimed: Mapping[str, Any], rows: Iterable[tuple[str, ...]]) -> Iterat
     yield sink.take()
 
 
-def verify(path: str, checkpoints: Iterable[Checkpoint] = (), pinned: bytes | None = None) -> Verified:
+def verify(
+    path: str,
+    checkpoints: Iterable[Checkpoint] = (),
+    pinned: bytes | None = None,
+    verifier: Verifier | None = None,
+) -> Verified:
     """Verify a Parquet export, as export_formats.verify_lines does the other formats."""
     parquet = available()
     import pyarrow
 
-    verifier = Verifier(None, checkpoints)
+    verifier = going_on(verifier, checkpoints)
+    known = verifier.count  # rows that are passed over
     try:
         with parquet.ParquetFile(path, pre_buffer=False) as file:  # else whole row groups are held
             claimed = _claimed(file.schema_arrow)
             for batch in file.iter_batches(batch_size=500, use_threads=False):
-                values = [column.to_pylist() for column in batch.columns]
+                passed = min(known, batch.num_rows)
+                known -= passed
+                values = [column.to_pylist() for column in batch.slice(passed).columns]
                 for row in zip(*values, strict=True):
                     add_columns(verifier, ["" if value is None else str(value) for value in row])
     except (pyarrow.ArrowException, OSError) as error:

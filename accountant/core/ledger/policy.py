@@ -1,10 +1,38 @@
 """The policy of a dataset's jobs. Needs no numpy, so the client reads it too."""
 
+import re
 from fractions import Fraction
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from accountant.core.errors import invalid
+from accountant.core.names import NAME
 from accountant.core.privacy.units import EPSILON_UNITS, exact, round_allowance
+
+#: Acts of which entries tell, and so can hold a signature (signatures.py).
+ACTS = ("approve", "allow", "correct", "policy")
+
+_SIGNER = re.compile(rf"({NAME[1:-1]}) ([a-z0-9.-]{{1,253}}) ([A-Za-z0-9_-]{{100,400}})")
+
+
+class Signer(NamedTuple):
+    """A person's passkey: its host (the relying party) and its public key as base64url SPKI."""
+
+    person: str
+    host: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.person} {self.host} {self.key}"
+
+
+def read_signer(text: str, field: str = "signers") -> Signer:
+    """The inverse of a Signer's text. Raises InvalidRequest naming `field`."""
+    found = _SIGNER.fullmatch(text)
+    if found is None:
+        raise invalid(field, f"{text!r:.60} is no signer", "person, host and public key, a space between")
+    return Signer(*text.split(" "))
 
 
 class Policy(BaseModel):
@@ -16,6 +44,10 @@ class Policy(BaseModel):
     solo: bool = Field(False, description="a steward may approve a job of their own; shown on the page")
     mechanisms: tuple[str, ...] = Field((), description="mechanisms that may be asked for")
     analysts: tuple[str, ...] = Field((), description="people who may ask")
+    stewards: tuple[str, ...] = Field(
+        (), description="owners: the stewards who decide here; others have no more rights than anybody"
+    )
+    auditors: tuple[str, ...] = Field((), description="owners: the auditors who read its ledger")
     models: tuple[str, ...] = Field((), description="models that may be used")
     share_artifacts: bool = Field(
         False, description="whoever may ask sees and uses the artifacts of everybody's jobs"
@@ -43,6 +75,19 @@ class Policy(BaseModel):
     time_limit_seconds: int | None = Field(
         None, ge=1, le=31_536_000, description="an attempt at a job ends itself after this"
     )
+    results_every_seconds: int | None = Field(
+        None,
+        ge=1,
+        le=86_400,
+        description="a job that reads records ends, for all who watch it, so many seconds after it began or "
+        "a whole multiple of that, so that the time it took tells nothing; nothing: when it is done",
+    )
+    signed: tuple[str, ...] = Field(
+        (), description="acts that stand only if who does them signs them with a passkey: " + ", ".join(ACTS)
+    )
+    signers: tuple[str, ...] = Field(
+        (), description="whose passkeys sign: each `person host key`, the key's public half as base64url SPKI"
+    )
 
     def check(self, prefix: str = "") -> None:
         """Raise InvalidRequest naming a field that is not a valid amount."""
@@ -50,15 +95,41 @@ class Policy(BaseModel):
         for name in ("analyst_epsilon", "project_epsilon"):
             if getattr(self, name) is not None:
                 round_allowance(getattr(self, name), EPSILON_UNITS, prefix + name)
+        self._check_signing(prefix)
+
+    def _check_signing(self, prefix: str) -> None:
+        people = {read_signer(each, f"{prefix}signers").person for each in self.signers}
+        unknown = sorted(set(self.signed) - set(ACTS))
+        if unknown:
+            raise invalid(f"{prefix}signed", f"unknown {', '.join(map(repr, unknown))}", ", ".join(ACTS))
+        if self.signed and "policy" not in self.signed:
+            problem = "without `policy`, an unsigned policy could end it"
+            raise invalid(f"{prefix}signed", problem, "policy, besides other acts")
+        if "approve" in self.signed and exact(self.auto_approve_epsilon):
+            problem = "such jobs would run without the signature that approvals need"
+            raise invalid(f"{prefix}auto_approve_epsilon", problem, "0, where approvals are signed")
+        if self.signed and len(people) < 1 + self.two_people:
+            least = "passkeys of two people" if self.two_people else "a passkey of somebody"
+            raise invalid(f"{prefix}signers", "nobody could sign what has to be signed", least)
 
     def approves(self, epsilon_alone: float) -> bool:
         """True if a job of this epsilon needs no approval."""
         return Fraction(epsilon_alone) <= exact(self.auto_approve_epsilon, "auto_approve_epsilon")
 
 
+#: Which field lists the owners of each role.
+OWNERS = {"steward": "stewards", "auditor": "auditors"}
+#: The fields that name people.
+PEOPLE = ("analysts", *OWNERS.values())
+#: All that say something of people.
+PRIVATE = (*PEOPLE, "signers")
+
+
 def weakened(before: Policy, after: Policy) -> tuple[str, ...]:
     """The fields by which `after` admits more, or asks for less, than `before`.
 
+    Other owners and signers are weaker in either direction: who is added decides, and who is left out no
+    longer watches.
     How long a request may wait and an attempt may run is nobody's protection, so these are free to change.
     """
     found = [
@@ -75,13 +146,25 @@ def weakened(before: Policy, after: Policy) -> tuple[str, ...]:
         old, new = set(getattr(before, name)), set(getattr(after, name))
         if old and not (new and new <= old):
             found.append(name)
+    if set(before.signed) - set(after.signed):
+        found.append("signed")
+    for name in (*OWNERS.values(), "signers"):
+        if set(getattr(before, name)) != set(getattr(after, name)):
+            found.append(name)
     if exact(after.auto_approve_epsilon) > exact(before.auto_approve_epsilon):
         found.append("auto_approve_epsilon")
+    if _slot(after) < _slot(before):
+        found.append("results_every_seconds")
     for name in ("analyst_epsilon", "project_epsilon"):
         old_cap, new_cap = (_cap(getattr(each, name)) for each in (before, after))
         if old_cap is not None and (new_cap is None or new_cap > old_cap):
             found.append(name)
     return tuple(found)
+
+
+def _slot(policy: Policy) -> int:
+    """How coarse the times are at which jobs end; finer ones tell more, none tells all."""
+    return policy.results_every_seconds or 0
 
 
 def _cap(value: str | None) -> int | None:

@@ -38,12 +38,15 @@ def charged(mechanism_id: str, reserved: Event, realized: Event) -> Event:
     return from_releases(made)
 
 
+#: The mechanism of a live job and whether it reads records; None: its RESERVE does not say.
+Live = tuple[str, bool | None]
+
+
 class Ends:
     """Checks, entry by entry, that each job ends as its mechanism can. Holds a word on each live job."""
 
     def __init__(self) -> None:
-        #: (mechanism, whether it reads records) of each live job; None: its RESERVE does not say.
-        self._live: dict[str | None, tuple[str, bool | None]] = {}
+        self.live: dict[str | None, Live] = {}
 
     def add(self, entry: Entry, held: Reservation | None, registered: bool) -> None:
         """Check one more entry. Raises VerificationFailed.
@@ -53,9 +56,9 @@ class Ends:
         """
         if entry.kind is EntryKind.RESERVE:
             source = entry.body.get("source")
-            self._live[entry.job] = entry.body["mechanism"], None if source is None else "version" in source
+            self.live[entry.job] = entry.body["mechanism"], None if source is None else "version" in source
         elif entry.kind in (EntryKind.COMMIT, EntryKind.VOID):
-            known = self._live.get(entry.job)
+            known = self.live.get(entry.job)
             if known is None or held is None:
                 raise VerificationFailed("it resolves a reservation that is not live")
             if entry.kind is EntryKind.VOID:
@@ -63,7 +66,7 @@ class Ends:
             else:
                 mechanism_id, reads = known
                 _check_commit(entry.body, held, mechanism_id, reads if registered else None)
-            del self._live[entry.job]
+            del self.live[entry.job]
 
 
 def _check_void(body: Body) -> None:

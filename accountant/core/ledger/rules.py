@@ -11,20 +11,21 @@ Not in the chain, and so not checked: the roles of people, and what is used of c
 which share a dataset out and protect nobody.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from accountant.core import mechanisms
-from accountant.core.errors import VerificationFailed
+from accountant.core.errors import UNREADABLE, VerificationFailed
 from accountant.core.ledger.accounts import Demand
 from accountant.core.ledger.allowances import check_removal, raises
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.hash_chain import Entry, EntryKind
-from accountant.core.ledger.policy import Policy, weakened
+from accountant.core.ledger.policy import PRIVATE, Policy, weakened
 from accountant.core.ledger.reservations import SHAPES
+from accountant.core.ledger.signatures import SignedActs
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import FREE, Event
 from accountant.core.privacy.price import Neighbours
@@ -48,8 +49,8 @@ def register_body(dataset: Any, version: int | None = None) -> dict[str, Any]:
     return {"terms": {**terms, **listed}, "version": version}
 
 
-def policy_body(policy: Policy, people: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The body of a POLICY; `people`: the two who made it (reversals.TwoPeople), where it took two."""
+def policy_body(policy: Policy, people: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The body of a POLICY; `people`: the two who made it (reversals.TwoPeople), and signatures, if any."""
     return {**(people or {}), "policy": policy.model_dump(mode="json")}
 
 
@@ -63,7 +64,7 @@ class Unproved:
     """A rule that entries from before it can't be judged by: how many, and where the first and last stand."""
 
     what: str
-    lacking: EntryKind
+    why: str
     entries: int = 0
     first: int = 0
     last: int = 0
@@ -75,7 +76,10 @@ class Unproved:
         which = (
             f"entry {self.first}" if self.entries == 1 else f"{self.entries:,} entries up to {self.last:,}"
         )
-        return f"not provable: {self.what} of {which}: no {self.lacking} entry before them"
+        return f"not provable: {self.what} of {which}: {self.why}"
+
+
+_NOT_SHOWN = "whether people signed, as the policy asks,"
 
 
 class Rules:
@@ -83,25 +87,59 @@ class Rules:
 
     def __init__(self) -> None:
         self.terms: Mapping[str, Any] | None = None
-        self.policy: Policy | None = None
+        self.acts = SignedActs()
         self.versions: set[int] = set()
-        self._analysts_hidden = False  # in a public export
+        self._hidden: frozenset[str] = frozenset()  # lists of people, in a public export
         self._unproved = {
             each.what: each
             for each in (
-                Unproved("the terms and the data", EntryKind.REGISTER),
-                Unproved("who may ask and who approved", EntryKind.POLICY),
-                Unproved("whether two people were needed for a raise", EntryKind.POLICY),
+                Unproved("the terms and the data", "no REGISTER entry before them"),
+                Unproved("who may ask and who approved", "no POLICY entry before them"),
+                Unproved("whether two people were needed for a raise", "no POLICY entry before them"),
+                Unproved(_NOT_SHOWN, "the export does not show it"),
             )
         }
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy in force."""
+        return self.acts.policy
 
     @property
     def unproved(self) -> tuple[str, ...]:
         """The rules that could not be checked, in sentences."""
         return tuple(str(each) for each in self._unproved.values() if each.entries)
 
+    def state(self) -> dict[str, Any]:
+        """Everything that it holds, as JSON."""
+        return {
+            "terms": self.terms,
+            "policy": None if self.policy is None else self.policy.model_dump(mode="json"),
+            "versions": sorted(self.versions),
+            "hidden": sorted(self._hidden),
+            "acts": self.acts.state(),
+            "unproved": {
+                what: [each.entries, each.first, each.last] for what, each in self._unproved.items()
+            },
+        }
+
+    @classmethod
+    def restored(cls, stated: Mapping[str, Any]) -> "Rules":
+        """The inverse of `state`."""
+        made = cls()
+        made.terms, made.versions = stated["terms"], set(stated["versions"])
+        policy = None if stated["policy"] is None else Policy.model_validate(stated["policy"])
+        made.acts.restore(policy, stated["acts"])
+        made._hidden = frozenset(stated["hidden"])
+        for what, (entries, first, last) in stated["unproved"].items():
+            each = made._unproved[what]
+            each.entries, each.first, each.last = entries, first, last
+        return made
+
     def add(self, entry: Entry, books: Books, asked: Demand | None) -> None:
         """Check one more entry; `books` before it, `asked` of a RESERVE. Raises VerificationFailed."""
+        if not self.acts.check(entry):  # under the policy before it
+            self._unproved[_NOT_SHOWN].add(entry.seq)
         match entry.kind:
             case EntryKind.REGISTER:
                 self._register(entry.body)
@@ -112,6 +150,8 @@ class Rules:
             case EntryKind.RESERVE:
                 assert asked is not None
                 self._reserve(entry, books, asked)
+            case EntryKind.REVERSAL:
+                self._check_owners(entry)
 
     # --- entries that are rules ---------------------------------------------------------------------
 
@@ -128,24 +168,35 @@ class Rules:
 
     def _set(self, entry: Entry) -> None:
         stated = entry.body["policy"]
-        hidden = is_hidden(stated["analysts"])
-        policy = Policy.model_validate({**stated, "analysts": ()} if hidden else stated)
-        policy.check()
+        hidden = frozenset(name for name in PRIVATE if is_hidden(stated.get(name)))
+        policy = Policy.model_validate({**stated, **dict.fromkeys(hidden, ())})
+        # Who signs can't be judged where it is not shown.
+        (policy if "signers" not in hidden else policy.model_copy(update={"signed": ()})).check()
         both, standing = by_two(entry), self.policy
+        self._check_owners(entry)
         if standing is not None and standing.two_people and not both:
-            unknown = hidden or self._analysts_hidden  # whom it lists can't be compared
-            after = replace_analysts(policy, standing) if unknown else policy
-            weaker = weakened(standing, after)
+            unknown = hidden | self._hidden  # whom these list can't be compared
+            weaker = weakened(standing, with_lists(policy, standing, unknown))
             if weaker:
                 raise VerificationFailed(
                     f"it weakens {', '.join(weaker)}, and one person made it: the policy asks for two people"
                 )
-        self.policy, self._analysts_hidden = policy, hidden
+        self._hidden = hidden
+
+    def _check_owners(self, entry: Entry) -> None:
+        """Raise VerificationFailed where somebody decided who is not among the dataset's stewards."""
+        owners = () if self.policy is None else self.policy.stewards
+        if not owners or is_hidden(entry.body.get("proposed_by")):
+            return
+        for name in (entry.actor, entry.body.get("proposed_by")):
+            if name and name not in owners:
+                raise VerificationFailed(f"{name!r:.80} is not among the stewards that the policy names")
 
     # --- acts ---------------------------------------------------------------------------------------
 
     def _allow(self, entry: Entry, books: Books) -> None:
         both = by_two(entry)
+        self._check_owners(entry)
         if self.terms is not None and "secret" in entry.body:
             if entry.body["secret"]["neighbours"] != self.terms["neighbours"]:
                 raise VerificationFailed("its secrets are stated under other neighbours than are registered")
@@ -167,6 +218,31 @@ class Rules:
         else:
             self._check_policy(self.policy, entry)
             self._check_approval(self.policy, entry, asked)
+
+    def may_reserve_again(self, actor: str, approval: object) -> bool:
+        """Whether these people may make a RESERVE whose like was allowed under the rules in force.
+
+        `actor` is "" and `approval` None where there is none or it is hidden. False: it has to be judged.
+        """
+        signed = isinstance(approval, Mapping) and "signature" in approval
+        if signed or self.acts.must_sign(EntryKind.RESERVE):
+            return False  # each signature is over its own job
+        if self.policy is None:
+            return True
+        try:
+            _check_analyst(self.policy, actor)
+            if approval is not None:
+                _check_approver(self.policy, actor, approval)
+        except UNREADABLE:
+            return False
+        return True
+
+    def reserve_again(self, seq: int) -> None:
+        """Keep a RESERVE whose like was allowed under the rules in force."""
+        if self.terms is None:
+            self._unproved["the terms and the data"].add(seq)
+        if self.policy is None:
+            self._unproved["who may ask and who approved"].add(seq)
 
     def _check_terms(self, terms: Body, body: Body, books: Books, asked: Demand) -> None:
         stated = body["terms"]
@@ -211,13 +287,12 @@ class Rules:
         public = body.get("source", {}).get("public", {})
         models = [each["name"] for each in public.values() if each["kind"] != "corpus"]
         models += [] if body["model"] is None else [body["model"]["name"]]
-        asks = [("mechanism", policy.mechanisms, body["mechanism"])]
+        asks = [("mechanism", policy.mechanisms, mechanisms.get(body["mechanism"]).admitted_as)]
         asks += [("model", policy.models, name) for name in models]
-        if entry.actor:  # "": hidden
-            asks.append(("analyst", policy.analysts, entry.actor))
         for what, allowed, name in asks:
             if allowed and name not in allowed:
                 raise VerificationFailed(f"the policy does not allow the {what} {name!r:.80}")
+        _check_analyst(policy, entry.actor)
 
     def _check_approval(self, policy: Policy, entry: Entry, asked: Demand) -> None:
         approval = entry.body["approval"]
@@ -226,11 +301,7 @@ class Rules:
         if approval is None:
             self._check_needs_none(policy, asked, entry.body["terms"]["delta"])
             return
-        by = approval["by"]
-        if not (_is_said(by) and _is_said(approval["reason"])):
-            raise VerificationFailed("its approval names no person and reason")
-        if by == entry.actor and not policy.solo:
-            raise VerificationFailed(f"{by!r:.80} approved a job of their own, and the policy is not solo")
+        _check_approver(policy, entry.actor, approval)
 
     def _check_needs_none(self, policy: Policy, asked: Demand, delta: float) -> None:
         if not releases_anything(asked):
@@ -246,9 +317,30 @@ def _alone(event: Event, delta: float) -> float:
     return epsilon_alone(event, delta)[0]
 
 
-def replace_analysts(policy: Policy, other: Policy) -> Policy:
-    """The policy with the other's list of people."""
-    return policy.model_copy(update={"analysts": other.analysts})
+# What is said of people is checked for every entry, of a known shape or not: all of it stands here.
+
+
+def _check_analyst(policy: Policy, actor: str) -> None:
+    """`actor` "": hidden."""
+    if actor and policy.analysts and actor not in policy.analysts:
+        raise VerificationFailed(f"the policy does not allow the analyst {actor!r:.80}")
+
+
+def _check_approver(policy: Policy, actor: str, approval: Any) -> None:
+    by = approval["by"]
+    if not (_is_said(by) and _is_said(approval["reason"])):
+        raise VerificationFailed("its approval names no person and reason")
+    if policy.stewards and by not in policy.stewards:
+        raise VerificationFailed(
+            f"{by!r:.80} approved it, who is not among the stewards that the policy names"
+        )
+    if by == actor and not policy.solo:
+        raise VerificationFailed(f"{by!r:.80} approved a job of their own, and the policy is not solo")
+
+
+def with_lists(policy: Policy, other: Policy, names: Iterable[str]) -> Policy:
+    """The policy with the other's lists of people in these fields."""
+    return policy.model_copy(update={name: getattr(other, name) for name in names})
 
 
 def by_two(entry: Entry) -> bool:

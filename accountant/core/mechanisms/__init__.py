@@ -10,6 +10,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from accountant.core.errors import invalid
+from accountant.core.mechanisms import rehearsal
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.registration import found as found_elsewhere
 
@@ -37,10 +38,20 @@ def runnable() -> dict[str, Mechanism[Any]]:
     return {name: each for name, each in _found()[0].items() if each.runner is not None}
 
 
+def find(mechanism_id: object) -> Mechanism[Any] | None:
+    """The mechanism called `mechanism_id`, or the rehearsal of one; None where there is none."""
+    if not isinstance(mechanism_id, str):
+        return None
+    if mechanism_id.startswith(rehearsal.PREFIX):
+        rehearsed = _found()[0].get(mechanism_id.removeprefix(rehearsal.PREFIX))
+        return None if rehearsed is None else rehearsal.of(rehearsed)
+    return _found()[0].get(mechanism_id)
+
+
 def get(mechanism_id: object) -> Mechanism[Any]:
     """The mechanism called `mechanism_id`. Raises InvalidRequest naming those that exist."""
     known, refused = _found()
-    found = known.get(mechanism_id) if isinstance(mechanism_id, str) else None
+    found = find(mechanism_id)
     if found is None:
         why = f"unknown mechanism {mechanism_id!r}"
         if isinstance(mechanism_id, str) and mechanism_id in refused:

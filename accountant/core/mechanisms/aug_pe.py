@@ -43,7 +43,8 @@ from accountant.core.privacy.price import Price, Terms
 class AugPe(EvolvingTexts, GaussianNoise):
     """Parameters of `aug-pe`; the defaults are the paper's where it gives one.
 
-    A job with `from_job` selects among the samples of an earlier one by its noisy counts, and varies them.
+    A job with `from_job` selects among the samples of an earlier one by its noisy counts, and varies them;
+    one with `population` pays for epochs of its own that go on from what an earlier one released.
     """
 
     from_job: str | None = from_job_field("samples and noisy counts")
@@ -52,6 +53,13 @@ class AugPe(EvolvingTexts, GaussianNoise):
         ge=1,
         le=10_000,
         description="with from_job: the epoch whose samples and counts are read; nothing: the last",
+    )
+    population: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="an earlier job of aug-pe or secpe with whose survivors this one begins; nothing: with "
+        "samples of the prompt",
     )
     epochs: int = Field(10, ge=1, le=10_000, description="rounds of voting; each reads every record once")
     votes: int = Field(1, ge=1, le=1_000, description="distinct samples k that a record votes for")
@@ -94,7 +102,7 @@ def resolve(parameters: AugPe, terms: Terms) -> AugPe:
     """Calibrate the noise; refuse prompts that can't be filled and more votes than samples."""
     parameters = with_prompts(parameters)
     if parameters.from_job is not None:
-        return without_noise(parameters)
+        return without_noise(parameters.model_copy(update={"population": None}))  # it begins with its own
     if parameters.from_epoch is not None:
         raise invalid("from_epoch", "there is no from_job", "nothing, or a job in from_job")
     if parameters.votes > parameters.samples:
@@ -120,14 +128,15 @@ MECHANISM = Mechanism(
     context_tokens=evolution_context,
     size_field="epsilon",
     resources=evolution_resources,
+    sources=lambda parameters: {} if parameters.population is None else {"population": EVOLUTION},
     releases=(EVOLUTION,),
-    needs={**NEEDS_VARYING, "from_job=": "epsilon noise_multiplier", "from_job": "from_epoch"},
+    needs={**NEEDS_VARYING, "from_job=": "epsilon noise_multiplier population", "from_job": "from_epoch"},
     artifacts_need_model=False,
     progress_unit="texts",
     runner="workers.mechanisms.aug_pe",
     groups={
         "Size and privacy": "from_job epsilon noise_multiplier epochs votes threshold temperature",
-        "Texts": "samples variations select max_tokens record_tokens stop prompt prompting seed",
+        "Texts": "population samples variations select max_tokens record_tokens stop prompt prompting seed",
         "Variations": "varying kept rewriting lookahead writer",
         "Aggregation and clusters": "embedding",
     },

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accountant.core.errors import FieldProblem, InvalidRequest
+from accountant.core.mechanisms.durations import Work
 from accountant.core.mechanisms.yields import Yield
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.divergences import pure_epsilon, renyi
@@ -74,7 +75,9 @@ class Mechanism(Generic[P]):
 
     `goal` is what somebody wants who takes it (of GOALS), `advice` says in a clause why, `plain` names the
     fields, parted by blanks, that a form shows to everybody, `begins` values that a form begins with instead
-    of defaults, and `yields` what a job writes, None where nothing public tells.
+    of defaults, and `yields` what a job writes, None where nothing public tells. `work` says what a job asks
+    of its model, whose prompt has so many tokens beside records; None where that is not told.
+    `rehearses` is set on a rehearsal alone (rehearsal.py): the id of what it rehearses.
     """
 
     id: str
@@ -111,6 +114,8 @@ class Mechanism(Generic[P]):
     plain: str = ""
     begins: Mapping[str, Any] = field(default_factory=dict, hash=False)
     yields: Callable[[P, Terms], Yield | None] = lambda *_: None
+    work: Callable[[P, Terms, int], Work | None] = lambda *_: None
+    rehearses: str | None = None
     fields: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -128,6 +133,11 @@ class Mechanism(Generic[P]):
         order = [*groups, *(name for name in properties if name not in groups)]
         made["properties"] = {name: properties[name] | {"group": groups.get(name, REST)} for name in order}
         return made
+
+    @property
+    def admitted_as(self) -> str:
+        """The id by which a policy admits or excludes it: a rehearsal is admitted with its mechanism."""
+        return self.rehearses or self.id
 
     def used_fields(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """The fields that a request with these values uses, in their order.

@@ -38,6 +38,7 @@ from pydantic import Field
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import doubled
+from accountant.core.mechanisms.durations import Work
 from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
     GaussianNoise,
@@ -48,7 +49,7 @@ from accountant.core.mechanisms.noise_fields import (
     without_noise,
 )
 from accountant.core.mechanisms.sampling import fixed_rate, poisson_rate, population
-from accountant.core.mechanisms.yields import texts
+from accountant.core.mechanisms.yields import by_label, texts
 from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
@@ -386,6 +387,22 @@ def resources(parameters: Epsvec) -> dict[str, str]:
     return {field: kind for field, kind in kinds.items() if getattr(parameters, field)}
 
 
+def work(parameters: Epsvec, terms: Terms, template_tokens: int) -> Work:
+    """Candidates, partners and texts are written; records are read for the counts and for the vectors."""
+    labels, read, written = by_label(1, terms.labels), 0, 0
+    if parameters.from_job is None:
+        if parameters.shots:
+            written += labels * parameters.candidates
+            read += (terms.public_size or 0) * parameters.record_tokens
+            read += labels * parameters.candidates * parameters.record_tokens
+        written += labels * parameters.partners
+        taking_part = parameters.partners + (parameters.samples_per_label or 0)
+        read += labels * taking_part * (parameters.record_tokens + 1)
+    written += parameters.samples * (1 if parameters.label else labels)
+    tokens, columns = written * parameters.max_tokens, template_tokens + parameters.record_tokens
+    return Work(contexts=0, prompts=read, read_columns=columns, written=tokens, most=True)
+
+
 MECHANISM = Mechanism(
     id="epsvec",
     title="EPSVec",
@@ -418,6 +435,7 @@ MECHANISM = Mechanism(
     order=3,
     advice="it pays once for vectors, and then writes as many texts as one likes",
     plain="epsilon samples max_tokens from_job",
+    work=work,
     yields=lambda p, terms: texts(p.samples, () if p.label else terms.labels, p.max_tokens, "at most"),
     example={
         **{"epsilon": 6.0, "layers": "1-2", "prompting": "plain", "seed": 1, "stop": None},

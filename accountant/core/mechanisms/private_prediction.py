@@ -52,6 +52,8 @@ from accountant.core.mechanisms.batches import (
     token_draw,
     tokens_of_one_batch,
     turn,
+    unfit_to_end,
+    work_of_tokens,
 )
 from accountant.core.mechanisms.noise_fields import cost
 from accountant.core.mechanisms.prompts import DEFAULT_TEMPLATE, DEFAULT_TEMPLATE_OF_TWO, NAMED_TEMPLATES
@@ -403,13 +405,6 @@ def batches(parameters: PrivatePrediction, terms: Terms) -> int:
     return 1 if parameters.batching == "clusters" else parameters.batches_run(terms)
 
 
-def unfit(parameters: PrivatePrediction, facts: Mapping[str, Any]) -> FieldProblem | None:
-    """A model that names no end token never ends a text; a stop text may."""
-    ends = facts.get("end_tokens", True) or parameters.stop is not None
-    problem = "the model names no token that ends a text"
-    return None if ends else FieldProblem("stop", problem, "a text that ends each text")
-
-
 MECHANISM = Mechanism(
     id="private-prediction",
     title="Private prediction",
@@ -423,7 +418,7 @@ MECHANISM = Mechanism(
     stops_early=True,
     missing=missing,
     batches=batches,
-    unfit=unfit,
+    unfit=unfit_to_end,
     resources=resources,
     unfit_public=unfit_public,
     releases=("clusters",),
@@ -446,5 +441,6 @@ MECHANISM = Mechanism(
     advice="it needs nothing but a model, and every text comes from many records at once",
     plain="tokens_per_batch max_text_tokens ex_post_cap",
     yields=texts_of_tokens,
+    work=work_of_tokens,
     artifacts={"clusters": "centres, noisy counts and batches of the clusters"},
 )

@@ -9,6 +9,10 @@ Departures from the paper, which calibrates N(X, sigma^2) for the counts and aga
 both are released, so the shift is sqrt(2) X (2 X where redacted); sampling rates are declared, for the
 weights of its linear program depend on which records hold which secrets; and the job has no (epsilon,
 delta) price at all, for a record without secrets always takes part.
+
+The paper's centre votes for its nearest sample, with the public texts in its count. So at most K samples have
+votes, all other survivors are drawn by lot, and where n_k is not small beside m_k the public corpus decides.
+Released counts and centres with public n_k allow better votes for nothing, which are the default.
 """
 
 import math
@@ -88,6 +92,16 @@ class SecPe(EvolvingTexts):
     )
     variations: int = Field(6, ge=0, le=1_000, description="variations L written of each survivor")
     temperature: float = Field(1.2, ge=0.001, le=1_000, description="temperature of samples and variations")
+    voting: Literal["shares", "nearest"] = Field(
+        "shares",
+        description="shares: centres share the places of survivors by their counts; nearest: each votes for "
+        "its nearest sample alone, as in the paper, so that no more samples than clusters have votes",
+    )
+    counted: Literal["private", "all"] = Field(
+        "private",
+        description="what a centre's vote weighs: the noisy number of private records, or with the public "
+        "texts of its cluster, as in the paper",
+    )
     from_job: str | None = from_job_field("noisy counts and centres")
     start: Literal["anew", "samples"] = Field(
         "anew", description="with from_job: begin with new samples, or with those of that job's last round"
@@ -256,7 +270,7 @@ MECHANISM = Mechanism(
         "Secrets": "prior records_per_secret sampling_rate neighbour",
         "Texts": "samples variations select max_tokens record_tokens stop prompt prompting seed",
         "Variations": "varying kept rewriting writer",
-        "Aggregation and clusters": "public_corpus public_texts clusters radius embedding",
+        "Aggregation and clusters": "public_corpus public_texts clusters radius voting counted embedding",
     },
     order=6,
     advice="it protects declared secrets and nothing else",

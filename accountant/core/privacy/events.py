@@ -337,6 +337,15 @@ def releases(event: Event) -> Counter[Event]:
     return Counter({event: 1})
 
 
+def spends(event: Event) -> bool:
+    """True if anything is released: `bool(releases(event))` without counting."""
+    if isinstance(event, SelfComposed):
+        return spends(event.event)
+    if isinstance(event, Composed):
+        return any(spends(part) for part in event.events)
+    return True
+
+
 def from_releases(counts: Counter[Event]) -> Event:
     """The event composed of these releases, in the order in which they were first counted."""
     parts = [SelfComposed(leaf, n) if n > 1 else leaf for leaf, n in counts.items() if n]

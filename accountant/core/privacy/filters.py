@@ -105,6 +105,10 @@ class Filter:
     edition: int = 1
     whole_epsilon: int = 0
 
+    def __hash__(self) -> int:
+        # Without the fractions: hashing them costs more than all else of a look into a cache of prices.
+        return hash((self.kind, self.step_delta, self.edition, self.whole_epsilon))
+
     def limit(self, epsilon: int, delta: int) -> Amount:
         """The filter's total limit under (`epsilon`, `delta`), in units."""
         eps, own_delta = epsilon / EPSILON_UNITS, float(self.share * delta / DELTA_UNITS)

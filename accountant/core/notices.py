@@ -1,0 +1,75 @@
+"""What a person is told by mail or in a chat: one sentence of names and states. Pure.
+
+Nothing in it depends on private data, and nothing in it is somebody's words: a comment's text, a purpose and
+a reason are read on their pages, by whoever may.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from accountant.core.errors import invalid
+from accountant.core.webhook_rules import TEST, meaning
+
+#: How an address is told: a signed message for a program, a sentence in a chat, or a letter.
+KINDS: Final = ("webhook", "chat", "mail")
+SCHEME = "mailto:"
+_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@([A-Za-z0-9][A-Za-z0-9.-]{0,252})")
+
+
+def read_mail(url: str, domains: Sequence[str]) -> str:
+    """The address for mail in `mailto:NAME@DOMAIN`. Raises InvalidRequest (field `url`).
+
+    `domains`: those to which this service writes; none: it writes to nobody.
+    """
+    if not domains:
+        told = "https://…; whoever runs the service allows mail (EXCHEQUER_SMTP_HOST, EXCHEQUER_MAIL_DOMAINS)"
+        raise invalid("url", "this service sends no mail", told)
+    found = _ADDRESS.fullmatch(url.removeprefix(SCHEME))
+    if not url.startswith(SCHEME) or found is None:
+        raise invalid("url", "is no address for mail", f"{SCHEME}NAME@{domains[0]}")
+    if found[1].lower() not in domains:
+        raise invalid("url", "is of a domain that this service does not write to", ", ".join(domains))
+    return found[0]
+
+
+def sentence(event: str, facts: Mapping[str, Any]) -> str:
+    """An event in one sentence. `facts` are those of its message."""
+    if event == TEST:
+        return "A test: notices reach this address."
+    about = f"Dataset {facts.get('dataset', '')}"
+    if facts.get("job") and event.startswith("job."):
+        job, mechanism = str(facts["job"])[:8], facts.get("mechanism", "")
+        about = f"Job {job} of {facts.get('analyst', '')} on {facts.get('dataset', '')} ({mechanism})"
+        state = str(facts.get("state", "")).replace("_", " ")
+        what = {"job.asked_back": "a steward asks its analyst something", "job.answered": "it was answered"}
+        return _plain(f"{about}: {what.get(event, f'it is now {state}')}.")
+    return _plain(f"{about}: {meaning(event)}.")
+
+
+def page(public_url: str | None, facts: Mapping[str, Any]) -> str | None:
+    """The page that the event is about; None where nobody said where pages are."""
+    if public_url is None:
+        return None
+    path = f"jobs/{facts['job']}" if facts.get("job") else f"datasets/{facts.get('dataset', '')}"
+    return f"{public_url.rstrip('/')}/{path}"
+
+
+def chat(event: str, facts: Mapping[str, Any], public_url: str | None) -> bytes:
+    """The body of a message to a chat: `{"text": …}`, as Slack, Mattermost and others read it."""
+    link = page(public_url, facts)
+    return json.dumps({"text": sentence(event, facts) + ("" if link is None else f" {link}")}).encode()
+
+
+def letter(event: str, facts: Mapping[str, Any], public_url: str | None) -> tuple[str, str]:
+    """The subject and the text of a letter."""
+    told, link = sentence(event, facts), page(public_url, facts)
+    lines = [told, *([] if link is None else ["", link])]
+    lines += ["", "You chose this notice under Your account, Notices, and end it there."]
+    return f"Exchequer: {told.rstrip('.')}", "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """Without control characters, and without what a chat takes for a link or a call to everybody."""
+    return re.sub(r"[\x00-\x1f<>@]", " ", text)

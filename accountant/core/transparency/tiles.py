@@ -1,0 +1,234 @@
+"""A log's tree and entries as files (C2SP tlog-tiles): whoever has the folder can make every proof.
+
+    tile/L/N           256 hashes, each the root of 256^L leaves, in a row
+    tile/entries/N     256 entries, each after its length in two bytes
+    …/N.p/W            the same of the W (under 256) that there are yet
+
+N is written in groups of three digits, all but the last after an "x". Files never change: a wider one is a
+new file, and a full one replaces those that were part of it.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from accountant.core.errors import VerificationFailed
+from accountant.core.transparency.merkle import (
+    EMPTY,
+    consistency_proof,
+    inclusion_proof,
+    leaf_hash,
+    node_hash,
+    root_of,
+    split,
+)
+
+WIDTH, HASH = 256, 32
+_HEIGHT = 8  # levels of the tree in a tile
+_LONGEST = 0xFFFF
+
+
+def tile_path(level: int | str, number: int, width: int = WIDTH) -> str:
+    """The path of a tile (level) or a bundle ("entries") in the log; of a partial one with its width."""
+    digits = f"{number % 1000:03}"
+    while number := number // 1000:
+        digits = f"x{number % 1000:03}/{digits}"
+    return f"tile/{level}/{digits}" + ("" if width == WIDTH else f".p/{width}")
+
+
+class Tiles:
+    """A log on a folder, read as the tree of `size` leaves: a checkpoint says which."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.folder, self.size = folder, size
+        #: The hashes of a tile, by level and number.
+        self.hashes = lru_cache(maxsize=64)(self._read_tile)
+
+    def root(self) -> bytes:
+        """The root of the tree."""
+        return self.subtree(0, self.size) if self.size else EMPTY
+
+    def subtree(self, start: int, end: int) -> bytes:
+        """The root of the leaves from `start` up to `end`, where that is a node of the tree."""
+        size = end - start
+        if size & (size - 1):
+            middle = start + split(size)
+            return node_hash(self.subtree(start, middle), self.subtree(middle, end))
+        level, height = divmod(size.bit_length() - 1, _HEIGHT)
+        first = start >> (_HEIGHT * level)
+        at = first % WIDTH
+        hashes = self.hashes(level, first // WIDTH)
+        return root_of([hashes[HASH * each : HASH * each + HASH] for each in range(at, at + (1 << height))])
+
+    def inclusion(self, index: int) -> list[bytes]:
+        """The proof that leaf `index` stands in this tree."""
+        return inclusion_proof(self.subtree, index, self.size)
+
+    def consistency(self, first: int) -> list[bytes]:
+        """The proof that this tree continues that of its `first` leaves."""
+        return consistency_proof(self.subtree, first, self.size)
+
+    def leaves(self, start: int = 0) -> Iterator[bytes]:
+        """The entries from number `start` on, each checked against its hash in the tree."""
+        for number in range(start // WIDTH, (self.size + WIDTH - 1) // WIDTH):
+            width = min(WIDTH, self.size - number * WIDTH)
+            hashes = self.hashes(0, number)
+            entries = list(unbundled(self._read(tile_path("entries", number, width)), width))
+            for at, entry in enumerate(entries):
+                if leaf_hash(entry) != hashes[HASH * at : HASH * at + HASH]:
+                    raise VerificationFailed(
+                        f"entry {number * WIDTH + at} of the log is not that of its tree"
+                    )
+                if number * WIDTH + at >= start:
+                    yield entry
+
+    def check(self) -> None:
+        """Raise VerificationFailed unless the entries are those of the tiles, and the root is theirs."""
+        grown = Frontier()
+        for entry in self.leaves():
+            grown.add(leaf_hash(entry))
+        if grown.root() != self.root():
+            raise VerificationFailed("the tiles of the log are not those of its entries")
+
+    def _read_tile(self, level: int, number: int) -> bytes:
+        have = self.size >> (_HEIGHT * level)
+        width = min(WIDTH, have - number * WIDTH)
+        hashes = self._read(tile_path(level, number, width))
+        if len(hashes) != HASH * width:
+            raise VerificationFailed(f"{tile_path(level, number, width)} has {len(hashes)} bytes")
+        return hashes
+
+    def _read(self, path: str) -> bytes:
+        """The bytes of a file; of a partial one also from the full one that took its place."""
+        for name in (path, path.partition(".p/")[0]):
+            try:
+                found = (self.folder / name).read_bytes()
+            except FileNotFoundError:
+                continue
+            if name != path and "/entries/" not in path:
+                return found[: HASH * int(path.rpartition("/")[2])]
+            return found
+        raise VerificationFailed(f"the log has no {path}")
+
+
+class Frontier:
+    """The root of a growing list of leaves: one hash for each bit of their number."""
+
+    def __init__(self) -> None:
+        self._full: list[tuple[int, bytes]] = []
+
+    def add(self, leaf: bytes) -> None:
+        size = 1
+        while self._full and self._full[-1][0] == size:
+            leaf, size = node_hash(self._full.pop()[1], leaf), 2 * size
+        self._full.append((size, leaf))
+
+    def root(self) -> bytes:
+        found = EMPTY
+        for place, (_, each) in enumerate(reversed(self._full)):
+            found = node_hash(each, found) if place else each
+        return found
+
+
+def bundled(entries: Iterable[bytes]) -> bytes:
+    """Entries as a bundle holds them."""
+    made = bytearray()
+    for each in entries:
+        if len(each) > _LONGEST:
+            raise ValueError(f"an entry of {len(each)} bytes: a bundle holds at most {_LONGEST}")
+        made += len(each).to_bytes(2, "big") + each
+    return bytes(made)
+
+
+def unbundled(data: bytes, width: int) -> Iterator[bytes]:
+    """The first `width` entries of a bundle. Raises VerificationFailed."""
+    at = 0
+    for _ in range(width):
+        size = int.from_bytes(data[at : at + 2], "big")
+        entry = data[at + 2 : at + 2 + size]
+        if at + 2 > len(data) or len(entry) != size:
+            raise VerificationFailed("a bundle of the log is cut off")
+        yield entry
+        at += 2 + size
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def extend(folder: Path, size: int, leaves: Iterable[bytes]) -> int:
+    """Write the tiles of a log of `size` leaves and these after them; returns their number.
+
+    The files are synced before it returns. A file that is there with other bytes is refused, by
+    VerificationFailed: two histories in one place.
+    """
+    tiles = Tiles(folder, size)
+    rows: list[bytearray] = []  # of each level, the hashes of its last tile
+    while size >> (_HEIGHT * len(rows)):
+        level = len(rows)
+        have = size >> (_HEIGHT * level)
+        rows.append(bytearray(tiles.hashes(level, have // WIDTH) if have % WIDTH else b""))
+    entries = list(tiles.leaves(size - size % WIDTH)) if size % WIDTH else []
+    for leaf in leaves:
+        entries.append(leaf)
+        _push(folder, rows, 0, size, leaf_hash(leaf))
+        size += 1
+        if size % WIDTH == 0:
+            _write(folder, tile_path("entries", size // WIDTH - 1), bundled(entries))
+            entries = []
+    if entries:
+        _write(folder, tile_path("entries", size // WIDTH, len(entries)), bundled(entries))
+    for level, row in enumerate(rows):
+        if row:
+            number = (size >> (_HEIGHT * level)) // WIDTH
+            _write(folder, tile_path(level, number, len(row) // HASH), bytes(row))
+    return size
+
+
+def _push(folder: Path, rows: list[bytearray], level: int, size: int, found: bytes) -> None:
+    """Add a hash to the last tile of a level; a tile that is full goes on as one hash of the level above."""
+    if level == len(rows):
+        rows.append(bytearray())
+    row = rows[level]
+    row += found
+    if len(row) == HASH * WIDTH:
+        number = (size >> (_HEIGHT * level)) // WIDTH
+        _write(folder, tile_path(level, number), bytes(row))
+        whole = root_of([bytes(row[at : at + HASH]) for at in range(0, len(row), HASH)])
+        row.clear()
+        _push(folder, rows, level + 1, size, whole)
+
+
+def _write(folder: Path, path: str, data: bytes) -> None:
+    """Write a file of the log, synced; one that is there must be the same."""
+    target = folder / path
+    if target.exists():
+        if target.read_bytes() != data:
+            raise VerificationFailed(f"the log has another {path} already")
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_synced(target, data)
+
+
+def write_synced(target: Path, data: bytes) -> None:
+    """Replace a file as a whole, so that it is on the disk, old or new, whatever happens."""
+    part = target.with_name(f"{target.name}.new")
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def drop_partial(folder: Path) -> None:
+    """Remove partial tiles and bundles whose full one is there."""
+    for found in list((folder / "tile").rglob("*.p")):
+        if re.fullmatch(r"\d{3}\.p", found.name) and found.with_suffix("").exists():
+            shutil.rmtree(found)

@@ -1,0 +1,180 @@
+"""Who signs heads of a log, and never two that contradict each other: the log itself, and its witnesses.
+
+    request of tlog-witness ── Witness.add_checkpoint ──▶ its cosignature, or the size that it saw last
+
+Both keep the newest head that they signed in a file, replaced and synced before the signature is given: a
+crash loses a signature, never the knowledge of one. A lock makes reading, checking and replacing it one
+step. The next head must be proved to continue the kept one.
+"""
+
+import fcntl
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from accountant.core.errors import VerificationFailed
+from accountant.core.transparency.merkle import EMPTY, check_consistency
+from accountant.core.transparency.notes import (
+    Head,
+    Key,
+    cosign,
+    from_base64,
+    note,
+    parse,
+    read_head,
+    sign,
+    to_base64,
+    verified,
+)
+from accountant.core.transparency.tiles import Tiles, write_synced
+
+_MOST_HASHES = 63
+#: Posts a request of tlog-witness: (HTTP status, body) of the answer.
+Ask = Callable[[str], tuple[int, str]]
+
+
+class KeptHeads:
+    """The newest head of each log that somebody signed, on a folder that is theirs alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def _file(self, origin: str) -> Path:
+        return self.folder / f"{sha256(origin.encode()).hexdigest()}.json"
+
+    def newest(self, origin: str) -> Head:
+        """The newest head signed of a log; of one that was never signed, that of no leaves."""
+        try:
+            kept = json.loads(self._file(origin).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return Head(origin, 0, EMPTY)
+        return Head(kept["origin"], kept["size"], bytes.fromhex(kept["root"]))
+
+    @contextmanager
+    def locked(self, origin: str) -> Iterator[Head]:
+        """The newest head, which nobody else moves on meanwhile."""
+        with self._file(origin).with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield self.newest(origin)
+
+    def advance(self, kept: Head, head: Head, proof: Sequence[bytes]) -> None:
+        """Keep a head that continues the one that is kept; call it under the lock.
+
+        Raises VerificationFailed, and keeps what is kept, if that is not proved.
+        """
+        if kept.origin != head.origin:
+            raise VerificationFailed(f"the log is {head.origin!r:.60}, not {kept.origin!r:.60}")
+        check_consistency(kept.size, head.size, kept.root, head.root, proof)
+        if head != kept:
+            stated = {"origin": head.origin, "size": head.size, "root": head.root.hex()}
+            write_synced(self._file(head.origin), json.dumps(stated).encode())
+
+
+class LogSigner:
+    """Signs the heads of one log. `folder` holds what it signed, and belongs to no backup of the database."""
+
+    def __init__(self, folder: Path, origin: str, seed: bytes) -> None:
+        self._kept, self._origin, self._seed = KeptHeads(folder), origin, seed
+
+    @property
+    def newest(self) -> Head:
+        """The newest head that it signed."""
+        return self._kept.newest(self._origin)
+
+    def sign(self, tiles: Tiles) -> str:
+        """The checkpoint of these tiles, as a note; VerificationFailed if they do not continue the last."""
+        with self._kept.locked(self._origin) as kept:
+            if tiles.size < kept.size:
+                raise VerificationFailed(
+                    f"the log has {tiles.size:,} entries, and {kept.size:,} were signed: some are missing"
+                )
+            head = Head(self._origin, tiles.size, tiles.root())
+            self._kept.advance(kept, head, tiles.consistency(kept.size))
+        return note(str(head), [sign(str(head), self._origin, self._seed)])
+
+
+# --- witnesses ----------------------------------------------------------------------------------
+
+
+class Witness:
+    """A witness of logs, by their origin and key: it cosigns heads that continue the last it saw."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        seed: bytes,
+        logs: Mapping[str, Key],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._kept, self._name, self._seed = KeptHeads(folder), name, seed
+        self._logs, self._clock = dict(logs), clock
+
+    def add_checkpoint(self, request: str) -> tuple[int, str]:
+        """(HTTP status, body) of the answer to a request of tlog-witness (`request_text`)."""
+        try:
+            old, proof, given = read_request(request)
+            text, _ = parse(given)
+            head = read_head(text)
+        except VerificationFailed as error:
+            return 400, f"{error}\n"
+        key = self._logs.get(head.origin)
+        if key is None:
+            return 404, "unknown log\n"
+        try:
+            verified(given, [key])
+        except VerificationFailed:
+            return 403, "not signed by the log\n"
+        if old > head.size:
+            return 400, "the old size is above the new\n"
+        with self._kept.locked(head.origin) as kept:
+            if old != kept.size:
+                return 409, f"{kept.size}\n"
+            if old == head.size and head.root != kept.root:
+                return 409, f"{kept.size}\n"
+            try:
+                self._kept.advance(kept, head, proof)
+            except VerificationFailed:
+                return 422, "not proved to continue what was signed\n"
+            return 200, cosign(text, self._name, self._seed, int(self._clock()))
+
+
+def request_text(old: int, proof: Sequence[bytes], checkpoint: str) -> str:
+    """The request to cosign a checkpoint that continues the tree of `old` leaves."""
+    lines = "".join(f"{to_base64(each)}\n" for each in proof)
+    return f"old {old}\n{lines}\n{checkpoint}"
+
+
+def read_request(text: str) -> tuple[int, list[bytes], str]:
+    """(old size, proof, checkpoint) of a request. Raises VerificationFailed."""
+    stated, empty, checkpoint = text.partition("\n\n")
+    first, *hashes = stated.split("\n")
+    old = first.removeprefix("old ")
+    if not empty or first == old or not (old.isascii() and old.isdigit()) or str(int(old[:20])) != old:
+        raise VerificationFailed("the request states no old size")
+    if len(hashes) > _MOST_HASHES:
+        raise VerificationFailed(f"a proof of more than {_MOST_HASHES} hashes")
+    try:
+        proof = [from_base64(each) for each in hashes]
+    except ValueError:
+        raise VerificationFailed("the proof is no base64") from None
+    return int(old), proof, checkpoint
+
+
+def cosigned(checkpoint: str, tiles: Tiles, witness: Key, ask: Ask, last: int = 0) -> str:
+    """The checkpoint with the line of a witness added. `ask` posts a request; `last`: what it may have seen.
+
+    Raises VerificationFailed if the witness refuses: it saw a tree that this one does not continue.
+    """
+    status, answer = ask(request_text(last, tiles.consistency(last), checkpoint))
+    if status == 409 and answer.strip().isdigit() and last != int(answer) <= tiles.size:
+        last = int(answer)
+        status, answer = ask(request_text(last, tiles.consistency(last), checkpoint))
+    if status != 200:
+        raise VerificationFailed(f"the witness does not sign ({status}): {answer.strip()!r:.80}")
+    verified(checkpoint + answer, [witness])
+    return checkpoint + answer

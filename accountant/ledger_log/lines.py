@@ -1,0 +1,126 @@
+"""Lines of the log: canonical JSON, each naming the SHA-256 of the line before it.
+
+    header  {"format","heads","log","n","prev","segment"}         the first line of every file
+    entry   {"dataset","document","hash","n","prev","seq"}        one entry of one dataset's ledger
+
+`n` counts the entries of all datasets, from 1. `heads` repeats where each dataset stands when a file begins,
+so a process that starts reads the newest file alone. `document` is the entry as the database keeps it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from accountant.core.errors import LogUnusable
+from accountant.core.ledger.canonical_json import canonical, canonical_text
+from accountant.core.ledger.hash_chain import GENESIS, digest
+
+FORMAT = "exchequer-log/1"
+_HEADER = {"format", "heads", "log", "n", "prev", "segment"}
+_ENTRY = {"dataset", "document", "hash", "n", "prev", "seq"}
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last entry of a dataset: its number and its hash in the dataset's chain."""
+
+    seq: int = 0
+    hash: str = GENESIS
+
+
+@dataclass(frozen=True)
+class Logged:
+    """An entry on its way to the log or back: `text` is its document's canonical text."""
+
+    seq: int
+    previous: str
+    hash: str
+    text: str
+
+
+@dataclass
+class Position:
+    """Where a log stands: entries so far, the hash of its last line, and each dataset's head."""
+
+    n: int
+    line: str
+    heads: dict[str, Head]
+
+    def copy(self) -> "Position":
+        return Position(self.n, self.line, dict(self.heads))
+
+
+def line_hash(line: bytes) -> str:
+    """SHA-256, in hex, of a line without its newline."""
+    return hashlib.sha256(line).hexdigest()
+
+
+def header(log: str, segment: int, position: Position) -> bytes:
+    """The first line of a file."""
+    heads = {name: [head.seq, head.hash] for name, head in position.heads.items()}
+    values = {"format": FORMAT, "heads": heads, "log": log, "n": position.n, "prev": position.line}
+    return canonical(values | {"segment": segment})
+
+
+def append(position: Position, dataset: str, entry: Logged) -> bytes:
+    """The next line, for an entry that follows its dataset's head; `position` moves on."""
+    name = canonical_text(dataset)
+    number = position.n + 1
+    # The document is canonical already, and the keys are in order: nothing is encoded a second time.
+    line = (
+        f'{{"dataset":{name},"document":{entry.text},"hash":"{entry.hash}","n":{number},'
+        f'"prev":"{position.line}","seq":{entry.seq}}}'
+    ).encode()
+    position.n, position.line = number, line_hash(line)
+    position.heads[dataset] = Head(entry.seq, entry.hash)
+    return line
+
+
+def read_header(line: bytes) -> tuple[str, int, Position]:
+    """(identity of the log, number of the file, where it begins). Raises LogUnusable."""
+    values = _read(line)
+    if set(values) != _HEADER or values["format"] != FORMAT:
+        raise LogUnusable("a file begins with something else than a header")
+    try:
+        heads = {name: Head(int(seq), str(entry)) for name, (seq, entry) in values["heads"].items()}
+        begins = Position(int(values["n"]), line_hash(line), heads)
+        return str(values["log"]), int(values["segment"]), begins
+    except (TypeError, ValueError, AttributeError):
+        raise LogUnusable("the header of a file can't be read") from None
+
+
+def follow(position: Position, line: bytes, *, thorough: bool = False) -> tuple[str, Logged]:
+    """The dataset and entry of the line that comes next; `position` moves on.
+
+    `thorough`: the entry's hash is computed too, and the line has to be canonical. Raises LogUnusable.
+    """
+    values = _read(line)
+    where = f"line of entry {position.n + 1}"
+    if set(values) != _ENTRY:
+        raise LogUnusable(f"{where}: it is no entry")
+    if values["prev"] != position.line or values["n"] != position.n + 1:
+        raise LogUnusable(f"{where}: it does not follow the line before it")
+    dataset, document, seq = values["dataset"], values["document"], values["seq"]
+    head = position.heads.get(dataset, Head())
+    if not isinstance(document, dict) or seq != head.seq + 1 or document.get("previous") != head.hash:
+        raise LogUnusable(f"{where}: it does not follow entry {head.seq} of {dataset!r}")
+    if thorough:
+        if canonical(values) != line:
+            raise LogUnusable(f"{where}: it is not canonical")
+        if document.get("dataset") != dataset or digest(document) != values["hash"]:
+            raise LogUnusable(f"{where}: it is not entry {seq} of {dataset!r}")
+    position.n, position.line = values["n"], line_hash(line)
+    position.heads[dataset] = Head(seq, values["hash"])
+    return dataset, Logged(seq, head.hash, values["hash"], canonical(document).decode() if thorough else "")
+
+
+def _read(line: bytes) -> Mapping[str, Any]:
+    try:
+        values = json.loads(line)
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        raise LogUnusable("a line is no JSON object")
+    return values

@@ -1,0 +1,93 @@
+"""The log as others may see it: a leaf for each entry, in a tree that is signed and witnessed.
+
+    log (files.py) ── entries_from ──▶ core.transparency.publication.publish ──▶ a folder to be served
+
+The published log says that an entry was written, and in which order; its document stays in the log.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import httpx
+
+from accountant.core.errors import LogUnusable, VerificationFailed, invalid
+from accountant.core.transparency.notes import COSIGNATURE, Head, Key, read_key
+from accountant.core.transparency.publication import proof_of, publish
+from accountant.core.transparency.witnesses import Ask, LogSigner
+from accountant.ledger_log import lines
+from accountant.ledger_log.files import LedgerLog
+
+_SECONDS = 30
+
+
+def publish_log(log: LedgerLog, folder: Path, signer: LogSigner, witnesses: Mapping[str, str]) -> Head:
+    """Publish what the log holds by now, synced; returns the head that was signed.
+
+    `witnesses`: the key of each by its address (C2SP tlog-witness). Raises LogUnusable, VerificationFailed,
+    and InvalidRequest for a key that is none.
+    """
+    asked = [(_witness_key(key), _asking(address)) for address, key in witnesses.items()]
+    last = log.position().n
+    log.sync()  # what is published stays
+    return publish(folder, lambda count: entries_from(log, count, last), signer, asked)
+
+
+def log_proof(folder: Path, dataset: str, entries: int) -> dict[str, object] | None:
+    """What an export of so many entries says of its place in the published log; None: it has none yet."""
+    if not (folder / "checkpoint").exists():
+        return None
+    found = proof_of(folder, dataset, entries)
+    return None if found is None else {"seq": found[0], "proof": found[1]}
+
+
+def entries_from(log: LedgerLog, count: int, last: int) -> Iterator[tuple[str, int, str]]:
+    """(dataset, number, hash) of the log's entries after the first `count`, up to the `last`.
+
+    Each is checked against its line, and its line against all before it in the files that are read: from the
+    one where entry `count` stands. Raises LogUnusable.
+    """
+    paths, headers = log.segments(), []
+    for path in paths:
+        with path.open("rb") as file:
+            headers.append(file.readline().removesuffix(b"\n"))
+    begun = [lines.read_header(each)[2].n for each in headers]
+    first = max((place for place, begins in enumerate(begun) if begins <= count), default=0)
+    position, identity = None, None
+    for place in range(first, len(paths)):
+        name, number, begins = lines.read_header(headers[place])
+        identity = name if identity is None else identity
+        follows = position is None or headers[place] == lines.header(identity, number, position)
+        if number != place + 1 or not follows:
+            raise LogUnusable(f"{paths[place].name} does not follow the file before it")
+        position = begins
+        with paths[place].open("rb") as file:
+            file.readline()
+            for line in file:
+                if position.n >= last or not line.endswith(b"\n"):
+                    return
+                dataset, entry = lines.follow(position, line[:-1], thorough=position.n >= count)
+                if position.n > count:
+                    yield dataset, entry.seq, entry.hash
+
+
+def _witness_key(text: str) -> Key:
+    try:
+        key = read_key(text)
+    except ValueError as error:
+        raise invalid("public_log_witnesses", str(error), "the key that the witness publishes") from None
+    if key.kind != COSIGNATURE:
+        raise invalid("public_log_witnesses", f"{text!r:.80} is no key of a witness", "a key of type 4")
+    return key
+
+
+def _asking(address: str) -> Ask:
+    def ask(request: str) -> tuple[int, str]:
+        try:
+            answer = httpx.post(
+                f"{address.rstrip('/')}/add-checkpoint", content=request.encode(), timeout=_SECONDS
+            )
+        except httpx.HTTPError as error:
+            raise VerificationFailed(f"the witness at {address} gives no answer: {error}") from None
+        return answer.status_code, answer.text
+
+    return ask

@@ -1,0 +1,136 @@
+"""What the entries of the log don't say of data: where it lies, how it is read, whose it is.
+
+    folder/sources/<dataset>/<version>    written and synced before the REGISTER that finds the version right
+
+Without it a dataset, or a version of its data, that came after the backup could not be made again, and the
+people in it could be registered with another allowance. A file is sealed (AES-256-GCM, block by block) under
+a key that the check worker and the operator have: the other processes that write the log learn nothing.
+"""
+
+import json
+import os
+import secrets
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from accountant.core.errors import LogUnusable
+
+#: A fingerprint and whether it is of a unit (unit_fingerprints.Fingerprint).
+Fingerprint = tuple[bytes, bool]
+
+_FINGERPRINT = struct.Struct("16s?")
+_AT_ONCE = 50_000
+_NONCE_BYTES = 12
+_LENGTH = struct.Struct(">I")
+
+
+def keep(
+    folder: Path,
+    dataset: str,
+    version: int,
+    key: bytes,
+    stated: Mapping[str, Any],
+    fingerprints: Iterable[Fingerprint],
+) -> None:
+    """Write what is `stated` of a version (JSON) and its fingerprints, in place of what was kept of it.
+
+    `key`: the secret `identity`. Memory does not grow with the fingerprints. Raises LogUnusable.
+    """
+    place = _place(folder, dataset, version)
+    partial = place.with_suffix(".partial")
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            for number, block in enumerate(_blocks(stated, fingerprints)):
+                _write(file, _sealed(key, dataset, version, number, block))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(place)
+        for each in (place.parent, place.parent.parent, folder):
+            _sync(each)
+    except OSError as error:
+        raise LogUnusable(f"what is known of data can't be kept: {error.strerror}") from None
+
+
+def is_kept(folder: Path, dataset: str, version: int) -> bool:
+    return _place(folder, dataset, version).is_file()
+
+
+def kept(
+    folder: Path, dataset: str, version: int, key: bytes
+) -> tuple[dict[str, Any], Iterator[Fingerprint]]:
+    """Return what was stated of a version, and its fingerprints. Raises LogUnusable, as does the iterator."""
+    blocks = _read(folder, dataset, version, key)
+    return json.loads(next(blocks)), (each for block in blocks for each in _FINGERPRINT.iter_unpack(block))
+
+
+def _place(folder: Path, dataset: str, version: int) -> Path:
+    return folder / "sources" / dataset / str(version)
+
+
+def _blocks(stated: Mapping[str, Any], fingerprints: Iterable[Fingerprint]) -> Iterator[bytes]:
+    """What is stated, then fingerprints; an empty block ends the file, so that none is cut short unseen."""
+    yield json.dumps(stated).encode()
+    block = bytearray()
+    for each in fingerprints:
+        block += _FINGERPRINT.pack(*each)
+        if len(block) >= _AT_ONCE * _FINGERPRINT.size:
+            yield bytes(block)
+            block.clear()
+    if block:
+        yield bytes(block)
+    yield b""
+
+
+def _read(folder: Path, dataset: str, version: int, key: bytes) -> Iterator[bytes]:
+    named = f"what was kept of version {version} of {dataset!r}"
+    try:
+        with _place(folder, dataset, version).open("rb") as file:
+            number, block = 0, b" "
+            while block:
+                length = file.read(_LENGTH.size)
+                sealed = file.read(_LENGTH.unpack(length)[0]) if len(length) == _LENGTH.size else b""
+                block = _opened(key, dataset, version, number, sealed)
+                number += 1
+                yield block
+    except OSError as error:
+        raise LogUnusable(f"{named} can't be read: {error.strerror}") from None
+    except (InvalidTag, ValueError):
+        raise LogUnusable(f"{named} is not what was kept under this key `identity`") from None
+
+
+def _write(file: BinaryIO, sealed: bytes) -> None:
+    file.write(_LENGTH.pack(len(sealed)) + sealed)
+
+
+def _sealing(key: bytes) -> AESGCM:
+    return AESGCM(HKDF(SHA256(), 32, salt=None, info=b"kept sources").derive(key))
+
+
+def _sealed(key: bytes, dataset: str, version: int, number: int, content: bytes) -> bytes:
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    return nonce + _sealing(key).encrypt(nonce, content, _which(dataset, version, number))
+
+
+def _opened(key: bytes, dataset: str, version: int, number: int, sealed: bytes) -> bytes:
+    nonce, content = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+    return _sealing(key).decrypt(nonce, content, _which(dataset, version, number))
+
+
+def _which(dataset: str, version: int, number: int) -> bytes:
+    return f"{dataset}/{version}/{number}".encode()
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,87 @@
+"""The log outside the database beside the database: at a glance, for pages, and line by line, for checks."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from uuid import UUID
+
+from sqlalchemy import Engine, select
+
+from accountant import tables
+from accountant.core.errors import LedgerBehind, LogUnusable
+from accountant.database import reading
+from accountant.ledger_log import files
+from accountant.transactions import ledger_log
+from accountant.transactions.ledger_log import ensure
+
+datasets, entries = tables.datasets, tables.entries
+
+
+#: What is said where entries go to the database alone: a restored backup would give spent budget back.
+NONE = "not configured: a restored backup would give spent budget back (EXCHEQUER_LEDGER_LOG)"
+
+
+def standing(engine: Engine) -> str:
+    """The state of the log in a few words, naming nobody's dataset: "ok", NONE, or what is wrong."""
+    if ledger_log.log_of(engine) is None:
+        return NONE
+    try:
+        found, _ = ledger_log.behind(engine)
+    except LogUnusable as error:
+        return str(error)
+    return f"{len(found)} datasets have a ledger that is not what its log holds" if found else "ok"
+
+
+def of_dataset(engine: Engine, dataset_id: UUID) -> list[str]:
+    """What is wrong with one dataset's ledger beside the log, by its newest entries."""
+    try:
+        ensure(engine, dataset_id)
+    except (LedgerBehind, LogUnusable) as error:
+        return [str(error)]
+    return []
+
+
+def of_name(engine: Engine, name: str) -> str | None:
+    """The same for a dataset by its name, in one sentence; None: nothing is wrong."""
+    if ledger_log.log_of(engine) is None:
+        return None
+    with reading(engine) as connection:
+        found = connection.execute(select(datasets.c.id).where(datasets.c.name == name)).scalar_one_or_none()
+    return None if found is None else next(iter(of_dataset(engine, found)), None)
+
+
+def whole(engine: Engine) -> dict[str, list[str]]:
+    """Every line of the log checked, and compared with the database's entries: problems by dataset.
+
+    Under "" what is wrong with the log as a whole. Entries that only the database holds are the newest ones;
+    they are appended by whoever writes next, and no problem.
+    """
+    log = ledger_log.log_of(engine)
+    if log is None:
+        return {"": ["there is no log outside the database (EXCHEQUER_LEDGER_LOG)"]}
+    problems: dict[str, list[str]] = defaultdict(list)
+    logged: dict[str, bytearray] = defaultdict(bytearray)  # 32 bytes an entry
+    try:
+        ledger_log.attach(engine, log)
+        for _, name, entry in files.entries(log):
+            logged[name] += bytes.fromhex(entry.hash)
+        ledger_log.check_marks(engine, log)
+    except LogUnusable as error:
+        problems[""].append(str(error))
+    for name, hashes in logged.items():
+        problems[name] += _differing(engine, name, bytes(hashes))
+    return {name: found for name, found in problems.items() if found}
+
+
+def _differing(engine: Engine, name: str, logged: bytes) -> Iterator[str]:
+    query = select(entries.c.seq, entries.c.hash).join(datasets, datasets.c.id == entries.c.dataset_id)
+    query = query.where(datasets.c.name == name, entries.c.seq <= len(logged) // 32).order_by(entries.c.seq)
+    seq = 0
+    with reading(engine) as connection:
+        options = {"stream_results": True, "yield_per": 2_000}
+        for row in connection.execute(query, execution_options=options):
+            seq += 1
+            if row.seq != seq or row.hash != logged[32 * seq - 32 : 32 * seq].hex():
+                yield f"entry {seq} is another one in the database than in its log"
+                return
+    if seq < len(logged) // 32:
+        yield str(LedgerBehind(name, seq, len(logged) // 32))

@@ -1,0 +1,77 @@
+"""Rehearsals of a request: the latest with its very parameters, and others of its mechanism."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Engine, Row, Select, cast, literal, or_, select, union_all
+from sqlalchemy.dialects.postgresql import JSONB
+
+from accountant import tables
+from accountant.core.mechanisms import rehearsal
+from accountant.database import reading
+from accountant.identities.actor import Actor
+from accountant.transactions import owners
+from accountant.transactions.artifacts import OVERSEERS
+
+#: The facts of a request by which a rehearsal is found.
+FACTS = ("dataset", "mechanism", "model", "parameters")
+
+
+def latest(
+    engine: Engine, viewer: Actor, items: Sequence[Mapping[str, Any]], of_job: str | None = None
+) -> list[Row[Any] | None]:
+    """For each request (`FACTS`) the newest rehearsal with its parameters that the viewer may see, or None.
+
+    `of_job`: no other than this one. A row has the job's id, its corpus, when it was asked for, and where its
+    report lies with its SHA-256.
+    """
+    if not items:
+        return []
+    newest = [_of(item, viewer).where(*_same(item, of_job)).limit(1).subquery() for item in items]
+    every = union_all(*(select(literal(number).label("item"), each) for number, each in enumerate(newest)))
+    with reading(engine) as connection:
+        found = {row.item: row for row in connection.execute(every)}
+    return [found.get(number) for number in range(len(items))]
+
+
+def others(engine: Engine, viewer: Actor, item: Mapping[str, Any], limit: int) -> Sequence[Row[Any]]:
+    """The newest rehearsals of the request's mechanism and model on its dataset, of any parameters."""
+    with reading(engine) as connection:
+        return connection.execute(_of(item, viewer).limit(limit)).all()
+
+
+def _of(item: Mapping[str, Any], viewer: Actor) -> Select[Any]:
+    jobs, found = tables.jobs, tables.artifacts
+    query = (
+        select(
+            jobs.c.id,
+            jobs.c.created_at,
+            jobs.c.parameters[rehearsal.CORPUS].astext.label("corpus"),
+            found.c.uri,
+            found.c.sha256,
+            found.c.size,
+        )
+        .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
+        .outerjoin(tables.models, tables.models.c.id == jobs.c.model_id)
+        .join(found, found.c.job_id == jobs.c.id)
+        .where(
+            tables.datasets.c.name == item["dataset"],
+            jobs.c.mechanism == rehearsal.PREFIX + item["mechanism"],
+            tables.models.c.name.is_not_distinct_from(item["model"]),
+            jobs.c.state == "succeeded",
+            found.c.kind == rehearsal.REPORT,
+        )
+        .order_by(jobs.c.created_at.desc(), jobs.c.id)
+    )
+    mine = jobs.c.analyst_id == viewer.id
+    return query.where(or_(mine, owners.overseen(viewer)) if viewer.roles & OVERSEERS else mine)
+
+
+def _same(item: Mapping[str, Any], of_job: str | None) -> tuple[ColumnElement[bool], ...]:
+    """The clauses by which a rehearsal's parameters, without its own fields, are the request's."""
+    own: Any = tables.jobs.c.parameters
+    for field in rehearsal.FIELDS:
+        own = own.op("-")(field)
+    same = own == cast(item["parameters"], JSONB)
+    return (same,) if of_job is None else (same, tables.jobs.c.id == UUID(of_job))

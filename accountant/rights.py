@@ -1,0 +1,157 @@
+"""What each process may do to each table: one database role a process, and nothing that is not stated here.
+
+    web ── people's requests     relay ── messages, leases that ran out     worker ── jobs that it leases
+    checks ── looks at data and models, fingerprints     signer ── checkpoints
+
+The migrator owns the tables and runs once. A right is a word of SQL, for a whole table or for columns in
+brackets; `FOR UPDATE` asks for UPDATE of any column. A table that is named nowhere here may be touched by
+nobody: whoever adds one says here who may do what to it. What rows a right reaches is for the owner's
+triggers (migrations/versions/0028_processes.py); docs/powers.md says what a stolen process can do.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+__all__ = ["KEYS", "PROCESSES", "RIGHTS", "Process", "process_urls", "rights_of", "stated"]
+
+Process = Literal["web", "relay", "worker", "checks", "signer"]
+PROCESSES: tuple[Process, ...] = get_args(Process)
+
+_READ = "SELECT"
+_ADD = "SELECT, INSERT"
+_CHANGE = "SELECT, INSERT, UPDATE"
+_FORGET = "SELECT (job_id), DELETE"  # a job's secrets end with it, whoever ends it
+
+#: What ends a job, or queues another attempt at it.
+_ENDS = "state, attempt, failure, finished_at"
+_PARTS_SHOWN = "job_id, number, state, progress_done, progress_total"
+_PARTS_STOP = (
+    "state, lease_token, lease_expires, staged_uri, staged_sha256, realized, realized_ex_post, ex_post_curve"
+)
+_PARTS_END = f"{_PARTS_STOP}, attempt, handed_back, progress_done"
+#: What a decision on a waiting job states anew (transactions.job_requests.RESTATED and decision.Verdict).
+_DECIDES = (
+    "state, attempt, terms, epsilon_alone, breakdown, refusal, decision_reason, approval_expires, queued_at, "
+    "finished_at"
+)
+_DELIVERS = "state, attempts, due_at, claim, status, problem, attempted_at"
+_CHECKED = "state, facts, error"
+
+RIGHTS: Mapping[Process, Mapping[str, str]] = {
+    "web": {
+        # People, and what they do.
+        **dict.fromkeys(("users", "api_tokens", "external_accounts", "sessions"), _CHANGE),
+        **dict.fromkeys(("activity", "sign_ins", "idempotency_keys"), _ADD),
+        "passkeys": "SELECT, INSERT, UPDATE (sign_count, last_used_at, removed_at)",
+        "passkey_challenges": "SELECT, INSERT, DELETE",  # each is taken once
+        "sign_in_limits": "SELECT, INSERT, UPDATE, DELETE",  # what nobody tried for long is forgotten
+        "hooks": _CHANGE,
+        "hook_deliveries": _CHANGE,
+        # What is registered.
+        **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora", "uploads"), _CHANGE),
+        "probes": _READ,
+        # Jobs, and what is decided on them.
+        "jobs": f"SELECT, INSERT, UPDATE ({_DECIDES}, decided_by, decided_at, cancel_requested, failure)",
+        "parts": f"SELECT ({_PARTS_SHOWN}), INSERT, UPDATE ({_PARTS_STOP})",
+        **dict.fromkeys(("proposals", "offers"), _CHANGE),
+        "comments": _ADD,
+        "request_templates": "SELECT, INSERT, UPDATE, DELETE",  # their owners'
+        "access_requests": "SELECT, INSERT, UPDATE (state, answer, decided_by, decided_at)",
+        **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
+        **dict.fromkeys(("artifacts", "realized_ex_post"), _READ),
+        "outbox": _ADD,
+        # The ledger.
+        **dict.fromkeys(("accounts", "usage"), _CHANGE),
+        "entries": _ADD,
+        **dict.fromkeys(("standings", "spending", "spending_marks", "checkpoints", "signing_keys"), _READ),
+        **dict.fromkeys(("checkpoint_requests", "ledger_log_marks"), _ADD),
+        "alembic_version": _READ,
+    },
+    "relay": {
+        "outbox": "SELECT, INSERT, UPDATE (sent_at, first_sent_at, sends), DELETE",
+        "jobs": f"SELECT, UPDATE ({_ENDS})",
+        "parts": f"SELECT, UPDATE ({_PARTS_END})",
+        **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
+        "artifacts": _READ,
+        **dict.fromkeys(("proposals", "offers"), "SELECT, UPDATE (state, decided_at)"),
+        "datasets": "SELECT, UPDATE (description)",  # FOR UPDATE: old rules are stated under it
+        **dict.fromkeys(("dataset_versions", "models", "corpora"), _READ),
+        "accounts": "SELECT, UPDATE",
+        "usage": "SELECT, UPDATE (spent, reserved)",
+        **dict.fromkeys(("entries", "ledger_log_marks"), _ADD),
+        **dict.fromkeys(("spending", "spending_marks"), _CHANGE),
+        "uploads": "SELECT, UPDATE (removed_at)",
+        "hooks": "SELECT, UPDATE (active, disabled_at, disabled_reason, last_success_at)",
+        "hook_deliveries": f"SELECT, UPDATE ({_DELIVERS}), DELETE",
+        "users": "SELECT (id, name, active, roles)",
+        # What is old ends (identities.retention); a trigger keeps the young rows of the two logs.
+        "sessions": "SELECT (id, created_at, ended_at), DELETE",
+        **dict.fromkeys(("activity", "sign_ins"), "SELECT (id, at), DELETE"),
+    },
+    "worker": {
+        "jobs": f"SELECT, UPDATE ({_ENDS}, started_at, reading_began_at, output_uri, output_sha256)",
+        "parts": f"SELECT, UPDATE ({_PARTS_END}, worker, progress_total, lease_secret_sha256)",
+        **dict.fromkeys(("job_keys", "kept_draws"), "SELECT, INSERT, DELETE"),
+        "artifacts": _ADD,
+        "realized_ex_post": "INSERT",
+        "outbox": _ADD,
+        **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora"), _READ),
+        "accounts": "SELECT, UPDATE",
+        "usage": "SELECT, UPDATE (spent, reserved)",
+        **dict.fromkeys(("entries", "ledger_log_marks"), _ADD),
+    },
+    "checks": {
+        "jobs": f"SELECT, UPDATE ({_DECIDES})",
+        "parts": "SELECT, INSERT",
+        "outbox": _ADD,
+        "probes": _ADD,
+        **dict.fromkeys(("fingerprints", "corpus_fingerprints", "fingerprint_key"), _ADD),
+        "activity": "SELECT (id), INSERT",  # whose data a registration met, for auditors
+        "dataset_versions": "SELECT, UPDATE (state, error, shared_with)",
+        "models": f"SELECT, UPDATE ({_CHECKED})",
+        "corpora": f"SELECT, UPDATE ({_CHECKED}, shared_with)",
+        **dict.fromkeys(("datasets", "artifacts"), _READ),
+        "users": "SELECT (id, name)",
+        "accounts": "SELECT, UPDATE",
+        "usage": "SELECT, INSERT, UPDATE (reserved, cap)",
+        **dict.fromkeys(("entries", "ledger_log_marks"), _ADD),
+    },
+    "signer": {
+        **dict.fromkeys(("accounts", "datasets", "entries", "standings", "ledger_log_marks"), _READ),
+        **dict.fromkeys(("checkpoints", "signing_keys"), _ADD),
+        "checkpoint_requests": "SELECT, DELETE",
+    },
+}
+
+#: Which process needs which key (settings.Settings.secret). None needs another's.
+KEYS: Mapping[str, tuple[Process, ...]] = {
+    "session": ("web",),  # cookies
+    "webhooks": ("web", "relay"),  # under which secrets of webhooks are kept, and messages are signed
+    "units": ("worker",),  # under which the keys of jobs are kept
+    "identity": ("checks",),  # fingerprints of privacy units
+    "checkpoint": ("signer",),
+    "checkpoint_next": ("signer",),
+}
+
+_TERM = re.compile(r"\s*([A-Z]+)\s*(?:\(([^)]*)\))?\s*(?:,|$)")
+
+
+def rights_of(process: Process, table: str) -> str:
+    """A process's rights on a table, as GRANT takes them; "" where it has none."""
+    return RIGHTS[process].get(table, "")
+
+
+def stated(rights: str) -> set[tuple[str, str | None]]:
+    """(right, column) of each right in a statement of `RIGHTS`; column None: of the whole table."""
+    found: set[tuple[str, str | None]] = set()
+    for right, columns in _TERM.findall(rights):
+        found |= {(right, each.strip()) for each in columns.split(",")} if columns else {(right, None)}
+    return found
+
+
+def process_urls(variables: Mapping[str, str] = os.environ) -> dict[Process, str]:
+    """The addresses of the database of each process with a role of its own: DATABASE_WEB_URL, and so on."""
+    named = {each: variables.get(f"DATABASE_{each.upper()}_URL") for each in PROCESSES}
+    return {process: url for process, url in named.items() if url}

@@ -1,0 +1,365 @@
+"""A ledger beside its log outside the database: compared before anything is done, appended before it is told.
+
+    writing ── lock the account's row ── compare ── write ── COMMIT ── append, sync ──▶ the answer
+    ensure  ── read the log, then the row ── compare ── append what a crash left out ──▶ a lease, an output
+
+The database may be ahead of the log, where a process is about to append or died before it did: whoever comes
+next appends the entries from the database. It is never behind, or another one: unless it was restored, failed
+over without its tail, or was written to beside the service. Then nothing is done (LedgerBehind).
+
+The lock between processes is never held while the database is waited for: the two can't wait for one another.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine, func, select, text
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from accountant import tables
+from accountant.core.errors import LedgerBehind, LogUnusable
+from accountant.database import reading
+from accountant.faults import reached
+from accountant.ledger_log import files
+from accountant.ledger_log.files import Gap, LedgerLog
+from accountant.ledger_log.lines import Head, Logged
+from accountant.transactions.group_commit import Combiner, Take, Ticket
+
+accounts, entries, datasets, marks = tables.accounts, tables.entries, tables.datasets, tables.ledger_log_marks
+
+logger = logging.getLogger(__name__)
+
+#: Entries that are read from the database at once where the log lacks many.
+_AT_ONCE = 2_000
+
+
+@dataclass
+class Writing:
+    """The accounts that a transaction locked: where each stands, and the entries that were written to it."""
+
+    log: LedgerLog | None
+    heads: dict[UUID, tuple[str, Head]] = field(default_factory=dict)
+    entries: dict[UUID, list[Logged]] = field(default_factory=dict)
+
+
+def log_of(engine: Engine | Connection) -> LedgerLog | None:
+    """The log that entries of this database also go to; None: there is none."""
+    log: LedgerLog | None = engine.get_execution_options().get("ledger_log")
+    return log
+
+
+def transaction_of(connection: Connection) -> Writing | None:
+    """The open `writing` of a connection; None: it may post no entry."""
+    found: Writing | None = connection.get_execution_options().get("ledger_writing")
+    return found
+
+
+@contextmanager
+def writing(engine: Engine, *, one_statement: bool = False) -> Iterator[Connection]:
+    """A transaction that may post entries; left without an error, the log holds them, synced.
+
+    `one_statement`: each statement is a transaction of its own, committed when it returns. Raises LogUnusable
+    after the COMMIT where entries can't be appended: nobody may be answered then.
+    """
+    log = log_of(engine)
+    if log is not None:
+        attach(engine, log)
+    state = Writing(log)
+    options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"} if one_statement else {}
+    with (
+        engine.connect().execution_options(ledger_writing=state, **options) as connection,
+        connection.begin(),
+    ):
+        yield connection
+    reached("writing.committed")
+    if log is None:
+        return
+    for dataset_id, (name, head) in state.heads.items():
+        _fill(engine, log, dataset_id, name, head, state.entries.get(dataset_id, []))
+
+
+# --- comparison ---------------------------------------------------------------------------------
+
+
+def compare(connection: Connection, dataset_id: UUID, dataset: str, database: Head) -> None:
+    """Raise LedgerBehind unless the log's entries of this dataset are the first of the database's.
+
+    `database` was read after everything that the log holds by now was committed: under the account's lock, or
+    after a look at the log.
+    """
+    log = log_of(connection)
+    if log is not None:
+        compare_heads(connection, dataset_id, dataset, log.head(dataset), database)
+
+
+def compare_heads(
+    connection: Connection, dataset_id: UUID, dataset: str, logged: Head, database: Head
+) -> None:
+    """The same for a head of the log that was read before the `database`'s."""
+    if database == logged or not logged.seq:
+        return
+    if database.seq < logged.seq:
+        raise LedgerBehind(dataset, database.seq, logged.seq)
+    found = database.hash
+    if database.seq > logged.seq:  # somebody is about to append, or died before
+        query = select(entries.c.hash).where(entries.c.dataset_id == dataset_id, entries.c.seq == logged.seq)
+        found = connection.execute(query).scalar_one_or_none() or ""
+    if found != logged.hash:
+        raise LedgerBehind(dataset, database.seq, logged.seq, logged.seq)
+
+
+def follows(engine: Engine, dataset: str, database: Head) -> bool:
+    """True if an entry after `database` would be the log's next: it ends there too, or there is no log.
+
+    Asks no database. Where it is true and the row still is `database`, `compare` would raise nothing.
+    """
+    log = log_of(engine)
+    return log is None or (log.attached_to == engine.url and log.head(dataset) == database)
+
+
+def ensure(engine: Engine, dataset_id: UUID) -> None:
+    """Make sure that the log holds all entries of a dataset that are committed by now, synced.
+
+    Before an output is handed out, a job is leased, an export is signed. Raises LedgerBehind, LogUnusable.
+    """
+    log = log_of(engine)
+    if log is None:
+        return
+    attach(engine, log)
+    with engine.connect() as connection:
+        name = _name(connection, dataset_id)
+        logged = log.head(name)  # first: what the log holds was committed before
+        database = _head(connection, dataset_id)
+        compare_heads(connection, dataset_id, name, logged, database)
+    _fill(engine, log, dataset_id, name, database)
+
+
+def holds(engine: Engine, dataset_id: UUID) -> bool:
+    """True where `ensure` raises nothing: the dataset's ledger is that in its log, or there is no log."""
+    try:
+        ensure(engine, dataset_id)
+    except (LedgerBehind, LogUnusable) as error:
+        logger.error("%s", error)
+        return False
+    return True
+
+
+def ensure_job(engine: Engine, job_id: UUID) -> None:
+    """The same for the dataset of a job; nothing where there is no such job."""
+    if log_of(engine) is None:
+        return
+    with engine.connect() as connection:
+        query = select(tables.jobs.c.dataset_id).where(tables.jobs.c.id == job_id)
+        dataset_id = connection.execute(query).scalar_one_or_none()
+    if dataset_id is not None:
+        ensure(engine, dataset_id)
+
+
+def require_known(connection: Connection) -> None:
+    """Raise LedgerBehind where the log holds a dataset that the database does not know.
+
+    Its units are in no fingerprint any more: the same people could be registered with another allowance.
+    """
+    log = log_of(connection)
+    if log is None:
+        return
+    heads = log.position().heads
+    known = set(connection.execute(select(datasets.c.name)).scalars())
+    for name in sorted(heads.keys() - known):
+        raise LedgerBehind(name, 0, heads[name].seq)
+
+
+def _name(connection: Connection, dataset_id: UUID) -> str:
+    name: str = connection.execute(select(datasets.c.name).where(datasets.c.id == dataset_id)).scalar_one()
+    return name
+
+
+def _head(connection: Connection, dataset_id: UUID) -> Head:
+    query = select(accounts.c.chain_seq, accounts.c.chain_head).where(accounts.c.dataset_id == dataset_id)
+    row = connection.execute(query).one()
+    return Head(row.chain_seq, row.chain_head)
+
+
+# --- appending ----------------------------------------------------------------------------------
+
+Group = tuple[str, Sequence[Logged]]
+
+
+def _append_all(log: LedgerLog, take: Take[Group, Exception | None]) -> None:
+    """Append what all waiting threads bring in one write and one sync."""
+    batch: list[Ticket[Group, Exception | None]] = take()
+    outcomes = log.append([ticket.question for ticket in batch])
+    for ticket, outcome in zip(batch, outcomes, strict=True):
+        ticket.answer(outcome)
+
+
+_appending: Combiner[LedgerLog, Group, Exception | None] = Combiner(_append_all, 1_000)
+
+
+def _begin_anew() -> None:
+    """A forked child has none of the threads that may have held the queue's lock."""
+    global _appending  # noqa: PLW0603
+    _appending = Combiner(_append_all, 1_000)
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
+def _fill(
+    engine: Engine, log: LedgerLog, dataset_id: UUID, dataset: str, until: Head, known: Sequence[Logged] = ()
+) -> None:
+    """Append a dataset's entries up to `until`, the last of those `known`, and those that it lacks before."""
+    while True:
+        head = log.head(dataset)
+        if head.seq >= until.seq:
+            break
+        follow = known if known and known[0].seq <= head.seq + 1 else _after(engine, dataset_id, head.seq)
+        if not follow:  # it had them a moment ago
+            raise LedgerBehind(dataset, head.seq, until.seq)
+        outcome = _appending.ask(log, (dataset, follow))
+        if outcome is not None and not isinstance(outcome, Gap):
+            raise outcome
+        if outcome is None and Head(follow[-1].seq, follow[-1].hash) == until:
+            return  # appended and synced, all of it
+    log.sync()
+    if head != until:
+        with engine.connect() as connection:
+            compare_heads(connection, dataset_id, dataset, head, _head(connection, dataset_id))
+
+
+def _after(engine: Engine, dataset_id: UUID, seq: int) -> list[Logged]:
+    """The next committed entries of a dataset after `seq`, from the database."""
+    columns = (entries.c.seq, entries.c.previous, entries.c.hash, entries.c.document)
+    query = select(*columns).where(entries.c.dataset_id == dataset_id, entries.c.seq > seq)
+    with engine.connect() as connection:
+        rows = connection.execute(query.order_by(entries.c.seq).limit(_AT_ONCE)).all()
+    return [Logged(*row) for row in rows]
+
+
+# --- whose log it is ----------------------------------------------------------------------------
+
+
+def attach(engine: Engine, log: LedgerLog) -> None:
+    """Make sure, once a process, that database and log belong together; the first to meet begin the log.
+
+    The database keeps the log's random name from then on. A log of another name, an empty folder where there
+    was a log, and a log with entries beside a database that never had one are refused: LogUnusable.
+    """
+    if log.attached_to == engine.url:
+        return
+    with engine.begin() as connection:
+        known = connection.execute(select(marks.c.log).where(marks.c.n == 0)).scalar_one_or_none()
+    if known is None:
+        if log.position().n:
+            raise LogUnusable("it holds entries, and this database has no log: it is another, or older")
+        row = {"n": 0, "log": log.begin(), "line": "", **_cluster(engine)}
+        with engine.begin() as connection:
+            connection.execute(upsert(marks).values(row).on_conflict_do_nothing())
+            known = connection.execute(select(marks.c.log).where(marks.c.n == 0)).scalar_one()
+    if log.identity != known:
+        found = "holds none" if log.identity is None else f"holds {log.identity}"
+        raise LogUnusable(f"this database's log is {known}, and the folder that was named {found}")
+    check_marks(engine, log)
+    log.attached_to = engine.url
+
+
+def _cluster(engine: Engine) -> dict[str, object]:
+    """Which server this is: a restore from files, or a failover, begins a timeline of its own."""
+    query = text(
+        "SELECT system_identifier::text AS system, "
+        "CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_walfile_name(pg_current_wal_lsn()) END AS place "
+        "FROM pg_control_system()"
+    )
+    with engine.connect() as connection:
+        row = connection.execute(query).one()
+    return {"system": row.system, "timeline": None if row.place is None else int(row.place[:8], 16)}
+
+
+# --- all ledgers at once --------------------------------------------------------------------------
+
+
+def behind(engine: Engine) -> tuple[list[LedgerBehind], list[UUID]]:
+    """Every dataset's head compared: (what is behind its log or another, those whose end the log lacks).
+
+    Raises LogUnusable.
+    """
+    log = log_of(engine)
+    if log is None:
+        return [], []
+    attach(engine, log)
+    heads = log.position().heads  # first: what the log holds was committed before
+    query = select(datasets.c.id, datasets.c.name, accounts.c.chain_seq, accounts.c.chain_head)
+    found, ahead, known = [], [], set()
+    with reading(engine) as connection:
+        rows = connection.execute(query.join(accounts, accounts.c.dataset_id == datasets.c.id))
+        for row in rows.all():
+            known.add(row.name)
+            logged, database = heads.get(row.name, Head()), Head(row.chain_seq, row.chain_head)
+            try:
+                compare_heads(connection, row.id, row.name, logged, database)
+            except LedgerBehind as error:
+                found.append(error)
+            else:
+                if database.seq > logged.seq:
+                    ahead.append(row.id)
+    lost = sorted(heads.keys() - known)
+    return [*found, *(LedgerBehind(name, 0, heads[name].seq) for name in lost)], ahead
+
+
+def tend(engine: Engine) -> list[str]:
+    """Append what a process that died left out, and mark where the log stands; returns what is behind.
+
+    Called when the relay starts and every few seconds.
+    """
+    log = log_of(engine)
+    if log is None:
+        return []
+    found, ahead = behind(engine)
+    for dataset_id in ahead:
+        holds(engine, dataset_id)
+    told = [str(each) for each in found]
+    if not found:
+        mark(engine, log)
+    return told
+
+
+# --- marks: a log that was cut short --------------------------------------------------------------
+
+#: So many further entries, at most, are between two marks.
+MARK_EVERY = 1_000
+
+
+def mark(engine: Engine, log: LedgerLog, least: int = MARK_EVERY) -> bool:
+    """Write into the database where the log stands, if it has `least` new entries since the last mark."""
+    log.sync()
+    position = log.position()
+    with engine.begin() as connection:
+        last = connection.execute(select(func.max(marks.c.n))).scalar_one()
+        if last is None or position.n - last < max(1, least):
+            return False
+        line = files.line_at(log, position.n)
+        row = {"n": position.n, "log": log.identity, "line": line, **_cluster(engine)}
+        connection.execute(upsert(marks).values(row).on_conflict_do_nothing())
+    return True
+
+
+def check_marks(engine: Engine, log: LedgerLog) -> None:
+    """Raise LogUnusable where the log is shorter than the newest mark says, or another line stands there.
+
+    A log that was cut short after its newest mark can't be told from one that a crash left behind: the
+    database holds those entries still, and they are appended again.
+    """
+    with engine.connect() as connection:
+        query = select(marks).where(marks.c.n > 0).order_by(marks.c.n.desc()).limit(1)
+        row = connection.execute(query).one_or_none()
+    if row is None:
+        return
+    if log.position().n < row.n:
+        raise LogUnusable(f"it was cut short: it held {row.n:,} entries and holds {log.position().n:,}")
+    if files.line_at(log, row.n) != row.line:
+        raise LogUnusable(f"the line of entry {row.n:,} of all is another one than it was")

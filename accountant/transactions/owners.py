@@ -1,0 +1,126 @@
+"""The owners of a dataset: the stewards and auditors whom its policy names; an empty list names all of them.
+
+On a dataset of other owners a steward or an auditor has the rights of somebody without that role. Whatever
+shows or changes more than a dataset's public facts asks here, with the roles that `on` leaves, or narrows its
+query with `overseen`.
+"""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, any_, func, literal, or_, select
+
+from accountant import tables
+from accountant.core.errors import FieldProblem, InvalidRequest, NotPermitted
+from accountant.core.ledger.policy import OWNERS, PEOPLE, Policy, read_signer
+from accountant.identities.actor import Actor
+
+STEWARD = frozenset({"steward"})
+
+
+def on(actor: Actor, policy: Policy) -> Actor:
+    """The actor with the roles that they have on a dataset with this policy."""
+    lost = {role for role, field in OWNERS.items() if not _named(actor.name, getattr(policy, field))}
+    return actor if not lost & actor.roles else Actor(actor.id, actor.name, actor.roles - lost)
+
+
+def _named(name: str, listed: tuple[str, ...]) -> bool:
+    return not listed or name in listed
+
+
+def require(actor: Actor, policy: Policy, *roles: str) -> None:
+    """Raise NotPermitted unless the actor has one of `roles`, and has it on a dataset with this policy."""
+    actor.require(*roles)
+    if not on(actor, policy).roles & set(roles):
+        raise NotPermitted(f"you are none of this dataset's {' and '.join(map(_list, roles))}")
+
+
+def _list(role: str) -> str:
+    return OWNERS.get(role, f"{role}s")
+
+
+def overseen(actor: Any, roles: frozenset[str] = frozenset(OWNERS)) -> ColumnElement[bool]:
+    """Over datasets: those on which the actor has one of `roles`; of all where none are given."""
+    policy = tables.datasets.c.policy
+    found = [
+        or_(
+            func.coalesce(func.jsonb_array_length(policy[OWNERS[role]]), 0) == 0,
+            policy[OWNERS[role]].has_key(actor.name),
+        )
+        for role in sorted(roles & actor.roles & set(OWNERS))
+    ]
+    return or_(*found) if found else literal(False)
+
+
+def oversees(connection: Connection, actor: Actor, dataset_id: UUID, roles: frozenset[str] = STEWARD) -> bool:
+    """True if the actor has one of `roles` on the dataset; steward where none are given."""
+    query = select(tables.datasets.c.id).where(tables.datasets.c.id == dataset_id, overseen(actor, roles))
+    return connection.execute(query).first() is not None
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def check_people(
+    connection: Connection, policy: Policy, *, prefix: str = "", before: datetime | None = None
+) -> None:
+    """Raise InvalidRequest for a name in the policy that is no account's, or an owner's without the role; and
+    for a signer that is no passkey of a steward's.
+
+    A name is never changed or given to a second account, and none is given that a policy holds already
+    (identities.credentials.reserve): so a name that passed here stands for one person for good. `before`: the
+    account must have been there then.
+    """
+    _check_signers(connection, policy, prefix, before)
+    users = tables.users
+    wanted = sorted({name for field in PEOPLE for name in getattr(policy, field)})
+    if not wanted:
+        return
+    query = select(users.c.name, users.c.roles, users.c.active).where(users.c.name.in_(wanted))
+    if before is not None:
+        query = query.where(users.c.created_at < before)
+    found = {row.name: row for row in connection.execute(query)}
+    role_of = {field: role for role, field in OWNERS.items()}
+    problems = []
+    for field in PEOPLE:
+        listed, role = getattr(policy, field), role_of.get(field)
+        unknown = [name for name in listed if name not in found]
+        unfit = [name for name in listed if role and name in found and role not in _roles(found[name])]
+        if unknown:
+            told = f"nobody has the name {', '.join(map(repr, unknown))}"
+            problems.append(FieldProblem(prefix + field, told[:300], "names of accounts that there are"))
+        elif unfit:
+            told = f"{', '.join(unfit)}: no {role} with an open account"
+            problems.append(FieldProblem(prefix + field, told[:300], f"names of {field} with open accounts"))
+    if problems:
+        raise InvalidRequest(problems)
+
+
+def _check_signers(connection: Connection, policy: Policy, prefix: str, before: datetime | None) -> None:
+    if not policy.signers:
+        return
+    users, passkeys = tables.users, tables.passkeys
+    query = (
+        select(passkeys.c.signer)
+        .join(users, users.c.id == passkeys.c.user_id)
+        .where(
+            passkeys.c.signer.in_(policy.signers),
+            passkeys.c.removed_at.is_(None),
+            users.c.active,
+            any_(users.c.roles) == "steward",
+        )
+    )
+    if before is not None:
+        query = query.where(passkeys.c.created_at < before)
+    registered = set(connection.execute(query).scalars())
+    unknown = sorted({read_signer(each).person for each in policy.signers if each not in registered})
+    if unknown:
+        told = f"{', '.join(unknown)}: no passkey of a steward with an open account"
+        raise InvalidRequest(
+            [FieldProblem(f"{prefix}signers", told[:300], "passkeys that stewards registered")]
+        )
+
+
+def _roles(row: Any) -> frozenset[str]:
+    return frozenset(row.roles if row.active else ())

@@ -1,0 +1,237 @@
+"""Rows that say what an entry says, made again from it: jobs, artifacts, a dataset's terms and policy."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from accountant import tables
+from accountant.core.errors import LogUnusable
+from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind
+from accountant.core.ledger.policy import PEOPLE
+from accountant.core.ledger.reservations import read_event
+from accountant.core.ledger.rules import TERMS
+from accountant.core.privacy.events import FREE, to_json
+from accountant.core.privacy.pld_bounds import quoted
+from accountant.ledger_log import sources
+from accountant.ledger_log.sources import Fingerprint
+from accountant.transactions import job_keys, kept_draws
+from accountant.transactions.locked_account import LockedAccount
+
+jobs, datasets, versions, users, models = (
+    tables.jobs,
+    tables.datasets,
+    tables.dataset_versions,
+    tables.users,
+    tables.models,
+)
+
+#: (address, bytes) of what a job with this id published under this SHA-256; None: it is not there any more.
+Find = Callable[[UUID, str], tuple[str, int] | None]
+
+#: The address of an output, or an artifact, that was lost with what the backup lacks.
+LOST = "lost:"
+#: What is said of a job that no entry ended when the database was recovered.
+LOST_ATTEMPT = "the database was restored from a backup while it was queued or ran: it is charged in full"
+_UNKNOWN = "recovered from the log outside the database, which does not say it"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What was kept beside the log of data that the backup lacks. `key`: the secret `identity`."""
+
+    folder: Path
+    key: bytes | None
+
+    def kept(self, dataset: str, version: int) -> tuple[dict[str, Any], Iterator[Fingerprint]]:
+        """What was stated of a version, and its fingerprints. Raises LogUnusable."""
+        if self.key is None:
+            raise LogUnusable("what was kept of data is sealed under the key `identity`, which is not here")
+        return sources.kept(self.folder, dataset, version, self.key)
+
+
+def add_dataset(connection: Connection, name: str, terms: Mapping[str, Any], actor: str, at: Any) -> None:
+    """The row of a dataset that the backup lacks, as its first REGISTER states it, with an empty account.
+
+    Until data of it is found right again it is as one whose data was refused: a steward declares it anew.
+    """
+    dataset_id = uuid4()
+    row = {name: terms[name] for name in TERMS} | {"description": _UNKNOWN, "policy": {}, "created_at": at}
+    created_by = _person(connection, actor)
+    connection.execute(insert(datasets).values(id=dataset_id, name=name, created_by=created_by, **row))
+    connection.execute(insert(tables.accounts).values(dataset_id=dataset_id, chain_head=GENESIS))
+    _unknown_version(connection, dataset_id, 1, created_by)
+
+
+def _unknown_version(connection: Connection, dataset_id: UUID, number: int, created_by: UUID) -> None:
+    row = {"uri": LOST, "text_template": "{text}", "state": "invalid", "error": _UNKNOWN}
+    values = {"id": uuid4(), "dataset_id": dataset_id, "number": number, "created_by": created_by, **row}
+    connection.execute(upsert(versions).values(values).on_conflict_do_nothing())
+
+
+def _found_right(locked: LockedAccount, number: int, kept: Sources) -> None:
+    """The version that a REGISTER found right, with the fingerprints of whoever is in it."""
+    connection, dataset_id = locked.connection, locked.dataset_id
+    stated, fingerprints = kept.kept(locked.dataset, number)
+    dataset, version = dict(stated["dataset"]), dict(stated["version"])
+    version["created_by"] = _person(connection, version["created_by"])
+    dataset["created_by"] = _person(connection, dataset["created_by"])
+    for missing in range(1, number):  # refused, or never found right
+        _unknown_version(connection, dataset_id, missing, version["created_by"])
+    connection.execute(update(datasets).where(datasets.c.id == dataset_id).values(**dataset))
+    values = {**version, "state": "ready", "error": None, "shared_with": None}
+    row = upsert(versions).values(id=uuid4(), dataset_id=dataset_id, number=number, **values)
+    connection.execute(row.on_conflict_do_update(index_elements=["dataset_id", "number"], set_=values))
+    rows = ({"fingerprint": value, "dataset_id": dataset_id, "is_unit": unit} for value, unit in fingerprints)
+    while batch := list(islice(rows, 10_000)):
+        connection.execute(upsert(tables.fingerprints).on_conflict_do_nothing(), batch)
+
+
+def now() -> Any:
+    return func.clock_timestamp()
+
+
+def reserve(locked: LockedAccount, entry: Entry) -> None:
+    """The row of a job, as its RESERVE left it; the row must be there before the entry."""
+    if entry.kind is not EntryKind.RESERVE:
+        return
+    connection, body, job_id = locked.connection, entry.body, UUID(entry.job)
+    source, approval = body.get("source"), body["approval"]
+    reads = source is None or "version" in source
+    source = source or {}
+    event = read_event(body["event"])
+    priced: dict[str, Any] = {"event": None, "epsilon_alone": None}
+    if event != FREE:
+        alone = quoted(event, body["terms"]["delta"])[0]
+        priced = {"event": to_json(event), "epsilon_alone": alone}
+    decided = {} if approval is None else _decided(connection, approval, entry)
+    stated = {
+        "mechanism": body["mechanism"],
+        "parameters": body["parameters"],
+        "terms": body["terms"],
+        "model_id": None if body["model"] is None else _model(connection, body["model"]["name"]),
+        "reads_records": reads,
+        "source_job_id": source.get("job"),
+        "sources": {name: each["job"] for name, each in source.get("sources", {}).items()},
+        "resources": source.get("public", {}),
+        "state": "queued",
+        "attempt": 1,
+        "queued_at": entry.at,
+        "refusal": None,
+        "finished_at": None,
+        **priced,
+        **decided,
+    }
+    row = {
+        "id": job_id,
+        "dataset_id": locked.dataset_id,
+        "version_id": _version(connection, locked.dataset_id, source.get("version")),
+        "analyst_id": _person(connection, entry.actor),
+        "purpose": _UNKNOWN,
+        "breakdown": [_UNKNOWN],
+        "request_sha256": "0" * 64,
+        "created_at": entry.at,
+        **stated,
+    }
+    connection.execute(upsert(jobs).values(row).on_conflict_do_update(index_elements=["id"], set_=stated))
+
+
+def _decided(connection: Connection, approval: Any, entry: Entry) -> dict[str, Any]:
+    by = _person(connection, approval["by"])
+    return {"decided_by": by, "decision_reason": approval["reason"], "decided_at": entry.at}
+
+
+def _person(connection: Connection, name: str) -> UUID:
+    """The account of this name; one that the backup lacks is made again, closed and without a role."""
+    made = {"id": uuid4(), "name": name, "roles": [], "active": False}
+    connection.execute(upsert(users).values(made).on_conflict_do_nothing())
+    found: UUID = connection.execute(select(users.c.id).where(users.c.name == name)).scalar_one()
+    return found
+
+
+def _model(connection: Connection, name: str) -> UUID:
+    """The model of this name; one that the backup lacks is made again, as one that can't be used."""
+    steward = connection.execute(select(users.c.id).order_by(users.c.created_at).limit(1)).scalar_one()
+    made = {"id": uuid4(), "name": name, "path": LOST, "trained_on": _UNKNOWN, "state": "invalid"}
+    made |= {"error": _UNKNOWN, "created_by": steward}
+    connection.execute(upsert(models).values(made).on_conflict_do_nothing())
+    found: UUID = connection.execute(select(models.c.id).where(models.c.name == name)).scalar_one()
+    return found
+
+
+def _version(connection: Connection, dataset_id: UUID, number: int | None) -> UUID:
+    """The version that a job read; of a job that read none, the newest."""
+    query = select(versions.c.id).where(versions.c.dataset_id == dataset_id)
+    if number is not None:
+        query = query.where(versions.c.number == number)
+    found: UUID = connection.execute(query.order_by(versions.c.number.desc()).limit(1)).scalar_one()
+    return found
+
+
+def follow(locked: LockedAccount, entry: Entry, find: Find, kept: Sources) -> None:
+    """The rows that an entry changes besides: of the job that it ends, or of the dataset that it rules."""
+    connection, body = locked.connection, entry.body
+    match entry.kind:
+        case EntryKind.REGISTER:
+            terms = {name: body["terms"][name] for name in TERMS}
+            connection.execute(update(datasets).where(datasets.c.id == locked.dataset_id).values(**terms))
+            if body["version"] is not None:
+                _found_right(locked, body["version"], kept)
+        case EntryKind.POLICY:
+            for each in {name for field in PEOPLE for name in body["policy"][field]}:
+                _person(connection, each)  # nobody else may come by this name, and with it by its rights
+            ruled = update(datasets).where(datasets.c.id == locked.dataset_id)
+            connection.execute(ruled.values(policy=body["policy"]))
+        case EntryKind.COMMIT:
+            _ended(connection, entry, **_committed(connection, entry, find))
+        case EntryKind.VOID:
+            _ended(connection, entry, failure=body["reason"], reading_began_at=None)
+
+
+def _ended(connection: Connection, entry: Entry, **columns: Any) -> None:
+    job_id = UUID(entry.job)
+    job_keys.forget(connection, job_id)
+    kept_draws.forget(connection, job_id)
+    parts = tables.parts
+    connection.execute(
+        update(parts)
+        .where(parts.c.job_id == job_id)
+        .values(state="stopped", lease_token=None, lease_expires=None, staged_uri=None, staged_sha256=None)
+        .values(realized=None, realized_ex_post=None, ex_post_curve=None)
+    )
+    ended = {"state": entry.body["outcome"], "finished_at": entry.at, **columns}
+    connection.execute(update(jobs).where(jobs.c.id == job_id).values(**ended))
+
+
+def _committed(connection: Connection, entry: Entry, find: Find) -> dict[str, Any]:
+    body, job_id = entry.body, UUID(entry.job)
+    began = func.least(func.coalesce(jobs.c.reading_began_at, entry.at), entry.at)
+    columns: dict[str, Any] = {
+        "attempt": body["attempt"],
+        "output_sha256": body["output_sha256"],
+        "reading_began_at": began if body.get("read", True) else None,
+        "failure": None if body["outcome"] == "succeeded" else _UNKNOWN,
+    }
+    if body["outcome"] == "succeeded":
+        found = find(job_id, body["output_sha256"])
+        columns["output_uri"] = f"{LOST}{body['output_sha256']}" if found is None else found[0]
+    for each in body.get("artifacts", ()):
+        kept = find(job_id, each["sha256"])
+        uri, size = (f"{LOST}{each['sha256']}", 0) if kept is None else kept
+        row = {"job_id": job_id, "name": each["name"], "kind": each["kind"], "sha256": each["sha256"]}
+        media = "application/x-safetensors" if uri.endswith(".safetensors") else "application/json"
+        media = "text/html" if uri.endswith(".html") else media
+        connection.execute(insert(tables.artifacts).values(**row, media_type=media, size=size, uri=uri))
+    return columns
+
+
+def close_proposals(connection: Connection, dataset_id: UUID) -> None:
+    """Proposals of the backup may stand in entries already, confirmed: none is open any more."""
+    proposals = tables.proposals
+    opened = update(proposals).where(proposals.c.dataset_id == dataset_id, proposals.c.state == "open")
+    connection.execute(opened.values(state="expired", decided_at=now()))
