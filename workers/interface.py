@@ -222,7 +222,9 @@ class Resumer(Protocol):
 
     The order of a part's draws, and what each is drawn from, must follow from the parameters, the records,
     the job's key and the draws before: a private coin or choice of its own between two draws would be
-    another one in the next attempt. Tokens that were kept are asked for by `kept_token`.
+    another one in the next attempt. It is tossed in a `step` of the kept draws, and public texts are
+    written from a kept `seed` (docs/accounting.md, 13.3). Kept tokens are asked for by `kept_token`.
+    The values of a release are best given to the meter as a function: it is not called for a kept one.
     """
 
     resumes: bool

@@ -341,7 +341,7 @@ def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | Non
         (folder, sha256, dtype, memory_gib),
         weights + _contexts_bytes(device.type, memory_gib),
         lambda: free_memory(device.type),
-        lambda: _loaded(folder, sha256, device, coarse, memory_gib),
+        lambda: _loaded(folder, sha256, device, coarse, memory_gib, dtype == "auto"),
     )
 
 
@@ -355,12 +355,18 @@ def _contexts_bytes(device: str, memory_gib: float | None) -> int:
 
 
 def _loaded(
-    folder: Path, sha256: str, device: "torch.device", coarse: bool, memory_gib: float | None
+    folder: Path,
+    sha256: str,
+    device: "torch.device",
+    coarse: bool,
+    memory_gib: float | None,
+    or_float32: bool = False,
 ) -> LocalModel:
+    """Load and try the model; `or_float32`: in that type where a record moves others in bfloat16."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    from workers.engine import StructureError, prepare, rehearse
+    from workers.engine import StructureError, Unsteady, check_loaded, prepare, rehearse
     from workers.engine.sizing import default_memory
 
     if digest(folder) != sha256:
@@ -375,11 +381,20 @@ def _loaded(
         dtype=torch.bfloat16 if coarse else torch.float32,
     )
     network.requires_grad_(False).eval().to(device)
+    again = False
     try:
         structure = prepare(network)
         rehearse(structure)
+        check_loaded(structure)
+    except Unsteady as error:
+        again = coarse and or_float32
+        if not again:
+            raise ModelError(f"path: {error}") from None
     except StructureError as error:
         raise ModelError(f"path: {error}") from None
+    if again:
+        del network, structure  # room for the other
+        return _loaded(folder, sha256, device, False, memory_gib)
     interruption.looks(structure.base)
     return LocalModel(
         network=network,

@@ -30,7 +30,7 @@ from accountant.core.privacy.events import (
 )
 from accountant.core.privacy.price import Price
 from accountant.core.privacy.secrets import SecretRelease
-from workers.noise.meter import Meter, Turn
+from workers.noise.meter import Meter, Turn, Values
 from workers.noise.samplers import Grid
 
 Ints = NDArray[np.int64]
@@ -77,9 +77,10 @@ class Noting(Meter):
         return int(self._note(part, call))
 
     def gaussian(
-        self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+        self, values: Values, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
     ) -> Grid:
         """Add noise as `Meter.gaussian` does, and note the call."""
+        values = values() if callable(values) else values
         made = super().gaussian(values, sensitivity, event, part)
         found: Grid = self._note(
             part, Call("gaussian", event, values.copy(), 1 / Fraction(sensitivity), made)
@@ -87,9 +88,10 @@ class Noting(Meter):
         return found
 
     def laplace(
-        self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+        self, values: Values, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
     ) -> Grid:
         """Add noise as `Meter.laplace` does, and note the call."""
+        values = values() if callable(values) else values
         made = super().laplace(values, sensitivity, event, part)
         found: Grid = self._note(part, Call("laplace", event, values.copy(), 1 / Fraction(sensitivity), made))
         return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workers.conformance.samples import WORDS
+from workers.conformance.samples import LABELS, WORDS
 from workers.data.public_text import PublicText, constant
 from workers.data.terms import TermList, words
 from workers.embedding.neighbours import Floats, unit
@@ -78,8 +78,17 @@ def _terms() -> Artifact:
     return Artifact.of_json("terms", "term-list", TermList(listed, TEXTS).to_json())
 
 
+def _evolution() -> Artifact:
+    """Samples of every label that a run may have, and of none: three, of which two survived."""
+    texts = ("a quiet room", "cold soup", "the key did not fit")
+    made = [{"text": text, "complete": True, "origin": None} for text in texts]
+    ended = {"candidates": [0, 1, 2], "noisy_counts": [1, 5, 3], "survivors": [1, 2]}
+    every = [{"label": label, "samples": made, "epochs": [ended]} for label in (None, *LABELS)]
+    return Artifact.of_json("evolution", "evolution", {"labels": every})
+
+
 #: What another job may have released, by its kind, where what a toy corpus yields would have nothing to say.
-ARTIFACTS: Mapping[str, Callable[[], Artifact]] = {"term-list": _terms}
+ARTIFACTS: Mapping[str, Callable[[], Artifact]] = {"term-list": _terms, "evolution": _evolution}
 
 
 def public(kinds: Mapping[str, str]) -> Public:

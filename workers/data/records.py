@@ -10,13 +10,9 @@ import json
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from dataclasses import field as hidden
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import fsspec
 
@@ -24,11 +20,13 @@ from accountant.core.errors import DataError
 from accountant.core.secret_patterns import Secrets
 from accountant.core.template import fill, slots
 from workers import interruption
+from workers.data.addresses import check_address as check_address  # noqa: PLC0414
+from workers.data.addresses import files as files  # noqa: PLC0414
+from workers.data.addresses import format_of
+from workers.data.addresses import only as only  # noqa: PLC0414
 from workers.data.keyed_hashes import keyed_hash, pick
 
 NO_SECRETS = Secrets()
-FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 MAX_FIELD_BYTES = 16 * 2**20
 
 
@@ -187,63 +185,10 @@ def _rank(held: tuple[bytes, Record]) -> tuple[bytes, str]:
 # --- opening ------------------------------------------------------------------------------------
 
 
-def check_address(uri: str, roots: list[str]) -> str:
-    """The address, if it lies under a configured root. Raises DataError otherwise."""
-    if "::" in uri:  # fsspec would take it apart, and open another file than the one that is checked here
-        raise DataError("the address chains file systems with '::', which this service does not read")
-    if "://" in uri and not uri.startswith("file://"):
-        for root in roots:
-            if uri.startswith(root.rstrip("/") + "/") and ".." not in unquote(uri):
-                return uri
-        raise DataError("the address is not under a data root that this service may read")
-    path = Path(uri.removeprefix("file://")).resolve()
-    for root in roots:
-        if "://" not in root and path.is_relative_to(Path(root).resolve()):
-            return str(path)
-    raise DataError("the file is not under a data root that this service may read")
-
-
-#: The addresses that this thread may open now; None: any. What a job without records is held to.
-_allowed: ContextVar[frozenset[str] | None] = ContextVar("allowed", default=None)
-
-
-@contextmanager
-def only(addresses: Iterable[str]) -> Iterator[None]:
-    """Within this context, data is opened at these addresses and nowhere else."""
-    before = _allowed.set(frozenset(addresses))
-    try:
-        yield
-    finally:
-        _allowed.reset(before)
-
-
-def files(address: str) -> list[str]:
-    """The files at an address, in order. Raises DataError if there are none, or if they may not be opened."""
-    allowed = _allowed.get()
-    if allowed is not None and address not in allowed:
-        raise DataError("a job that reads no records tried to open data that it does not name")
-    system, path = fsspec.core.url_to_fs(address)
-    if system.isdir(path):
-        found = sorted(name for name in system.find(path) if _format(name) is not None)
-        if not found:
-            raise DataError("the folder has no CSV, JSON Lines or Parquet file")
-        return [system.unstrip_protocol(name) for name in found]
-    if not system.exists(path):
-        raise DataError("there is no such file")
-    return [address]
-
-
-def _format(name: str) -> str | None:
-    path = Path(name.lower())
-    while path.suffix in COMPRESSIONS:
-        path = path.with_suffix("")
-    return FORMATS.get(path.suffix)
-
-
 def rows(address: str, columns: list[str]) -> Iterator[Mapping[str, Any] | Broken]:
     """Every row of every file as a mapping of its columns. Raises DataError if a file can't be read."""
     for file in files(address):
-        form = _format(file)
+        form = format_of(file)
         if form is None:
             raise DataError("the file's name does not end in .csv, .jsonl or .parquet (.gz may follow)")
         try:
@@ -325,7 +270,7 @@ def check_columns(address: str, layout: Layout) -> None:
     Only the names of columns are looked at; of JSON Lines, those of the first row.
     """
     first = files(address)[0]
-    if _format(first) == "parquet":
+    if format_of(first) == "parquet":
         from pyarrow import parquet
 
         with fsspec.open(first, "rb") as binary:
@@ -337,13 +282,22 @@ def check_columns(address: str, layout: Layout) -> None:
         present = list(row)
     for column, field in layout.fields().items():
         if column not in present:
-            raise DataError(f"{field}: there is no column {column!r}; the columns are {', '.join(present)}")
+            raise DataError(f"{field}: {_no_column([column], present)}")
 
 
 def _require(columns: list[str], present: list[str]) -> None:
     missing = [name for name in columns if name not in present]
     if missing:
-        raise DataError(f"there is no column {', '.join(missing)}; the columns are {', '.join(present)}")
+        raise DataError(_no_column(missing, present))
+
+
+def _no_column(missing: list[str], present: list[str]) -> str:
+    """What is told of columns that are not there; names that are there may be a record: none is quoted."""
+    found = f"there is no column {', '.join(missing)} among the {len(present)}"
+    plain = {name.strip().casefold() for name in present}
+    if any(name.strip().casefold() in plain for name in missing):
+        return f"{found}; one differs in capitals or spaces alone"
+    return f"{found}: look at how the file begins"
 
 
 # --- records ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ A row of zeros, or one with NaN or an infinity, stands for a text that could not
 nobody and is nobody's neighbour.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -121,6 +122,10 @@ def votes(points: Floats | Iterable[Floats], candidates: Floats, k: int = 1) -> 
     return counts
 
 
+#: Candidates that a point of a shared vote gives something at least, where there are as many.
+LEAST_DEPTH = 8
+
+
 def weighted_votes(
     points: Floats, weights: npt.NDArray[np.float64], candidates: Floats, k: int = 1
 ) -> npt.NDArray[np.float64]:
@@ -134,6 +139,32 @@ def weighted_votes(
     chosen = found[known].ravel()
     counts = np.bincount(chosen, weights=np.repeat(weights[known], k), minlength=len(candidates))
     return np.asarray(counts, np.float64)
+
+
+def shared_votes(
+    points: Floats, weights: npt.NDArray[np.float64], candidates: Floats, seats: int
+) -> npt.NDArray[np.float64]:
+    """Votes by which `seats` places are shared out among weighted points: float64 (m,).
+
+    A point gives its j-th nearest candidate its weight / (2 j - 1). Where the points' candidates differ, the
+    `seats` largest votes are those of Sainte-Laguë's method: each point has places in proportion to its
+    weight, for its nearest candidates. A candidate near several points has all they give. Points vote deep
+    enough for twice the largest share, and for `seats` candidates in all where there are as many.
+    """
+    most = min(seats, int((candidates != 0).any(axis=1).sum()))
+    total = float(weights.sum())
+    if total <= 0:
+        return np.zeros(len(candidates))
+    depth = min(most, max(LEAST_DEPTH, math.ceil(2 * seats * float(weights.max()) / total)))
+    while True:
+        found = nearest(points, candidates, depth)
+        voting = (found[:, 0] >= 0) & (weights > 0)
+        chosen = found[voting]  # (points with a vote, depth)
+        if depth == most or len(np.unique(chosen)) >= most:
+            break
+        depth = min(most, 2 * depth)
+    given = weights[voting, None] / (2 * np.arange(depth) + 1)
+    return np.bincount(chosen.ravel(), weights=given.ravel(), minlength=len(candidates)).astype(np.float64)
 
 
 def kmeans(points: Floats, k: int, seed: int, rounds: int = 25) -> Floats:

@@ -21,20 +21,26 @@ NAME = "exchequer"
 
 
 class Masks:
-    """The attention masks of one forward pass: one for each window in use."""
+    """The attention masks of one forward pass: one for each window in use, the same for all layers."""
 
-    def __init__(self, queries: torch.Tensor, keys: torch.Tensor, first_query: int | None) -> None:
-        """`queries`: (rows, q) and `keys`: (rows, k) positions.
+    def __init__(
+        self, queries: torch.Tensor, keys: torch.Tensor, first_query: int | None, dtype: torch.dtype
+    ) -> None:
+        """`queries`: (rows, q) and `keys`: (rows, k) positions; `dtype` that of the cached keys.
 
         `first_query` is the column of the first query if the queries are adjacent columns and some may be
         padding; padding queries see only themselves.
         """
         self.queries, self.keys = queries.unsqueeze(2), keys.unsqueeze(1)
-        self.first_query = first_query
+        self.first_query, self.dtype = first_query, dtype
         self._made: dict[int | None, torch.Tensor] = {}
+        self._spread: dict[tuple[int | None, int, int], torch.Tensor] = {}
 
     def of(self, window: int | None) -> torch.Tensor:
-        """The mask, true where a query sees a key: bool (rows, 1, q, k)."""
+        """What is added to scores, 0 where a query sees a key, else -infinity: (rows, 1, q, k).
+
+        As attention adds it: a mask of booleans would be turned into this in every layer.
+        """
         if window not in self._made:
             seen = (self.keys >= 0) & (self.keys <= self.queries)
             if window is not None:
@@ -43,8 +49,18 @@ class Masks:
                 # Without this, padding would see nothing and its softmax would be NaN.
                 columns = torch.arange(seen.shape[1], device=seen.device)
                 seen[:, columns, columns + self.first_query] |= self.queries[:, :, 0] < 0
-            self._made[window] = seen.unsqueeze(1)
+            hidden = torch.zeros_like(seen, dtype=self.dtype).masked_fill_(~seen, -torch.inf)
+            self._made[window] = hidden.unsqueeze(1)
         return self._made[window]
+
+    def spread(self, window: int | None, heads: int, groups: int) -> torch.Tensor:
+        """The mask of single queries, for each of `heads` and its `groups`: (rows * heads, groups, k)."""
+        wanted = window, heads, groups
+        if wanted not in self._spread:
+            own = self.of(window)
+            spread = own.expand(-1, heads, groups, -1)
+            self._spread[wanted] = spread.reshape(len(own) * heads, groups, own.shape[3])
+        return self._spread[wanted]
 
 
 def attention(
@@ -72,15 +88,33 @@ def attention(
     rows, heads, queries, width = query.shape
     groups = heads // key.shape[1]
     asked = query.to(key.dtype)
+    if masks is not None and queries == 1 and softcap is None and key.device.type == "cpu":
+        mixed = _single(asked, key, value, masks.spread(sliding_window, heads // groups, groups), scaling)
+        return mixed.view(rows, 1, heads, -1).to(query.dtype), None
     if groups > 1 and queries == 1:
         asked = asked.view(rows, heads // groups, groups, width)  # heads of one group share keys: no copies
-    elif groups > 1:
+    elif groups > 1 and softcap is not None:
         key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     if softcap is None:
-        mixed = functional.scaled_dot_product_attention(asked, key, value, attn_mask=mask, scale=scaling)
+        mixed = functional.scaled_dot_product_attention(
+            asked, key, value, attn_mask=mask, scale=scaling, enable_gqa=asked.shape[1] != key.shape[1]
+        )
     else:
         mixed = _softcapped(asked, key, value, mask, scaling, softcap)
     return mixed.reshape(rows, heads, queries, -1).transpose(1, 2).to(query.dtype), None
+
+
+def _single(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scaling: float | None
+) -> torch.Tensor:
+    """One query of each head, by three calls: on a CPU faster than the fused one, most so for small heads.
+
+    `mask`: (rows * key heads, groups, k), so that heads of one group read their keys once.
+    """
+    factor = query.shape[-1] ** -0.5 if scaling is None else scaling
+    each = query.reshape(*mask.shape[:2], query.shape[-1])
+    scores = torch.baddbmm(mask, each, key.flatten(0, 1).transpose(1, 2), alpha=factor)
+    return torch.bmm(torch.softmax(scores, dim=-1), value.flatten(0, 1))
 
 
 def _softcapped(

@@ -1,6 +1,6 @@
 """A cache of keys and values, allocated once: appending a token writes one column and copies nothing else."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,6 +20,19 @@ class Place:
     columns: int | torch.Tensor
     #: Columns that are read.
     extent: int
+    #: The numbers of the rows of a pass: the same for every layer, and for most passes.
+    numbers: torch.Tensor = field(default_factory=lambda: torch.arange(0), repr=False)
+
+    def each(self, count: int, device: torch.device) -> torch.Tensor:
+        """The numbers 0 to `count` - 1 on a device."""
+        if len(self.numbers) != count or self.numbers.device != device:
+            self.numbers = torch.arange(count, device=device)
+        return self.numbers
+
+
+def kept_type(states: torch.dtype, device: torch.device) -> torch.dtype:
+    """The type in which keys and values of such states are kept."""
+    return torch.promote_types(states, torch.float32) if device.type == "cpu" else states
 
 
 class Layer(CacheLayerMixin):
@@ -43,12 +56,13 @@ class Layer(CacheLayerMixin):
 
     def _room(self, states: torch.Tensor) -> torch.Tensor:
         shape = (self.rows, states.shape[1], self.capacity, states.shape[3])
-        if states.device.type == "cpu":
-            return torch.zeros(shape, dtype=torch.promote_types(states.dtype, torch.float32))
+        dtype = kept_type(states.dtype, states.device)
         try:
-            return torch.zeros(shape, dtype=states.dtype, device=states.device)
+            return torch.zeros(shape, dtype=dtype, device=states.device)
         except torch.OutOfMemoryError:
-            return torch.zeros(shape, dtype=states.dtype, pin_memory=True)
+            if states.device.type == "cpu":
+                raise
+            return torch.zeros(shape, dtype=dtype, pin_memory=True)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
@@ -63,7 +77,7 @@ class Layer(CacheLayerMixin):
         if isinstance(place.columns, int):
             own[:, :, place.columns : place.columns + states.shape[2]] = states.to(room.device, room.dtype)
         else:
-            each = torch.arange(len(own), device=room.device)
+            each = place.each(len(own), room.device)
             own[each, :, place.columns.to(room.device)] = states[:, :, 0].to(room.device, room.dtype)
         return own[:, :, : place.extent].to(states.device)
 

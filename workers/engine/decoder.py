@@ -15,8 +15,8 @@ import torch
 
 from accountant.core.errors import ExchequerError
 from workers.engine.attention import Masks
-from workers.engine.cache import Store
-from workers.engine.sizing import Shape, Sizes
+from workers.engine.cache import Store, kept_type
+from workers.engine.sizing import Shape, Sizes, extent
 from workers.engine.structure import Structure, StructureError
 
 #: A context after its prefix: token ids, or embeddings (tokens, hidden) of a soft prompt.
@@ -108,6 +108,7 @@ class Decoder:
         self.columns = torch.full((self.count,), shape.prefix + shape.rest, device=model.device)
         self.tokens = torch.zeros((self.count,), dtype=torch.long, device=model.device)
         self._extent = shape.prefix + shape.rest
+        self._common: int | None = None  # the column that a step writes, if it is one for all rows
         self._prefixes(batches)
 
     # --- laying out -----------------------------------------------------------------------------
@@ -163,10 +164,18 @@ class Decoder:
         alone.place.extent = len(prefix)
         ids = torch.tensor([prefix], device=self.model.device)
         positions = torch.arange(len(prefix), device=self.model.device).unsqueeze(0)
-        self._forward(alone, Masks(positions, positions, None), positions, ids=ids)
+        self._forward(alone, self._masks(positions, positions), positions, ids=ids)
         return alone
 
     # --- passes ---------------------------------------------------------------------------------
+
+    def _masks(self, queries: torch.Tensor, keys: torch.Tensor, first_query: int | None = None) -> Masks:
+        return Masks(queries, keys, first_query, kept_type(self.model.dtype, self.model.device))
+
+    def _reach(self, written: int) -> None:
+        """Let passes see the first `written` columns of texts, or a few more, which nothing may see yet."""
+        columns = self.shape.prefix + self.shape.rest + written
+        self._extent = extent(columns, self.shape.capacity, self.model.device.type)
 
     def _forward(
         self,
@@ -196,7 +205,7 @@ class Decoder:
         place = self.store.place
         place.rows, place.columns, place.extent = rows, begin, end
         positions = self.rows.positions[rows, :end]
-        masks = Masks(positions[:, begin:], positions, begin)
+        masks = self._masks(positions[:, begin:], positions, begin)
         if not self.rows.soft:
             states = self._forward(self.store, masks, positions[:, begin:], ids=self.rows.ids[rows])
         else:
@@ -212,9 +221,9 @@ class Decoder:
         """Append self.tokens to `rows`, and return the head's input for them."""
         columns = self.columns[rows]
         place = self.store.place
-        place.rows, place.columns, place.extent = rows, columns, self._extent
+        place.rows, place.columns, place.extent = rows, self._common or columns, self._extent
         own = self.rows.positions[rows].gather(1, columns.unsqueeze(1))
-        masks = Masks(own, self.rows.positions[rows, : self._extent], None)
+        masks = self._masks(own, self.rows.positions[rows, : self._extent])
         return self._forward(self.store, masks, own, ids=self.tokens[rows].unsqueeze(1))[:, -1]
 
     def _pass(self, step: Step, rows: slice) -> Iterator[tuple[slice, torch.Tensor]]:
@@ -288,7 +297,10 @@ class Decoder:
             self.tokens[state.rows] = token
             state.written += 1
         # Rows that stand still in a pass are computed again in their last place, which changes nothing.
-        self._extent = begin + max((state.written for state in self.batches), default=0)
+        written = {state.written for state in self.batches}
+        # Most often all texts are as long as one another: then one column is written, of dummies too.
+        self._common = begin + written.pop() - 1 if len(written) == 1 else None
+        self._reach(max((state.written for state in self.batches), default=0))
         return self._passes(self._append, self.most_rows, set(tokens))
 
     def append(self, texts: Mapping[int, Sequence[int]]) -> Given:
@@ -325,14 +337,14 @@ class Decoder:
             last[state.rows] = len(own) - 1
             state.written = first + len(own)
             self.columns[state.rows], self.tokens[state.rows] = begin + state.written - 1, own[-1]
-        self._extent = begin + max(state.written for state in self.batches)
+        self._reach(max(state.written for state in self.batches))
         ids, last = ids.to(self.model.device), last.to(self.model.device)
 
         def read(rows: slice) -> torch.Tensor:
             place, start, end = self.store.place, begin + first, begin + first + width
             place.rows, place.columns, place.extent = rows, start, end
             positions = self.rows.positions[rows, :end]
-            masks = Masks(positions[:, start:], positions, None)
+            masks = self._masks(positions[:, start:], positions)
             states = self._forward(self.store, masks, positions[:, start:], ids=ids[rows])
             return states[torch.arange(len(states), device=states.device), last[rows]]
 
@@ -352,7 +364,8 @@ class Decoder:
         begin = self.shape.prefix + self.shape.rest
         self.columns[state.rows] = begin + written
         self.tokens[state.rows] = tokens
-        self._extent = begin + longest + 1
+        self._common = None
+        self._reach(longest + 1)
         return torch.cat([values for _, values in self._passes(self._append, self.most_rows, {0})])
 
 

@@ -15,6 +15,9 @@ MOST_ROWS = {"cpu": 96, "cuda": 256}
 #: Rows are a multiple of this: kernels work on tiles.
 TILE = 16
 
+#: Columns that a pass sees are a multiple of this on a device where a shape that repeats is faster.
+COLUMNS = {"cpu": 1, "cuda": 64}
+
 #: Rows of the cache that hold a working set of activations while prompts are read, as a share of the memory.
 WORKING_SHARE = 8
 
@@ -39,6 +42,12 @@ class Sizes:
     rows: int
     reading: int
     batches: int
+
+
+def extent(columns: int, capacity: int, device: str) -> int:
+    """Columns that a pass sees to see at least `columns`, of `capacity` in all."""
+    step = COLUMNS.get(device, COLUMNS["cuda"])
+    return min(-(-columns // step) * step, capacity)
 
 
 def cache_bytes(network: Any, capacity: int) -> int:

@@ -73,7 +73,7 @@ def _summed(model: Structure, soft: torch.Tensor, targets: Sequence[Sequence[int
     positions = torch.where(places < before + lengths.unsqueeze(1), places, -1)
     with torch.no_grad():
         read = model.embed(ids)
-    masks = Masks(positions, positions, 0)
+    masks = Masks(positions, positions, 0, model.dtype)
     states = model.base(
         inputs_embeds=torch.cat([soft.to(read.dtype), read], dim=1),
         attention_mask=masks.of(None),

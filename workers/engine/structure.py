@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from accountant.core.errors import ExchequerError
-from workers.engine import attention
+from workers.engine import attention, kernels
 
 #: Names, among the layers, the hidden state that the head receives: after the final norm.
 HEAD = "head"
@@ -42,6 +42,10 @@ class Structure:
     @property
     def device(self) -> torch.device:
         return next(self.embedding.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.embedding.parameters()).dtype
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         """The input of the first block for token ids: (..., hidden)."""
@@ -149,6 +153,7 @@ def prepare(network: Any) -> Structure:
     ids = torch.arange(1, 5, device=found.device).unsqueeze(0) % found.vocabulary
     plain = network(input_ids=ids, use_cache=False).logits
     network.set_attn_implementation(attention.NAME)
+    kernels.install(network)
     if network.config.get_text_config()._attn_implementation != attention.NAME:
         raise StructureError("the model computes its attention itself")
     order: list[int] = []
@@ -162,7 +167,7 @@ def prepare(network: Any) -> Structure:
         return look
 
     positions = torch.arange(4, device=found.device).unsqueeze(0)
-    masks = attention.Masks(positions, positions, None)
+    masks = attention.Masks(positions, positions, None, found.dtype)
     with found.watched({layer: note(layer) for layer in range(len(found.blocks))}):
         hidden = found.base(
             input_ids=ids, attention_mask=masks.of(None), position_ids=positions, use_cache=False, masks=masks
@@ -190,7 +195,7 @@ def _check_positions(found: Structure, ids: torch.Tensor, near: float) -> None:
     seen = []
     for first in (0, max(0, last - ids.shape[1])):
         positions = torch.stack([short, short + first])
-        masks = attention.Masks(positions, positions, None)
+        masks = attention.Masks(positions, positions, None, found.dtype)
         hidden = found.base(
             input_ids=ids.expand(2, -1),
             attention_mask=masks.of(None),

@@ -1,6 +1,6 @@
 """Populations of samples, one for each label, from the first to the last round.
 
-    begin    samples * (L + 1) texts by the prompt
+    begin    samples * (L + 1) texts by the prompt, or an earlier job's survivors and their variations
     select   by released counts: the survivors
     vary     survivors, and L variations of each, are the next candidates
 
@@ -8,7 +8,7 @@ Identical texts are one candidate: their votes would be divided between them. Al
 the counts of every round make one artifact, from which later jobs select and vary for nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,10 @@ from accountant.core.mechanisms.evolution_fields import EvolvingTexts
 from workers.data.public_text import PublicText, all_released
 from workers.evolution.selection import survivors
 from workers.evolution.variation import Made, Scribe
+from workers.generation.kept_texts import kept_texts
+from workers.generation.writer import Writer, Written
 from workers.interface import Artifact, Progress, Released, Text
+from workers.noise.kept_draws import KeptDraws
 
 Label = str | None
 Counts = NDArray[np.int64]
@@ -88,6 +91,7 @@ class Evolution:
     scribe: Scribe
     random: np.random.Generator
     progress: Progress
+    kept: KeptDraws = field(default_factory=KeptDraws)
 
     @classmethod
     def begun(
@@ -97,15 +101,65 @@ class Evolution:
         scribe: Scribe,
         random: np.random.Generator,
         progress: Progress,
+        kept: KeptDraws | None = None,
     ) -> "Evolution":
         """A population of each label by the prompt alone: samples * (L + 1) texts, identical ones once."""
         count = parameters.samples * (parameters.variations + 1)
-        families = {}
+        made = cls(parameters, {}, scribe, random, progress, kept or KeptDraws())
         for label in labels:
-            families[label] = family = Family()
-            places = [family.add(made, None) for made in scribe.first(label, count)]
-            family.candidates = list(dict.fromkeys(places))
-        return cls(parameters, families, scribe, random, progress)
+            made.families[label] = family = Family()
+
+            def first(own: Scribe, label: Label = label) -> list[list[Made]]:
+                return [own.first(label, count)]
+
+            (found,) = made.written(f"first {label!r}", first)
+            family.candidates = list(dict.fromkeys(family.add(each, None) for each in found))
+        return made
+
+    def written(
+        self, name: str, make: Callable[[Scribe], Sequence[Sequence[Made]]], sources: int = 1
+    ) -> list[list[Made]]:
+        """What `make` has a scribe write, a list for each source, or had it write in an earlier attempt."""
+
+        def rows(own: Writer) -> Iterator[Written]:
+            scribe = self.scribe.seeded_by(own, seed) if self.kept.keeps else self.scribe
+            for row, every in enumerate(make(scribe)):
+                yield from (Written(each.text, each.complete, row) for each in every)
+
+        seed = self.kept.seed(f"words of {name}", self.parameters.seed) if self.kept.keeps else 0
+        found: list[list[Made]] = [[] for _ in range(sources)]
+        for each in kept_texts(
+            self.kept, name, self.parameters.seed, self.scribe.writer, self.progress, rows
+        ):
+            found[each.row].append(Made(each.text, each.complete))
+        return found
+
+    @classmethod
+    def continued(
+        cls,
+        parameters: EvolvingTexts,
+        families: dict[Label, Family],
+        scribe: Scribe,
+        random: np.random.Generator,
+        progress: Progress,
+        kept: KeptDraws | None = None,
+    ) -> "Evolution":
+        """What survived an earlier job's last round, as many as survive here, and L variations of each.
+
+        Progress moves by samples * (L + 1) a label.
+        """
+        begun = {}
+        for label, earlier in families.items():
+            begun[label] = family = Family()
+            chosen = dict.fromkeys(earlier.survivors())  # one that was drawn twice is one sample
+            places = [family.add(earlier.samples[place], None) for place in chosen][: parameters.samples]
+            family.rounds = [Round([], [], places)]
+        made = cls(parameters, begun, scribe, random, progress, kept or KeptDraws())
+        progress.advance(len(begun) * parameters.samples)
+        made.vary("continued")  # by a name of its own: the first round's variations are made after it
+        for family in begun.values():
+            family.rounds = []
+        return made
 
     def select(self, counts: Mapping[Label, Counts], threshold: float = 0) -> None:
         """End a round: by these released counts of each label's candidates, in their order.
@@ -115,11 +169,14 @@ class Evolution:
         for label, family in self.families.items():
             own = counts[label]
             weights = np.where(own < threshold, 0, own)
+            if self.kept.keeps:
+                name = f"survivors {len(family.rounds)} {label!r}"
+                self.random = np.random.default_rng(self.kept.seed(name, self.parameters.seed))
             chosen = survivors(weights, self.parameters.samples, self.parameters.select, self.random)
             places = [family.candidates[place] for place in chosen]
             family.rounds.append(Round(family.candidates, own.tolist(), places))
 
-    def vary(self) -> None:
+    def vary(self, name: str = "varied") -> None:
         """Make the survivors and L variations of each the candidates; L for each time that one was drawn.
 
         Progress moves by L for every sample that may survive, however many did.
@@ -127,12 +184,19 @@ class Evolution:
         each = self.parameters.variations
         for label, family in self.families.items():
             chosen = family.survivors()
-            found = self.scribe.varied(label, [family.samples[place] for place in chosen], each)
+            found = self.varied(label, chosen, each, name)
             places = list(chosen)
             for origin, own in zip(chosen, found, strict=True):
                 places += [family.add(made, origin) for made in own]
             family.candidates = list(dict.fromkeys(places))
             self.progress.advance(each * (self.parameters.samples - len(chosen)))
+
+    def varied(self, label: Label, places: Sequence[int], each: int, name: str) -> list[list[Made]]:
+        """`each` variations of a label's samples in these places, in this round of theirs."""
+        family = self.families[label]
+        sources = [family.samples[place] for place in places]
+        name = f"{name} {len(family.rounds)} {label!r}"
+        return self.written(name, lambda own: own.varied(label, sources, each), len(sources))
 
     def surviving(self) -> Iterator[Text]:
         """The last survivors as published texts; one drawn twice twice."""
@@ -147,10 +211,13 @@ class Evolution:
         return Artifact.of_json(name, "evolution", {"labels": every})
 
 
-def read(artifact: Released, labels: Sequence[Label], epoch: int | None) -> dict[Label, Family]:
+def read(
+    artifact: Released, labels: Sequence[Label], epoch: int | None, field: str = "from_job"
+) -> dict[Label, Family]:
     """The families that an earlier job released, their candidates those of one epoch; None: of the last.
 
-    Raises DataError naming the field where there is no such epoch or label.
+    `field`: the parameter that names the job. Raises DataError naming the field where there is no such epoch
+    or label.
     """
     stored = {each["label"]: each for each in artifact.json()["labels"]}
     texts = iter(all_released(artifact, (one["text"] for each in stored.values() for one in each["samples"])))
@@ -165,7 +232,7 @@ def read(artifact: Released, labels: Sequence[Label], epoch: int | None) -> dict
         found[label] = family
     unknown = [label for label in labels if label not in found]
     if unknown:
-        raise DataError(f"from_job: it released no samples for {unknown[0]!r}")
+        raise DataError(f"{field}: it released no samples for {unknown[0]!r}")
     for label in labels:
         rounds = found[label].rounds
         if epoch is not None and epoch > len(rounds):

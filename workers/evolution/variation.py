@@ -4,10 +4,11 @@
     continue   a random prefix of the text, continued after the prompt of first samples
     blanks     as rewrite, with blanks in place of random words
 
-Rejected are: a text without letters or digits, a refusal, an answer that still has blanks, and a copy of its
-source. Another is written in its place, TRIES times in all; then its source stands in for it. So a text
-always has the public number of variations, and a copy collapses with its source before votes. A Writer takes
-public texts only, and everything here costs nothing.
+Rejected are: a text without letters or digits, a refusal, a preface ("Here is a rewritten version:"), the
+beginning of the request itself, an answer that still has blanks, and a copy of its source. Another is
+written in its place, TRIES times in all; then its source stands in for it. So a text always has the public
+number of variations, and a copy collapses with its source before votes. A Writer takes public texts only, and
+everything here costs nothing.
 """
 
 import re
@@ -47,8 +48,16 @@ _REFUSALS = re.compile(
     r"(?:help|assist|do|comply|fulfil|write|rewrite|provide|generate|create)"
     r"|i['’]m (?:unable|not able) to|as an? (?:ai|artificial|(?:large )?language model)\b"
 )
-#: A refusal is looked for in this much of a text.
+#: How chat models announce a text, or speak about the one that they were given, in place of writing.
+_PREFACES = re.compile(
+    r"(?:(?:sure|certainly|of course|absolutely)\b[^\w\n]{0,3})?"
+    r"(?:here(?:['’]s| is| are) (?:an?|the|my|your|another|some|one)\b[^\n]{0,120}?:"
+    r"|(?:the )?(?:original|rewritten|revised|new) (?:text|version|review|answer)\b[^\n]{0,40}?:)"
+)
+#: A refusal or a preface is looked for in this much of a text.
 _OPENING = 200
+#: An answer that begins with so many words of the request repeats it.
+_ECHO = 4
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,10 @@ class Scribe:
         self.manner = Manner(parameters.max_tokens, parameters.temperature, parameters.stop or "")
         self.chat = parameters.prompting == "chat"
 
+    def seeded_by(self, writer: Writer, seed: int) -> "Scribe":
+        """The same with another writer, and with prefixes and blanks of another seed."""
+        return Scribe(self.parameters, self.terms, writer, self.progress, np.random.default_rng(seed))
+
     def first(self, label: str | None, count: int) -> list[Made]:
         """At most `count` samples by the prompt alone, fewer where the model writes nothing usable.
 
@@ -87,7 +100,7 @@ class Scribe:
             if not asked:
                 break
             for written in self.writer.write([prompt], self.manner, asked):
-                if usable(written.text):
+                if usable(written.text) and not is_echo(written.text, prompt.text):
                     found.append(Made(written.text, written.complete))
                     self.progress.advance()
         self.progress.advance(count - len(found))
@@ -106,9 +119,9 @@ class Scribe:
                 group = wanted[start : start + TOGETHER]
                 asked = [self._request(label, sources[place].text) for place in group]
                 for written in self.writer.write([prompt for prompt, _ in asked], self.manner):
-                    place, prefix = group[written.row], asked[written.row][1]
+                    place, (prompt, prefix) = group[written.row], asked[written.row]
                     made = self._made(prefix, written.text, written.complete)
-                    if usable(made.text) and not self._poor(made.text, sources[place].text):
+                    if usable(made.text) and not self._poor(made.text, sources[place].text, prompt, prefix):
                         found[place].append(made)
                         self.progress.advance()
                     else:
@@ -151,15 +164,26 @@ class Scribe:
             lambda word: word.group() if self.random.random() < self.parameters.kept else BLANK, text
         )
 
-    def _poor(self, made: str, source: str) -> bool:
+    def _poor(self, made: str, source: str, prompt: PublicPrompt, prefix: PublicText | None) -> bool:
         if self.parameters.varying == "blanks" and _LEFT_OPEN.search(made):
             return True
-        return is_copy(made, source)
+        return is_copy(made, source) or (prefix is None and is_echo(made, prompt.text))
 
 
 def usable(text: str) -> bool:
-    """True for a text with a letter or a digit that does not begin as a refusal."""
-    return _LETTERS.search(text) is not None and _REFUSALS.match(text[:_OPENING].lower().lstrip()) is None
+    """True for a text with a letter or a digit that begins neither as a refusal nor as a preface."""
+    opening = text[:_OPENING].lower().lstrip(" \t\n*_#\"“'")
+    return (
+        _LETTERS.search(text) is not None
+        and _REFUSALS.match(opening) is None
+        and _PREFACES.match(opening) is None
+    )
+
+
+def is_echo(text: str, request: str) -> bool:
+    """True where a text begins with the first words of the request for it, whatever their case."""
+    own, asked = (_LETTERS.findall(each.lower())[:_ECHO] for each in (text, request))
+    return len(own) == _ECHO and own == asked
 
 
 def is_copy(text: str, source: str) -> bool:

@@ -51,6 +51,10 @@ class LocalWriter:
         """The folder that the model was loaded from."""
         return self.model.folder.name
 
+    def seeded(self, seed: int | None) -> "LocalWriter":
+        """As `Writer.seeded`."""
+        return LocalWriter(self.model, generator(self.random.device, seed))
+
     def shortened(self, text: PublicText, tokens: int) -> PublicText:
         """As `Writer.shortened`, counted by the model's tokenizer."""
         ids = text_tokens(self.model.tokenizer, text)

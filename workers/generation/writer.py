@@ -39,6 +39,9 @@ class Writer(Protocol):
     def name(self) -> str:
         """The writer's name in figures and reports."""
 
+    def seeded(self, seed: int | None) -> "Writer":
+        """The same writer with random numbers of its own; None: the operating system's."""
+
     def write(self, prompts: Sequence[PublicPrompt], manner: Manner, each: int = 1) -> Iterator[Written]:
         """`each` texts of every prompt, as they end; each that has begun is written to its end.
 

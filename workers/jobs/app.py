@@ -25,9 +25,8 @@ def make_app() -> Celery:
     """The application, configured from the environment."""
     configured = settings.load()
     limit = configured.hard_limit_seconds
-    app = Celery(
-        "exchequer", broker=configured.broker_url, include=["workers.jobs.tasks", "workers.jobs.child_watch"]
-    )
+    parts = [f"workers.jobs.{name}" for name in ("tasks", "checks", "child_watch")]
+    app = Celery("exchequer", broker=configured.broker_url, include=parts)
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",
@@ -42,14 +41,15 @@ def make_app() -> Celery:
         worker_prefetch_multiplier=1,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         worker_hijack_root_logger=False,
+        worker_consumer="workers.jobs.consumer:Consumer",
         worker_send_task_events=False,
         broker_connection_retry_on_startup=True,
         # Health checks and timeouts: a connection that died silently is noticed (kombu issue 2492).
         broker_transport_options={
             "visibility_timeout": limit + 3600,
             "health_check_interval": 10,
-            "socket_timeout": 30,
-            "socket_connect_timeout": 10,
+            "socket_timeout": 10,  # a broker that is frozen holds the relay for no longer
+            "socket_connect_timeout": 5,
             "retry_on_timeout": True,
         },
     )

@@ -7,7 +7,10 @@ An idle worker that receives nothing while messages wait has lost its broker wit
 2492 and 2629). It exits, and its supervisor starts it again.
 """
 
+import hashlib
+import hmac
 import os
+import secrets
 import signal
 import socket
 import threading
@@ -22,9 +25,9 @@ from celery import signals
 from celery.worker import state
 
 from accountant import settings
-from accountant.core.errors import LeaseLost
-from accountant.database import UNAVAILABLE, unpooled
-from accountant.transactions import leases, settlement
+from accountant.core.errors import LeaseLost, LedgerBehind, LogUnusable
+from accountant.database import UNAVAILABLE, logging_to, unpooled
+from accountant.transactions import leases, messages, settlement
 from workers.jobs import staging
 
 log = structlog.get_logger()
@@ -37,6 +40,18 @@ STOP_SECONDS = 10.0
 def process_name(parent: int, task_id: str) -> str:
     """The name of an attempt's process: its machine, the worker's main process there, and its message."""
     return f"{socket.gethostname()}/{parent}/{task_id}"
+
+
+#: Drawn as this module is imported, before the main process makes its children: they have the same.
+_FAMILY = secrets.token_bytes(leases.SECRET_BYTES)
+
+
+def lease_secret(job_id: str, attempt: int, part: int) -> bytes:
+    """The secret of the lease on an attempt, known to this worker's processes and to no other worker.
+
+    The main process makes it again to end an attempt whose child died.
+    """
+    return hmac.digest(_FAMILY, f"{job_id}/{attempt}/{part}".encode(), hashlib.sha256)
 
 
 # --- a child that died --------------------------------------------------------------------------
@@ -55,10 +70,11 @@ def end_dead(worker: str, job_id: str, attempt: int, part: int = 0) -> None:
     """End the job of an attempt whose process died. If the database is unreachable, its lease runs out."""
     configured = settings.load()
     assert configured.database_url is not None  # the child had one
-    engine = unpooled(configured.database_url)
+    engine = logging_to(unpooled(configured.database_url), configured.ledger_log)
     for _ in range(TRIES):
         try:
-            claim = leases.died(engine, UUID(job_id), attempt, part, worker)
+            secret = lease_secret(job_id, attempt, part)
+            claim = leases.died(engine, UUID(job_id), attempt, part, worker, secret)
             if claim is not None:
                 settlement.fail(engine, claim, "failed", DIED, f"worker@{socket.gethostname()}")
                 log.error("process died, job failed", job=job_id, attempt=attempt, part=part)
@@ -66,7 +82,7 @@ def end_dead(worker: str, job_id: str, attempt: int, part: int = 0) -> None:
             return
         except LeaseLost:
             return
-        except UNAVAILABLE:
+        except (*UNAVAILABLE, LogUnusable, LedgerBehind):
             time.sleep(1.0)
 
 
@@ -107,7 +123,7 @@ class Watchdog:
 
     def _waits(self) -> bool:
         try:
-            return leases.longest_wait(self._engine, self._tasks) > self._seconds
+            return messages.longest_wait(self._engine, self._tasks) > self._seconds
         except UNAVAILABLE:
             return False  # nothing can be known, and nothing could be claimed
 

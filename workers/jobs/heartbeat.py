@@ -62,6 +62,18 @@ class Heartbeat:
             raise Cancelled("cancelled")
         if time.monotonic() > self._limit:
             raise TimeLimit("the attempt took longer than it may")
+        self._check_drained()
+
+    def wait(self, seconds: float) -> None:
+        """Wait with nothing left to do but to end the job: LeaseLost or Drained may be raised meanwhile."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if not self.held():
+                raise LeaseLost("the lease could not be renewed in time")
+            self._check_drained()
+            time.sleep(min(left, 0.1))
+
+    def _check_drained(self) -> None:
         if draining.wanted() and not self._stays:
             raise Drained("the worker is to stop")
 

@@ -1,4 +1,4 @@
-"""Inputs of a job besides its data: models, public corpora, and an earlier job's published output.
+"""Inputs of a job: its database and data's layout, models, public corpora, an earlier job's published output.
 
 Everything is compared with the hash in the ledger before it is used.
 """
@@ -12,17 +12,41 @@ import fsspec
 from accountant import settings
 from accountant.core.errors import DataError
 from accountant.core.mechanisms.base import Mechanism
+from accountant.core.secret_patterns import Secrets
 from accountant.core.webhook_rules import networks
-from accountant.database import Engine
-from accountant.transactions import leases, public_resources, sources, unit_fingerprints
+from accountant.database import Engine, engine_for
+from accountant.transactions import leases, public_resources, sources
 from workers import models
-from workers.data import corpora, fingerprints, public_text, records
+from workers.data import corpora, public_text, records
 from workers.embedding import embedders
 from workers.generation import endpoint
 from workers.generation.endpoint import Endpoint, Registered
 from workers.generation.writer import WriterError
 from workers.interface import NOTHING_PUBLIC, Public
 from workers.jobs import artifacts
+
+
+def engine() -> Engine:
+    """The database that this worker's settings name, and the log outside it."""
+    configured = settings.load()
+    if configured.database_url is None:
+        raise RuntimeError("DATABASE_URL is not set")
+    return engine_for(configured.database_url, configured.ledger_log)
+
+
+def layout_of(dataset: Any, version: Any) -> records.Layout:
+    """The layout of a version of a dataset, from their rows."""
+    return records.Layout(
+        text_template=version.text_template,
+        unit_column=version.unit_column,
+        label_column=version.label_column,
+        labels=tuple(dataset.labels),
+        max_records_per_unit=dataset.max_records_per_unit,
+        group_column=version.group_column,
+        groups=tuple(dataset.groups),
+        secret_column=version.secret_column,
+        secrets=Secrets(tuple(dataset.secret_patterns), tuple(dataset.secret_terms)),
+    )
 
 
 def language_model(row: Any, sha256: str) -> models.LocalModel:
@@ -73,7 +97,7 @@ def public_things(
                 found["endpoint"][field] = _endpoint(row, check)
             case _:
                 found["model"][field] = language_model(row, sha256)
-    _check_public(engine, job, found["corpus"])
+    _check_public(engine, job)
     texts = _texts(engine, job) if mechanism.reads_output else None
     released = {
         field: artifacts.read(rows) for field, rows in sources.read_by(engine, job, parameters).items()
@@ -81,23 +105,21 @@ def public_things(
     return Public(found["corpus"], found["embedding"], found["model"], found["endpoint"], texts, released)
 
 
-def _check_public(engine: Engine, job: Any, own: Mapping[str, corpora.Corpus]) -> None:
-    """Raise DataError where a corpus that this job or a job beside it read holds private records by now.
+def _check_public(engine: Engine, job: Any) -> None:
+    """Raise DataError where a corpus that this job or a job beside it read is none any more.
 
-    A corpus was compared with all datasets when it was registered; some of these were registered since. Which
-    dataset it is, and how much of it, is for stewards alone.
+    Data that is registered is compared with all corpora (transactions.unit_fingerprints), so a row that is
+    ready says enough. Whose data a corpus holds is for its stewards alone.
     """
-    configured = settings.load()
-    behind = [
-        (field, corpora.open_corpus(row, configured.data_root_list, sha256))
-        for field, row, sha256 in sources.corpora_behind(engine, job)
-    ]
-    for field, corpus in [*own.items(), *behind]:
-        key = configured.secret("identity")
-        texts = fingerprints.fingerprints(corpus.address, records.Layout(corpus.text_template), key)
-        if unit_fingerprints.private_in(engine, fingerprints.proof(key), texts) is not None:
-            held = f"the corpus {corpus.name!r} holds records of a dataset by now"
-            raise DataError(f"{field}: {held}, so nothing that is made of it is public")
+    own = [(field, row) for field, (row, _) in public_resources.rows(engine, job).items()]
+    behind = [(field, row) for field, row, _ in sources.corpora_behind(engine, job)]
+    named = {field for field, each in job.resources.items() if each["kind"] == "corpus"}
+    for field, row in [*((field, row) for field, row in own if field in named), *behind]:
+        if row.state != "ready":
+            gone = (
+                "can't be used any more" if row.state == "invalid" else "is looked through again: ask later"
+            )
+            raise DataError(f"{field}: the corpus {row.name!r} {gone}")
 
 
 def _texts(engine: Engine, job: Any) -> tuple[Mapping[str, Any], ...]:

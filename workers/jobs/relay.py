@@ -14,9 +14,11 @@ from kombu.exceptions import OperationalError as BrokerError
 
 from accountant import settings
 from accountant.catalogue import uploads
+from accountant.core.errors import LogUnusable
 from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
-from accountant.transactions import expiry, leases, registrations, spending_sums
+from accountant.identities import retention
+from accountant.transactions import expiry, leases, ledger_log, messages, registrations, spending_sums
 from workers.jobs import staging, webhook_sender
 from workers.jobs.app import QUEUES, app
 
@@ -45,7 +47,17 @@ def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) 
         staging.destroy_leftovers(engine, configured.results, job_id)
     expiry.sweep(engine)
     spending_sums.roll(engine)
-    return len(ended), leases.resend(engine, resend_seconds)
+    watch_log(engine)
+    return len(ended), messages.resend(engine, resend_seconds)
+
+
+def watch_log(engine: Engine) -> None:
+    """Compare all ledgers with the log outside; append what a process left out that died before it wrote."""
+    try:
+        for problem in ledger_log.tend(engine):
+            log.error("a ledger is not what its log holds", problem=problem)
+    except LogUnusable as error:
+        log.error("the log outside the database can't be used", problem=error.problem)
 
 
 def reconcile(engine: Engine, configured: settings.Settings) -> None:
@@ -53,6 +65,7 @@ def reconcile(engine: Engine, configured: settings.Settings) -> None:
 
     Ledgers from before their rules were entries get these first.
     """
+    watch_log(engine)
     stated = registrations.state_missing(engine)
     if stated:
         log.info("rules stated in ledgers", datasets=stated)
@@ -80,9 +93,9 @@ def run(stop: threading.Event) -> None:
     configured = settings.load()
     if configured.database_url is None:
         raise SystemExit("DATABASE_URL is not set")
-    engine = engine_for(configured.database_url)
+    engine = engine_for(configured.database_url, configured.ledger_log)
     webhook_sender.start(stop, engine, configured)
-    reconciled = False
+    reconciled, ahead = False, max(messages.AHEAD, configured.fan_out)  # enough for every worker
     sweeps, looks = _Every(SWEEP_SECONDS), _Every(configured.leftover_seconds)
     while not stop.is_set():
         try:
@@ -97,10 +110,11 @@ def run(stop: threading.Event) -> None:
             if looks.due():
                 staging.destroy_leftovers(engine, configured.results)
                 uploads.sweep(engine, uploads.Store.of(configured))
+                retention.prune(engine, configured)
                 looks.done()
-            if leases.deliver(engine, send):
+            if messages.deliver(engine, send, ahead=ahead):
                 continue
-        except (BrokerError, *UNAVAILABLE, OSError) as error:
+        except (BrokerError, *UNAVAILABLE, OSError, LogUnusable) as error:
             log.warning("relay waits for a server", error=type(error).__name__)
             stop.wait(1.0)
         stop.wait(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""The tasks: run a claimed job, probe a model, check a dataset or a model.
+"""The tasks that run a job: claim an attempt, run it, settle it. What is looked at before is in checks.py.
 
 While a worker reads private data, only public progress may leave it, and at the end the output. An error
 raised while private data is read is shown to nobody outside, so its text is discarded.
@@ -16,7 +16,6 @@ import structlog
 from billiard.exceptions import SoftTimeLimitExceeded  # type: ignore[import-untyped]
 
 from accountant import settings
-from accountant.catalogue import datasets, registration
 from accountant.core import mechanisms
 from accountant.core.errors import (
     Cancelled,
@@ -25,7 +24,10 @@ from accountant.core.errors import (
     ExchequerError,
     KeyMismatch,
     LeaseLost,
+    LedgerBehind,
+    LogUnusable,
     TimeLimit,
+    VerificationFailed,
 )
 from accountant.core.ledger.accounts import demand
 from accountant.core.ledger.policy import Policy
@@ -33,23 +35,18 @@ from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.events import FREE, from_json
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.secret_batches import has_secret_batches
-from accountant.core.secret_patterns import Secrets
-from accountant.core.template import templates
-from accountant.core.webhook_rules import networks
-from accountant.database import UNAVAILABLE, Engine, engine_for
+from accountant.database import UNAVAILABLE, Engine
 from accountant.faults import reached
-from accountant.transactions import approval, artifacts, leases, settlement, unit_fingerprints
+from accountant.transactions import artifacts, leases, settlement
 from accountant.transactions.rows import Claim
 from workers import interruption, models
-from workers.data import corpora, fingerprints, records
-from workers.embedding import embedders
-from workers.generation import endpoint
+from workers.data import records
 from workers.generation.writer import WriterError
 from workers.interface import Checker, Maker, Preparer, Progress, Public, Resumer, Reuser
 from workers.jobs import artifacts as stored
 from workers.jobs import job_inputs, staging
 from workers.jobs.app import app
-from workers.jobs.child_watch import process_name
+from workers.jobs.child_watch import lease_secret, process_name
 from workers.jobs.heartbeat import Heartbeat
 from workers.jobs.journal import Journal
 from workers.noise.kept_draws import KeptDraws
@@ -57,13 +54,6 @@ from workers.noise.meter import Meter
 
 log = structlog.get_logger()
 T = TypeVar("T")
-
-
-def _engine() -> Engine:
-    url = settings.load().database_url
-    if url is None:
-        raise RuntimeError("DATABASE_URL is not set")
-    return engine_for(url)
 
 
 def _worker_name() -> str:
@@ -88,13 +78,14 @@ def free(self: Any, job_id: str, attempt: int, part: int = 0) -> None:
 
 
 def _take(message: str, job_id: str, attempt: int, part: int) -> None:
-    configured, engine = settings.load(), _engine()
+    configured, engine = settings.load(), job_inputs.engine()
     reached("worker.received")
     worker = process_name(os.getppid(), message)
-    units = configured.secret("units")
+    units, secret = configured.secret("units"), lease_secret(job_id, attempt, part)
+    seconds = configured.lease_seconds
     try:
-        claim = leases.claim(engine, UUID(job_id), attempt, worker, configured.lease_seconds, part, units)
-    except KeyMismatch as error:  # it stays queued, for a worker that has the key
+        claim = leases.claim(engine, UUID(job_id), attempt, worker, seconds, part, units, secret)
+    except (KeyMismatch, LedgerBehind, LogUnusable, VerificationFailed) as error:  # it stays queued
         log.error("job not taken", job=job_id, part=part, error=str(error))
         return
     if claim is not None:
@@ -108,10 +99,10 @@ def run(engine: Engine, claim: Claim, configured: settings.Settings) -> None:
     progress = Progress(total=0)
     policy = Policy.model_validate(work.dataset.policy)
     limit = min(policy.time_limit_seconds or configured.attempt_seconds, configured.attempt_seconds)
-    every = policy.charge_each_attempt
-    with Heartbeat(engine, claim, configured.lease_seconds, limit, progress, every) as heartbeat:
+    each, slot = policy.charge_each_attempt, policy.results_every_seconds
+    with Heartbeat(engine, claim, configured.lease_seconds, limit, progress, each) as heartbeat:
         progress.check = heartbeat.check
-        attempt = _Attempt(engine, claim, work, configured, heartbeat, progress, every)
+        attempt = _Attempt(engine, claim, work, configured, heartbeat, progress, each, slot)
         failed: Exception | None = None
         try:
             with interruption.watching(attempt.look):
@@ -139,6 +130,7 @@ class _Attempt:
     heartbeat: Heartbeat
     progress: Progress
     charged_each: bool = False
+    slot: int | None = None
     reading: bool = False
     kept: KeptDraws = field(default_factory=KeptDraws)
 
@@ -165,7 +157,8 @@ class _Attempt:
             self.kept = KeptDraws(Journal(self.engine, self.claim, self._write))
         meter = self._meter(price)
         self.progress.total = running.total(parameters, terms)
-        self.progress.silent = has_secret_batches(price.dp or FREE)
+        gridded = self.slot is not None and work.job.reads_records
+        self.progress.silent = gridded or has_secret_batches(price.dp or FREE)
         self.progress.check()
         public = job_inputs.public_things(self.engine, work.job, mechanism, parameters, self.progress.check)
         output = self._staged(mechanism, running, parameters, terms, model, meter, public)
@@ -227,7 +220,7 @@ class _Attempt:
         reached(
             "worker.opens data", job=self.claim.job_id, attempt=self.claim.attempt, token=self.claim.token
         )
-        data = records.read(address, layout_of(work.dataset, work.version), self.claim.key)
+        data = records.read(address, job_inputs.layout_of(work.dataset, work.version), self.claim.key)
         return replace(data, share=(self.claim.part, work.parts))
 
     def _meter(self, price: Price) -> Meter:
@@ -238,6 +231,7 @@ class _Attempt:
 
     def _settle(self, meter: Meter, output: settlement.Output) -> None:
         """Hand in this part's share; the last part publishes the whole and settles the job."""
+        self._await_slot()
         engine, claim, seconds = self.engine, self.claim, self.configured.lease_seconds
         done, total = self.progress.told, self.progress.total
         self._write(lambda: leases.renew(engine, claim, seconds, done, total))
@@ -261,8 +255,26 @@ class _Attempt:
         )
         reached("worker.published")
 
+    def _await_slot(self) -> None:
+        """Wait until the time at which this job's end may be seen: its own duration depends on the data.
+
+        The worker is kept so long, or the next job's start would tell what this one's end does not.
+        """
+        slot, self.slot = self.slot, None  # once: what it meets there, as a cancellation, is told there
+        if slot is not None and self.reading:
+            job_id = self.claim.job_id
+            self.heartbeat.wait(self._write(lambda: leases.seconds_to_slot(self.engine, job_id, slot)))
+
     def end(self, error: Exception) -> None:
         """Settle an attempt that failed, or hand it back. The cause is discarded if reading had begun."""
+        if not self._goes_on(error):
+            try:
+                self._await_slot()
+            except Drained as drained:  # as if it had not failed yet: that it did is not told before its time
+                error = drained
+            except LeaseLost:
+                log.warning("lease lost while waiting to fail", job=str(self.claim.job_id))
+                return
         if self._goes_on(error):
             try:
                 self.kept.keep()
@@ -295,7 +307,7 @@ class _Attempt:
         return late and self.kept.keeps and not self.charged_each
 
     def _write(self, step: Callable[[], T]) -> T:
-        """Run a database step, retrying while the database is away and the lease holds.
+        """Run a database step, retrying while the database, or its log, is away and the lease holds.
 
         An outage is not a failure of the job. A step may have succeeded before its answer was lost; repeated,
         it either has the same effect or finds the lease gone.
@@ -303,106 +315,7 @@ class _Attempt:
         while True:
             try:
                 return step()
-            except UNAVAILABLE:
+            except (*UNAVAILABLE, LedgerBehind, LogUnusable):
                 if not self.heartbeat.held():
                     raise LeaseLost("the database was away until the lease ended") from None
                 time.sleep(RETRY_SECONDS)
-
-
-def layout_of(dataset: Any, version: Any) -> records.Layout:
-    """The layout of a version of a dataset, from their rows."""
-    return records.Layout(
-        text_template=version.text_template,
-        unit_column=version.unit_column,
-        label_column=version.label_column,
-        labels=tuple(dataset.labels),
-        max_records_per_unit=dataset.max_records_per_unit,
-        group_column=version.group_column,
-        groups=tuple(dataset.groups),
-        secret_column=version.secret_column,
-        secrets=Secrets(tuple(dataset.secret_patterns), tuple(dataset.secret_terms)),
-    )
-
-
-# --- public looks -------------------------------------------------------------------------------
-
-
-@app.task(name="exchequer.probe")
-def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Count the tokens of a waiting job's longest template in its model. Reads nothing private."""
-    engine, configured = _engine(), settings.load()
-    work = leases.work(engine, UUID(job_id))
-    if work.model is None:
-        return
-    try:
-        folder = models.resolve(work.model.path, configured.model_root_list, configured.model_hub)
-        labels = work.job.terms["labels"]
-        tokens = max(models.template_tokens(folder, each, labels) for each in templates(work.job.parameters))
-    except models.ModelError as error:
-        approval.probed(engine, UUID(job_id), None, f"model: {error}")
-        return
-    approval.probed(engine, UUID(job_id), {"template_tokens": tokens}, None)
-
-
-@app.task(name="exchequer.check_dataset")
-def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Read new data through once and claim its units; problems are reported to its stewards only."""
-    engine = _engine()
-    found = datasets.version_to_check(engine, UUID(version_id))
-    if found is None:
-        return
-    version, dataset = found
-    configured = settings.load()
-    key = configured.secret("identity")
-    try:
-        address = records.check_address(version.uri, configured.data_root_list)
-        records.check_columns(address, layout_of(dataset, version))
-        units = fingerprints.fingerprints(address, layout_of(dataset, version), key)
-        unit_fingerprints.claim(engine, version.id, fingerprints.proof(key), units)
-    except DataError as problem:
-        datasets.dataset_refused(engine, version.id, str(problem))
-
-
-@app.task(name="exchequer.check_model")
-def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Inspect a new model's files: its type, its context length, and its hash."""
-    engine, configured = _engine(), settings.load()
-    row = registration.find(engine, "model", UUID(model_id))
-    if row is None or row.state != "checking":
-        return
-    try:
-        if row.kind == "endpoint":
-            allowed = networks(configured.endpoint_networks)
-            registration.checked(engine, "model", row.id, endpoint.inspect(row, allowed), None)
-            return
-        folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
-        inspect = embedders.inspect if row.kind == "embedding" else models.inspect
-        registration.checked(engine, "model", row.id, inspect(folder), None)
-    except (models.ModelError, WriterError) as error:
-        registration.checked(engine, "model", row.id, None, str(error))
-    except Exception as error:
-        problem = f"path: it can't be read ({type(error).__name__})"
-        registration.checked(engine, "model", row.id, None, problem)
-
-
-@app.task(name="exchequer.check_corpus")
-def check_corpus(corpus_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Read a new public corpus through: its texts, labels and hash, and that none of it is private."""
-    engine = _engine()
-    row = registration.find(engine, "corpus", UUID(corpus_id))
-    if row is None or row.state != "checking":
-        return
-    try:
-        configured = settings.load()
-        address, key = (
-            records.check_address(row.uri, configured.data_root_list),
-            configured.secret("identity"),
-        )
-        facts = corpora.inspect(address, row.text_template, row.label_column)
-        texts = fingerprints.fingerprints(address, records.Layout(row.text_template), key)
-        private = unit_fingerprints.private_in(engine, fingerprints.proof(key), texts)
-        registration.checked(engine, "corpus", row.id, facts if private is None else None, private)
-    except DataError as problem:
-        registration.checked(engine, "corpus", row.id, None, str(problem))
-    except Exception as problem:  # whatever a file system or codec raises: the steward gets the kind
-        registration.checked(engine, "corpus", row.id, None, f"it can't be read: {type(problem).__name__}")

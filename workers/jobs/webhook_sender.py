@@ -21,13 +21,14 @@ from uuid import UUID
 import structlog
 
 from accountant import settings
-from accountant.core import webhook_rules
+from accountant.core import notices, webhook_rules
 from accountant.core.errors import InvalidRequest
 from accountant.core.webhook_rules import Network, Target
 from accountant.database import UNAVAILABLE, Engine
 from accountant.webhooks import delivery as hooks
 from accountant.webhooks.delivery import Delivery, Outcome, Retries
 from workers.addresses import addresses
+from workers.jobs import mail
 
 log = structlog.get_logger()
 
@@ -112,8 +113,13 @@ def post(url: str, content: bytes, headers: dict[str, str], allowed: Sequence[Ne
     return Outcome(status, None if 200 <= status < 300 else webhook_rules.problem_of(status))
 
 
-def send(delivery: Delivery, allowed: Sequence[Network]) -> Outcome:
-    """Sign a message for now, and send it."""
+def send(delivery: Delivery, allowed: Sequence[Network], configured: settings.Settings) -> Outcome:
+    """Send a message: signed for now to a program, as a sentence to a chat or by mail."""
+    if delivery.kind == "mail":
+        return mail.send(delivery, configured)
+    if delivery.kind == "chat":
+        said = notices.chat(delivery.event, delivery.facts, configured.public_url)
+        return post(delivery.url, said, {}, allowed)
     if delivery.secret is None:
         return Outcome(None, "its secret was kept under another key of this service: make a new one")
     signed = webhook_rules.headers(delivery.secret, delivery.message_id, int(time.time()), delivery.content)
@@ -127,7 +133,7 @@ class Sender:
     """Keeps up to THREADS messages under way, and waits for none of them to look for more."""
 
     def __init__(self, engine: Engine, configured: settings.Settings) -> None:
-        self._engine = engine
+        self._engine, self._configured = engine, configured
         self._key = configured.secret("webhooks")
         self._allowed = webhook_rules.networks(configured.webhook_networks)
         self._retries = Retries(configured.webhook_first_seconds, configured.webhook_hours)
@@ -154,7 +160,7 @@ class Sender:
 
     def _attempt(self, delivery: Delivery) -> None:
         try:
-            outcome = send(delivery, self._allowed)
+            outcome = send(delivery, self._allowed, self._configured)
             state = hooks.settle(self._engine, delivery, outcome, self._retries)
             log.info("webhook", message=delivery.message_id, status=outcome.status, state=state)
         finally:

@@ -1,6 +1,7 @@
 """`aug-pe` (Xie et al. 2024): samples of a language model that private records vote for, epoch by epoch.
 
-    candidates   of each label: the prompt's samples at first, then survivors and their variations
+    candidates   of each label: the prompt's samples at first, or those of the job in `population`; then
+                 survivors and their variations
     count[j]     = records of the label that have candidate j among their k nearest, by cosine
     released     = round(count + noise), of all candidates of all labels at once, zeros included
     survivors    = by rank or draw among the released counts, those below the threshold as 0
@@ -10,18 +11,20 @@ A record votes under its own label for candidates of its own choice, which no ot
 follows reads released counts. What there is to vote for is public, and so is whether there is anything.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
 from accountant.core.mechanisms.aug_pe import AugPe, sensitivity, votes_event
 from accountant.core.mechanisms.evolution_fields import EVOLUTION
 from accountant.core.privacy.price import Terms
+from workers.data.public_text import PublicText
 from workers.data.records import Records
 from workers.embedding.neighbours import Floats, Integers, votes
 from workers.evolution import population
-from workers.evolution.places import Space, of_records, of_samples, space
-from workers.evolution.population import Evolution, Label
+from workers.evolution.places import of_records, of_samples, space
+from workers.evolution.population import Evolution, Family, Label
 from workers.evolution.variation import tools
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Released, Text
 from workers.models import LocalModel
@@ -31,6 +34,8 @@ from workers.noise.meter import Meter
 class Runner:
     """Runs `aug-pe`."""
 
+    resumes = True
+
     def total(self, parameters: AugPe, terms: Terms) -> int:
         """Texts written, as the parameters state them: public."""
         labels, samples, each = max(1, len(terms.labels)), parameters.samples, parameters.variations
@@ -38,6 +43,11 @@ class Runner:
             return labels * samples * (each + 1)
         ahead = parameters.epochs * parameters.lookahead * samples * (each + 1)
         return labels * (samples * (each + 1) + ahead + (parameters.epochs - 1) * samples * each)
+
+    def check(self, parameters: AugPe, terms: Terms, public: Public) -> None:
+        """Raises DataError where the job in `population` released no samples for a label."""
+        if parameters.population is not None:
+            _earlier(terms.labels or (None,), public)
 
     def run(
         self,
@@ -51,20 +61,26 @@ class Runner:
     ) -> Iterator[Text | Artifact]:
         """Write, let records vote, select and vary; the last epoch's survivors are published."""
         scribe, random = tools(parameters, terms, model, progress, public)
-        evolution = Evolution.begun(parameters, records.labels, scribe, random, progress)
+        if parameters.population is None:
+            evolution = Evolution.begun(parameters, records.labels, scribe, random, progress, meter.kept)
+        else:
+            families = _earlier(records.labels, public)
+            evolution = Evolution.continued(parameters, families, scribe, random, progress, meter.kept)
         first = [text for family in evolution.families.values() for text in family.texts()]
         where = space(parameters, model, public, first)
-        private = of_records(where, records, progress.check)
+        private = cache(lambda: of_records(where, records, progress.check))
         for epoch in range(parameters.epochs):
             if epoch:
                 evolution.vary()
-            counts = {
-                label: count(
-                    private[label], self._places(parameters, where, evolution, label), parameters.votes
-                )
-                for label in evolution.families
-            }
-            noisy = release(parameters, terms, counts, meter)
+            ahead = {label: self._ahead(parameters, evolution, label) for label in evolution.families}
+
+            def counts(ahead: Mapping[Label, Sequence[Sequence[str]]] = ahead) -> Iterator[Integers]:
+                for label, family in evolution.families.items():
+                    places = of_samples(where, family.texts(), ahead[label])
+                    yield count(private()[label], places, parameters.votes)
+
+            sizes = {label: len(family.candidates) for label, family in evolution.families.items()}
+            noisy = release(parameters, terms, sizes, counts, meter)
             evolution.select(noisy, parameters.threshold)
         yield from evolution.surviving()
         yield evolution.artifact(EVOLUTION)
@@ -97,16 +113,20 @@ class Runner:
                         yield Text(made.text, label, made.complete)
         yield evolution.artifact(EVOLUTION)
 
-    def _places(self, parameters: AugPe, where: Space, evolution: Evolution, label: Label) -> Floats:
-        """The candidates' vectors: (candidates, dimensions)."""
+    def _ahead(self, parameters: AugPe, evolution: Evolution, label: Label) -> list[list[PublicText]]:
+        """Variations of a label's candidates by which these are placed; none where none are asked for."""
         family, ahead = evolution.families[label], parameters.lookahead
         if not ahead:
-            return of_samples(where, family.texts())
-        sources = [family.samples[place] for place in family.candidates]
-        found = evolution.scribe.varied(label, sources, ahead)
+            return []
+        found = evolution.varied(label, family.candidates, ahead, "ahead")
         most = parameters.samples * (parameters.variations + 1)
-        evolution.progress.advance(ahead * (most - len(sources)))
-        return of_samples(where, family.texts(), [[made.text for made in each] for each in found])
+        evolution.progress.advance(ahead * (most - len(family.candidates)))
+        return [[made.text for made in each] for each in found]
+
+
+def _earlier(labels: Sequence[Label], public: Public) -> dict[Label, Family]:
+    """What the job in `population` released, label by label."""
+    return population.read(public.sources["population"][EVOLUTION], labels, None, "population")
 
 
 def count(private: list[Floats], candidates: Floats, k: int) -> Integers:
@@ -121,10 +141,17 @@ def count(private: list[Floats], candidates: Floats, k: int) -> Integers:
 
 
 def release(
-    parameters: AugPe, terms: Terms, counts: Mapping[Label, Integers], meter: Meter
+    parameters: AugPe,
+    terms: Terms,
+    sizes: Mapping[Label, int],
+    counts: Callable[[], Iterable[Integers]],
+    meter: Meter,
 ) -> dict[Label, Integers]:
-    """The counts of all labels with noise, those without a vote too, in one release."""
-    values = np.concatenate(list(counts.values()))  # (all candidates,)
-    noisy = meter.gaussian(values, sensitivity(parameters, terms), votes_event(parameters))
-    ends = np.cumsum([len(each) for each in counts.values()])[:-1]
-    return dict(zip(counts, np.split(noisy, ends), strict=True))
+    """The counts of all labels with noise, those without a vote too, in one release.
+
+    `sizes`: the candidates of each label. `counts` computes theirs, label by label.
+    """
+    event = votes_event(parameters)
+    noisy = meter.gaussian(lambda: np.concatenate(list(counts())), sensitivity(parameters, terms), event)
+    ends = np.cumsum(list(sizes.values()))[:-1]  # of each label's among all candidates, (all candidates,)
+    return dict(zip(sizes, np.split(noisy, ends), strict=True))

@@ -9,6 +9,7 @@ decodes the means again. States and clean sums are never written to disk.
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import torch
@@ -28,7 +29,8 @@ from workers.generation.writer import Manner
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Released, Text
 from workers.models import LocalModel
 from workers.noise.clipping import GRID
-from workers.noise.meter import Meter
+from workers.noise.kept_draws import KeptDraws
+from workers.noise.meter import Meter, Values
 
 Floats = NDArray[np.float32]
 
@@ -40,6 +42,8 @@ def key_of(group: Group) -> str:
 
 class Runner:
     """Runs `summary-oneshot`."""
+
+    resumes = True
 
     def total(self, parameters: SummaryOneshot, terms: Terms) -> int:
         """Summaries written and one for the release, as the parameters state them: public."""
@@ -61,12 +65,12 @@ class Runner:
         """Release the means, then decode them where there is an adapter."""
         reader = Reader(model, parameters.template, parameters.record_tokens)
         view = view_of(parameters, reader, public, progress)
-        totals = sums(parameters, terms, records, reader, view, progress)
+        totals = partial(sums, parameters, terms, records, reader, view, progress)
         means = release(parameters, terms, totals, view, meter)
         progress.advance()
         named = {key_of(group): own for group, own in means.items()}
         yield Artifact.of_tensors("means", MEANS, named)
-        yield from _decoded(parameters, means, model, progress, public)
+        yield from _decoded(parameters, means, model, progress, public, meter.kept)
 
     def reuse(
         self,
@@ -85,7 +89,7 @@ class Runner:
         means = {group: tensors[key_of(group)] for group in groups}
         if any(own.ndim != 2 or own.shape[1] != model.structure.hidden for own in means.values()):
             raise DataError("from_job: its means are not of this model's width")
-        yield from _decoded(parameters, means, model, progress, public)
+        yield from _decoded(parameters, means, model, progress, public, KeptDraws())
 
 
 def view_of(parameters: SummaryOneshot, reader: Reader, public: Public, progress: Progress) -> View:
@@ -121,15 +125,21 @@ def sums(
 
 
 def release(
-    parameters: SummaryOneshot, terms: Terms, totals: NDArray[np.int64], view: View, meter: Meter
+    parameters: SummaryOneshot, terms: Terms, totals: Values, view: View, meter: Meter
 ) -> dict[Group, Floats]:
-    """The noisy mean states of every group: (releases, hidden) each."""
+    """The noisy mean states of every group, (releases, hidden) each. `totals`: what `sums` gives."""
     sensitivity = Fraction(doubled(terms) * terms.max_records_per_unit * GRID)
-    rows = np.repeat(totals.reshape(1, -1), parameters.releases, axis=0)  # (releases, groups * q)
-    noisy = meter.gaussian(rows, sensitivity, event(parameters)).reshape(len(rows), *totals.shape)
+
+    def rows() -> NDArray[np.int64]:
+        sums = totals() if callable(totals) else totals
+        return np.repeat(sums.reshape(1, -1), parameters.releases, axis=0)  # (releases, groups * q)
+
+    groups = sizes(parameters, terms)
+    noisy = meter.gaussian(rows, sensitivity, event(parameters))
+    noisy = noisy.reshape(len(noisy), len(groups), -1)
     return {
         group: mean_states.mean_state(view, noisy[:, place], parameters.clip, size).astype(np.float32)
-        for place, (group, size) in enumerate(sizes(parameters, terms).items())
+        for place, (group, size) in enumerate(groups.items())
     }
 
 
@@ -139,9 +149,11 @@ def _decoded(
     model: LocalModel,
     progress: Progress,
     public: Public,
+    kept: KeptDraws,
 ) -> Iterator[Text]:
     """`decodings` summaries of every group, as they end; the label of a text is its group.
 
+    They cost nothing and are few: an attempt that goes on keeps the means and writes all of them again.
     What is decoded is the average of a group's releases, whose noise is that of one at the whole budget.
     """
     if parameters.adapter is None:
@@ -153,7 +165,8 @@ def _decoded(
     groups = list(means)
     with torch.inference_mode():
         soft = adapter(torch.from_numpy(np.stack([own.mean(axis=0) for own in means.values()])))
-    writer = LocalWriter(model, generator(model.device, parameters.seed))
+    seed = kept.seed("summaries", parameters.seed) if kept.keeps else parameters.seed
+    writer = LocalWriter(model, generator(model.device, seed))
     manner = Manner(parameters.max_tokens, parameters.temperature)
     for each in writer.write_after(list(soft), manner, parameters.decodings):
         progress.advance()

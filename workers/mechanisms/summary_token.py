@@ -9,7 +9,7 @@ the meter. Where a group alone does not fit, a keyed hash of each record decides
 public rate, and the others are read again for every token. States and clean sums are never written to disk.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -24,7 +24,7 @@ from workers import engine
 from workers.data.keyed_hashes import keyed_hash, pick
 from workers.data.records import Records
 from workers.embedding import mean_states
-from workers.engine import Batch, Decoder, Shape
+from workers.engine import Batch, Continued, Decoder, Shape
 from workers.generation.local_writer import generator
 from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
 from workers.models import LocalModel, Prompt
@@ -36,6 +36,8 @@ Integers = NDArray[np.int64]
 
 class Runner:
     """Runs `summary-token`."""
+
+    resumes = True
 
     def total(self, parameters: SummaryToken, terms: Terms) -> int:
         """Tokens of all groups, at most."""
@@ -69,11 +71,14 @@ class Runner:
         }
         for first in range(0, len(groups), chosen.batches):
             together = groups[first : first + chosen.batches]
-            parts = [contexts(parameters, terms, records, prompt, group, rate) for group in together]
-            batches = [Batch(cached, prompt.before) for cached, _ in parts]
-            decoder = Decoder(model.structure, batches, shape, chosen, hidden=True)
-            others = [Batch(again, prompt.before) for _, again in parts]
-            writing = Writing(parameters, terms, model, meter, decoder, together, random, others)
+
+            def opened(together: Sequence[Group] = together) -> tuple[Decoder, list[Batch]]:
+                parts = [contexts(parameters, terms, records, prompt, group, rate) for group in together]
+                batches = [Batch(cached, prompt.before) for cached, _ in parts]
+                decoder = Decoder(model.structure, batches, shape, chosen, hidden=True)
+                return decoder, [Batch(again, prompt.before) for _, again in parts]
+
+            writing = Writing(parameters, terms, model, meter, opened, together, random)
             yield from writing.texts(progress)
 
 
@@ -105,6 +110,40 @@ def contexts(
     return found
 
 
+class _Sums:
+    """Groups decoded together, and the clipped sum of the states of each: (hidden,) int64."""
+
+    def __init__(self, decoder: Decoder, clip: float) -> None:
+        self.decoder, self.clip = decoder, clip
+
+    def read(self) -> dict[int, Integers]:
+        """Read all prompts: the sums at their last tokens, zero where there are no contexts."""
+        return self._sums(self.decoder.read(), range(len(self.decoder.batches)))
+
+    def append(self, texts: Mapping[int, Sequence[int]]) -> dict[int, Integers]:
+        """Append to each named group the beginning of its text; the sums at its last tokens."""
+        return self._sums(self.decoder.append(texts), texts)
+
+    def step(self, tokens: Mapping[int, int]) -> dict[int, Integers]:
+        """Append to each named group its token; the sums there."""
+        return self._sums(self.decoder.step(tokens), tokens)
+
+    def restart(self, batch: int) -> None:
+        """The group's text has ended: its rows stand still from now on."""
+
+    def _sums(self, given: Iterable[tuple[int, torch.Tensor]], groups: Iterable[int]) -> dict[int, Integers]:
+        found = {place: np.zeros(self.decoder.model.hidden, np.int64) for place in groups}
+        for place, states in given:
+            found[place] += _clipped(states, self.clip)
+        return found
+
+
+def _clipped(states: torch.Tensor, clip: float) -> Integers:
+    """The sum of states, (n, hidden), each clipped."""
+    clipped = (to_grid(state, clip) for state in states.double().cpu().numpy())
+    return sum(clipped, np.zeros(states.shape[1], np.int64))
+
+
 class Writing:
     """The texts of groups that are decoded side by side."""
 
@@ -114,16 +153,19 @@ class Writing:
         terms: Terms,
         model: LocalModel,
         meter: Meter,
-        decoder: Decoder,
+        opened: Callable[[], tuple[Decoder, Sequence[Batch]]],
         groups: Sequence[Group],
         random: Mapping[Group, torch.Generator],
-        others: Sequence[Batch],
     ) -> None:
-        """`others`: contexts of each group that `decoder` does not hold, which are read again."""
+        """`opened` reads the groups' records, once a token has to be drawn.
+
+        It gives a decoder, and the contexts of each group that it does not hold, which are read again.
+        """
         self.parameters, self.terms, self.model = parameters, terms, model
-        self.meter, self.decoder, self.groups, self.random = meter, decoder, groups, random
+        self.meter, self.groups, self.random = meter, groups, random
+        self.opened = opened
         self.sizes = sizes(parameters, terms)
-        self.others = others
+        self.event = token(parameters)
         self.written: list[list[int]] = [[] for _ in groups]
         self.view = mean_states.plain(model.structure.hidden)
 
@@ -133,11 +175,14 @@ class Writing:
         complete = [False] * len(self.groups)
         most = self.parameters.max_tokens
         live = set(range(len(self.groups)))
-        sums = self._sums(self.decoder.read())
+        together = Continued(self._open)
         while live:
             tokens = {}
             for place in sorted(live):
-                drawn = self._token(self.groups[place], sums[place] + self._read_again(place))
+                drawn = self._kept(place)
+                if drawn is None:
+                    total = together.law(place) + self._read_again(place)
+                    drawn = self._token(place, total)
                 progress.advance()
                 complete[place] = drawn in self.model.end_tokens
                 if not complete[place]:
@@ -146,23 +191,16 @@ class Writing:
                 if complete[place] or len(written[place]) == most:
                     live.discard(place)
                     tokens.pop(place, None)
+                    together.restart(place)
                     progress.advance(most - len(written[place]) - complete[place])
-            if tokens:
-                sums = self._sums(self.decoder.step(tokens))
+            together.append(tokens)
         for group, own, ended in zip(self.groups, written, complete, strict=True):
             text: str = self.model.tokenizer.decode(own, skip_special_tokens=True)
             yield Text(text.strip(), group, ended)
 
-    def _sums(self, given: Iterable[tuple[int, torch.Tensor]]) -> list[Integers]:
-        """The clipped sum of each group's states: (hidden,) each, zero where there are none."""
-        found = [np.zeros(self.view.dimensions, np.int64) for _ in self.groups]
-        for place, states in given:
-            found[place] += self._sum(states)
-        return found
-
-    def _sum(self, states: torch.Tensor) -> Integers:
-        clipped = (to_grid(state, self.parameters.clip) for state in states.double().cpu().numpy())
-        return sum(clipped, np.zeros(self.view.dimensions, np.int64))
+    def _open(self) -> _Sums:
+        self.decoder, self.others = self.opened()
+        return _Sums(self.decoder, self.parameters.clip)
 
     def _read_again(self, place: int) -> Integers:
         """The clipped sum of the states of contexts that are not kept: prompt and text from the beginning."""
@@ -172,16 +210,30 @@ class Writing:
         for first in range(0, len(own.contexts), sizes.rows):
             group = [[*ids, *self.written[place]] for ids in own.contexts[first : first + sizes.rows]]
             decoder = Decoder(self.model.structure, [Batch(group, own.prefix)], longer, sizes, hidden=True)
-            total += sum((self._sum(states) for _, states in decoder.read()), np.zeros_like(total))
+            for _, states in decoder.read():
+                total += _clipped(states, self.parameters.clip)
         return total
 
-    def _token(self, group: Group, total: Integers) -> int:
-        """Release a group's mean state and draw its next token."""
+    def _kept(self, place: int) -> int | None:
+        """A group's next token, if an earlier attempt drew it."""
+        group = self.groups[place]
+        found = self.meter.parallel(group).kept_token(self.event)
+        if found is not None:  # a seed's draws go on behind those that were made
+            even = torch.ones(self.model.vocabulary, dtype=torch.double)
+            torch.multinomial(even, 1, generator=self.random[group])
+        return found
+
+    def _token(self, place: int, total: Integers) -> int:
+        """Release a group's mean state and draw its next token, which is kept in the release's place."""
+        group = self.groups[place]
+        own = self.meter.parallel(group)
         sensitivity = Fraction(doubled(self.terms) * self.terms.max_records_per_unit * GRID)
-        noisy = self.meter.parallel(group).gaussian(total, sensitivity, token(self.parameters))
+        noisy = own.gaussian(total, sensitivity, self.event)
         mean = mean_states.mean_state(self.view, noisy, self.parameters.clip, self.sizes[group])
         structure = self.model.structure
         with torch.inference_mode():
             logits = structure.logits(torch.from_numpy(mean).float().to(structure.device)).double().cpu()
         weights = torch.softmax(logits / self.parameters.temperature, dim=-1)
-        return int(torch.multinomial(weights, 1, generator=self.random[group]))
+        found = int(torch.multinomial(weights, 1, generator=self.random[group]))
+        own.drew(found)
+        return found

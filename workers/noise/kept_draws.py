@@ -5,12 +5,15 @@
 
 An attempt that goes on after another takes what was kept, part by part and in order, and draws only what
 comes after (docs/accounting.md, section 13). Nothing new is drawn for a part before all of its kept draws are
-taken, nor before the last new one is kept.
+taken, nor before the last new one is kept. What else a run leaves to chance between its releases (private
+coins, seeds of public texts) is kept as a *step*, before anything is computed from it.
 """
 
+import hashlib
 import json
+import secrets
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
 #: The outcome of one draw as JSON: a token; a token with its ex-post cost; noisy values.
@@ -72,6 +75,34 @@ class KeptDraws:
         if self._store is not None and self._new:
             self._store.keep(self._new)
             self._new, self._places = [], {}
+
+    def step(self, name: str, make: Callable[[], Any]) -> Any:
+        """What `make` gives, a JSON value, or gave in an earlier attempt. It is kept before it is returned.
+
+        For chance that is not the meter's. A step that is cut is made anew, so what `make` tosses itself must
+        not decide how long it takes: coins are tossed in one go, and texts are written from a kept `seed`.
+        Every run must ask for all of its steps, whatever it took of its releases.
+        """
+        part = "step", name
+        found = self.take(part)
+        if found is None:
+            made = make()
+            self.before_drawing(part)
+            self.add(part, {"made": made})
+            self.keep()
+            return made
+        if not (isinstance(found, dict) and "made" in found):
+            raise ValueError("another kind of step was kept here")
+        return found["made"]
+
+    def seed(self, name: str, stated: int | None) -> int:
+        """The seed of a step's public chance, below 2^48: from a user's `stated` one and the name.
+
+        Where none is stated, the operating system's, kept before it is used.
+        """
+        if stated is None:
+            return int(self.step(f"seed of {name}", lambda: secrets.randbits(48)))
+        return int.from_bytes(hashlib.sha256(f"{stated} {name}".encode()).digest()[:6], "big")
 
     @property
     def keeps(self) -> bool:

@@ -33,6 +33,9 @@ from workers.noise.kept_draws import KeptDraws
 from workers.noise.samplers import Grid, gaussian_on_grid, laplace_on_grid
 from workers.noise.token_sampler import draw
 
+#: Whole numbers on a grid, or what computes them.
+Values = Grid | Callable[[], Grid]
+
 
 @dataclass
 class _ExPost:
@@ -183,7 +186,7 @@ class Meter:
         return spent
 
     def gaussian(
-        self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+        self, values: Values, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
     ) -> Grid:
         """Add Gaussian noise of sigma = the multiplier in `event` times `sensitivity`; record `event`.
 
@@ -191,35 +194,47 @@ class Meter:
         shape, are one release; or n times the same Gaussian, or a sampled event of these, and then `values`
         has n rows (its first axis), one release each. `sensitivity` is the L2 distance, in grid steps, by
         which one unit can move a release; a float stands for its exact value, so round an irrational one up.
-        Returns int64 of the same shape, exactly round(values + sigma * Z).
+        Returns int64 of the same shape, exactly round(values + sigma * Z). `values` may be a function that
+        computes them: it is not called where an earlier attempt's release is taken in their place.
 
         A mechanism can't choose its own sigma: less noise costs more. Raises MeterExceeded before drawing,
         and ValueError for another event or shape.
         """
-        multiplier = self._pay(event, Gaussian, values, part)
-        return self._noisy(values, part, lambda: gaussian_on_grid(values, multiplier * Fraction(sensitivity)))
+        return self._release(values, Fraction(sensitivity), event, Gaussian, part)
 
     def laplace(
-        self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+        self, values: Values, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
     ) -> Grid:
         """Add Laplace noise of scale = the multiplier in `event` times `sensitivity`; record `event`.
 
         As `gaussian`, with Laplace events, and the sensitivity in L1.
         """
-        multiplier = self._pay(event, Laplace, values, part)
-        return self._noisy(values, part, lambda: laplace_on_grid(values, multiplier * Fraction(sensitivity)))
+        return self._release(values, Fraction(sensitivity), event, Laplace, part)
 
-    def _noisy(self, values: Grid, part: Hashable | None, make: Callable[[], Grid]) -> Grid:
-        """The noisy values that an earlier attempt released in this place, or those that `make` draws."""
+    def _release(
+        self,
+        values: Values,
+        sensitivity: Fraction,
+        event: Event,
+        kind: type[Gaussian] | type[Laplace],
+        part: Hashable | None,
+    ) -> Grid:
+        """The noisy values that an earlier attempt released in this place, or those that are drawn now."""
         found = self.kept.take(part)
         if found is None:
+            given = values() if callable(values) else values
+            scale = self._pay(event, kind, given.shape, part) * sensitivity
             self.kept.before_drawing(part)
-            noisy = make()
-            self.kept.add(part, {"noisy": noisy.ravel().tolist()})
+            noisy = (gaussian_on_grid if kind is Gaussian else laplace_on_grid)(given, scale)
+            self.kept.add(part, {"noisy": noisy.tolist()})
             return noisy
-        if not (isinstance(found, dict) and len(found["noisy"]) == values.size):
+        if not (isinstance(found, dict) and "noisy" in found):
             raise ValueError("another kind of release was kept here")
-        return np.array(found["noisy"], np.int64).reshape(values.shape)
+        noisy = np.array(found["noisy"], np.int64)
+        if not callable(values) and noisy.shape != values.shape:
+            raise ValueError("another kind of release was kept here")
+        self._pay(event, kind, noisy.shape, part)
+        return noisy
 
     def secret(
         self, counts: Grid, centres: Grid, moves: Sequence[Fraction], release: SecretRelease
@@ -240,29 +255,48 @@ class Meter:
             raise ValueError("counts, centres and moves must be of the same clusters")
         if not all(move > 0 for move in moves):
             raise ValueError("a record moves every centre by more than 0 at the most")
-        if self.kept.keeps:
-            raise ValueError("rounds of a secret release are not kept for a later attempt")
+        self._count_round(release)
+        self.kept.before_drawing(None)
+        sigma = Fraction(release.sigma)
+        rows = [gaussian_on_grid(row, sigma * move) for row, move in zip(centres, moves, strict=True)]
+        noisy = gaussian_on_grid(counts, sigma), np.stack(rows) if rows else centres
+        self.kept.add(None, {"counts": noisy[0].tolist(), "centres": noisy[1].tolist()})
+        return noisy
+
+    def kept_secret(self, release: SecretRelease) -> tuple[Grid, Grid] | None:
+        """The next round that an earlier attempt released, recorded as `secret` does; None: draw it."""
+        found = self.kept.take(None)
+        if found is None:
+            return None
+        if not (isinstance(found, dict) and "centres" in found):
+            raise ValueError("another kind of release was kept here")
+        self._count_round(release)
+        counts, centres = (np.array(found[name], np.int64) for name in ("counts", "centres"))
+        return counts, centres.reshape(len(counts), -1)
+
+    def _count_round(self, release: SecretRelease) -> None:
         reserved = self._secret
         if reserved is None or self._shared or replace(release, rounds=1) != replace(reserved, rounds=1):
             raise MeterExceeded("the reservation does not cover this release")
         if self._rounds >= reserved.rounds:
             raise MeterExceeded("the reservation does not cover this round")
         self._rounds += 1
-        sigma = Fraction(reserved.sigma)
-        rows = [gaussian_on_grid(row, sigma * move) for row, move in zip(centres, moves, strict=True)]
-        return gaussian_on_grid(counts, sigma), np.stack(rows) if rows else centres
 
     def _pay(
-        self, event: Event, kind: type[Gaussian] | type[Laplace], values: Grid, part: Hashable | None
+        self,
+        event: Event,
+        kind: type[Gaussian] | type[Laplace],
+        shape: tuple[int, ...],
+        part: Hashable | None,
     ) -> Fraction:
-        """Record `event`, after checking that it describes these values; returns its noise multiplier."""
+        """Record `event`, after checking that it describes such values; returns its noise multiplier."""
         inner = releases(event.event if isinstance(event, Sampled) else event)
         if len(inner) != 1:
             raise ValueError("one call makes releases of one kind and one noise multiplier")
         leaf, count = next(iter(inner.items()))
         if not isinstance(leaf, kind):
             raise ValueError(f"the event is no {kind.__name__}")
-        if count > 1 and values.shape[:1] != (count,):
+        if count > 1 and shape[:1] != (count,):
             raise ValueError(f"the event is {count} releases, so the values must have {count} rows")
         if isinstance(event, Sampled):
             self._record(event, part)  # one draw of records serves all its releases
@@ -361,13 +395,15 @@ class Branch:
         return self._meter.kept_ex_post_token(self._part)
 
     def drew(self, token: int) -> None:
-        """The latest draw of this part was this token: its place among candidates is kept for nobody."""
+        """The latest draw of this part was this token: neither its place among candidates nor the noisy
+        values that it was chosen by are kept.
+        """
         self._meter.kept.rename(self._part, token)
 
-    def gaussian(self, values: Grid, sensitivity: Fraction | float, event: Event) -> Grid:
+    def gaussian(self, values: Values, sensitivity: Fraction | float, event: Event) -> Grid:
         """As `Meter.gaussian`, charged to this part."""
         return self._meter.gaussian(values, sensitivity, event, self._part)
 
-    def laplace(self, values: Grid, sensitivity: Fraction | float, event: Event) -> Grid:
+    def laplace(self, values: Values, sensitivity: Fraction | float, event: Event) -> Grid:
         """As `Meter.laplace`, charged to this part."""
         return self._meter.laplace(values, sensitivity, event, self._part)

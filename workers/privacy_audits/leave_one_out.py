@@ -26,7 +26,7 @@ from accountant.core.privacy.events import Event, Exponential, Gaussian, release
 from accountant.core.privacy.price import Terms
 from workers.data.records import Record, Records
 from workers.models import LocalModel
-from workers.noise.meter import Meter
+from workers.noise.meter import Meter, Values
 from workers.noise.samplers import Grid
 from workers.privacy_audits import subjects
 from workers.privacy_audits.subjects import Subject
@@ -66,9 +66,10 @@ class Noting(Meter):
         self.sums: dict[Hashable, list[NoisySum]] = defaultdict(list)
 
     def gaussian(
-        self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+        self, values: Values, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
     ) -> Grid:
         """Add noise as `Meter.gaussian` does, and note the sum and its density."""
+        values = values() if callable(values) else values
         noisy = super().gaussian(values, sensitivity, event, part)
         made = NoisySum(values.copy(), noisy, _sigma(event, sensitivity))
         self.sums[part].append(made)
@@ -116,10 +117,11 @@ class Answering(Meter):
         self.moved = 0.0
 
     def gaussian(
-        self, values: Grid, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+        self, values: Values, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
     ) -> Grid:
         """The noisy values of this place, and how far the sum is from that of the first run."""
-        self._pay(event, Gaussian, values, part)
+        values = values() if callable(values) else values
+        self._pay(event, Gaussian, values.shape, part)
         before = self.sums[part][self.answered_sums[part]]
         self.answered_sums[part] += 1
         self.likely[part] += replace(before, values=values).log_density()

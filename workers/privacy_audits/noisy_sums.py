@@ -30,7 +30,7 @@ from workers.data.records import Record, Records
 from workers.data.terms import TermList, words
 from workers.interface import Artifact, Progress, Public, Released
 from workers.mechanisms import runner
-from workers.noise.meter import Meter
+from workers.noise.meter import Meter, Values
 from workers.noise.samplers import Grid
 from workers.privacy_audits import subjects
 
@@ -75,20 +75,21 @@ class Noting(Meter):
         self.answers, self.made = answers, list[Release]()
 
     def gaussian(
-        self, values: Grid, sensitivity: Fraction | float, event: Event, part: Any | None = None
+        self, values: Values, sensitivity: Fraction | float, event: Event, part: Any | None = None
     ) -> Grid:
         """As `Meter.gaussian`, and note it."""
         return self._noted("gaussian", values, sensitivity, event, part)
 
     def laplace(
-        self, values: Grid, sensitivity: Fraction | float, event: Event, part: Any | None = None
+        self, values: Values, sensitivity: Fraction | float, event: Event, part: Any | None = None
     ) -> Grid:
         """As `Meter.laplace`, and note it."""
         return self._noted("laplace", values, sensitivity, event, part)
 
     def _noted(
-        self, kind: str, values: Grid, sensitivity: Fraction | float, event: Event, part: Any | None
+        self, kind: str, values: Values, sensitivity: Fraction | float, event: Event, part: Any | None
     ) -> Grid:
+        values = values() if callable(values) else values
         if self.answers is None:
             answer = getattr(super(), kind)(values, sensitivity, event, part)
         else:

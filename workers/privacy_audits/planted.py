@@ -38,7 +38,7 @@ from workers.generation.writer import Manner, Written
 from workers.interface import Artifact, Progress, Public
 from workers.mechanisms import runner
 from workers.mechanisms.secpe.cells import Cells, public_texts
-from workers.noise.meter import Meter
+from workers.noise.meter import Meter, Values
 from workers.noise.samplers import Grid
 from workers.privacy_audits import subjects
 
@@ -132,8 +132,9 @@ class Words:
 class Careless(Meter):
     """The control: a quarter of the noise that was paid for."""
 
-    def gaussian(self, values: Grid, sensitivity: Fraction | float, event: Event, part: Any = None) -> Grid:
+    def gaussian(self, values: Values, sensitivity: Fraction | float, event: Event, part: Any = None) -> Grid:
         """As `Meter.gaussian`, with less noise."""
+        values = values() if callable(values) else values
         return _less(values, super().gaussian(values, sensitivity, event, part))
 
     def secret(

@@ -9,24 +9,27 @@ A later job with `from_job` begins at the third step, with any writer, prompt an
 sketches are histograms with any kernel. The writer never sees a record.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from accountant.core.errors import DataError
 from accountant.core.mechanisms.dp_kps import DpKps
 from accountant.core.privacy.price import Terms
-from workers.data.public_text import all_released
+from workers.data.public_text import PublicPrompt, all_released
 from workers.data.public_text import label as public_label
 from workers.data.records import Records
 from workers.embedding.embedders import embed_all
 from workers.embedding.neighbours import Floats
-from workers.generation.writer import Manner
+from workers.generation.kept_texts import kept_texts
+from workers.generation.writer import Manner, Writer, Written
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Released, Text
 from workers.mechanisms.dp_kps import sketches
 from workers.mechanisms.dp_kps.prompts import Prompts, listed, prompts
 from workers.mechanisms.dp_kps.sequences import Sequences
 from workers.mechanisms.dp_kps.sketches import Layout, Sketched
+from workers.noise.kept_draws import KeptDraws
 from workers.noise.meter import Meter
 
 #: A phrase is cut here when it is embedded.
@@ -37,6 +40,8 @@ TOGETHER = 1_000
 
 class Runner:
     """Runs `dp-kps`."""
+
+    resumes = True
 
     def total(self, parameters: DpKps, terms: Terms) -> int:
         """Sequences of all labels."""
@@ -59,7 +64,7 @@ class Runner:
         """Release vocabulary and sketches, then draw and write."""
         found = sketched(parameters, terms, records, meter, progress, public)
         yield from found.artifacts()
-        yield from _written(parameters, terms, found, progress, public)
+        yield from _written(parameters, terms, found, progress, public, meter.kept)
 
     def reuse(
         self,
@@ -76,7 +81,7 @@ class Runner:
         if found.layout.method != "independent" and parameters.sequence_length > most:
             asked = parameters.sequence_length
             raise DataError(f"sequence_length: {asked} of sketches of at most {most} (allowed: 1 to {most})")
-        yield from _written(parameters, terms, found, progress, public)
+        yield from _written(parameters, terms, found, progress, public, KeptDraws())
 
 
 def sketched(
@@ -85,11 +90,13 @@ def sketched(
     """The private steps: all that is released. Raises DataError where the term list does not serve."""
     listed_terms, artifact = sketches.term_list(parameters, public)
     every = list(listed_terms.documents)
-    counts = sketches.term_counts(parameters, records, listed_terms, progress.check)
+    counts = partial(sketches.term_counts, parameters, records, listed_terms, progress.check)
     noisy = sketches.release_counts(parameters, terms, counts, meter)
     places = sketches.largest(noisy, parameters.vocabulary_size)
     phrases = tuple(all_released(artifact, [every[place] for place in places]))
-    layout = Layout.of(parameters, terms, records.labels)
+    # Fourier features are drawn from a seed: a later attempt's must be those of the sums that are kept.
+    seed = meter.kept.seed("sketches", None) if parameters.seed is None else parameters.seed
+    layout = Layout.of(parameters, terms, records.labels, seed)
     fourier = layout.sketch == "fourier"
     points = (
         embed_all(public.embedder("embedding"), phrases, PHRASE_TOKENS) if fourier else _none(len(phrases))
@@ -97,9 +104,12 @@ def sketched(
     # Terms that an embedding can't place would all lie at one point: Fourier sketches do without them.
     placed = (points != 0).any(axis=1) if fourier else np.ones(len(phrases), bool)
     usable = {str(phrase): place for place, phrase in enumerate(phrases) if placed[place]}
-    own = sketches.own_terms(parameters, records, listed_terms, usable, progress.check)
-    features = layout.sketches(points) if fourier else []
-    exact = sketches.sums(parameters, layout, own, len(phrases), features, progress.check)
+
+    def exact() -> sketches.Integers:
+        own = sketches.own_terms(parameters, records, listed_terms, usable, progress.check)
+        features = layout.sketches(points) if fourier else []
+        return sketches.sums(parameters, layout, own, len(phrases), features, progress.check)
+
     sums = sketches.release_sums(parameters, terms, layout, exact, meter)
     return Sketched(layout, phrases, noisy[places], sums, points)
 
@@ -118,7 +128,7 @@ def sequences(parameters: DpKps, found: Sketched, public: Public) -> Sequences:
 
 
 def _written(
-    parameters: DpKps, terms: Terms, found: Sketched, progress: Progress, public: Public
+    parameters: DpKps, terms: Terms, found: Sketched, progress: Progress, public: Public, kept: KeptDraws
 ) -> Iterator[Text]:
     """The free steps, label by label; empty texts are left out."""
     drawing = sequences(parameters, found, public)
@@ -127,6 +137,9 @@ def _written(
     for place, label in enumerate(found.layout.labels):
         for first in range(0, parameters.sequences_per_label, TOGETHER):
             count = min(TOGETHER, parameters.sequences_per_label - first)
+            name = f"{label!r} from {first}"
+            if kept.keeps:
+                random = np.random.default_rng(kept.seed(f"sequences of {name}", parameters.seed))
             rows = drawing.drawn(place, count, parameters.sequence_length, random)
             phrases = [[found.phrases[term] for term in row] for row in rows.tolist()]
             if asking is None:
@@ -136,10 +149,20 @@ def _written(
                 continue
             asked = [asking.of(each, public_label(terms, label)) for each in phrases]
             manner = Manner(parameters.max_tokens, parameters.temperature, parameters.stop or "")
-            for written in asking.writer.write(asked, manner):
-                progress.advance()
+            make = partial(_advancing, progress, asked, manner)
+            texts = f"texts of {name}"
+            for written in kept_texts(kept, texts, parameters.seed, asking.writer, progress, make):
                 if written.text:
                     yield Text(written.text, label, written.complete)
+
+
+def _advancing(
+    progress: Progress, asked: Sequence[PublicPrompt], manner: Manner, writer: Writer
+) -> Iterator[Written]:
+    """A text of each prompt, each a step."""
+    for each in writer.write(asked, manner):
+        progress.advance()
+        yield each
 
 
 def _prompts(parameters: DpKps, terms: Terms, found: Sketched, public: Public) -> Prompts | None:

@@ -10,7 +10,6 @@ whole numbers, so their order does not matter. A record with fewer terms than a 
 to that sketch: zeros in its place would break the rescaling of padded queries.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -37,7 +36,7 @@ from workers.data.terms import TermList
 from workers.embedding.neighbours import Floats
 from workers.interface import Artifact, Public, Released
 from workers.mechanisms.dp_kps.features import Features
-from workers.noise.meter import Meter
+from workers.noise.meter import Meter, Values
 
 Check = Callable[[], None]
 Integers = NDArray[np.int64]
@@ -63,8 +62,8 @@ class Layout:
     labels: tuple[str | None, ...]
 
     @classmethod
-    def of(cls, parameters: DpKps, terms: Terms, labels: Sequence[str | None]) -> "Layout":
-        seed = int.from_bytes(os.urandom(6), "big") if parameters.seed is None else parameters.seed
+    def of(cls, parameters: DpKps, terms: Terms, labels: Sequence[str | None], seed: int) -> "Layout":
+        """That of a job. `seed`: of the features."""
         return cls(
             parameters.sketch or "",
             parameters.method,
@@ -155,7 +154,7 @@ def term_counts(parameters: DpKps, records: Records, listed: TermList, check: Ch
     return counts
 
 
-def release_counts(parameters: DpKps, terms: Terms, counts: Integers, meter: Meter) -> Integers:
+def release_counts(parameters: DpKps, terms: Terms, counts: Values, meter: Meter) -> Integers:
     """Noisy counts of every term of V, for all labels at once."""
     return meter.laplace(counts, vocabulary_sensitivity(parameters, terms), vocabulary_event(parameters))
 
@@ -225,9 +224,18 @@ def _linear(mean: Integers, sketch: Features, steps: int) -> Integers:
     return total
 
 
-def release_sums(parameters: DpKps, terms: Terms, layout: Layout, exact: Integers, meter: Meter) -> Integers:
-    """The sums with noise: one row a sketch, of all labels, since a unit may have records of several."""
+def release_sums(parameters: DpKps, terms: Terms, layout: Layout, exact: Values, meter: Meter) -> Integers:
+    """The sums with noise, (sketches, labels, width), or what computes them.
+
+    One row a sketch, of all labels, since a unit may have records of several.
+    """
     sensitivity: Fraction = shift(parameters, terms) * layout.steps
     event: Any = sketches_event(parameters)
     add = meter.laplace if parameters.noise == "laplace" else meter.gaussian
-    return add(exact.reshape(len(exact), -1), sensitivity, event).reshape(exact.shape)
+
+    def rows() -> Integers:
+        sums = exact() if callable(exact) else exact
+        return sums.reshape(len(sums), -1)
+
+    noisy = add(rows, sensitivity, event)
+    return noisy.reshape(len(noisy), len(layout.labels), -1)

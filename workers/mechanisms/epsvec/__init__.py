@@ -19,8 +19,10 @@ from workers.data.public_text import PublicText
 from workers.data.public_text import label as public_label
 from workers.data.records import Records
 from workers.embedding.model_states import OwnEmbedder
+from workers.embedding.neighbours import Integers
+from workers.generation.kept_texts import kept_texts
 from workers.generation.local_writer import LocalWriter, generator
-from workers.generation.writer import Manner
+from workers.generation.writer import Manner, Writer, Written
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Released, Text
 from workers.mechanisms.epsvec import shots as fixed_shots
 from workers.mechanisms.epsvec import vectors as dataset_vectors
@@ -28,6 +30,7 @@ from workers.mechanisms.epsvec.prompts import Prompt, Scaffold
 from workers.mechanisms.epsvec.shots import Label, Shot
 from workers.mechanisms.epsvec.steering import Steered, check_fit, texts_of
 from workers.models import LocalModel
+from workers.noise.kept_draws import KeptDraws
 from workers.noise.meter import Meter
 
 SHOTS, VECTORS = "shots", "vectors"
@@ -35,6 +38,8 @@ SHOTS, VECTORS = "shots", "vectors"
 
 class Runner:
     """Runs `epsvec`."""
+
+    resumes = True
 
     def total(self, parameters: Epsvec, terms: Terms) -> int:
         """Texts read and written, as the parameters state them: public."""
@@ -68,7 +73,7 @@ class Runner:
         layers = np.array(layer_range(parameters), np.int64)
         yield Artifact.of_tensors(VECTORS, "dataset-vectors", {"vectors": found, "layers": layers})
         steered = Steered(scaffold, chosen, layers, found)
-        yield from _write(parameters, terms, writer, progress, public, steered)
+        yield from _write(parameters, terms, writer, progress, public, steered, meter.kept)
 
     def reuse(
         self,
@@ -85,7 +90,7 @@ class Runner:
         steered = Steered(Scaffold.released(artifacts[SHOTS]), chosen, tensors["layers"], tensors["vectors"])
         check_fit(parameters, terms, model, steered)
         writer = LocalWriter(model, generator(model.device, parameters.seed))
-        yield from _write(parameters, terms, writer, progress, public, steered)
+        yield from _write(parameters, terms, writer, progress, public, steered, KeptDraws())
 
 
 def find_shots(
@@ -105,12 +110,17 @@ def find_shots(
     for label in records.labels:
         prompt = scaffold.prompt(model.tokenizer, public_label(terms, label))
         # Each text once, and no empty one: a count is of a text, not of how often it was written.
-        written = _counted(writer, prompt, parameters.candidates, parameters, progress)
+        name = f"candidates of {label!r}"
+        written = _counted(writer, prompt, parameters.candidates, parameters, progress, meter.kept, name)
         candidates[label] = list(dict.fromkeys(text for text in written if text))
     embedder = OwnEmbedder(model) if parameters.embedding is None else public.embedder("embedding")
     tokens = parameters.record_tokens
-    counts = fixed_shots.count_near(records, candidates, embedder, tokens, progress.check)
-    noisy = fixed_shots.release(parameters, terms, counts, meter)
+
+    def counts() -> dict[Label, Integers]:
+        return fixed_shots.count_near(records, candidates, embedder, tokens, progress.check)
+
+    sizes = {label: len(texts) for label, texts in candidates.items()}
+    noisy = fixed_shots.release(parameters, terms, sizes, counts, meter)
     return {
         label: fixed_shots.largest(texts, noisy[label], parameters.shots)
         for label, texts in candidates.items()
@@ -132,28 +142,47 @@ def find_vectors(
     """
     scaffold, layers, model = Scaffold.of(parameters), layer_range(parameters), writer.model
     model.structure.check_layers(list(layers))
-    views = {}
+    partners: dict[Label, tuple[Prompt, list[PublicText]]] = {}
     for label, own in shots.items():
         prompt = scaffold.prompt(model.tokenizer, public_label(terms, label), [shot.text for shot in own])
-        texts = list(_counted(writer, prompt, parameters.partners, parameters, progress))
-        found = dataset_vectors.partners(
-            model, prompt, texts, parameters.record_tokens, layers, parameters.partner
-        )
-        views[label] = dataset_vectors.View(prompt, found)
-    taking_part = dataset_vectors.drawn(parameters, terms, records)
-    total = dataset_vectors.sums(parameters, model, taking_part, records.key, views, progress.check)
-    vectors = dataset_vectors.release(parameters, terms, total, meter)
-    progress.advance(parameters.samples_per_label * len(views))
+        name = f"partners of {label!r}"
+        texts = _counted(writer, prompt, parameters.partners, parameters, progress, meter.kept, name)
+        partners[label] = prompt, texts
+    taking_part = dataset_vectors.drawn(parameters, terms, records, meter.kept)
+
+    def total() -> NDArray[np.int64]:
+        tokens, kind = parameters.record_tokens, parameters.partner
+        views = {
+            label: dataset_vectors.View(
+                prompt, dataset_vectors.partners(model, prompt, texts, tokens, layers, kind)
+            )
+            for label, (prompt, texts) in partners.items()
+        }
+        return dataset_vectors.sums(parameters, model, taking_part, records.key, views, progress.check)
+
+    vectors = dataset_vectors.release(parameters, terms, len(shots), total, meter)
+    progress.advance(parameters.samples_per_label * len(shots))
     return vectors
 
 
 def _counted(
-    writer: LocalWriter, prompt: Prompt, count: int, parameters: Epsvec, progress: Progress
-) -> Iterator[PublicText]:
+    writer: LocalWriter,
+    prompt: Prompt,
+    count: int,
+    parameters: Epsvec,
+    progress: Progress,
+    kept: KeptDraws,
+    name: str,
+) -> list[PublicText]:
+    """Texts by the prompt alone, each a step; kept under `name` before anything depends on them."""
     manner = Manner(parameters.max_tokens, parameters.temperature, Scaffold.of(parameters).marker)
-    for each in writer.write([prompt.asked], manner, count):
-        progress.advance()
-        yield each.text
+
+    def make(own: Writer) -> Iterator[Written]:
+        for each in own.write([prompt.asked], manner, count):
+            progress.advance()
+            yield each
+
+    return [each.text for each in kept_texts(kept, name, parameters.seed, writer, progress, make)]
 
 
 def _write(
@@ -163,9 +192,10 @@ def _write(
     progress: Progress,
     public: Public,
     steered: Steered,
+    kept: KeptDraws,
 ) -> Iterator[Text]:
     """The third step, for every label or the one that is asked for."""
     judge = public.writer("judge", parameters.seed) if parameters.rejection == "judge" else None
     for label in steered.shots:
         if parameters.label in (None, label):
-            yield from texts_of(parameters, terms, writer, steered, label, judge, progress)
+            yield from texts_of(parameters, terms, writer, steered, label, judge, progress, kept)

@@ -68,16 +68,23 @@ def _centred(pieces: Iterator[Floats], centre: Floats, check: Check) -> Iterator
 
 
 def release(
-    parameters: Epsvec, terms: Terms, counts: Mapping[Label, Integers], meter: Meter
+    parameters: Epsvec,
+    terms: Terms,
+    sizes: Mapping[Label, int],
+    counts: Callable[[], Mapping[Label, Integers]],
+    meter: Meter,
 ) -> dict[Label, Integers]:
-    """The counts of all labels with noise: one release, since a unit may have records of several labels."""
+    """The counts of all labels with noise: one release, since a unit may have records of several labels.
+
+    `sizes`: the candidates of each label. `counts` computes theirs.
+    """
     assert parameters.shots_noise_multiplier is not None
     root = Fraction(1) if doubled(terms) == 1 else Fraction(2**0.5)  # the float lies above the root
     sensitivity = terms.max_records_per_unit * root
     event = Gaussian(parameters.shots_noise_multiplier)
-    noisy = meter.gaussian(np.concatenate(list(counts.values())), sensitivity, event)  # (all candidates,)
-    ends = np.cumsum([len(each) for each in counts.values()])[:-1]
-    return dict(zip(counts, np.split(noisy, ends), strict=True))
+    noisy = meter.gaussian(lambda: np.concatenate(list(counts().values())), sensitivity, event)
+    ends = np.cumsum(list(sizes.values()))[:-1]  # of each label's among all candidates, (all candidates,)
+    return dict(zip(sizes, np.split(noisy, ends), strict=True))
 
 
 def largest(candidates: Sequence[PublicText], noisy: Integers, shots: int) -> list[Shot]:

@@ -5,6 +5,7 @@ Everything here is made of what was released, so it costs nothing, however many 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from accountant.core.errors import DataError
 from accountant.core.mechanisms.epsvec import Epsvec
 from accountant.core.privacy.price import Terms
 from workers.data.public_text import label as public_label
+from workers.generation.kept_texts import kept_texts
 from workers.generation.local_writer import LocalWriter
 from workers.generation.writer import Manner, Writer, Written
 from workers.interface import Progress, Text
@@ -23,12 +25,16 @@ from workers.mechanisms.epsvec.prompts import Scaffold
 from workers.mechanisms.epsvec.quality import Judge, Rate, by_rule
 from workers.mechanisms.epsvec.shots import Label, Shot
 from workers.models import LocalModel
+from workers.noise.kept_draws import KeptDraws
 
 #: How often texts are written in place of those that were dropped; then fewer come out than were asked for.
 ROUNDS = 4
 
 #: Texts that are rated together.
 TOGETHER = 64
+
+#: Texts that are kept together: at most these are written again by an attempt that goes on.
+AT_A_TIME = 512
 
 T = TypeVar("T")
 
@@ -74,24 +80,39 @@ def texts_of(
     label: Label,
     judge: Writer | None,
     progress: Progress,
+    kept: KeptDraws,
 ) -> Iterator[Text]:
-    """`samples` texts of one label, or fewer where too many are dropped; empty ones are left out."""
+    """`samples` texts of one label, or fewer where too many are dropped; empty ones are left out.
+
+    Where draws are kept, so are texts, AT_A_TIME of them.
+    """
     shots = [shot.text for shot in steered.shots[label]]
     prompt = steered.scaffold.prompt(writer.model.tokenizer, public_label(terms, label), shots)
     manner = Manner(parameters.max_tokens, parameters.temperature, steered.scaffold.marker)
     bias = steered.bias(label, parameters.coefficient) if parameters.coefficient else None
-    rate = _rating(parameters, judge)
-    left = parameters.samples
-    for _ in range(ROUNDS if rate is not None else 1):
-        written = writer.write([prompt.asked], manner, left, bias)
-        for group in _groups(written, TOGETHER if rate is not None else 1):
-            kept = _good(group, rate, parameters.min_quality)
-            left -= len(kept)
-            progress.advance(len(kept))
-            yield from (Text(each.text, label, each.complete) for each in kept if each.text)
-        if not left:
-            return
-    progress.advance(left)
+
+    def good(own: LocalWriter, left: int, judge: Writer | None) -> Iterator[Written]:
+        rate = _rating(parameters, judge)
+        for _ in range(ROUNDS if rate is not None else 1):
+            written = own.write([prompt.asked], manner, left, bias)
+            for group in _groups(written, TOGETHER if rate is not None else 1):
+                found = _good(group, rate, parameters.min_quality)
+                left -= len(found)
+                progress.advance(len(found))
+                yield from (each for each in found if each.text)
+            if not left:
+                return
+        progress.advance(left)
+
+    if not kept.keeps:
+        yield from (Text(each.text, label, each.complete) for each in good(writer, parameters.samples, judge))
+        return
+    for first in range(0, parameters.samples, AT_A_TIME):
+        name = f"texts of {label!r} from {first}"
+        own = None if judge is None else judge.seeded(kept.seed(f"ratings of {name}", parameters.seed))
+        make = partial(good, left=min(AT_A_TIME, parameters.samples - first), judge=own)
+        for each in kept_texts(kept, name, parameters.seed, writer, progress, make):
+            yield Text(each.text, label, each.complete)
 
 
 def _rating(parameters: Epsvec, judge: Writer | None) -> Rate | None:

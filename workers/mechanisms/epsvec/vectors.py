@@ -30,7 +30,8 @@ from workers.mechanisms.epsvec.prompts import Prompt
 from workers.models import LocalModel
 from workers.noise import coins
 from workers.noise.clipping import GRID, to_grid
-from workers.noise.meter import Meter
+from workers.noise.kept_draws import KeptDraws
+from workers.noise.meter import Meter, Values
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -43,17 +44,27 @@ ROWS = 64
 # --- who takes part -----------------------------------------------------------------------------
 
 
-def drawn(parameters: Epsvec, terms: Terms, records: Records) -> list[Record]:
-    """The records of the units that take part: all records of a unit, or none."""
+def drawn(parameters: Epsvec, terms: Terms, records: Records, kept: KeptDraws | None = None) -> list[Record]:
+    """The records of the units that take part: all records of a unit, or none.
+
+    All coins are tossed in one go and kept before anything is computed from them, so that no attempt has
+    others.
+    """
+    kept = kept or KeptDraws()
     if parameters.sampling == "poisson":
         rate = parameters.sampling_rate
         assert rate is not None
-        return [record for unit in _units(terms, records.records) if coins.heads(rate) for record in unit]
+        units = _units(terms, records.records)
+        coin = kept.step("who takes part", lambda: [int(coins.heads(rate)) for _ in units])
+        return [record for unit, heads in zip(units, coin, strict=True) if heads for record in unit]
     chosen: list[Record] = []
-    for size, group in _strata(terms, records):
-        units = _units(terms, group)
-        # A place without a record, because it could not be read, is drawn like any other.
-        places = coins.places(max(size, len(units)), parameters.samples_per_label)
+    strata = [(size, _units(terms, group)) for size, group in _strata(terms, records)]
+    count = parameters.samples_per_label
+    # A place without a record, because it could not be read, is drawn like any other.
+    every = kept.step(
+        "who takes part", lambda: [coins.places(max(size, len(units)), count) for size, units in strata]
+    )
+    for (_, units), places in zip(strata, every, strict=True):
         chosen += [record for place in places if place < len(units) for record in units[place]]
     return chosen
 
@@ -154,15 +165,20 @@ def sums(
     return total
 
 
-def release(parameters: Epsvec, terms: Terms, total: Integers, meter: Meter) -> Floats:
+def release(parameters: Epsvec, terms: Terms, labels: int, total: Values, meter: Meter) -> Floats:
     """The vectors of all labels, of length 1 in each layer: (labels, layers, hidden) float32.
 
     One release for each layer, or one for all where they were clipped together, on one draw of records.
+    `total`: what `sums` gives, or computes it; `labels`: their number.
     """
     sensitivity = Fraction(doubled(terms) * terms.max_records_per_unit * GRID)
-    rows = total.reshape(len(total), -1)  # (layers, labels * hidden)
+
+    def rows() -> Integers:
+        sums = total() if callable(total) else total
+        return sums.reshape(len(sums), -1)  # (layers, labels * hidden)
+
     noisy = meter.gaussian(rows, sensitivity, vectors_event(parameters, terms))
-    mean = noisy.reshape(total.shape) * (parameters.clip / GRID / parameters.samples_per_label)
+    mean = noisy.reshape(len(noisy), labels, -1) * (parameters.clip / GRID / parameters.samples_per_label)
     norms = np.sqrt(np.sum(mean**2, axis=2, keepdims=True))  # (layers, labels, 1)
     vectors = np.divide(mean, norms, out=np.zeros_like(mean), where=norms > 0)
     return np.ascontiguousarray(vectors.transpose(1, 0, 2), np.float32)

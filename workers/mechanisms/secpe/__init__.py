@@ -18,7 +18,7 @@ from accountant.core.mechanisms.evolution_fields import EVOLUTION
 from accountant.core.mechanisms.secpe import SecPe
 from accountant.core.privacy.price import Terms
 from workers.data.records import Records
-from workers.embedding.neighbours import weighted_votes
+from workers.embedding.neighbours import shared_votes, weighted_votes
 from workers.evolution import population
 from workers.evolution.places import Space, of_samples, space
 from workers.evolution.population import Counts, Evolution, Label
@@ -30,10 +30,14 @@ from workers.models import LocalModel
 from workers.noise.meter import Meter
 
 CLUSTERS = "clusters"
+#: A record's vote, in the whole numbers that the artifact has.
+VOTE = 1_000
 
 
 class Runner:
     """Runs `secpe`."""
+
+    resumes = True
 
     def total(self, parameters: SecPe, terms: Terms) -> int:
         """Texts written, as the parameters state them: public."""
@@ -67,11 +71,14 @@ class Runner:
         """Release counts and centres, once or in each round, and evolve."""
         texts = public_texts(public.corpus("public_corpus"), records.labels, parameters.public_texts)
         where = space(parameters, model, public, (text for own in texts for text in own))
-        cells = Cells.of([where.all(own) for own in texts], parameters.clusters, parameters.radius)
+        cells = Cells.kept(
+            meter.kept,
+            lambda: Cells.of([where.all(own) for own in texts], parameters.clusters, parameters.radius),
+        )
         members = Members(parameters, records, where, cells, progress.check)
         noisy = Noisy.of(cells, where, release(parameters, members, meter))
         scribe, random = tools(parameters, terms, model, progress, public)
-        evolution = Evolution.begun(parameters, records.labels, scribe, random, progress)
+        evolution = Evolution.begun(parameters, records.labels, scribe, random, progress, meter.kept)
         for place in range(parameters.iterations):
             if place:
                 evolution.vary()
@@ -113,17 +120,25 @@ class Runner:
 
 
 def votes(evolution: Evolution, where: Space, noisy: Noisy) -> dict[Label, Counts]:
-    """Each label's candidates' votes: of every noisy centre its noisy count, for the nearest candidate.
+    """Each label's candidates' votes, in thousandths of a record.
 
-    Counts below 0 are 0. A centre without direction votes for nobody.
+    A noisy centre votes with its noisy count, its public texts taken from it or not (`counted`), for the
+    nearest candidate, or shares the places of survivors with the others (`voting`). Counts below 0 are 0. A
+    centre without direction votes for nobody.
     """
     counts, centres = noisy.mean()
+    parameters = evolution.parameters
+    assert isinstance(parameters, SecPe)
+    weights = np.maximum(counts - (noisy.sizes if parameters.counted == "private" else 0), 0)
     found = {}
     for place, (label, family) in enumerate(evolution.families.items()):
         candidates = of_samples(where, family.texts())
         own = noisy.owners == place
         votes_of = np.zeros(len(candidates))
         if own.any() and (candidates != 0).any():
-            votes_of = weighted_votes(centres[own], np.maximum(counts[own], 0), candidates)
-        found[label] = np.rint(votes_of).astype(np.int64)
+            if parameters.voting == "nearest":
+                votes_of = weighted_votes(centres[own], weights[own], candidates)
+            else:
+                votes_of = shared_votes(centres[own], weights[own], candidates, parameters.samples)
+        found[label] = np.rint(VOTE * votes_of).astype(np.int64)
     return found

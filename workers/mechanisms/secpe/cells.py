@@ -1,14 +1,17 @@
 """Public clusters of a registered corpus: what private records are then added to. Nothing here is private."""
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load, save
 
 from workers.data.corpora import Corpus
 from workers.embedding.clustering import SEED, Reservoir
 from workers.embedding.neighbours import Floats, Integers, kmeans, nearest
+from workers.noise.kept_draws import KeptDraws
 
 
 def public_texts(corpus: Corpus, labels: Sequence[str | None], most: int) -> list[list[str]]:
@@ -46,6 +49,15 @@ class Cells:
             np.concatenate([sizes for _, sizes in found]),
             np.repeat(np.arange(len(found)), [len(sizes) for _, sizes in found]),
         )
+
+    @classmethod
+    def kept(cls, kept: KeptDraws, make: Callable[[], "Cells"]) -> "Cells":
+        """What `make` gives, or gave in an earlier attempt: releases are about these clusters alone."""
+
+        def arrays() -> str:
+            return base64.b64encode(save(vars(make()))).decode()
+
+        return cls(**load(base64.b64decode(kept.step("clusters", arrays))))
 
 
 def _clusters(vectors: Floats, clusters: int, radius: float) -> tuple[NDArray[np.float64], Integers]:

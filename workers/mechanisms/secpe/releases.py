@@ -16,9 +16,10 @@ stands for a redacted one: the record and its redacted twin then toss the same c
 "redacted" assumes, and a secret half cut away does not let a record in without one.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +74,8 @@ def on_grid(vectors: NDArray[np.floating], radius: float, steps: int) -> Integer
 class Members:
     """The private records of a job: their vectors and who carries a secret. Held in memory only.
 
-    Vectors are kept where several rounds ask for them, else computed as they are added up.
+    Vectors are held where several rounds ask for them, else computed as they are added up; none are before
+    something is to be released.
     """
 
     def __init__(
@@ -90,27 +92,38 @@ class Members:
             for label, own in _by_label(records).items()
         }
         texts = {label: [each.text for each in own] for label, own in _by_label(records).items()}
-        kept = of_records(where, records, check) if parameters.recluster else None
+        held = cache(lambda: of_records(where, records, check))
         self.vectors: Callable[[str | None], Iterable[Floats]] = (
-            (lambda label: where.embed(texts[label], check)) if kept is None else kept.__getitem__
+            (lambda label: held()[label])
+            if parameters.recluster
+            else (lambda label: where.embed(texts[label], check))
         )
 
-    def added(self, rate: float, steps: int) -> tuple[Integers, Integers]:
-        """(records that join each cell, the sums of their vectors) of one round with coins of its own.
+    def coins(self, rate: float) -> list[list[int]]:
+        """1 for each record that takes part in a round, label by label: all but carriers, by their coin."""
+        return [
+            [int(not each or coins.heads(rate)) for each in carriers.tolist()]
+            for carriers in self.carriers.values()
+        ]
+
+    def added(self, coin: Sequence[Sequence[int]], steps: int) -> tuple[Integers, Integers]:
+        """(records that join each cell, the sums of their vectors) of one round with these coins.
 
         int64 (rows,) and (rows, dimensions), in steps.
         """
         rows = len(self.cells.sizes)
         joined, sums = np.zeros(rows, np.int64), np.zeros((rows, self.dimensions), np.int64)
-        for place, (label, carriers) in enumerate(self.carriers.items()):
+        for place, (label, own_coins) in enumerate(zip(self.carriers, coin, strict=True)):
+            heads = np.array(own_coins, bool)
+            if len(heads) != len(self.carriers[label]):
+                raise ValueError("coins were kept for other records")
             own = np.flatnonzero(self.cells.owners == place)
             centres = self.cells.centres[own].astype(np.float32)
             usable = (centres != 0).any()
             first = 0
             for piece in self.vectors(label):
-                part = carriers[first : first + len(piece)]
+                takes_part = heads[first : first + len(piece)]
                 first += len(piece)
-                takes_part = np.array([not each or coins.heads(rate) for each in part.tolist()], bool)
                 if not usable:
                     continue
                 near = nearest(piece, centres)[:, 0]
@@ -129,17 +142,22 @@ def _by_label(records: Records) -> Mapping[str | None, list[Record]]:
 
 
 def release(parameters: SecPe, members: Members, meter: Meter) -> tuple[Integers, Floats]:
-    """One round: (noisy counts int64 (rows,), noisy centres float32 (rows, dimensions))."""
+    """One round: (noisy counts int64 (rows,), noisy centres float32 (rows, dimensions)).
+
+    All its coins are tossed first, and kept before anything is computed from them.
+    """
     stated, cells = priced(parameters), members.cells
     steps = steps_to(members.dimensions, stated.sigma)
-    joined, sums = members.added(stated.rate, steps)
-    counts = cells.sizes + joined
-    centres = (cells.sizes[:, None] * on_grid(cells.centres, parameters.radius, steps) + sums) // counts[
-        :, None
-    ]
-    moves = [Fraction(2 * steps, size) + root_up(members.dimensions) for size in cells.sizes.tolist()]
-    noisy_counts, noisy_centres = meter.secret(counts, centres, moves, stated)
-    return noisy_counts, (noisy_centres * (parameters.radius / steps)).astype(np.float32)
+    coin = meter.kept.step(f"who takes part {meter.secret_rounds}", lambda: members.coins(stated.rate))
+    noisy = meter.kept_secret(stated)
+    if noisy is None:
+        joined, sums = members.added(coin, steps)
+        counts = cells.sizes + joined
+        grid = on_grid(cells.centres, parameters.radius, steps)
+        centres = (cells.sizes[:, None] * grid + sums) // counts[:, None]
+        moves = [Fraction(2 * steps, size) + root_up(members.dimensions) for size in cells.sizes.tolist()]
+        noisy = meter.secret(counts, centres, moves, stated)
+    return noisy[0], (noisy[1] * (parameters.radius / steps)).astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,118 @@
+"""The tasks that look at what is registered: a model and its templates, new data, public corpora.
+
+Problems of data are its steward's to read and quote no record; what else is raised is told by its kind.
+"""
+
+from uuid import UUID
+
+import structlog
+
+from accountant import settings
+from accountant.catalogue import datasets, registration
+from accountant.core.errors import DataError
+from accountant.core.template import templates
+from accountant.core.webhook_rules import networks
+from accountant.database import UNAVAILABLE
+from accountant.transactions import approval, leases, unit_fingerprints
+from workers import models
+from workers.data import corpora, fingerprints, records
+from workers.embedding import embedders
+from workers.generation import endpoint
+from workers.generation.writer import WriterError
+from workers.jobs import job_inputs
+from workers.jobs.app import app
+
+log = structlog.get_logger()
+
+
+@app.task(name="exchequer.probe")
+def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
+    """Count the tokens of a waiting job's longest template in its model. Reads nothing private."""
+    engine, configured = job_inputs.engine(), settings.load()
+    work = leases.work(engine, UUID(job_id))
+    if work.model is None:
+        return
+    try:
+        folder = models.resolve(work.model.path, configured.model_root_list, configured.model_hub)
+        labels = work.job.terms["labels"]
+        tokens = max(models.template_tokens(folder, each, labels) for each in templates(work.job.parameters))
+    except models.ModelError as error:
+        approval.probed(engine, UUID(job_id), None, f"model: {error}")
+        return
+    approval.probed(engine, UUID(job_id), {"template_tokens": tokens}, None)
+
+
+@app.task(name="exchequer.check_dataset")
+def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
+    """Read new data through once and claim its units; problems are reported to its stewards only."""
+    engine = job_inputs.engine()
+    found = datasets.version_to_check(engine, UUID(version_id))
+    if found is None:
+        return
+    version, dataset = found
+    configured = settings.load()
+    key = configured.secret("identity")
+    try:
+        address = records.check_address(version.uri, configured.data_root_list)
+        records.check_columns(address, job_inputs.layout_of(dataset, version))
+        units = fingerprints.fingerprints(address, job_inputs.layout_of(dataset, version), key)
+        unit_fingerprints.claim(engine, version.id, fingerprints.proof(key), units, key)
+    except DataError as problem:
+        datasets.dataset_refused(engine, version.id, str(problem))
+    except UNAVAILABLE:
+        raise
+    except Exception as problem:  # whatever a file system or codec raises: its text may quote a record
+        datasets.dataset_refused(engine, version.id, f"it can't be read: {type(problem).__name__}")
+
+
+@app.task(name="exchequer.check_model")
+def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
+    """Inspect a new model's files: its type, its context length, and its hash."""
+    engine, configured = job_inputs.engine(), settings.load()
+    row = registration.find(engine, "model", UUID(model_id))
+    if row is None or row.state != "checking":
+        return
+    try:
+        if row.kind == "endpoint":
+            allowed = networks(configured.endpoint_networks)
+            registration.checked(engine, "model", row.id, endpoint.inspect(row, allowed), None)
+            return
+        folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
+        inspect = embedders.inspect if row.kind == "embedding" else models.inspect
+        facts = inspect(folder)
+        if row.kind == "language":
+            from workers import speed  # torch, which a worker that checks files alone can do without
+
+            facts |= speed.of_files(folder, facts, configured.model_dtype, configured.decoding_gib)
+        registration.checked(engine, "model", row.id, facts, None)
+    except (models.ModelError, WriterError) as error:
+        registration.checked(engine, "model", row.id, None, str(error))
+    except Exception as error:
+        problem = f"path: it can't be read ({type(error).__name__})"
+        registration.checked(engine, "model", row.id, None, problem)
+
+
+@app.task(name="exchequer.check_corpus")
+def check_corpus(corpus_id: str, attempt: int = 0) -> None:  # noqa: ARG001
+    """Read a new public corpus through: its texts, labels and hash, and that none of it is private."""
+    engine = job_inputs.engine()
+    row = registration.find(engine, "corpus", UUID(corpus_id))
+    if row is None or row.state != "checking":
+        return
+    try:
+        configured = settings.load()
+        address, key = (
+            records.check_address(row.uri, configured.data_root_list),
+            configured.secret("identity"),
+        )
+        facts = corpora.inspect(address, row.text_template, row.label_column)
+        texts = fingerprints.fingerprints(address, records.Layout(row.text_template), key)
+        shares = unit_fingerprints.compare_corpus(engine, row.id, fingerprints.proof(key), texts)
+        error = unit_fingerprints.REFUSED if shares else None
+        registration.checked(engine, "corpus", row.id, None if shares else facts, error, shares)
+    except DataError as problem:
+        registration.checked(engine, "corpus", row.id, None, str(problem))
+    except UNAVAILABLE:
+        raise
+    except Exception as problem:  # whatever a file system or codec raises: the steward gets the kind
+        registration.checked(engine, "corpus", row.id, None, f"it can't be read: {type(problem).__name__}")

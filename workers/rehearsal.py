@@ -1,0 +1,226 @@
+"""Rehearsals: the run of a mechanism with its real noise, on the texts of a registered public corpus.
+
+    corpus ──▶ held out ──────────────────────────────────▶ compared ──▶ report
+           └─▶ stand for records ──▶ the mechanism, metered ──▶ texts ──┘
+
+Nothing private is within reach: there is no dataset, no address of one, and no ledger. The noise is drawn by
+a meter of the mechanism's own price, which is told to nobody and charged to nobody.
+"""
+
+import secrets
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from random import SystemRandom
+from typing import Any, cast
+
+from accountant.core import mechanisms
+from accountant.core.errors import DataError, ExchequerError
+from accountant.core.mechanisms import rehearsal
+from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.evaluation import Evaluation
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import FREE
+from accountant.core.privacy.price import Terms
+from workers.data.public_text import PublicText
+from workers.data.records import Record, Records
+from workers.embedding import embedders
+from workers.evaluation.run import Embedding, Texts, evaluate
+from workers.interface import Artifact, Checker, Count, Preparer, Progress, Public, Text
+from workers.mechanisms import runner
+from workers.noise.meter import Meter
+
+#: Texts of a corpus that are looked at, and the part of them, at most so many, that is held out to compare.
+MOST_LOOKED_AT = 1_000_000
+HELD_OUT = 5
+MOST_HELD_OUT = 1_000
+LEAST = 10
+#: Of an output at most so many texts are compared.
+MOST_COMPARED = 1_000
+
+
+@dataclass(frozen=True)
+class _Corpus:
+    """Public texts that stand for records, those held out with their labels, and how labels were found."""
+
+    records: Records
+    held_out: Texts
+    labelled: str
+
+
+class Runner:
+    """Runs the rehearsal of the mechanism that the parameters' class names."""
+
+    def total(self, parameters: Any, terms: Terms) -> int:
+        """The steps of what is rehearsed."""
+        mechanism, rehearsed = _rehearsed(parameters, terms)
+        return runner(mechanism.id).total(rehearsed, terms)
+
+    def make(
+        self, parameters: Any, terms: Terms, model: Any, progress: Progress, public: Public
+    ) -> Iterator[Any]:
+        """Everything that the mechanism makes, then a report. Raises DataError for too small a corpus."""
+        mechanism, rehearsed = _rehearsed(parameters, terms)
+        running = runner(mechanism.id)
+        most = parameters.rehearsal_texts or terms.public_size or MOST_LOOKED_AT
+        corpus = _split(list(islice(public.corpus(rehearsal.CORPUS).texts(), MOST_LOOKED_AT)), most, terms)
+        if isinstance(running, Checker):
+            running.check(rehearsed, terms, public)
+        if isinstance(running, Preparer):
+            running.prepare(rehearsed, terms, model, (0, 1))
+        price = mechanism.price(rehearsed, terms)
+        meter = Meter(price.dp or FREE, price.ex_post_draws)
+        began = time.monotonic()
+        made: list[Any] = []
+        for item in running.run(rehearsed, terms, corpus.records, model, meter, progress, public):
+            if isinstance(item, Artifact):  # another kind: no job takes it for a release of the dataset
+                yield replace(item, kind=rehearsal.MADE)
+            else:
+                made.append(item)
+                yield item
+        seconds = time.monotonic() - began
+        report = {
+            "rehearses": mechanism.id,
+            "corpus": parameters.rehearsal_corpus,
+            "texts_read": len(corpus.records.records),
+            "public_size": terms.public_size,
+            "labels": corpus.labelled,
+            "seconds": round(seconds, 1),
+            "epsilon": None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0],
+            "delta": terms.delta,
+            **_described(made, corpus),
+            "figures": _figures(made, corpus, _embedding(parameters, public), progress.check),
+        }
+        yield Artifact.of_json("report", rehearsal.REPORT, report)
+
+
+def _rehearsed(parameters: Any, terms: Terms) -> tuple[Mechanism[Any], Any]:
+    """The mechanism and its own parameters."""
+    mechanism = mechanisms.get(parameters.rehearses)
+    given = parameters.model_dump(mode="json")
+    used = mechanism.used_fields(given)
+    return mechanism, mechanism.parse({name: given[name] for name in used}, terms)
+
+
+# --- the corpus ---------------------------------------------------------------------------------
+
+
+def _split(texts: list[tuple[PublicText, str | None]], most: int, terms: Terms) -> _Corpus:
+    """A fifth of the texts, drawn at random, is held out; of the others `most` stand for records.
+
+    Where all names of labels (or groups) are labels of the corpus too, texts keep theirs and others are left
+    out; else each text gets a label by a coin, so that as many texts as of the dataset's are in each.
+    """
+    found = {label for _, label in texts}
+    by_name = bool(terms.labels) and set(terms.labels) <= found
+    if by_name:
+        texts = [each for each in texts if each[1] in terms.labels]
+    if len(texts) < LEAST:
+        problem = f"{rehearsal.CORPUS}: it has {len(texts)} texts for this dataset's labels"
+        raise DataError(f"{problem}, and a rehearsal needs {LEAST}")
+    random = SystemRandom()
+    random.shuffle(texts)
+    held = min(max(2, len(texts) // HELD_OUT), MOST_HELD_OUT)
+    groups_by_name = bool(terms.groups) and set(terms.groups) <= found
+    records = tuple(
+        Record(
+            unit=f"text {number}",
+            label=_named(label, terms.labels, by_name, random),
+            text=str(text),
+            group=_named(label, terms.groups, groups_by_name, random),
+        )
+        for number, (text, label) in enumerate(texts[held : held + most])
+    )
+    labels: tuple[str | None, ...] = terms.labels or (None,)
+    key = secrets.token_bytes(32)
+    out = [text for text, _ in texts[:held]]
+    return _Corpus(
+        Records(labels, records, key, groups=terms.groups),
+        Texts(out, [str(label) for _, label in texts[:held]] if by_name else None),
+        "by name" if by_name else "by chance" if terms.labels else "none",
+    )
+
+
+def _named(label: str | None, names: Sequence[str], by_name: bool, random: SystemRandom) -> str | None:
+    if not names:
+        return None
+    return label if by_name and label in names else random.choice(names)
+
+
+# --- the report ---------------------------------------------------------------------------------
+
+
+def _described(made: list[Any], corpus: _Corpus) -> dict[str, Any]:
+    """What was made: texts with their lengths in words, or counts with how far they are from the truth."""
+    texts = [each for each in made if isinstance(each, Text)]
+    if texts:
+        words = sorted(len(each.text.split()) for each in texts)
+        return {
+            "what": "texts",
+            "number": len(texts),
+            "complete": round(sum(each.complete for each in texts) / len(texts), 3),
+            "words": {"least": words[0], "median": statistics.median(words), "most": words[-1]},
+        }
+    counts = [each for each in made if isinstance(each, Count)]
+    if not counts:
+        return {"what": "lines", "number": len(made)}
+    errors = [abs(each.count - _truth(corpus.records, each.label)) for each in counts]
+    return {
+        "what": "counts",
+        "number": len(counts),
+        "error": {"mean": round(statistics.mean(errors), 2), "most": max(errors)},
+    }
+
+
+def _truth(records: Records, label: str | None) -> int:
+    return sum(label is None or each.label == label for each in records.records)
+
+
+def _figures(
+    made: list[Any], corpus: _Corpus, embedding: Embedding | None, check: Callable[[], None]
+) -> list[dict[str, Any]]:
+    """Each metric of the texts against those held out; beside it the ceiling, that of the texts read."""
+    texts = [each for each in made if isinstance(each, Text) and each.text.strip()][:MOST_COMPARED]
+    if len(texts) < 2:
+        return []
+    read = corpus.records.records[: len(texts)]
+    labelled = corpus.held_out.labels is not None
+    ours, ceiling = _side(texts, labelled), _side(read, labelled)
+    names = [*(("mauve", "frechet") if embedding else ()), "lengths", "openings"]
+    found: list[dict[str, Any]] = []
+    for name in (*names, *(("tstr",) if labelled else ())):
+        check()
+        told, best = (_figure(name, side, corpus.held_out, embedding) for side in (ours, ceiling))
+        if told is None:
+            continue
+        value = None if best is None else best["value"]
+        kept = {key: told[key] for key in ("name", "value", "ideal", "settings")}
+        found.append({**kept, "of_real_texts": value})
+    return found
+
+
+def _side(each_of: Sequence[Text | Record], labelled: bool) -> Texts:
+    texts = cast("list[PublicText]", [each.text for each in each_of])  # no metric here asks a Writer
+    return Texts(texts, [str(each.label) for each in each_of] if labelled else None)
+
+
+def _figure(metric: str, ours: Texts, theirs: Texts, embedding: Embedding | None) -> Mapping[str, Any] | None:
+    """One metric; None where these texts have none, such as a single label."""
+    asked = Evaluation(
+        from_job="-" * 36, corpus="-", metrics=metric, embedding=None if embedding is None else embedding.name
+    )
+    try:
+        (figure,) = evaluate(asked, ours, theirs, embedding)
+    except (ExchequerError, ValueError):
+        return None
+    return figure.to_json()
+
+
+def _embedding(parameters: Any, public: Public) -> Embedding | None:
+    name = parameters.rehearsal_embedding
+    if name is None:
+        return None
+    embedder = public.embedder(rehearsal.EMBEDDING)
+    return Embedding(name, lambda texts: embedders.embed_all(embedder, texts, 256))
