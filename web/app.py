@@ -12,13 +12,17 @@ from flask_talisman import Talisman
 from flask_wtf import CSRFProtect
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from accountant.database import engine_for
+from accountant import database
+from accountant.queries import log_comparison
 from accountant.schema.base import Answer
 from accountant.settings import Settings, load
 from accountant.transactions import second_calculation
 from web.context import engine
 
 MAX_BODY_BYTES = 2**20
+
+#: A COMMIT that waits for a standby that is gone ends after this; nobody knows then what became of it.
+ANSWER_SECONDS = 120.0
 
 # No inline script or style anywhere; pictures in data: are Bootstrap's own marks for form fields.
 CONTENT_SECURITY_POLICY = {
@@ -77,7 +81,8 @@ def create_app(settings: Settings | None = None) -> Flask:
         WTF_CSRF_TIME_LIMIT=None,  # a token lives as long as its session
     )
     app.session_interface = _Sessions()
-    app.extensions["exchequer"] = {"settings": settings, "engine": engine_for(settings.database_url)}
+    made = database.engine_for(settings.database_url, settings.ledger_log, ANSWER_SECONDS)
+    app.extensions["exchequer"] = {"settings": settings, "engine": made}
     app.json = _Json(app)
     if settings.trusted_proxies:  # otherwise anybody could claim any address
         hops = settings.trusted_proxies
@@ -103,23 +108,51 @@ def create_app(settings: Settings | None = None) -> Flask:
     errors.init_app(app)
     register_api(app)
     register_pages(app)
-    app.add_url_rule("/healthz", view_func=healthz)
+    for view in (livez, readyz, healthz):
+        app.add_url_rule(f"/{view.__name__}", view_func=view)
     app.after_request(_private)
     return app
 
 
+def livez() -> Response:
+    """200 while the process answers: it asks nobody else. One that does not should be started again."""
+    return jsonify(status="ok")
+
+
+def readyz() -> tuple[Response, int]:
+    """200 where requests can be served: the database answers, takes writes and is of this code's revision."""
+    found = database.problem(engine())
+    if found is not None:
+        current_app.logger.warning("not ready: %s", found)
+        return jsonify(status=found), 503
+    return jsonify(status="ok"), 200
+
+
+#: What a role other than the web's own gives away to whoever takes this process over (docs/powers.md).
+_ROLES = {
+    "owner": "the owner of the tables: it may change every row, the ledger's too",
+    "service": "one for all processes: it may do what each of them may",
+}
+
+
 def healthz() -> tuple[Response, int]:
-    """200 where the service and its database answer; also names prices that this process can't confirm."""
-    try:
-        with engine().connect() as connection:
-            connection.exec_driver_sql("SELECT 1")
-    except Exception:
-        current_app.logger.exception("the database does not answer")
-        return jsonify(status="database unreachable"), 503
+    """As `readyz`; also names prices that this process can't confirm, how the log outside stands, and a role
+    in the database that can do more than this process needs.
+    """
+    answer, status = readyz()
+    if status != 200:
+        return answer, status
+    told: dict[str, Any] = {}
     unconfirmed = second_calculation.refused_now()
     if any(unconfirmed.values()):
-        return jsonify(status="ok", prices_refused=unconfirmed), 200
-    return jsonify(status="ok"), 200
+        told["prices_refused"] = unconfirmed
+    outside = log_comparison.standing(engine())
+    if outside != "ok":  # the pages stay up: they say so to stewards
+        told["ledger_log"] = outside
+    role = database.process_of(engine())
+    if role != "web":
+        told["database_role"] = _ROLES[role]
+    return jsonify(status="ok", **told), 200
 
 
 def _private(response: Response) -> Response:

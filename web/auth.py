@@ -16,10 +16,10 @@ from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import NotPermitted
-from accountant.identities import credentials, sessions, sign_ins
+from accountant.identities import credentials, passkeys, sessions, sign_ins
 from accountant.identities.actor import Actor
 from accountant.identities.sessions import Origin
-from web import scopes
+from web import devices, scopes
 from web.context import engine, settings
 from web.passwords import hash_password, nobodys_hash, rehashed, verify_password
 
@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 
 def origin(method: str) -> Origin:
-    """Return the origin of this request; `method` is page, api or provider."""
+    """Return the origin of this request; `method` is page, api, provider or passkey."""
     address = request.remote_addr or ""
     try:
         address = str(ipaddress.ip_address(address))
@@ -49,7 +49,8 @@ def user_of_password(name: str, password: str, method: str, told: str = "signed 
     a name plays no part in it.
     """
     name, came = name.strip().lower(), origin(method)
-    wait = sign_ins.admit(engine(), name, came)
+    device = devices.of(name) if method == "page" else None
+    wait = sign_ins.admit(engine(), name, came, device)
     if wait is not None:
         _too_many(wait)
     user = credentials.find_user(engine(), name=name)
@@ -62,11 +63,19 @@ def user_of_password(name: str, password: str, method: str, told: str = "signed 
         return None
     if user.password_expires is not None and method == "api":
         told = "password to be changed"
-    sign_ins.succeeded(engine(), name, user.id, came, told)
+    if told == "signed in" and needs_passkey(user):
+        told = "password confirmed"
+    sign_ins.succeeded(engine(), name, user.id, came, told, device)
     better = rehashed(stored, password)
     if better is not None:
         return credentials.rehash_password(engine(), user.id, stored, better) or user
     return user
+
+
+def needs_passkey(user: Any) -> bool:
+    """Whether the password of this user opens nothing without their passkey (settings.second_factor)."""
+    asked = settings().second_factor and user.password_expires is None
+    return asked and bool(passkeys.of(engine(), user.id))
 
 
 def _outcome(user: Any | None, matches: bool) -> str | None:
@@ -116,6 +125,8 @@ class SignedIn(UserMixin):  # type: ignore[misc]
         #: True for a while after a sign-in with a one-time password, which need not be typed again then.
         self.may_choose = self.must_change and began is not None and datetime.now(UTC) - began < _WHILE_FRESH
         self.has_password = user.password_hash is not None
+        #: When they last showed who they are, by signing in or again since.
+        self.shown_at: datetime | None = getattr(user, "session_shown", None)
 
     def get_id(self) -> str:
         return self.token

@@ -18,6 +18,8 @@ from accountant.core.errors import (
     ExchequerError,
     FieldProblem,
     InvalidRequest,
+    LedgerBehind,
+    LogUnusable,
     NoRoom,
     NotFound,
     NotPermitted,
@@ -33,6 +35,8 @@ STATUS: dict[type[ExchequerError], int] = {
     Conflict: 409,
     TooLarge: 413,
     NoRoom: 507,
+    LedgerBehind: 503,
+    LogUnusable: 503,
 }
 _TITLES = {
     401: "Not signed in",

@@ -8,7 +8,7 @@ from accountant.identities.credentials import SCOPES
 #: scope -> what it opens, for the page where tokens are made and for docs/accounts.md.
 MEANINGS = {
     "read": "see what you may see, price requests, download results and exports",
-    "jobs:submit": "ask for jobs and cancel them",
+    "jobs:submit": "ask for jobs, cancel them, and comment on them",
     "budget:approve": "approve and refuse requests, set allowances, decide on proposals",
     "data:manage": "send files, register datasets, versions, corpora and models, set policies",
     "admin": "accounts: add, close, roles, passwords",
@@ -18,7 +18,7 @@ MEANINGS = {
 _OPEN = frozenset({"api.me", "api.sign_out"})
 _READING = frozenset({"api.quote", "api.quote_offer", "api.preview_allowance"})  # they change nothing
 _WRITING = {
-    "jobs:submit": ("submit", "cancel", "accept_offer", "decline_offer"),
+    "jobs:submit": ("submit", "cancel", "comment", "accept_offer", "decline_offer"),
     "budget:approve": (
         *("approve", "refuse", "offer", "withdraw_offer"),
         *("allow", "correct", "confirm", "withdraw", "make_checkpoint"),

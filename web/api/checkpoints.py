@@ -4,7 +4,7 @@ from datetime import datetime
 
 from flask import Response, jsonify
 
-from accountant.queries import datasets, entries, integrity
+from accountant.queries import entries, integrity
 from accountant.schema.ledgers import Checkpoint, LedgerCheck, SignedKey
 from accountant.transactions import signing
 from web.api.blueprint import api
@@ -22,8 +22,8 @@ ORDER = Order(
 
 
 def seed() -> bytes:
-    """The secret that signs checkpoints."""
-    return settings().secret(SIGNING)
+    """The secret that signs checkpoints; where another process has it, what says so."""
+    return settings().secret(SIGNING) if signing.signs_here(engine()) else signing.ELSEWHERE
 
 
 @api.get("/keys")
@@ -62,5 +62,5 @@ def check(name: str) -> Response:
     """Compare entries, cached balances and jobs; `problems` says what disagrees."""
     actor = current_actor()
     actor.require("steward", "auditor")
-    datasets.dataset(engine(), name, actor)
+    entries.require(engine(), name, actor)
     return jsonify(dataset=name, problems=integrity.check(engine(), name))

@@ -30,7 +30,7 @@ from web.api.openapi import TEXT, Operation, Schema, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
 from web.api.parsing import MAX_PAGE, Body, made, read, read_choice, read_object, read_seq
 from web.auth import current_actor
-from web.context import engine
+from web.context import engine, settings
 from web.errors import with_prefix
 from web.meaning import NEIGHBOURS, meaning
 
@@ -108,6 +108,11 @@ class QuoteRequest(Body):
 
     mechanism: str
     parameters: dict[str, Any] = Field(default_factory=dict)
+    model: str | None = Field(
+        None,
+        max_length=200,
+        description="the model that would run it: the answer says how long that takes",
+    )
     fit: str | None = None
     epsilon: float | None = Field(None, gt=0, le=1e6)
     project: str | None = Field(None, max_length=200)
@@ -307,11 +312,11 @@ def quote_for(name: str, body: QuoteRequest) -> Quote:
     """A quote whose errors name the fields as the request does."""
     asked = (body.mechanism, body.parameters, body.fit, body.epsilon)
     try:
-        return quotes.quote_on(engine(), name, *asked, current_actor(), body.project, body.share)
+        return quotes.quote_on(engine(), name, *asked, current_actor(), body.project, body.share, body.model)
     except OverflowError:
         raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
     except InvalidRequest as error:
-        outer = {"mechanism", "fit", "epsilon", "project", "share"}
+        outer = {"mechanism", "model", "fit", "epsilon", "project", "share"}
         if any(each.field in outer for each in error.problems):
             raise
         raise with_prefix(error, "parameters.") from None
@@ -374,7 +379,8 @@ def export_response(name: str, form: str) -> Response:
     if asked not in ("true", "false"):
         raise invalid("public", repr(asked[:40]), "true, false")
     public = asked == "true"
-    pieces = entry_queries.export(engine(), name, current_actor(), form, public=public, seed=seed())
+    log = settings().public_log
+    pieces = entry_queries.export(engine(), name, current_actor(), form, public=public, seed=seed(), log=log)
     file = f"{name}-ledger{'-public' if public else ''}.{form}"
     headers = {"Content-Disposition": f'attachment; filename="{file}"'}
     return Response(_blocks(pieces), mimetype=FORMATS[form], headers=headers)

@@ -13,7 +13,7 @@ from accountant.core.states import JOB_STATES
 from accountant.queries import data_cards
 from accountant.queries import jobs as job_queries
 from accountant.schema.jobs import Card, Job, JobInList
-from accountant.transactions import approval, job_requests, settlement, submission
+from accountant.transactions import approval, comments, job_requests, settlement, submission
 from web.api import outputs
 from web.api.blueprint import api
 from web.api.datasets import MECHANISM, YES_NO
@@ -37,7 +37,7 @@ class NewJob(Body):
     mechanism: str = Field(max_length=200)
     model: str | None = Field(None, max_length=200)
     parameters: dict[str, Any] = Field(default_factory=dict)
-    purpose: str = Field("", max_length=2000)
+    purpose: str = Field("", max_length=2000, description="what the output is for; may not be empty")
     project: str | None = Field(None, max_length=200)
 
 
@@ -71,7 +71,9 @@ def submit() -> tuple[Response, int]:
 
 
 def submit_job(job: NewJob, key: str | None) -> UUID:
-    """Submit a job for the current actor; pages call it too."""
+    """Submit a job for the current actor; pages call it too. Raises InvalidRequest without a purpose."""
+    if not job.purpose.strip():
+        raise invalid("purpose", "empty", "a sentence: what the output is for")
     request = job_requests.JobRequest(
         job.dataset, job.mechanism, job.model, job.parameters, job.purpose, job.project
     )
@@ -140,6 +142,26 @@ def refuse(job: str) -> Response:
     job_id = read_id(job)
     approval.refuse(engine(), job_id, current_actor(), read(Reason).reason)
     return _answer(job_id)
+
+
+class Said(Body):
+    """Something to say about a job."""
+
+    text: str = Field(max_length=2000)
+    asks: bool = Field(False, description="a steward's question, for which the job then waits")
+
+
+@api.post("/jobs/<job>/comments")
+@describe(Operation(body=Said, status=201, refusals=(409,), answer=Job))
+def comment(job: str) -> tuple[Response, int]:
+    """Say something about a job, as its analyst or a steward.
+
+    A steward who `asks` waits for the analyst, whose next comment is the answer. Nothing is decided, reserved
+    or charged by either, and each starts the days for a decision anew.
+    """
+    job_id, said = read_id(job), read(Said)
+    comments.say(engine(), job_id, current_actor(), said.text, said.asks)
+    return made(job_queries.job(engine(), job_id, current_actor()), "job", job=str(job_id))
 
 
 @api.post("/jobs/<job>/cancel")

@@ -8,7 +8,7 @@ Files are read twice, once to check and find columns and once to send, and never
 import hashlib
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import IO, Any
 from uuid import UUID
@@ -33,6 +33,8 @@ FORMATS = {
     "parquet": "application/vnd.apache.parquet",
 }
 ZIP = "application/zip"
+#: Says which file is the data: https://huggingface.co/docs/hub/datasets-manual-configuration.
+_HEADER = '---\nconfigs:\n- config_name: default\n  data_files: "{name}"\n---\n\n'
 _LEAST_TIME = (1980, 1, 1, 0, 0, 0)  # when a job ended depends on its data, so an archive tells no time
 
 
@@ -115,9 +117,12 @@ def _joined(pieces: Iterator[str]) -> Iterator[bytes]:
 
 
 def _archive(name: str, body: Iterator[bytes], card: dict[str, Any]) -> Iterator[bytes]:
-    """A zip of the data and its card, made while it is sent."""
+    """A zip of the data and its card, made while it is sent; unpacked, a folder for `load_dataset`."""
     sink = Pieces()
-    told = {"README.md": markdown(card), "card.json": json.dumps(card, ensure_ascii=False, indent=2) + "\n"}
+    told = {
+        "README.md": _HEADER.format(name=name) + markdown(card),
+        "card.json": json.dumps(card, ensure_ascii=False, indent=2) + "\n",
+    }
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
         for file, text in told.items():
             archive.writestr(_member(file), text)
@@ -147,6 +152,31 @@ def preview(job_id: UUID, count: int, skipped: int = 0) -> list[dict[str, Any]] 
         return [_text(line) for line in islice(lines, skipped, skipped + count)]
 
 
+def search(
+    job_id: UUID, count: int, skipped: int = 0, words: str = "", label: str = ""
+) -> list[dict[str, Any]] | None:
+    """So many lines after those `skipped` that hold all of `words`, in any case, and have the label.
+
+    Each with `line`, its number in the file from 1. None where the file is gone. It is read from its
+    beginning, a line at a time, as far as it takes.
+    """
+    uri = jobs.output(engine(), job_id, current_actor()).uri
+    try:
+        file = _open(uri, job_id)
+    except NotFound:
+        return None
+    wanted = words.casefold().split()
+    with file:
+        lines = enumerate(iter(lambda: file.readline(_LONGEST_LINE_BYTES), b""), 1)
+        read = ({**_text(line), "line": number} for number, line in islice(lines, skipped, None))
+        return list(islice((each for each in read if _matches(each, wanted, label)), count))
+
+
+def _matches(found: dict[str, Any], wanted: list[str], label: str) -> bool:
+    text = str(found.get("text", found)).casefold() if wanted else ""
+    return (not label or found.get("label") == label) and all(word in text for word in wanted)
+
+
 def _text(line: bytes) -> dict[str, Any]:
     try:
         found = json.loads(line)
@@ -161,6 +191,27 @@ def _open(uri: str, job_id: UUID) -> IO[bytes]:
     except OSError:
         raise NotFound("file of the result of job", str(job_id)) from None
     return file
+
+
+def found_by_hash(results: str) -> Callable[[UUID, str], tuple[str, int] | None]:
+    """Where outputs are kept, the one that a job published under a SHA-256: (address, bytes), or None."""
+    system, root = fsspec.core.url_to_fs(results)
+
+    def find(job_id: UUID, sha256: str) -> tuple[str, int] | None:
+        try:
+            paths = sorted(system.find(f"{root}/{job_id}"))
+        except OSError:
+            return None
+        for path in paths:
+            total, count = hashlib.sha256(), 0
+            for block in blocks(system.open(path, "rb")):
+                total.update(block)
+                count += len(block)
+            if total.hexdigest() == sha256:
+                return results + path.removeprefix(root), count
+        return None
+
+    return find
 
 
 def blocks(file: IO[bytes]) -> Iterator[bytes]:

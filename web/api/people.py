@@ -27,7 +27,7 @@ from web.api.blueprint import api
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
 from web.api.parsing import MAX_PAGE, Body, read, read_choice, read_id
-from web.auth import current_actor, user_of_password
+from web.auth import current_actor, needs_passkey, user_of_password
 from web.context import engine
 from web.passwords import MIN_PASSWORD, hash_password, new_password
 
@@ -88,6 +88,10 @@ def sign_in() -> tuple[Response, int]:
     if user.password_expires is not None:
         raise NotPermitted(
             "this is a one-time password: sign in on the page and choose one of your own first"
+        )
+    if needs_passkey(user):
+        raise NotPermitted(
+            "your passkey is asked for after the password, which takes a browser: make a token on the page"
         )
     expires = datetime.now(UTC) + timedelta(days=TOKEN_DAYS)
     token = credentials.sign_in_token(engine(), user, expires)

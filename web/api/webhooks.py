@@ -1,6 +1,7 @@
 """Webhooks: addresses that are told when something changes. Everybody has their own and sees no other's."""
 
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 from flask import Response, jsonify
@@ -28,6 +29,10 @@ class NewWebhook(Body):
     url: str = Field(
         min_length=1, max_length=webhook_rules.MOST_URL, examples=["https://ci.example.org/exchequer"]
     )
+    kind: Literal["webhook", "chat", "mail"] = Field(
+        "webhook",
+        description='webhook: a signed message; chat: `{"text": …}`; mail: a letter, to `mailto:NAME@DOMAIN`',
+    )
     events: list[str] = Field(
         min_length=1,
         max_length=100,
@@ -44,6 +49,14 @@ def key() -> bytes:
 def allowed() -> tuple[Network, ...]:
     """Networks beside the public internet."""
     return webhook_rules.networks(settings().webhook_networks)
+
+
+def register(body: NewWebhook) -> tuple[UUID, str]:
+    """Register a webhook for the current actor; pages call it too."""
+    domains = settings().mail_domain_list
+    return registration.add(
+        engine(), body.url, body.events, current_actor(), key(), allowed(), body.kind, domains
+    )
 
 
 @api.get("/webhooks/events")
@@ -75,7 +88,7 @@ def add_webhook() -> tuple[Response, int]:
     """Register a webhook. The answer has its secret, which is shown this once."""
     actor = current_actor()
     body = read(NewWebhook)
-    hook_id, secret = registration.add(engine(), body.url, body.events, actor, key(), allowed())
+    hook_id, secret = register(body)
     return jsonify(**registration.show(engine(), hook_id, actor), secret=secret), 201
 
 

@@ -70,7 +70,9 @@ def engine(configured: Settings) -> Any:
     from accountant.database import engine_for
     from web.local import environment
 
-    return engine_for(environment(configured)["DATABASE_URL"])
+    variables = environment(configured)
+    log = variables.get("EXCHEQUER_LEDGER_LOG")
+    return engine_for(variables["DATABASE_URL"], None if log is None else Path(log))
 
 
 def excess_rights(configured: Settings) -> list[str] | None:

@@ -25,6 +25,7 @@ from web.cli import (
     policy,
     privacy_audits,
     proposals,
+    registry,
     results,
     session,
     stack,
@@ -118,6 +119,7 @@ for function, name, panel in (
     (inbox.approve, "approve", WORK),
     (inbox.refuse, "refuse", WORK),
     (inbox.cancel, "cancel", WORK),
+    (inbox.comment, "comment", WORK),
     (results.result, "result", WORK),
     (results.card, "card", WORK),
     (offers.list_offers, "offers", WORK),
@@ -151,6 +153,7 @@ for group, name, panel in (
     (models.models, "model", WORK),
     (corpora.corpora, "corpus", WORK),
     (ledger.ledgers, "ledger", LOOK),
+    (registry.registry, "registry", LOOK),
     (tuning.tuning, "tune", WORK),
     (privacy_audits.audits, "audit", LOOK),
 ):

@@ -148,7 +148,7 @@ def _dataset(steward: Api, sample: Any, folder: Path) -> dict[str, Any]:
                 "group_column": "business",
                 "groups": list(sample.KINDS),
                 "public_size": 3000,
-                "policy": {"auto_approve_epsilon": "0"},
+                "policy": {"auto_approve_epsilon": "0", "results_every_seconds": None},
             }
         )
     found = wait_for_dataset(steward, DATASET)

@@ -29,7 +29,12 @@ def inbox() -> Answer:
         yield "nothing waits for a decision"
     if jobs:
         rows = [
-            (each["id"], f"{each['mechanism']} on {each['dataset']}", alone_text(each), _who(each))
+            (
+                each["id"],
+                f"{each['mechanism']} on {each['dataset']}{_asked(each)}",
+                alone_text(each),
+                _who(each),
+            )
             for each in jobs
         ]
         yield table(["job", "asks for", "ε", "by, until"], rows, right="ε", whole="job")
@@ -38,6 +43,10 @@ def inbox() -> Answer:
         found = [(each["id"], f"{each['dataset']}: {what(each)}", each["proposed_by"]) for each in proposals]
         yield table(["proposal", "would", "by"], found, whole="proposal")
         yield "decide: exchequer confirm (or withdraw) ID --reason TEXT"
+
+
+def _asked(job: dict[str, Any]) -> str:
+    return ", asked back" if job.get("asked_back") else ""
 
 
 def _who(job: dict[str, Any]) -> str:
@@ -61,6 +70,20 @@ def refuse(job_id: Awaiting, reason: Reason) -> Answer:
         job = client.job(job_id)
     yield job
     yield f"{state_text(job)}: {reason}"
+
+
+def comment(
+    job_id: JobId,
+    text: Annotated[str, typer.Argument(help="What you say; of a question to you, the answer.")],
+    ask: Annotated[bool, typer.Option("--ask", help="A steward's question: the job waits for it.")] = False,
+) -> Answer:
+    """Say something about a job, ask its analyst back, or answer. Nothing is decided by it."""
+    with connect() as client:
+        job = client.comment(job_id, text, asks=ask)
+    yield job
+    said = job["comments"][-1]["kind"]
+    waits = ": it waits for its analyst's answer" if job["asked_back"] else ""
+    yield f"{said} added{waits}"
 
 
 def cancel(job_id: JobId) -> Answer:

@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Generator
 from contextlib import suppress
+from io import BytesIO
 from typing import Annotated, Any
 
 import typer
@@ -50,17 +51,32 @@ def submit(
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: the same key and file are the same job.")
     ] = None,
+    rehearse: Annotated[
+        str | None,
+        typer.Option("--rehearse", metavar="CORPUS", help="The same job on public texts, free."),
+    ] = None,
 ) -> Answer:
     """Submit a job. Exit code 1 where it is refused (or, with --wait, does not succeed)."""
     request = read_request(file)
     changed = parameters(settings or [])
     require_finite(changed, "parameters")
     request["parameters"] = {**(request["parameters"] or {}), **changed}
+    if rehearse is not None:
+        from accountant.core.mechanisms import rehearsal
+
+        stated = {rehearsal.CORPUS: rehearse}
+        mechanism, request["parameters"] = rehearsal.request(
+            request["mechanism"], request["parameters"], stated
+        )
+        request |= {"mechanism": mechanism, "purpose": request["purpose"] or "Rehearsal"}
     with connect() as client:
         job = client.submit(request, key=key)
         yield f"job {job['id']}"
         job = (yield from _followed(client, job["id"], timeout)) if wait else decided(client, job)
     yield from outcome(job, file)
+    if rehearse is not None and job["state"] == "succeeded":
+        with connect() as client:
+            yield from rehearsed(client, job["id"])
 
 
 def read_request(file: str) -> Job:
@@ -158,6 +174,32 @@ def explain_refusal(job: Job, file: str | None = None) -> None:
         report(refused, f"submit that: {command}", command=command)
 
 
+def rehearsed(client: Api, job_id: str) -> Answer:
+    """The report of a rehearsal: what was made, how long it took, and how good it is."""
+    from accountant.core.mechanisms import rehearsal
+
+    found = next(each for each in client.artifacts(job=job_id) if each["kind"] == rehearsal.REPORT)
+    content = BytesIO()
+    client.save_artifact(found["sha256"], content)
+    report = json.loads(content.getvalue())
+    told = ("corpus", "texts_read", "labels", "what", "number", "complete", "words", "error", "seconds")
+    rows = [(name.replace("_", " "), report[name]) for name in told if name in report]
+    yield facts((name, _plain(value)) for name, value in rows)
+    if report["figures"]:
+        lines = [
+            (each["name"], *(_plain(each[key]) for key in ("value", "of_real_texts")), each["ideal"])
+            for each in report["figures"]
+        ]
+        yield table(["against texts held out", "these", "real texts", "best is"], lines)
+    yield "public texts with the noise of the job: on the dataset itself it may be better or worse"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_plain(each)}" for name, each in value.items())
+    return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def list_jobs(
     dataset: DatasetOption = None,
     state: Annotated[str | None, typer.Option(help="Such as running.")] = None,
@@ -216,6 +258,8 @@ def _rows(job: Job) -> list[tuple[str, object]]:
         ("progress", amount_text(job)),
         ("failure", job["failure"]),
     ]
+    for said in job.get("comments", []):
+        rows.append((said["kind"], f"{said['author']}: {said['text']}"))
     for entry in job.get("entries", []):
         outcome = f" ({entry['outcome']})" if entry["outcome"] else ""
         rows.append((f"entry {entry['seq']}", f"{entry['kind']}{outcome}"))

@@ -26,6 +26,6 @@ def rotate(configured: Settings) -> str:
     if f"EXCHEQUER_KEY_{NEXT.upper()}" in os.environ:
         note("now give the servers EXCHEQUER_KEY_CHECKPOINT = what was EXCHEQUER_KEY_CHECKPOINT_NEXT")
     else:
-        folder = configured.home / "keys"
+        folder = configured.keys or configured.home / "keys"
         (folder / NEXT).replace(folder / NAME)
     return key_id(public_key(new))

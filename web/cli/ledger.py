@@ -225,13 +225,98 @@ def _checked_there(dataset: str | None) -> dict[str, list[str]]:
 
 
 def _checked_here(dataset: str | None) -> dict[str, list[str]]:
-    """The same without a web server, and without its limit of time."""
+    """The same without a web server, and without its limit of time; the log outside is read as a whole."""
     from uuid import UUID
 
     engine = bootstrap.engine(bootstrap.settings())
     from accountant.identities.actor import Actor
-    from accountant.queries import datasets, integrity
+    from accountant.queries import datasets, integrity, log_comparison
 
     nobody = Actor(UUID(int=0), "bootstrap", frozenset({"auditor"}))
     names = [each["name"] for each in datasets.datasets(engine, nobody)] if dataset is None else [dataset]
-    return {name: integrity.check(engine, name) for name in names}
+    found = {name: integrity.check(engine, name) for name in names}
+    outside = log_comparison.whole(engine)
+    if "" in outside:
+        found["the log outside the database"] = outside.pop("")
+    for name, problems in outside.items():
+        if dataset in (None, name):
+            found.setdefault(name, []).extend(each for each in problems if each not in found[name])
+    return found
+
+
+@ledgers.command("recover")
+def recover(
+    dataset: Annotated[str | None, typer.Option(help="This one alone; else all that are behind.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+) -> Answer:
+    """Bring a database that is behind its log forward, after a backup was restored; straight on the database.
+
+    Entries that the database lacks are verified and written again. A job that no entry ends may have read
+    data: it is charged in full, and runs no more. Stop web, workers and relay before.
+    """
+    configured = bootstrap.settings()
+    engine = bootstrap.engine(configured)
+    from accountant.transactions import recovery
+    from web.api.outputs import found_by_hash
+
+    plans = recovery.plan(engine, dataset)
+    for each in plans:
+        note(_plan_told(each))
+    done = [each for each in plans if each.problem is None]
+    if done and not yes:
+        typer.confirm("Write this into the database?", abort=True)
+    for each in done:
+        recovery.recover(engine, each, found_by_hash(configured.results), configured.secret("identity"))
+    left = [each.dataset for each in plans if each.problem is not None]
+    yield {
+        "recovered": [
+            {"dataset": each.dataset, "entries": len(each.missing), "charged": each.charged} for each in done
+        ],
+        "problems": {each.dataset: each.problem for each in plans if each.problem is not None},
+    }
+    yield "nothing is behind the log" if not plans else f"recovered: {len(done)}, left: {len(left)}"
+    if left:
+        stop(REFUSED)
+
+
+def _plan_told(plan: Any) -> str:
+    """What a recovery would do with one dataset, in a sentence or two."""
+    if plan.problem is not None:
+        return f"{plan.dataset}: can't be recovered: {plan.problem}"
+    told = f"{plan.dataset}: at entry {plan.database.seq} of {plan.log.seq}; {len(plan.missing)} to write"
+    if plan.charged:
+        shown = ", ".join(each[:8] for each in plan.charged[:5])
+        told += f"; {len(plan.charged)} unended jobs are charged in full and end ({shown}"
+        told += ", …)" if len(plan.charged) > 5 else ")"
+    return told
+
+
+@ledgers.command("publish-log")
+def publish_log() -> Answer:
+    """Publish what the log holds by now as a signed Merkle tree, which witnesses cosign; on this machine.
+
+    EXCHEQUER_LEDGER_LOG is read; EXCHEQUER_PUBLIC_LOG is written, and can be served as it is. Run it by a
+    timer: each time, the tree grows by what is new.
+    """
+    configured = bootstrap.settings()
+    if configured.ledger_log is None or configured.public_log is None:
+        lacking = "ledger_log" if configured.ledger_log is None else "public_log"
+        raise invalid(lacking, "not set", f"a folder: EXCHEQUER_{lacking.upper()}")
+    from accountant.core.transparency.notes import key_of
+    from accountant.core.transparency.witnesses import LogSigner
+    from accountant.ledger_log.files import LedgerLog
+    from accountant.ledger_log.publication import publish_log as publish
+
+    name, seed = configured.public_log_name, configured.secret("public_log")
+    signer = LogSigner(configured.home / "signed-logs", name, seed)
+    witnesses = configured.public_log_witnesses
+    head = publish(LedgerLog(configured.ledger_log), configured.public_log, signer, witnesses)
+    key = str(key_of(name, seed))
+    found = {
+        "size": head.size,
+        "root": head.root.hex(),
+        "log_key": key,
+        "witnesses": list(witnesses.values()),
+    }
+    yield found
+    yield facts((label.replace("_", " "), value) for label, value in found.items() if value)

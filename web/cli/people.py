@@ -1,12 +1,13 @@
 """`user`, `token`, `admin`: accounts, by an administrator or straight in the database."""
 
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from accountant.core.errors import ExchequerError
+from accountant.core.errors import ExchequerError, invalid
 from web.cli import bootstrap
 from web.cli.answers import Answer, Group
 from web.cli.output import Failed, facts, note, table
@@ -16,6 +17,16 @@ Roles = Annotated[
     list[str], typer.Option("--role", help="steward, analyst, auditor or administrator; repeat it.")
 ]
 
+PasswordStdin = Annotated[
+    bool,
+    typer.Option(
+        "--password-stdin",
+        help="Read a password that you choose from standard input; a terminal asks. [generated and printed]",
+    ),
+]
+#: Not to be used: it says what to use.
+PasswordArgument = Annotated[str | None, typer.Option("--password", hidden=True)]
+
 users = Group(help="Accounts (administrators).", no_args_is_help=True)
 
 
@@ -23,13 +34,32 @@ users = Group(help="Accounts (administrators).", no_args_is_help=True)
 def add_user(
     name: str,
     role: Roles,
-    password: Annotated[str | None, typer.Option(help="[generated and printed]")] = None,
+    password_stdin: PasswordStdin = False,
+    password: PasswordArgument = None,
 ) -> Answer:
     """Make an account."""
-    chosen = password or bootstrap.new_password()
+    chosen = _password(password_stdin, password)
     with connect() as client:
         client.add_user(name, chosen, role)
-    yield from _account(name, role, None if password else chosen)
+    yield from _account(name, role, None if password_stdin else chosen)
+
+
+def _password(from_stdin: bool, argument: str | None) -> str:
+    """A new account's password: the first line of standard input, asked for at a terminal, or made here."""
+    if argument is not None:
+        raise invalid(
+            "--password",
+            "everybody on this machine sees arguments, and shells keep them",
+            "--password-stdin, as in `exchequer user add NAME --role ROLE --password-stdin < FILE`",
+        )
+    if not from_stdin:
+        return bootstrap.new_password()
+    if sys.stdin.isatty():
+        return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+    text = sys.stdin.readline().rstrip("\r\n")
+    if not text:
+        raise invalid("--password-stdin", "standard input holds no password", "a line with one")
+    return text
 
 
 @users.command("list")
@@ -152,10 +182,11 @@ def _admin() -> None:
 def create_user(
     name: str,
     role: Roles,
-    password: Annotated[str | None, typer.Option(help="[generated and printed]")] = None,
+    password_stdin: PasswordStdin = False,
+    password: PasswordArgument = None,
 ) -> Answer:
     """Make an account straight in the database (DATABASE_URL, or the local stack's)."""
-    chosen = password or bootstrap.new_password()
+    chosen = _password(password_stdin, password)
     try:
         bootstrap.create_person(bootstrap.settings(), name, tuple(role), chosen)
     except ExchequerError:
@@ -168,7 +199,7 @@ def create_user(
                 f"the reason: {str(error).splitlines()[0]}"
             ) from None
         raise
-    yield from _account(name, role, None if password else chosen)
+    yield from _account(name, role, None if password_stdin else chosen)
 
 
 @admin.command("unlock")

@@ -70,6 +70,8 @@ def policy(
     mechanisms: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
     analysts: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
     models: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
+    stewards: Annotated[str | None, typer.Option(metavar="A,B,...", help='Owners; "": all stewards.')] = None,
+    auditors: Annotated[str | None, typer.Option(metavar="A,B,...", help='Owners; "": all auditors.')] = None,
     approval_days: Annotated[int | None, typer.Option(help="Requests expire after this; 0: never.")] = None,
     analyst_epsilon: Annotated[
         str | None, typer.Option(help='Cap on one person\'s sum of stand-alone ε; "": none.')
@@ -89,9 +91,20 @@ def policy(
     time_limit: Annotated[
         int | None, typer.Option(metavar="SECONDS", help="An attempt ends itself after this; 0: never.")
     ] = None,
+    results_every: Annotated[
+        int | None,
+        typer.Option(metavar="SECONDS", help="Jobs end at multiples of this after they began; 0: when done."),
+    ] = None,
     secret_jobs: Annotated[
         bool | None,
         typer.Option("--secret-jobs/--no-secret-jobs", help="Admit jobs that protect declared secrets only."),
+    ] = None,
+    signed: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help='Acts that are signed with a passkey; "": none.')
+    ] = None,
+    signers: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help='Whose passkeys sign, each "person host key"; "": nobody\'s.'),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any field by its name; repeat it.")
@@ -105,6 +118,8 @@ def policy(
         "mechanisms": None if mechanisms is None else split(mechanisms),
         "analysts": None if analysts is None else split(analysts),
         "models": None if models is None else split(models),
+        "stewards": None if stewards is None else split(stewards),
+        "auditors": None if auditors is None else split(auditors),
         "secret_jobs": secret_jobs,
         "approval_days": approval_days,
         "analyst_epsilon": analyst_epsilon,
@@ -112,9 +127,15 @@ def policy(
         "two_people": two_people,
         "charge_each_attempt": charge_each_attempt,
         "time_limit_seconds": time_limit,
+        "results_every_seconds": results_every,
+        "signed": None if signed is None else split(signed),
+        "signers": None if signers is None else split(signers),
     }
     changes = {name: value for name, value in given.items() if value is not None} | parameters(settings or [])
-    for name in ("approval_days", "analyst_epsilon", "project_epsilon", "time_limit_seconds"):
+    for name in (
+        *("approval_days", "analyst_epsilon", "project_epsilon"),
+        *("time_limit_seconds", "results_every_seconds"),
+    ):
         if name in changes and changes[name] in (0, ""):
             changes[name] = None
     with connect() as client:
@@ -126,9 +147,10 @@ def policy(
     if proposal is not None:
         yield PROPOSED.format(id=proposal["id"])
     else:
-        yield facts((name.replace("_", " "), stated(value)) for name, value in current.items())
+        yield facts((name.replace("_", " "), stated(name, value)) for name, value in current.items())
 
 
-def stated(value: object) -> object:
-    """A field of a policy as a sentence has it; an empty list allows all."""
-    return ", ".join(map(str, value)) or "all" if isinstance(value, list) else value
+def stated(name: str, value: object) -> object:
+    """A field of a policy as a sentence has it; an empty list allows all, or asks for none."""
+    nothing = "none" if name in ("signed", "signers") else "all"
+    return ", ".join(map(str, value)) or nothing if isinstance(value, list) else value

@@ -43,6 +43,10 @@ def price(
         float | None,
         typer.Option(help="With --dataset: of what is left only this part, 0 to 1."),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="With --dataset: the model that would run it; says how long it takes."),
+    ] = None,
     public_size: Annotated[int | None, typer.Option(help="Declared size, a round public figure.")] = None,
     max_records_per_unit: Annotated[int | None, typer.Option(help="Records kept of one unit. [1]")] = None,
     labels: Annotated[str | None, typer.Option(metavar="A,B,...", help="Declared labels.")] = None,
@@ -63,13 +67,13 @@ def price(
     }
     given = {name: value for name, value in terms.items() if value is not None}
     if dataset is None:
-        for option, given_with in (("--project", project), ("--share", share)):
+        for option, given_with in (("--project", project), ("--share", share), ("--model", model)):
             if given_with is not None:
                 raise invalid(option, "it is of a dataset", "--dataset NAME beside it")
         quote = price_alone(mechanism, raw, given, fit, epsilon)
     else:
         _refuse_terms(given)
-        quote = price_on(dataset, mechanism, raw, fit, epsilon, project, share)
+        quote = price_on(dataset, mechanism, raw, fit, epsilon, project, share, model)
     yield quote
     yield from shown(quote)
 
@@ -192,12 +196,13 @@ def price_on(
     epsilon: float | None = None,
     project: str | None = None,
     share: float | None = None,
+    model: str | None = None,
 ) -> Quote:
     """The server's quote on a dataset."""
     require_finite(raw, "")
     with connect() as client:
         quote = client.quote(
-            dataset, mechanism_id, raw, fit=fit, epsilon=epsilon, project=project, share=share
+            dataset, mechanism_id, raw, fit=fit, epsilon=epsilon, project=project, share=share, model=model
         )
     if fit is not None and "fit" not in quote:
         quote["fit"] = {"field": fit, "value": quote["parameters"].get(fit)}
@@ -214,6 +219,13 @@ def shown(quote: Quote) -> Iterator[str | Table]:
     rows: list[tuple[str, object]] = [("mechanism", quote["mechanism"]), ("neighbours", quote["neighbours"])]
     if quote.get("output"):
         rows.append(("writes", quote["output"]["sentence"]))
+    if quote.get("duration"):
+        rows.append(("takes", quote["duration"]["sentence"]))
+        if quote["duration"]["warning"]:
+            rows.append(("time limit", quote["duration"]["warning"]))
+    every = quote.get("dataset", {}).get("results_every_seconds")
+    if every:
+        rows.append(("results appear", f"{every:,} seconds after it begins, or a multiple of that"))
     if "fit" in quote:
         rows.append(("fitted", f"{quote['fit']['field']} = {quote['fit']['value']:,}"))
     if dp is not None:

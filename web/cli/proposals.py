@@ -56,7 +56,7 @@ def what(proposal: dict[str, Any]) -> str:
 
 
 def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    return [f"{name} {stated(value)}" for name, value in after.items() if value != before.get(name)]
+    return [f"{name} {stated(name, value)}" for name, value in after.items() if value != before.get(name)]
 
 
 def confirm(proposal: ProposalId, reason: Reason) -> Answer:

@@ -3,6 +3,9 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -13,10 +16,14 @@ from accountant.core.names import FILTER_NAMES
 from web.cli.failures import report
 from web.cli.options import Json
 from web.cli.output import REFUSED, facts, out, print_json, say, stop, table
+from web.cli.verify_several import outcomes
 
 
 def verify(
-    file: Annotated[str, typer.Argument(help='An export, any format; "-": standard input, text only.')],
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help='Exports, any format; "-": standard input, text only.'),
+    ],
     checkpoint: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE", help="A checkpoint kept from earlier: the export must begin with it."),
@@ -28,30 +35,120 @@ def verify(
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail where a rule can't be proved: no entry states it.")
     ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FILE", help="Go on after a verification kept with --keep."),
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Keep what was verified, for --from; only if it is ok.")
+    ] = None,
+    log_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Ask for a proof of the log with this key: NAME+ID+KEY.")
+    ] = None,
+    witness_key: Annotated[
+        list[str] | None, typer.Option(metavar="KEY", help="A witness who must have signed the log's tree.")
+    ] = None,
+    log_checkpoint: Annotated[
+        str | None, typer.Option(metavar="NOTE", help="A checkpoint of the log that you have from elsewhere.")
+    ] = None,
+    log: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="The log's files: it must hold this history alone.")
+    ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A registry entry of this ledger, as it stood at this export."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check an exported ledger, offline: chain, signatures, states, prices, balances, and rules."""
+    """Check exported ledgers, offline: chain, signatures, states, prices, balances, and rules."""
     from accountant.core.ledger.export_formats import summary
 
+    asked = _demands(log_key, witness_key or (), log_checkpoint, log)
+    file, *more = files
+    if more:
+        alone = (("--checkpoint", checkpoint), ("--from", since), ("--keep", keep), ("--registry", registry))
+        for option, given in alone:
+            if given:
+                raise invalid(option, "given with several exports", "one export, or none of this option")
+        if "-" in files:
+            raise invalid("FILE", "standard input among several exports", "files")
+        _show_several(
+            outcomes(files, partial(_outcome, public_key=public_key, asked=asked, strict=strict)), as_json
+        )
+        return
     try:
-        found = verified(file, checkpoint or (), public_key)
+        before = None if since is None else _read(since, "--from", "a file made by --keep")
+        verifier = _verifier(before)
+        start = verifier.count
+        found = verified(file, checkpoint or (), public_key, verifier)
+        logged = None if asked is None else _logged(found, asked)
         if strict and found.unproved:
             raise VerificationFailed(found.unproved[0])
+        if registry is not None:
+            _check_registry(registry, found)
+        kept = None if keep is None else _keep(keep, verifier)
     except VerificationFailed as error:
         if as_json:
             print_json({"ok": False, "entry": error.seq, "problem": str(error)})
         stop(report(error) if not as_json else REFUSED)
     balances = summary(found.books, found.live, public=found.books.ex_post.hidden)
     if as_json:
-        print_json({"ok": True, **_facts(found, public_key is not None), "balances": balances})
+        own = _facts(found, public_key is not None)
+        going = {} if before is None else {"from": {"entries": start, "sha256": _fingerprint(before)}}
+        going |= {} if kept is None else {"kept": {"file": keep, "sha256": kept}}
+        print_json({"ok": True, **own, **going, **_log_facts(logged), "balances": balances})
         return
     say("verify: ok")
     out.print(facts([("dataset", found.dataset), ("entries", found.entries), ("head", found.head)]))
     _show_balances(balances)
+    if before is not None:
+        say(f"entries 1 to {start:,}: verified before, as kept in {since} (SHA-256 {_fingerprint(before)})")
+    if kept is not None:
+        say(f"kept in {keep}: SHA-256 {kept}")
     _show_signatures(found, public_key is not None)
+    _show_log(found, logged)
     _show_hidden(found)
     for each in found.unproved:
         say(each)
+
+
+def _outcome(file: str, public_key: str | None, asked: Any, strict: bool) -> dict[str, Any]:
+    """What is found of one export, for several.
+
+    {"file", "ok", "dataset", "entries", "head", "unproved"}, or {"file", "ok", "entry", "problem"}.
+    """
+    from accountant.core.transparency.proofs import check_export
+
+    try:
+        found = verified(file, (), public_key)
+        if asked is not None:
+            check_export(found.dataset, found.hashes, found.log_proof, asked)
+        if strict and found.unproved:
+            raise VerificationFailed(found.unproved[0])
+    except VerificationFailed as error:
+        return {"file": file, "ok": False, "entry": error.seq, "problem": str(error)}
+    except InvalidRequest as error:
+        return {"file": file, "ok": False, "entry": None, "problem": str(error)}
+    facts = {"dataset": found.dataset, "entries": found.entries, "head": found.head}
+    return {"file": file, "ok": True, **facts, "unproved": list(found.unproved)}
+
+
+def _show_several(found: list[dict[str, Any]], as_json: bool) -> None:
+    failed = [each for each in found if not each["ok"]]
+    if as_json:
+        print_json({"ok": not failed, "files": found})
+    else:
+        say("verify: " + (f"failed: {len(failed)} of {len(found)}" if failed else "ok"))
+        rows = [
+            (each["file"], "ok" if each["ok"] else each["problem"], each.get("dataset"), each.get("entries"))
+            for each in found
+        ]
+        out.print(table(["file", "found", "dataset", "entries"], rows, right="entries"))
+        for each in found:
+            for rule in each.get("unproved", ()):
+                say(f"{each['file']}: {rule}")
+    if failed:
+        stop(REFUSED)
 
 
 def _facts(found: Any, pinned: bool) -> dict[str, Any]:
@@ -67,8 +164,13 @@ def _facts(found: Any, pinned: bool) -> dict[str, Any]:
     }
 
 
-def verified(file: str, checkpoints: Sequence[str] = (), public_key: str | None = None) -> Any:
-    """The ledger in an export, replayed. Raises VerificationFailed, or InvalidRequest for no such file."""
+def verified(
+    file: str, checkpoints: Sequence[str] = (), public_key: str | None = None, verifier: Any = None
+) -> Any:
+    """The ledger in an export, replayed; by `verifier` from where that stands.
+
+    Raises VerificationFailed, or InvalidRequest for no such file.
+    """
     from accountant.core.files import parquet
     from accountant.core.ledger import parquet_exports
     from accountant.core.ledger.export_formats import verify_lines
@@ -76,18 +178,111 @@ def verified(file: str, checkpoints: Sequence[str] = (), public_key: str | None 
     pinned = None if public_key is None else _pinned(public_key)
     known = [_checkpoint(each, pinned) for each in checkpoints]
     if file != "-" and _starts_with(file, parquet.MAGIC):
-        return parquet_exports.verify(file, known, pinned)
+        return parquet_exports.verify(file, known, pinned, verifier)
     with _lines(file) as lines:
         try:
-            return verify_lines(lines, known, pinned)
+            if verifier is not None and verifier.count and file != "-":
+                shortened = _shortened(file, lines, verifier.count)
+                if shortened is not None:
+                    return verify_lines(shortened, known, pinned, verifier, passed=verifier.count)
+            return verify_lines(lines, known, pinned, verifier)
         except UnicodeDecodeError:
             raise VerificationFailed("the file is not UTF-8 text") from None
+
+
+def _verifier(before: bytes | None) -> Any:
+    from accountant.core.ledger.verified_state import resumed
+    from accountant.core.ledger.verifier import Verifier
+
+    return Verifier() if before is None else resumed(before)
+
+
+def _keep(file: str, verifier: Any) -> str:
+    """Keep a verification; returns the SHA-256 of the file."""
+    from accountant.core.ledger.verified_state import kept
+
+    made = kept(verifier)
+    try:
+        Path(file).write_bytes(made)
+    except OSError as error:
+        raise invalid("--keep", f"{file} can't be written ({error.strerror})", "a new file") from None
+    return _fingerprint(made)
+
+
+def _fingerprint(data: bytes) -> str:
+    from accountant.core.ledger.verified_state import fingerprint
+
+    return fingerprint(data)
+
+
+def _shortened(file: str, lines: TextIO, seen: int) -> Iterator[str] | None:
+    """The first line and those after entry `seen`, without a look at those between; None: not found so."""
+    from accountant.core.ledger.verified_state import line_after
+
+    with Path(file).open("rb") as binary:
+        if not binary.readline().lstrip().startswith(b"{"):
+            return None
+        binary.seek(0)
+        place = line_after(binary, seen)
+    if place is None:
+        return None
+    first = lines.readline()
+    lines.seek(place)
+    return chain([first], lines)
+
+
+def _demands(key: str | None, witnesses: Sequence[str], checkpoint: str | None, folder: str | None) -> Any:
+    """What is asked of the log; None: nothing. Raises InvalidRequest naming an option."""
+    from accountant.core.transparency.notes import read_key
+    from accountant.core.transparency.proofs import Demands
+
+    if key is None:
+        if witnesses or checkpoint or folder:
+            raise invalid("--log-key", "not given, and something is asked of the log", "the log's key")
+        return None
+    keys = []
+    for option, given in (("--log-key", key), *(("--witness-key", each) for each in witnesses)):
+        try:
+            keys.append(read_key(given))
+        except ValueError as error:
+            raise invalid(option, str(error), "a key as its holder publishes it") from None
+    note = None
+    if checkpoint is not None:
+        try:
+            note = Path(checkpoint).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            raise invalid("--log-checkpoint", f"{checkpoint} can't be read", "a signed note") from None
+    return Demands(keys[0], keys[1:], note, None if folder is None else Path(folder))
+
+
+def _logged(found: Any, asked: Any) -> Any:
+    """(entry, its place in the log) as proved. Raises VerificationFailed."""
+    from accountant.core.transparency.proofs import check_export
+
+    return check_export(found.dataset, found.hashes, found.log_proof, asked)
+
+
+def _log_facts(logged: Any) -> dict[str, Any]:
+    if logged is None:
+        return {}
+    seq, place = logged
+    signed = {key.name: time for key, time in place.signed.items()}
+    facts = {"seq": seq, "index": place.index, "size": place.head.size, "root": place.head.root.hex()}
+    return {"log": {**facts, "origin": place.head.origin, "signed": signed}}
 
 
 def _checkpoint(file: str, pinned: bytes | None) -> Any:
     from accountant.core.ledger.checkpoints import read_checkpoint
 
     return read_checkpoint(_json(file, "--checkpoint", "a checkpoint"), pinned)
+
+
+def _check_registry(file: str, found: Any) -> None:
+    from accountant.core.ledger.registry_entries import differences
+
+    entry = _json(file, "--registry", "a file made by `exchequer registry export`")
+    if told := differences(entry if isinstance(entry, dict) else {}, found):
+        raise VerificationFailed(f"the registry entry is not this ledger's: {'; '.join(told)}")
 
 
 def _pinned(given: str) -> bytes:
@@ -104,6 +299,13 @@ def _pinned(given: str) -> bytes:
         return read_keys(found.get("keys") if isinstance(found, dict) else None)[0].public
     except VerificationFailed as error:
         raise invalid("--public-key", str(error), "a file made by `exchequer ledger keys --json`") from None
+
+
+def _read(file: str, field: str, allowed: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise invalid(field, f"{file} can't be read ({error.strerror})", allowed) from None
 
 
 def _json(file: str, field: str, allowed: str) -> Any:
@@ -174,6 +376,22 @@ def _show_signatures(found: Any, pinned: bool) -> None:
         )
     if not pinned:
         say("the key comes from the files themselves: give the one you know with --public-key")
+
+
+def _show_log(found: Any, logged: Any) -> None:
+    if logged is None:
+        if found.log_proof is not None:
+            say("it has a proof of a public log, not checked: give the log's key with --log-key")
+        return
+    seq, place = logged
+    covers = "all" if seq == found.entries else f"the first {seq:,}"
+    say(
+        f"logged by {place.head.origin} as entry {place.index + 1:,} of {place.head.size:,}: {covers} of "
+        f"{found.entries:,} entries"
+    )
+    for key, time in place.signed.items():
+        if time is not None:
+            say(f"witnessed by {key.name} at {datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S} UTC")
 
 
 def _show_hidden(found: Any) -> None:

@@ -23,12 +23,16 @@ uploads = Group(help="Files that become data (stewards).", no_args_is_help=True)
 def add(
     url: str,
     event: Annotated[list[str], typer.Option("--event", help="Such as job.succeeded; repeat it.")],
+    kind: Annotated[
+        str, typer.Option(help="webhook (signed), chat, or mail (mailto:NAME@DOMAIN).")
+    ] = "webhook",
 ) -> Answer:
-    """Register a webhook. Its secret is shown once."""
+    """Register a webhook, a chat or an address for mail. A webhook's secret is shown once."""
     with connect() as client:
-        found = client.add_webhook(url, event)
+        found = client.add_webhook(url, event, kind=kind)
     yield found
-    yield f"webhook {found['id']}; its secret, shown once: {found['secret']}"
+    told = f"; its secret, shown once: {found['secret']}" if kind == "webhook" else ""
+    yield f"{kind} {found['id']}{told}"
 
 
 @webhooks.command("list")

@@ -35,7 +35,7 @@ from web.client.errors import (
 )
 from web.client.facts import Budget, Quote
 from web.client.files import Altered
-from web.client.jobs import Job, NoPandas
+from web.client.jobs import Job, NoMlflow, NoPandas
 from web.client.profiles import NoSuchProfile, Profile
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "JobFailed",
     "Mechanism",
     "Model",
+    "NoMlflow",
     "NoPandas",
     "NoSuchProfile",
     "NotFound",

@@ -16,7 +16,7 @@ from accountant.schema.datasets import (
     SecretAccount,
     Statement,
 )
-from accountant.schema.jobs import EntryOfJob, Job, Refusal
+from accountant.schema.jobs import Comment, EntryOfJob, Job, Refusal
 from accountant.schema.quotes import Quote as QuoteAnswer
 from web.client.errors import Unreadable
 
@@ -42,10 +42,11 @@ class DatasetFacts(Dataset):
 
 
 class JobFacts(Job):
-    """A job as it stood when the server was asked; one from a list has neither decider nor entries."""
+    """A job as it stood when the server was asked; one from a list has no decider, entries or comments."""
 
     decided_by: str | None = None
     entries: list[EntryOfJob] = Field(default_factory=list)
+    comments: list[Comment] = Field(default_factory=list)
 
 
 class Budget(Answer):

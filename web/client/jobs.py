@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     import pandas
 
 
+_NOT_IN_A_METRIC = re.compile(r"[^\w\-. /]")
+
+
 class NoPandas(ExchequerError):
     """`to_pandas` needs pandas, and nothing else here does."""
 
@@ -31,6 +35,15 @@ class NoPandas(ExchequerError):
         super().__init__(
             "pandas is not installed: `pip install pandas`. job.results() gives the same rows as dictionaries"
         )
+
+
+class NoMlflow(ExchequerError):
+    """`to_mlflow` needs mlflow, and nothing else here does."""
+
+    code = "no-mlflow"
+
+    def __init__(self) -> None:
+        super().__init__("mlflow is not installed: `pip install mlflow-skinny`, or mlflow")
 
 
 class Job:
@@ -109,6 +122,11 @@ class Job:
         self._api.refuse(self.id, reason)
         return self.refresh()
 
+    def comment(self, text: str, *, asks: bool = False) -> Self:
+        """Say something about it; with `asks`, as a steward, wait for its analyst's answer."""
+        self._api.comment(self.id, text, asks=asks)
+        return self.refresh()
+
     # --- results --------------------------------------------------------------------------------------
 
     def results(self) -> list[Json]:
@@ -139,6 +157,35 @@ class Job:
             "sha256": facts.output_sha256,
         }
         return frame
+
+    def to_mlflow(self, evaluation: "Job | None" = None) -> None:
+        """Log it to the active MLflow run: parameters, price, texts and data card, and where they come from.
+
+        With `evaluation`, a job that looked at its texts, its figures too; whole, with their settings, in
+        `evaluation.json`. Raises NoMlflow.
+        """
+        try:
+            import mlflow
+        except ImportError:
+            raise NoMlflow from None
+        facts = self.facts
+        texts, figures = self.results(), [] if evaluation is None else evaluation.results()
+        mlflow.log_params({name: json.dumps(value) for name, value in facts.parameters.items()})
+        tags = {"job": facts.id, "dataset": facts.dataset, "mechanism": facts.mechanism, "model": facts.model}
+        tags |= {"output_sha256": facts.output_sha256}
+        mlflow.set_tags(
+            {f"exchequer.{name}": str(value) for name, value in tags.items() if value is not None}
+        )
+        priced = {"epsilon_alone": facts.epsilon_alone, "delta": facts.delta}
+        # Of two figures of one name, which differ in their settings, the first is the metric.
+        measured = {each["name"]: each["value"] for each in reversed(figures)}
+        for name, value in {**measured, **priced}.items():
+            if value is not None:
+                mlflow.log_metric(_NOT_IN_A_METRIC.sub("_", name), value)
+        mlflow.log_text("".join(f"{json.dumps(each)}\n" for each in texts), f"{facts.id}.jsonl")
+        mlflow.log_dict(self.card(), "card.json")
+        if figures:
+            mlflow.log_dict(figures, "evaluation.json")
 
     def download(self, path: str | Path, *, format: str = "jsonl", card: bool = False) -> Path:
         """Save what it published, as `jsonl`, `csv` or `parquet`; with `card`, in a zip with its data card.

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import SecretStr
 
+from accountant.rights import PROCESSES, Process
 from accountant.settings import Settings
 from web.stack.processes import StackError
 
@@ -20,7 +21,8 @@ VALKEY = "valkey"
 SERVERS = (POSTGRES, VALKEY)
 VALKEY_SOCKET = "valkey.sock"
 OWNER = "exchequer"
-APPLICATION = "exchequer_application"
+APPLICATION = "exchequer_application"  # the operator's, at the command line
+ROLES: dict[Process, str] = {process: f"exchequer_{process}" for process in PROCESSES}
 
 _URL_PATH = re.compile(r"[A-Za-z0-9._/-]{1,80}")  # sun_path holds 107 bytes; nothing to escape
 
@@ -36,6 +38,10 @@ def environment(settings: Settings) -> dict[str, str]:
     variables["EXCHEQUER_HOME"] = str(home)
     if variables.setdefault("DATABASE_URL", database_url(home)) == database_url(home):
         variables["DATABASE_OWNER_URL"] = owner_url(home)
+        variables.setdefault("EXCHEQUER_LEDGER_LOG", str(home / "ledger-log"))
+        variables |= {
+            f"DATABASE_{each.upper()}_URL": database_url(home, role) for each, role in ROLES.items()
+        }
     variables.setdefault("BROKER_URL", broker_url(home))
     return variables
 
@@ -61,14 +67,14 @@ def prepare(home: Path) -> None:
         (home / name).mkdir(mode=0o700, exist_ok=True)
 
 
-def database_url(home: Path) -> str:
-    """Address of the embedded database, as the role that adds to the ledger and can't change it."""
-    return f"postgresql+psycopg://{APPLICATION}@/{OWNER}?host={socket_folder(home, POSTGRES)}"
+def database_url(home: Path, role: str = APPLICATION) -> str:
+    """Address of the embedded database, as a role that adds to the ledger and can't change it."""
+    return f"postgresql+psycopg://{role}@/{OWNER}?host={socket_folder(home, POSTGRES)}"
 
 
 def owner_url(home: Path) -> str:
     """The same as the owner of its tables."""
-    return f"postgresql+psycopg://{OWNER}@/{OWNER}?host={socket_folder(home, POSTGRES)}"
+    return database_url(home, OWNER)
 
 
 def broker_url(home: Path) -> str:

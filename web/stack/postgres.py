@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from web.stack.addresses import APPLICATION, OWNER, POSTGRES, socket_folder
+from web.stack.addresses import APPLICATION, OWNER, POSTGRES, ROLES, socket_folder
 from web.stack.bundled_binaries import plain_environment
 from web.stack.postgres_binaries import newest_install, reach
 from web.stack.processes import Child, StackError, spawn
@@ -26,6 +26,16 @@ SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "logging_collector": "off",
+    # A statement that failed may hold a record, and so may the message: neither reaches the server's log.
+    # Whoever sent it is told. Of LOG and FATAL come starts, stops, crashes and refused connections.
+    "log_min_messages": "log",
+    "log_min_error_statement": "panic",
+    "log_error_verbosity": "terse",
+    "log_parameter_max_length": "0",
+    "log_parameter_max_length_on_error": "0",
+    "log_statement": "none",
+    "log_min_duration_statement": "-1",
+    "log_lock_waits": "off",
 }
 
 
@@ -128,15 +138,21 @@ def _data_name(folder: Path) -> str:
 def answers(home: Path) -> bool:
     """Return True if it accepts us; makes roles and database the first time.
 
-    Neither role is a superuser: text injected into a query can't start programs or read files.
+    None of the roles is a superuser: text injected into a query can't start programs or read files.
     """
     import psycopg
 
+    service = (APPLICATION, *ROLES.values())
+
     try:
         with psycopg.connect(
-            host=socket_folder(home, POSTGRES), user="postgres", dbname="postgres", autocommit=True
+            host=socket_folder(home, POSTGRES),
+            user="postgres",
+            dbname="postgres",
+            autocommit=True,
+            connect_timeout=5,
         ) as connection:
-            for role, rights in ((OWNER, "LOGIN CREATEDB"), (APPLICATION, "LOGIN")):
+            for role, rights in ((OWNER, "LOGIN CREATEDB"), *((role, "LOGIN") for role in service)):
                 row = connection.execute("SELECT count(*) FROM pg_roles WHERE rolname = %s", (role,))
                 if row.fetchone() == (0,):
                     connection.execute(f"CREATE ROLE {role} {rights}")

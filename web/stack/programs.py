@@ -5,6 +5,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
+from accountant.rights import Process
+
 # Programs run here, so that a checkout needs no install.
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -14,6 +16,7 @@ class Program(BaseModel, frozen=True):
 
     name: str
     argv: tuple[str, ...]
+    process: Process | None = Field(None, description="whose database role it connects as")
     once: bool = Field(False, description="runs to its end before anything else starts")
     page: str | None = Field(None, description="ready when the web server answers 200 at this path")
     node: str | None = Field(None, description="ready when the Celery worker of this name answers")
@@ -25,12 +28,13 @@ def _python(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, *arguments)
 
 
-def _worker(name: str, queues: str) -> Program:
+def _worker(name: str, process: Process, queues: str) -> Program:
     """One process for some queues. SIGTERM lets it hand its job back, or end its check, within a bound."""
     flags = f"-A workers.jobs.app worker -Q {queues} -c 1 -n {name}@%h --loglevel WARNING"
     return Program(
         name=name,
         argv=_python("-m", "celery", *flags.split()),
+        process=process,
         node=f"{name}@%h",
         stop_stage=2,
         stop_seconds=30.0,
@@ -41,8 +45,9 @@ _ALEMBIC = str(ROOT / "migrations" / "alembic.ini")
 
 PROGRAMS: tuple[Program, ...] = (
     Program(name="migrate", argv=_python("-m", "alembic", "-c", _ALEMBIC, "upgrade", "head"), once=True),
-    Program(name="web", argv=_python("-m", "web.serve"), page="/healthz"),
-    Program(name="relay", argv=_python("-m", "workers.jobs.relay"), stop_stage=1),
-    _worker("generate", "generate,free"),
-    _worker("checks", "checks"),
+    Program(name="web", argv=_python("-m", "web.serve"), process="web", page="/readyz"),
+    Program(name="relay", argv=_python("-m", "workers.jobs.relay"), process="relay", stop_stage=1),
+    Program(name="signer", argv=_python("-m", "workers.jobs.signer"), process="signer", stop_stage=1),
+    _worker("generate", "worker", "generate,free"),
+    _worker("checks", "checks", "checks"),
 )

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from accountant.rights import KEYS, PROCESSES, process_urls
 from accountant.settings import Settings, load
 from web.stack.addresses import SERVERS, broker_url, database_url, environment, page_address
 from web.stack.processes import (
@@ -217,10 +218,22 @@ class Supervisor:
         return child
 
     def _environment(self, program: Program) -> dict[str, str]:
-        """Only what runs once, the migrations, learns how to connect as the owner of the tables."""
+        """What a program may know: its own keys, and how to connect as its own role, where it has one.
+
+        Only what runs once, the migrations, learns how to connect as the owner of the tables.
+        """
         variables = {**os.environ, **self.variables, "PYTHONUNBUFFERED": "1"}
-        if not program.once:
-            variables.pop("DATABASE_OWNER_URL", None)
+        if program.once:
+            return variables
+        urls = process_urls(variables)
+        if program.process is not None:
+            variables["DATABASE_URL"] = urls.get(program.process, variables["DATABASE_URL"])
+            variables["EXCHEQUER_RUNS_AS"] = program.process
+            for name, whose in KEYS.items():
+                if program.process not in whose:
+                    variables.pop(f"EXCHEQUER_KEY_{name.upper()}", None)
+        for name in ("OWNER", *(each.upper() for each in PROCESSES)):
+            variables.pop(f"DATABASE_{name}_URL", None)
         return variables
 
     def _note(

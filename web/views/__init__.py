@@ -12,8 +12,14 @@ from web.auth import unauthorized
 #: Pages for anybody. Every other one sends a stranger to the sign-in.
 PUBLIC = frozenset(
     {
-        *("sign_in.form", "sign_in.submit", "sign_in.provider_begin", "sign_in.provider_return"),
-        *("sign_in.sign_out", "api_docs.show", "jobs.states"),
+        *(
+            "sign_in.form",
+            "sign_in.submit",
+            "sign_in.passkey",
+            "sign_in.provider_begin",
+            "sign_in.provider_return",
+        ),
+        *("sign_in.sign_out", "api_docs.show", "jobs.states", "docs.first", "docs.show"),
     }
 )
 

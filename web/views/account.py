@@ -8,7 +8,7 @@ from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
-from accountant.identities import credentials, people, sessions, sign_ins
+from accountant.identities import credentials, passkeys, people, sessions, sign_ins
 from web.api.parsing import read_id
 from web.auth import current_actor, session_limits, start_session, user_of_password
 from web.context import engine
@@ -23,10 +23,17 @@ DAYS = (7, 30, 90, 365)
 
 @pages.get("/account")
 def show() -> str:
-    """The user's own account: name and roles, sessions, and attempts to sign in."""
+    """The user's own account: name and roles, sessions, passkeys, and attempts to sign in."""
+    return page(Form())
+
+
+def page(form: Form) -> str:
+    """The page of one's account; `form`: that of a new passkey."""
     actor = current_actor()
     return render_template(
         "account.html",
+        passkeys=passkeys.of(engine(), actor.id),
+        passkey_form=form,
         sessions=sessions.of(engine(), actor.id, *session_limits()),
         this=str(current_user.session_id),
         tries=sign_ins.listing(engine(), actor, name=actor.name, limit=10),

@@ -49,7 +49,7 @@ def next_steps(actor: Actor, datasets: list[dict[str, Any]]) -> list[dict[str, s
     allowed = [each for each in ready if each["account"] is not None]
     if "steward" in actor.roles:
         steps += _steward_steps(actor, datasets, ready, allowed)
-    open_ones = [each for each in allowed if actor.name in (each["policy"]["analysts"] or [actor.name])]
+    open_ones = [each for each in allowed if each["may_ask"]]
     if "analyst" in actor.roles and not jobs.jobs(engine(), actor, jobs.Wanted(analyst=actor.name), limit=1):
         steps.append(_first_job(open_ones))
     if actor.roles & OVERSEERS and not actor.roles & {"steward", "analyst"} and allowed:
@@ -81,7 +81,7 @@ def _steward_steps(
         steps.append({"title": "Register a model", "why": why, "link": url_for("models.listing")})
     if not datasets:
         why = "Declare where the data lies, what a privacy unit is, and who may ask."
-        steps.append({"title": "Add a dataset", "why": why, "link": url_for("datasets.new")})
+        steps.append({"title": "Add a dataset", "why": why, "link": url_for("wizard.start")})
     without = next((each for each in ready if each["account"] is None), None)
     if without is not None and not allowed:
         link = url_for("datasets.show", name=without["name"], _anchor="stewardship")

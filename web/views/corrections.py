@@ -7,8 +7,9 @@ from typing import Any
 from flask import Blueprint, Response, flash, redirect, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant.core.errors import Conflict, InvalidRequest, invalid
+from accountant.core.errors import Conflict, InvalidRequest, SignatureNeeded, invalid
 from accountant.transactions import proposals
+from web import passkeys
 from web.api.parsing import read, read_id
 from web.api.proposals import ChargeCorrection
 from web.auth import current_actor, needs_role
@@ -37,7 +38,10 @@ def propose(job: str) -> BaseResponse:
             body.reason,
             event=None if body.nothing else event,
             ex_post=body.ex_post,
+            signature=passkeys.given(current_actor()),
         )
+    except SignatureNeeded as needed:
+        return passkeys.sign(needed, url_for("jobs.show", job=job_id))
     except (InvalidRequest, Conflict) as error:
         return Response(page(job_id, correction_form=rejected(error)), status_of(error))
     flash("The correction is proposed. Another steward confirms it in the inbox.")

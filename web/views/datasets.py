@@ -5,11 +5,12 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, InvalidRequest
+from accountant.queries import access, jobs, log_comparison, spending
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries as entry_queries
-from accountant.queries import jobs, spending
 from accountant.schema.base import documents
 from accountant.transactions import artifacts
+from accountant.transactions.access import ASKERS
 from web.api.datasets import Correction, NewVersion, export_response
 from web.api.parsing import read, read_choice, read_seq
 from web.auth import current_actor, needs_role
@@ -38,31 +39,39 @@ def catalogue() -> str:
 @pages.get("/datasets/<name>")
 def show(name: str) -> str:
     """Public facts, account, jobs, and for stewards and auditors the ledger."""
-    return _page(name)
+    return dataset_page(name)
 
 
-def _page(name: str, **forms: Form) -> str:
+def dataset_page(name: str, **forms: Form) -> str:
+    """The page of a dataset; a form as it was sent, where it was not accepted."""
     actor = current_actor()
     dataset = dataset_queries.dataset(engine(), name, actor).document()
-    overseer = bool(actor.roles & artifacts.OVERSEERS)
+    roles = dataset_queries.roles_on(engine(), name, actor)
+    overseer = bool(roles & artifacts.OVERSEERS)
     before = read_seq()
     entries = []
     if overseer:
         found = entry_queries.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
         entries = documents(found)
     empty = Form()
+    may_want = not dataset["may_ask"] and bool(actor.roles & set(ASKERS))
     return render_template(
         "dataset.html",
+        outside=log_comparison.of_name(engine(), name),
         dataset=dataset,
         figures=spending.figures(engine(), name, actor).document(),
         jobs=documents(jobs.jobs(engine(), actor, jobs.Wanted(dataset=name), limit=RECENT_JOBS)),
         overseer=overseer,
+        roles=roles,
         entries=entries,
         ex_post=documents(jobs.ex_post(engine(), name, actor)) if overseer else [],
         ex_post_note=jobs.EX_POST_NOTE,
         before=before,
         data_form=forms.get("data", empty),
         version_form=forms.get("version", empty),
+        access_form=forms.get("access", empty),
+        may_want=may_want,
+        asked_for_access=access.latest(engine(), actor, name) if may_want else None,
     )
 
 
@@ -95,7 +104,7 @@ def correct(name: str) -> BaseResponse:
         correction = read(Correction, changes).model_dump(exclude_unset=True)
         datasets.correct_dataset(engine(), name, correction, current_actor())
     except (InvalidRequest, Conflict) as error:
-        return Response(_page(name, data=rejected(error)), status_of(error))
+        return Response(dataset_page(name, data=rejected(error)), status_of(error))
     flash("A worker now reads the data through as it is declared now.")
     return redirect(url_for("datasets.show", name=name), 303)
 
@@ -111,7 +120,7 @@ def add_version(name: str) -> BaseResponse:
         version = read(NewVersion, {field: value for field, value in given.items() if value})
         datasets.add_version(engine(), name, version.model_dump(exclude_none=True), current_actor())
     except (InvalidRequest, Conflict) as error:
-        return Response(_page(name, version=rejected(error)), status_of(error))
+        return Response(dataset_page(name, version=rejected(error)), status_of(error))
     flash("A worker now reads the new version through. Jobs run on it once it is ready.")
     return redirect(url_for("datasets.show", name=name), 303)
 

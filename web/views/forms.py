@@ -38,7 +38,10 @@ class Form:
 
 def sent() -> dict[str, str]:
     """The form that came, line ends as they are on this side."""
-    return {name: value.replace("\r\n", "\n") for name, value in request.form.items()}
+    return {
+        name: "\n".join(values).replace("\r\n", "\n")  # several of a list are one item per line
+        for name, values in request.form.lists()
+    }
 
 
 def rejected(error: ExchequerError) -> Form:

@@ -13,11 +13,21 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
-from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, NotPermitted, invalid
-from accountant.queries import inbox
+from accountant.core.errors import (
+    Conflict,
+    ExchequerError,
+    InvalidRequest,
+    NotPermitted,
+    SignatureNeeded,
+    invalid,
+)
+from accountant.queries import access, inbox
+from accountant.queries import comments as comment_queries
 from accountant.queries import jobs as job_queries
 from accountant.queries import proposals as proposal_queries
-from accountant.transactions import approval, offers, proposals
+from accountant.schema.base import documents
+from accountant.transactions import approval, comments, offers, proposals
+from web import confirmation, passkeys
 from web.api import proposals as proposals_api
 from web.api.jobs import Reason
 from web.api.offers import WAITING, priceable
@@ -26,6 +36,8 @@ from web.api.parsing import read, read_id
 from web.auth import current_actor, needs_role
 from web.context import engine
 from web.errors import status_of, without_prefix
+from web.meaning import meaning
+from web.views import rehearsals
 from web.views.forms import Form, rejected, sent
 from web.views.offers import open_offers
 from web.views.policies import policy_changes
@@ -34,7 +46,7 @@ from web.views.schema_forms import PREFIX, Input, inputs, parameters
 pages = Blueprint("inbox", __name__)
 
 PAGE = 20
-_SETTLES = {"confirm": proposals.confirm, "withdraw": proposals.withdraw}
+_SETTLES = ("confirm", "withdraw")
 DECISIONS = ("approve", "refuse", "offer")
 #: An offer changes sizes; what a text says, or what is read, stays as it was asked for.
 _OFFERABLE = ("number",)
@@ -83,18 +95,37 @@ def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) ->
     items, following = cut(inbox.waiting(engine(), actor, **window.reads), window)
     beside = read_window(proposals_api.ORDER, PAGE, parameter="proposals")
     proposed, more_proposals = cut(proposal_queries.listing(engine(), actor, **beside.reads), beside)
+    said = comment_queries.of_jobs(engine(), [each["id"] for each in items])
     return {
-        "items": [{"job": job, "effect": job["effect"], "inputs": offer_inputs(job)} for job in items],
+        "items": [
+            {
+                **{"job": job, "effect": job["effect"], "inputs": offer_inputs(job)},
+                **{"rehearsal": rehearsed, "comments": documents(said[job["id"]])},
+            }
+            for job, rehearsed in zip(items, rehearsals.latest(items), strict=True)
+        ],
         **open_offers(),
+        "access": documents(access.waiting(engine(), actor)),
         "proposals": proposed,
         "more_proposals": more_proposals,
         "policy_changes": policy_changes,
+        "allowance_change": allowance_change,
         "shown": ",".join(job["id"] for job in items),
         "following": following,
         "forms": {} if subject is None or form is None else {str(subject): form},
         "prices": {},
         **more,
     }
+
+
+def allowance_change(proposal: Mapping[str, Any]) -> dict[str, Any]:
+    """What a proposed allowance would do, and what its figures mean: all that its proposer was shown."""
+    found = proposal_queries.proposed_change(engine(), read_id(proposal["id"], "proposal"), current_actor())
+    change = None if found is None else {**found.document(), "two_people": False}
+    means, asked = None, proposal["asked"]
+    if change is not None and asked.get("epsilon") is not None:
+        means = meaning(asked["epsilon"], asked["delta"], change["neighbours"], change["unit"])
+    return {"change": change, "meaning": means, "errors": ()}
 
 
 def offer_inputs(job: Mapping[str, Any]) -> tuple[Input, ...]:
@@ -174,19 +205,24 @@ def confirm(job: str) -> BaseResponse:
 @needs_role("steward")
 def decide(job: str) -> BaseResponse:
     """Approve, refuse or offer, for a reason; or price an offer, which changes nothing."""
-    job_id, decision = read_id(job), _decision((*DECISIONS, "price"))
+    job_id, decision = read_id(job), _decision((*DECISIONS, "ask", "price"))
     found = job_queries.job(engine(), job_id, current_actor()).document()
     if decision == "price":
         prices = {str(job_id): _priced(found, sent())}
         return Response(render_template("inbox.html", **_page(job_id, Form(sent()), prices=prices)))
     try:
         _act(decision, job_id, found)
+    except SignatureNeeded as needed:
+        return passkeys.sign(needed, url_for("inbox.listing"))
     except (InvalidRequest, NotPermitted) as error:
         return _again(job_id, error)
     except Conflict as error:
         flash(f"Somebody was faster: {error}.", "problem")
         return redirect(url_for("inbox.listing"), 303)
     now = job_queries.job(engine(), job_id, current_actor())
+    if decision == "ask":
+        flash(f"Your question is sent: the request waits for {now.analyst}, and you can decide all the same.")
+        return redirect(url_for("inbox.listing", _anchor=f"job-{job_id}"), 303)
     name = f"Job {str(job_id)[:8]} of {now.analyst}"
     if decision == "offer":
         flash(f"{name} is refused, and a smaller one is offered. Nothing is charged unless it is accepted.")
@@ -199,9 +235,11 @@ def _act(decision: str, job_id: UUID, job: Mapping[str, Any]) -> None:
     actor, reason = current_actor(), _reason()
     match decision:
         case "approve":
-            approval.approve(engine(), job_id, actor, reason)
+            approval.approve(engine(), job_id, actor, reason, passkeys.given(actor))
         case "refuse":
             approval.refuse(engine(), job_id, actor, reason)
+        case "ask":
+            comments.say(engine(), job_id, actor, reason, asks=True)
         case _:
             with priceable():
                 offers.offer(engine(), job_id, _changes(job, sent()), actor, reason)
@@ -244,7 +282,7 @@ def withdraw(offer: str) -> BaseResponse:
 @needs_role("steward")
 def confirm_proposal(proposal: str) -> BaseResponse:
     """The effect of confirming or withdrawing the proposal, on a page of its own."""
-    proposal_id, decision = read_id(proposal, "proposal"), _decision(tuple(_SETTLES))
+    proposal_id, decision = read_id(proposal, "proposal"), _decision(_SETTLES)
     found = proposal_queries.show(engine(), proposal_id, current_actor()).document()
     try:
         reason = _reason()
@@ -255,6 +293,7 @@ def confirm_proposal(proposal: str) -> BaseResponse:
         what=f"{decision} proposal",
         proposal=found,
         policy_changes=policy_changes,
+        allowance_change=allowance_change,
         action=url_for("inbox.settle", proposal=proposal_id),
         values={**sent(), "reason": reason},
         back="inbox.listing",
@@ -266,10 +305,19 @@ def confirm_proposal(proposal: str) -> BaseResponse:
 @needs_role("steward")
 def settle(proposal: str) -> BaseResponse:
     """Confirm or withdraw a proposal, for a reason."""
-    proposal_id, decision = read_id(proposal, "proposal"), _decision(tuple(_SETTLES))
+    proposal_id, decision = read_id(proposal, "proposal"), _decision(_SETTLES)
+    asked = confirmation.first() if decision == "confirm" else None
+    if asked is not None:
+        return asked
     try:
         reason = read(Reason, {"reason": sent().get("reason", "")}).reason
-        _SETTLES[decision](engine(), proposal_id, current_actor(), reason)
+        if decision == "confirm":
+            actor = current_actor()
+            proposals.confirm(engine(), proposal_id, actor, reason, passkeys.given(actor))
+        else:
+            proposals.withdraw(engine(), proposal_id, current_actor(), reason)
+    except SignatureNeeded as needed:
+        return passkeys.sign(needed, url_for("inbox.listing"))
     except (InvalidRequest, NotPermitted, Conflict) as error:
         return _again(proposal_id, error)
     flash("The proposal is confirmed." if decision == "confirm" else "The proposal is withdrawn.")

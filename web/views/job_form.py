@@ -3,6 +3,7 @@
 fields ──schema──▶ parameters ──quote──▶ price here   ──preflight──▶ what would be sent back
 """
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,18 +12,21 @@ from uuid import uuid4
 from flask import Blueprint, Response, redirect, render_template, request, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
+from accountant.catalogue import saved_requests
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotPermitted
+from accountant.core.mechanisms import rehearsal
 from accountant.core.mechanisms.base import GOALS, Mechanism
 from accountant.core.mechanisms.fitting import size_of
 from accountant.queries import datasets, preflight
 from accountant.transactions.job_requests import JobRequest
+from web import documents
 from web.api.datasets import QuoteRequest, quote_for
 from web.api.jobs import NewJob, submit_job
 from web.api.parsing import read
 from web.auth import current_actor, needs_role
 from web.context import engine
-from web.views import job_form_defaults, schema_forms
+from web.views import job_form_defaults, rehearsals, schema_forms
 from web.views.forms import Form, rejected, sent
 from web.views.job_form_defaults import Start
 
@@ -42,6 +46,7 @@ class Look:
     quote: dict[str, Any] | None = None
     errors: tuple[FieldProblem, ...] = ()
     lacks: tuple[FieldProblem, ...] = ()
+    rehearsal: dict[str, Any] | None = None
 
 
 @pages.get("/datasets/<name>/submit")
@@ -56,7 +61,6 @@ def ask(name: str) -> str:
 def _begun(name: str, values: dict[str, str], told: str) -> str:
     """A form of defaults: made smaller where they ask for more than a part of what is left."""
     values.setdefault("share", str(FRESH_SHARE))
-    values["begun"] = " ".join(each for each in values if each.startswith(schema_forms.PREFIX))
     for share in (_share(values), 1.0):  # where nothing fits a part, the largest that fits at all
         try:
             refusal = _quote(name, values, share=share)["dataset"]["refusal"]
@@ -84,9 +88,13 @@ def submit(name: str) -> BaseResponse:
         return Response(_page(name, Form(values, (*look.errors, *look.lacks)), look=look))
     if action == "fit":
         return _fit(name, values)
+    if action == "save":
+        return _save(name, values)
+    rehearsing = action == "rehearse"
     datasets.dataset(engine(), name, current_actor())
     try:
-        job_id = submit_job(_new_job(name, values), values.get("key") or None)
+        asked = _rehearsal(name, values) if rehearsing else _new_job(name, values)
+        job_id = submit_job(asked, None if rehearsing else values.get("key") or None)
     except InvalidRequest as error:
         return Response(_page(name, rejected(error)), 422)
     except NotPermitted as error:
@@ -124,7 +132,7 @@ def _switched(name: str, values: Mapping[str, str]) -> job_form_defaults.Start |
     goal = values.get("goal", "")
     if values.get("for", goal) != goal:
         dataset = datasets.dataset(engine(), name, actor).document()
-        found = job_form_defaults.advised(goal, _runnable(dataset))
+        found = job_form_defaults.advised(goal, job_form_defaults.runnable(dataset))
         chosen = chosen if found is None else found.id
     if values.get("of", chosen) == chosen or chosen not in mechanisms.runnable():
         return None
@@ -148,10 +156,15 @@ def _new_job(name: str, values: Mapping[str, str]) -> NewJob:
     if not mechanism.uses_model:
         raw["model"] = None
     raw["purpose"] = values.get("purpose", "").strip()
-    found = read(NewJob, raw)
-    if not found.purpose:
-        raise InvalidRequest([FieldProblem("purpose", "empty", "a sentence: what the output is for")])
-    return found
+    return read(NewJob, raw)
+
+
+def _rehearsal(name: str, values: Mapping[str, str]) -> NewJob:
+    """The same job on public texts; it needs no purpose."""
+    asked = _new_job(name, {**values, "purpose": values.get("purpose", "").strip() or "Rehearsal"})
+    stated = {each: values.get(each, "").strip() or None for each in rehearsal.FIELDS if each in values}
+    mechanism, parameters = rehearsal.request(asked.mechanism, asked.parameters, stated)
+    return asked.model_copy(update={"mechanism": mechanism, "parameters": parameters})
 
 
 def _look(name: str, values: Mapping[str, str]) -> Look:
@@ -168,7 +181,9 @@ def _look(name: str, values: Mapping[str, str]) -> Look:
         schema_forms.parameters(mechanism, values),
         project=_project(values),
     )
-    return Look(quote, lacks=preflight.problems(engine(), asked, current_actor()))
+    facts = {"dataset": name, "mechanism": mechanism.id, "model": asked.model}
+    (found,) = rehearsals.latest([{**facts, "parameters": quote["parameters"]}])
+    return Look(quote, lacks=preflight.problems(engine(), asked, current_actor()), rehearsal=found)
 
 
 def _quote(
@@ -177,7 +192,12 @@ def _quote(
     mechanism = _mechanism(values)
     stated = schema_forms.parameters(mechanism, values)
     asked = QuoteRequest(
-        mechanism=mechanism.id, parameters=stated, fit=fit, project=_project(values), share=share
+        mechanism=mechanism.id,
+        parameters=stated,
+        model=values.get("model", "").strip()[:200] or None,
+        fit=fit,
+        project=_project(values),
+        share=share,
     )
     return quote_for(name, asked).document()
 
@@ -210,6 +230,24 @@ def _fit(name: str, values: dict[str, str]) -> Response:
     return Response(_page(name, Form(values), _sized(values, size, quote["fit"]["value"], share)))
 
 
+def _save(name: str, values: dict[str, str]) -> Response:
+    """Save the request under a name; what it is for is not saved."""
+    mechanism = _mechanism(values)
+    model = values.get("model", "").strip()[:200] if mechanism.uses_model else ""
+    stated = schema_forms.parameters(mechanism, values)
+    shared = values.get("template_shared") == "true"
+    called = values.get("template_name", "")
+    actor = current_actor()
+    try:
+        saved_requests.save(engine(), name, actor, called, mechanism.id, model or None, stated, shared)
+    except InvalidRequest as error:
+        return Response(_page(name, rejected(error)), 422)
+    whom = "you and all who may ask on this dataset" if shared else "you"
+    return Response(
+        _page(name, Form(values), f"Saved as {called.strip()!r}, for {whom}, without its purpose.")
+    )
+
+
 def _sized(values: dict[str, str], size: str, found: int | float, share: float) -> str:
     """Put the size into the form, and what it replaces out; returns what was done, in words."""
     values |= job_form_defaults.sized(_mechanism(values), size, found)
@@ -235,8 +273,8 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
     order = [schema_forms.PREFIX + each for each in mechanism.plain.split() or [mechanism.size_field]]
     plain = sorted((each for each in fields if each.name in order), key=lambda each: order.index(each.name))
     others = [each for each in fields if each.kind != "fixed" and each.name not in order]
-    runnable = _runnable(dataset)
-    busy = _busy(others, form)
+    runnable = job_form_defaults.runnable(dataset)
+    groups = schema_forms.grouped(others, _wanting(others, form), _changed(others, form))
     look = look or _look(name, form.values)
     size = fitted_field(mechanism, form.values)
     return render_template(
@@ -249,23 +287,20 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
         goals={name: title for name, title in GOALS.items() if any(each.goal == name for each in runnable)},
         plain=plain,
         share=form.value("share", "100"),
+        about=about if documents.is_there(about := f"mechanisms/{mechanism.id}") else "",
         reloads={schema_forms.PREFIX + each.partition("=")[0] for each in mechanism.needs},
         models=offered.models,
         earlier=offered.earlier,
-        groups=schema_forms.grouped(others, busy),
-        expert=bool(busy) or form.problem("mechanism") is not None,
+        saved=saved_requests.listing(engine(), name, actor),
+        groups=groups,
+        expert=any(each.is_open for each in groups) or bool(form.problem("mechanism")),
         fixed=[each for each in fields if each.kind == "fixed"],
         size=size if look.quote is None or look.quote["dp"] is None or look.quote["dp"]["epsilon"] else None,
-        elsewhere=form.elsewhere([*names, "model", "purpose", "project"]),
+        elsewhere=form.elsewhere([*names, "model", "purpose", "project", "template_name"]),
+        corpora=rehearsals.ready_corpora() if rehearsals.rehearsable(mechanism.id) else (),
+        embeddings=offered.embeddings,
         **vars(look),
     )
-
-
-def _runnable(dataset: Mapping[str, Any]) -> list[Mechanism[Any]]:
-    """The mechanisms that run here and that the dataset's policy admits."""
-    admitted = dataset["policy"]["mechanisms"]
-    found = list(mechanisms.runnable().values())
-    return [each for each in found if not admitted or each.id in admitted]
 
 
 def _used(
@@ -278,12 +313,20 @@ def _used(
     return tuple(each for each in fields if each.name[first:].partition(".")[0] in used)
 
 
-def _busy(fields: list[schema_forms.Input], form: Form) -> frozenset[str]:
-    """Inputs with a problem, or with what nobody but the asker put there: their groups stand open."""
-    begun = form.value("begun").split()
+def _wanting(fields: list[schema_forms.Input], form: Form) -> frozenset[str]:
+    """Inputs with a problem, or with a gap that must be filled: a browser sends no form that hides one."""
     return frozenset(
         each.name
         for each in fields
-        if form.problem(each.name)
-        or (each.name not in begun and form.value(each.name, each.default) != each.default)
+        if form.problem(each.name) or (each.required and not form.value(each.name, each.default).strip())
     )
+
+
+def _changed(fields: list[schema_forms.Input], form: Form) -> dict[str, str]:
+    """What differs from its default, with the start of its value: the line of a closed group says so."""
+    said = {each.name: form.value(each.name, each.default) for each in fields}
+    return {
+        each.name: textwrap.shorten(said[each.name], 40, placeholder=" …") or "nothing"
+        for each in fields
+        if said[each.name] != each.default
+    }

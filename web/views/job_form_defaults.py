@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from accountant.catalogue import corpora
+from accountant.catalogue import corpora, saved_requests
 from accountant.core import mechanisms
 from accountant.core.errors import NotFound
+from accountant.core.mechanisms import rehearsal
 from accountant.core.mechanisms.base import Mechanism
 from accountant.identities.actor import Actor
 from accountant.queries import datasets
@@ -43,11 +44,13 @@ class Start:
 
 
 def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
-    """The form that the address asks for: `reuse` or `like` name a job, `largest` a size."""
+    """The form that the address asks for: `reuse` and `like` name a job, `saved` a saved request."""
     if address.get("reuse"):
         return _reuse(actor, dataset, address["reuse"])
     if address.get("like"):
         return _like(actor, dataset, address["like"], address.get("largest") == "true")
+    if address.get("saved"):
+        return _saved(actor, dataset, address["saved"])
     wanted = address.get("mechanism", "")
     return begin(actor, dataset, wanted if wanted in mechanisms.runnable() else DEFAULT_MECHANISM, address)
 
@@ -66,12 +69,19 @@ def advised(goal: str, offered: Sequence[Mechanism[Any]]) -> Mechanism[Any] | No
     return next((each for each in offered if each.goal == goal), None)
 
 
+def runnable(dataset: Mapping[str, Any]) -> list[Mechanism[Any]]:
+    """The mechanisms that run here and that the dataset's policy admits."""
+    admitted = dataset["policy"]["mechanisms"]
+    found = list(mechanisms.runnable().values())
+    return [each for each in found if not admitted or each.id in admitted]
+
+
 def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
     job = job_queries.job(engine(), read_id(named), actor).document()
     if job["dataset"] != dataset:
         raise NotFound("job", named[:80])
-    mechanism = mechanisms.get(job["mechanism"])
-    values = _of_job(mechanism, job)
+    mechanism = mechanisms.get(mechanisms.get(job["mechanism"]).admitted_as)  # of a rehearsal: the job itself
+    values = _of_job(mechanism, {**job, "parameters": rehearsal.rehearsed(job["parameters"])})
     values |= {"project": job["project"] or ""}  # what this one is for, its analyst says anew
     told = f"Filled from job {job['id'][:8]}."
     refusal = job["refusal"] or {}
@@ -80,6 +90,14 @@ def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
         values |= sized(mechanism, size, refusal["largest"])
         told += f" {size.replace('_', ' ').capitalize()} is the largest that fitted when it was refused."
     return Start(values, told)
+
+
+def _saved(actor: Actor, dataset: str, named: str) -> Start:
+    found = saved_requests.show(engine(), dataset, read_id(named, "saved request"), actor)
+    mechanism = mechanisms.get_runnable(found.mechanism)
+    whose = "" if found.mine else f" of {found.owner}"
+    values = _of_job(mechanism, {"model": found.model, "parameters": found.parameters})
+    return Start(values, f"Filled from the saved request {found.name!r}{whose}.")
 
 
 def sized(mechanism: Mechanism[Any], size: str, value: int | float) -> dict[str, str]:
@@ -184,6 +202,7 @@ class Offered:
     models: list[dict[str, Any]]
     earlier: list[dict[str, Any]]
     options: Mapping[str, list[schema_forms.Option]]
+    embeddings: Sequence[str] = ()
 
     def choices(self, fields: tuple[schema_forms.Input, ...], form: Form) -> tuple[schema_forms.Input, ...]:
         """The inputs, those that name a registered thing as choices."""
@@ -217,7 +236,8 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
         options[PREFIX + "label"] = [(label, label) for label in dataset["labels"]]
     mine = job_queries.Wanted(dataset=dataset["name"], analyst=actor.name)
     earlier = documents(job_queries.jobs(engine(), actor, mine, limit=EARLIER))
-    return Offered(_models(actor, policy), earlier, options)
+    embeddings = [each["name"] for each in _models(actor, policy, "embedding")]
+    return Offered(_models(actor, policy), earlier, options, embeddings)
 
 
 def resource_kinds(mechanism: Mechanism[Any]) -> dict[str, str]:

@@ -8,25 +8,25 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
-from accountant.core.errors import Conflict, invalid
+from accountant.core.errors import Conflict, InvalidRequest, invalid
 from accountant.core.states import ENDED, JOB_STATES, STATES
+from accountant.queries import datasets as dataset_queries
 from accountant.queries import jobs
-from accountant.transactions import artifacts, settlement
+from accountant.transactions import artifacts, comments, settlement
 from accountant.transactions.artifacts import OVERSEERS
 from web.api import outputs
 from web.api.jobs import ORDER, card_response
 from web.api.paging import cut, read_window
-from web.api.parsing import read_choice, read_count, read_id
+from web.api.parsing import read_choice, read_id
 from web.auth import current_actor
 from web.context import engine
-from web.views.forms import Form
+from web.views import rehearsals, results
+from web.views.forms import Form, rejected, sent
 from web.views.offers import of_job, open_offers
 
 pages = Blueprint("jobs", __name__)
 
 PAGE = 50
-PREVIEW_TEXTS = 25
-MOST_TEXTS = 100_000_000
 RELEASED = 1_000
 
 # --- the list -----------------------------------------------------------------------------------
@@ -92,22 +92,23 @@ def show(job: str) -> str:
     return page(read_id(job))
 
 
-def page(job_id: UUID, correction_form: Form | None = None) -> str:
-    """The page of a job; `correction_form` as it was sent, where a correction was not accepted."""
+def page(job_id: UUID, correction_form: Form | None = None, said: Form | None = None) -> str:
+    """The page of a job; a form as it was sent, where a correction or a comment was not accepted."""
     found = _job(job_id)
-    skipped = read_count("after", 0, 0, MOST_TEXTS) or 0
-    texts = outputs.preview(job_id, PREVIEW_TEXTS + 1, skipped) if found["state"] == "succeeded" else None
+    published = results.gallery(found) if found["state"] == "succeeded" else {}
     released = artifacts.listing(engine(), current_actor(), job=job_id, limit=RELEASED)
+    report = rehearsals.of_job(found) if released else None
     return render_template(
         "job.html",
-        texts=texts if texts is None else texts[:PREVIEW_TEXTS],
-        skipped=skipped,
-        more_texts=texts is not None and len(texts) > PREVIEW_TEXTS,
+        **published,
         artifacts=released,
+        rehearsal=report,
+        rehearsals=[] if report is None else rehearsals.others(rehearsals.asked(found)),
         formats=tuple(outputs.FORMATS),
         offer=of_job(job_id) if found["state"] == "refused" else None,
-        may_correct="steward" in current_actor().roles and len(found["entries"]) > 1,
+        may_correct="steward" in _roles_on(found) and len(found["entries"]) > 1,
         correction_form=correction_form or Form(),
+        said=said or Form(),
         **_live(found),
     )
 
@@ -116,18 +117,31 @@ def _job(job_id: UUID) -> dict[str, Any]:
     return jobs.job(engine(), job_id, current_actor()).document()
 
 
+def _roles_on(job: dict[str, Any]) -> frozenset[str]:
+    return dataset_queries.roles_on(engine(), job["dataset"], current_actor())
+
+
 def _live(job: dict[str, Any]) -> dict[str, Any]:
     """The data of the part of the page that follows the state."""
-    actor = current_actor()
+    actor, roles = current_actor(), _roles_on(job)
     mine = job["analyst"] == actor.name
-    mechanism = mechanisms.MECHANISMS.get(job["mechanism"])
+    mechanism = mechanisms.find(job["mechanism"])
     return {
         "job": {**job, "parameters": _in_order(job)},
         "ended": job["state"] in ENDED,
-        "reusable": mechanism is not None and "from_job" in mechanism.fields and not mechanism.reads_output,
+        "reusable": mechanism is not None
+        and "from_job" in mechanism.fields
+        and not mechanism.reads_output
+        and not mechanism.public,
+        "evaluable": job["state"] == "succeeded"
+        and "evaluation" in mechanisms.runnable()
+        and mechanism is not None
+        and not mechanism.reads_output,
+        "rehearses": None if mechanism is None else mechanism.rehearses,
         "may_ask": bool(actor.roles & {"analyst", "steward"}),
-        "may_cancel": mine or "steward" in actor.roles,
-        "may_judge": "steward" in actor.roles and job["state"] == "awaiting_approval",
+        "may_cancel": mine or "steward" in roles,
+        "mine": mine,
+        "may_judge": "steward" in roles and job["state"] == "awaiting_approval",
         "moments": _timeline(job),
     }
 
@@ -135,8 +149,10 @@ def _live(job: dict[str, Any]) -> dict[str, Any]:
 def _timeline(job: dict[str, Any]) -> list[tuple[str, str | None]]:
     """Steps with their times; None for one that is past and whose time depends on the data."""
     began = job["state"] in ("running", "settling", "succeeded") or bool(job["started_at"])
+    turns = [each for each in job["comments"] if each["kind"] != "comment"]
     steps = [
         ("submitted", job["created_at"], True),
+        *((f"{_TURNS[each['kind']]} {each['author']}", each["created_at"], True) for each in turns),
         ("decided", job["decided_at"], False),
         ("queued", job["queued_at"], False),
         ("started", job["started_at"], began),
@@ -145,9 +161,12 @@ def _timeline(job: dict[str, Any]) -> list[tuple[str, str | None]]:
     return [(label, when) for label, when, past in steps if when or past]
 
 
+_TURNS = {"question": "asked back by", "answer": "answered by"}
+
+
 def _in_order(job: dict[str, Any]) -> dict[str, Any]:
     """Parameters as their mechanism declares them; the database keeps no order."""
-    known = mechanisms.MECHANISMS.get(job["mechanism"])
+    known = mechanisms.find(job["mechanism"])
     order = () if known is None else known.fields
     return {name: job["parameters"][name] for name in order if name in job["parameters"]} | job["parameters"]
 
@@ -160,6 +179,29 @@ def live(job: str) -> Response:
     if found["ended"] or found["may_judge"] != (request.args.get("judge") == "1"):
         response.headers["HX-Refresh"] = "true"
     return response
+
+
+@pages.post("/jobs/<job>/comments")
+def comment(job: str) -> BaseResponse:
+    """Say something about the job, ask its analyst back, or answer."""
+    job_id = read_id(job)
+    try:
+        kind = comments.say(
+            engine(), job_id, current_actor(), sent().get("text", ""), sent().get("asks") == "true"
+        )
+        flash(_SAID[kind])
+    except InvalidRequest as error:
+        return Response(page(job_id, said=rejected(error)), 422)
+    except Conflict as error:
+        flash(str(error), "problem")
+    return redirect(url_for("jobs.show", job=job_id, _anchor="said"), 303)
+
+
+_SAID = {
+    "comment": "Your comment is added.",
+    "question": "Your question is sent: the request waits for its analyst.",
+    "answer": "Your answer is sent: the request waits for a steward again.",
+}
 
 
 @pages.post("/jobs/<job>/cancel")

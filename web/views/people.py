@@ -10,6 +10,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.identities import activity_log, credentials, people, sign_ins
+from accountant.settings import load
 from web.api.paging import cut, read_window
 from web.api.parsing import read_choice, read_id
 from web.api.people import SIGN_INS, USERS
@@ -58,6 +59,7 @@ def _listing(form: Form, once: dict[str, Any] | None = None) -> str:
         once=once,
         chosen=request.form.getlist("roles"),
         ROLES=ROLES,
+        new_account_hours=f"{load().new_account_hours:g}",
     )
 
 

@@ -7,15 +7,18 @@ from typing import Any
 from flask import Blueprint, Response, flash, jsonify, redirect, render_template, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant.core.errors import Conflict, InvalidRequest
-from accountant.core.ledger.policy import Policy, weakened
+from accountant.core.errors import Conflict, InvalidRequest, NotPermitted, SignatureNeeded
+from accountant.core.ledger.policy import Policy, read_signer, weakened
+from accountant.core.ledger.signatures import fingerprint
 from accountant.queries import datasets
 from accountant.queries import proposals as proposal_queries
-from accountant.transactions import allowances, proposals
+from accountant.transactions import allowances, owners, proposals
+from web import passkeys
 from web.api.datasets import NewAllowance
 from web.api.etags import etag
 from web.api.parsing import read
 from web.auth import current_actor, needs_role
+from web.confirmation import needs_fresh
 from web.context import engine
 from web.errors import status_of, with_prefix, without_prefix
 from web.meaning import ABOUT_EX_POST, meaning
@@ -52,7 +55,7 @@ def allowance_effect(name: str) -> str:
 @needs_role("steward")
 def policy_effect(name: str) -> str:
     """The changes by the policy that the form says now, as a part of its page."""
-    dataset = datasets.dataset(engine(), name, current_actor()).document()
+    dataset = _dataset(name)
     return render_template("_policy_effect.html", **_policy_change(dataset, sent()))
 
 
@@ -72,13 +75,18 @@ def review_policy(name: str) -> BaseResponse:
 
 @pages.post("/datasets/<name>/allowance")
 @needs_role("steward")
+@needs_fresh
 def allow(name: str) -> BaseResponse:
     """Set the allowance, for a reason."""
     values = sent()
     try:
         body = read(NewAllowance, _allowance_fields(values))
-        proposal = allowances.allow(engine(), name, body.allowance(), current_actor())
-    except (InvalidRequest, Conflict) as error:
+        actor = current_actor()
+        signature = passkeys.given(actor)
+        proposal = allowances.allow(engine(), name, body.allowance(), actor, signature=signature)
+    except SignatureNeeded as needed:
+        return passkeys.sign(needed, url_for("policies.show", name=name))
+    except (InvalidRequest, Conflict, NotPermitted) as error:
         return Response(_page(name, allowance=rejected(error)), status_of(error))
     if proposal is not None:
         flash("A raise needs two people here: another steward confirms it in the inbox.")
@@ -89,6 +97,7 @@ def allow(name: str) -> BaseResponse:
 
 @pages.post("/datasets/<name>/policy")
 @needs_role("steward")
+@needs_fresh
 def set_policy(name: str) -> BaseResponse:
     """Replace the policy."""
     form = sent()
@@ -104,12 +113,15 @@ def set_policy(name: str) -> BaseResponse:
         # What the form doesn't hold stays as it is.
         kept = datasets.dataset(engine(), name, current_actor())["policy"]
         wanted = read(Policy, kept | policy_of(form))
-        proposal = proposals.set_policy(engine(), name, wanted, current_actor(), check)
+        actor = current_actor()
+        proposal = proposals.set_policy(engine(), name, wanted, actor, check, passkeys.given(actor))
+    except SignatureNeeded as needed:
+        return passkeys.sign(needed, url_for("policies.show", name=name))
     except InvalidRequest as error:
         shown = with_prefix(without_prefix(error, "policy."), "policy.")
         return Response(_page(name, policy=rejected(shown)), 422)
-    except Conflict as error:
-        return Response(_page(name, policy=Form(form, general=str(error))), 409)
+    except (Conflict, NotPermitted) as error:
+        return Response(_page(name, policy=Form(form, general=str(error))), status_of(error))
     if proposal is not None:
         flash(
             "Nothing is changed yet: another steward confirms in the inbox that raises need one person only."
@@ -124,8 +136,15 @@ def _version(policy: Mapping[str, Any]) -> str:
     return etag(jsonify(policy).get_data())
 
 
+def _dataset(name: str) -> dict[str, Any]:
+    """A dataset for a steward of it. Raises NotPermitted for those of others."""
+    found = datasets.dataset(engine(), name, current_actor())
+    owners.require(current_actor(), found.policy, "steward")
+    return found.document()
+
+
 def _page(name: str, *, reviewed: str | None = None, **forms: Form) -> str:
-    dataset = datasets.dataset(engine(), name, current_actor()).document()
+    dataset = _dataset(name)
     allowance, policy = forms.get("allowance", Form()), forms.get("policy", Form())
     return render_template(
         "policy.html",
@@ -183,8 +202,13 @@ _CONSEQUENCES = {
     "project_epsilon": "One project's jobs may add up to ε {after} (now: {before}); used ones count.",
     "charge_each_attempt": "A job whose machine is lost after it began to read {charged}.",
     "time_limit_seconds": "An attempt ends itself after {after} seconds (now: {before}).",
+    "results_every_seconds": "Jobs end at multiples of {after} seconds after they began (now: {before}).",
     "mechanisms": "Mechanisms that may be asked for: {after} (now: {before}).",
     "analysts": "People who may ask: {after} (now: {before}).",
+    "stewards": "Stewards who decide here: {after} (now: {before}).",
+    "auditors": "Auditors who read its ledger: {after} (now: {before}).",
+    "signed": "Acts that stand only signed with a passkey: {after} (now: {before}).",
+    "signers": "Passkeys that sign: {after} (now: {before}).",
     "models": "Models that may be used: {after} (now: {before}).",
 }
 
@@ -237,6 +261,14 @@ def _same(old: object, new: object) -> bool:
 
 
 def _shown(name: str, value: object) -> str:
+    if name == "signers" and isinstance(value, (list, tuple)):
+        try:
+            keys = [read_signer(str(each)) for each in value]
+        except InvalidRequest:
+            return "what names no passkey"
+        return ", ".join(f"{each.person} ({fingerprint(each.key)[:16]})" for each in keys) or "none"
+    if name == "signed":
+        return ", ".join(map(str, value or ())) or "none"  # type: ignore[call-overload]
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value)) or "all"
     return str(value) if value is not None else "none" if name.endswith("epsilon") else "no limit"

@@ -42,11 +42,12 @@ class Input:
 
 @dataclass(frozen=True)
 class Group:
-    """Inputs under one heading; `is_open`: shown without a click."""
+    """Inputs under one heading; `is_open`: shown without a click; `changed`: what differs, by its name."""
 
     title: str
     inputs: tuple[Input, ...]
     is_open: bool
+    changed: Mapping[str, str]
 
 
 # --- schemas ------------------------------------------------------------------------------------
@@ -163,13 +164,14 @@ def with_choices(found: Input, options: Sequence[Option], value: str) -> Input:
     return replace(found, kind="choice", options=(*blank, *options, *kept), bounds="")
 
 
-def grouped(found: Sequence[Input], busy: frozenset[str]) -> list[Group]:
-    """The inputs under their headings; `busy` are names of those with a problem or a changed value."""
+def grouped(found: Sequence[Input], wanting: frozenset[str], changed: Mapping[str, str]) -> list[Group]:
+    """The inputs under their headings, open where one is `wanting`: it has a problem, or a gap."""
     groups = []
     for title in dict.fromkeys((*(each.group for each in found if each.group != REST), REST)):
         own = [each for each in found if each.group == title]
         if own:
-            groups.append(Group(title, tuple(own), any(each.name in busy for each in own)))
+            differing = {each.label.lower(): changed[each.name] for each in own if each.name in changed}
+            groups.append(Group(title, tuple(own), any(each.name in wanting for each in own), differing))
     return groups
 
 

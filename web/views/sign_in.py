@@ -5,8 +5,8 @@ from flask_login import current_user
 from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
-from web import oidc
-from web.auth import end_session, local_path, start_session, user_of_password
+from web import devices, oidc, passkeys
+from web.auth import end_session, local_path, needs_passkey, start_session, user_of_password
 from web.views.forms import Form
 
 pages = Blueprint("sign_in", __name__)
@@ -36,11 +36,32 @@ def submit() -> BaseResponse:
         detail = str(error.description)
         page = _form(Form({"name": name}, general=f"{detail[:1].upper()}{detail[1:]}."), wanted)
         return Response(page, 429, {"Retry-After": str(error.retry_after)})
+    if user is not None and needs_passkey(user):
+        words = "Your password is right. The passkey of your account comes after it."
+        return _ask_passkey("And your passkey", words)
     if user is None or not start_session(user):
         return Response(
             _form(Form({"name": name}, general="The name or the password is wrong."), wanted), 401
         )
+    return devices.remember(redirect(local_path(wanted), 303), user.name)
+
+
+@pages.post("/sign-in/passkey")
+def passkey() -> BaseResponse:
+    """Ask the browser for a passkey; with its answer, sign its owner in: by itself it is two factors."""
+    wanted = request.form.get("next", "")
+    if "passkey" not in request.form:
+        words = "Your browser asks which passkey you want to sign in with."
+        return _ask_passkey("Sign in with a passkey", words)
+    user = passkeys.user_of_passkey()
+    if user is None or not start_session(user, "passkey"):
+        return Response(_form(Form(general="This passkey signs nobody in here."), wanted), 401)
     return redirect(local_path(wanted), 303)
+
+
+def _ask_passkey(title: str, words: str) -> BaseResponse:
+    where = {"action": url_for("sign_in.passkey"), "back": url_for("sign_in.form")}
+    return passkeys.page(passkeys.ask_sign_in(), title=title, words=words, **where)
 
 
 @pages.get("/sign-in/provider")

@@ -17,10 +17,12 @@ from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.core.privacy.units import down as rounded_down
 from accountant.core.privacy.units import up as rounded_up
-from accountant.queries import inbox
+from accountant.identities import passkeys, people
+from accountant.queries import access, comments, inbox
 from accountant.queries.remaining import percent as plain_percent
 from web.context import engine
 from web.judgement import judgement
+from web.views.docs import about_field
 
 #: state -> (label, tone of its badge)
 STATE_LOOKS = {
@@ -37,6 +39,15 @@ STATE_LOOKS = {
     "checking": ("checking", "live"),
     "ready": ("ready", "good"),
     "invalid": ("invalid", "bad"),
+}
+
+#: Metrics of texts as a person would ask for them.
+FIGURE_NAMES = {
+    "MAUVE": "likeness (MAUVE)",
+    "Fréchet distance": "distance in meaning (Fréchet)",
+    "Length distance": "difference in length, words",
+    "Distinct openings, ratio": "variety of first words",
+    "TSTR accuracy": "right labels, by a classifier trained on them",
 }
 
 #: From here on a used share is told as "over".
@@ -127,6 +138,18 @@ def moment(value: str | None) -> Markup | str:
     return Markup('<time datetime="{}">{}</time>').format(exact, shown)
 
 
+def lasting(seconds: float) -> str:
+    """A length of time in its two largest units, rounded."""
+    whole = round(seconds)
+    if whole < 1:
+        return "under 1 s"
+    for unit_name, size, smaller, part in (("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size} {unit_name}" + (f" {rest} {smaller}" if rest else "")
+    return f"{whole} s"
+
+
 def sentence(text: str) -> str:
     """A clause as a sentence."""
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
@@ -178,10 +201,31 @@ def cost_plots(curve: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def waiting() -> int:
-    """Return the number of jobs that wait for a steward; shown beside the inbox."""
+    """Return the number of jobs and requests for access that wait for a steward; shown beside the inbox."""
     if not current_user.is_authenticated or "steward" not in current_user.actor.roles:
         return 0
-    return inbox.count_waiting(engine())
+    actor = current_user.actor
+    return inbox.count_waiting(engine(), actor) + access.count_waiting(engine(), actor)
+
+
+def choices(role: str | None = None) -> list[str]:
+    """The names of open accounts, of one role or of who may ask, for a form."""
+    return people.choices(engine(), current_user.actor, role)
+
+
+def signers() -> list[tuple[str, str]]:
+    """Stewards' passkeys for the form of a policy: what it says of each, and a label."""
+    listed = passkeys.signers(engine(), current_user.actor)
+    return [
+        (each["signer"], f"{each['person']}: {each['name']} ({each['key_sha256'][:16]})") for each in listed
+    ]
+
+
+def unanswered() -> int:
+    """Return the number of one's own requests that a steward asked something about."""
+    if not current_user.is_authenticated or not current_user.actor.roles & {"analyst", "steward"}:
+        return 0
+    return comments.count_asked_back(engine(), current_user.actor.id)
 
 
 def init_app(app: Flask) -> None:
@@ -197,6 +241,7 @@ def init_app(app: Flask) -> None:
         units,
         unit,
         moment,
+        lasting,
         sentence,
         words,
         refusal_unit,
@@ -206,7 +251,16 @@ def init_app(app: Flask) -> None:
         cost_plots,
     ):
         app.jinja_env.filters[function.__name__] = function
-    app.jinja_env.globals.update(state_look=state_look, waiting=waiting, FILTER_NAMES=FILTER_NAMES)
+    app.jinja_env.globals.update(
+        state_look=state_look,
+        waiting=waiting,
+        choices=choices,
+        signers=signers,
+        unanswered=unanswered,
+        about_field=about_field,
+        FILTER_NAMES=FILTER_NAMES,
+        FIGURE_NAMES=FIGURE_NAMES,
+    )
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.context_processor(_who)
 

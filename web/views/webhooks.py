@@ -3,16 +3,16 @@
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant.core import webhook_rules
+from accountant.core import notices, webhook_rules
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.webhooks import delivery as messages
 from accountant.webhooks import registration
 from web.api.paging import cut, read_window
 from web.api.parsing import read, read_id
-from web.api.webhooks import DELIVERIES, NewWebhook, allowed, key
+from web.api.webhooks import DELIVERIES, NewWebhook, key, register
 from web.auth import current_actor
-from web.context import engine
+from web.context import engine, settings
 from web.views.forms import Form, rejected, sent
 
 pages = Blueprint("hooks", __name__)
@@ -31,7 +31,14 @@ def _page(form: Form, chosen: tuple[str, ...] = ()) -> str:
     offered = webhook_rules.EVENTS if actor.roles & OVERSEERS else webhook_rules.JOB_EVENTS
     found = registration.listing(engine(), actor)
     events = [(each, webhook_rules.meaning(each)) for each in offered]
-    return render_template("hooks.html", hooks=found, form=form, events=events, chosen=chosen)
+    return render_template(
+        "hooks.html",
+        hooks=found,
+        form=form,
+        events=events,
+        chosen=chosen,
+        domains=settings().mail_domain_list,
+    )
 
 
 @pages.post("/settings/webhooks")
@@ -39,11 +46,14 @@ def add() -> BaseResponse:
     """Register a webhook; the page that answers is the only one that shows its secret."""
     chosen = tuple(request.form.getlist("events"))
     try:
-        body = read(NewWebhook, {"url": sent().get("url", "").strip(), "events": list(chosen)})
-        hook_id, secret = registration.add(engine(), body.url, body.events, current_actor(), key(), allowed())
+        kind, url = sent().get("kind", "webhook"), sent().get("url", "").strip()
+        if kind == "mail" and "@" in url and not url.startswith(notices.SCHEME):
+            url = notices.SCHEME + url
+        body = read(NewWebhook, {"kind": kind, "url": url, "events": list(chosen)})
+        hook_id, secret = register(body)
     except InvalidRequest as error:
         return Response(_page(rejected(error), chosen), 422)
-    return Response(_one(str(hook_id), secret=secret), 201)
+    return Response(_one(str(hook_id), secret=secret if body.kind == "webhook" else None), 201)
 
 
 @pages.get("/settings/webhooks/<id>")

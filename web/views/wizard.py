@@ -29,7 +29,7 @@ from accountant.transactions import allowances
 from web.api.datasets import NewAllowance
 from web.api.parsing import read
 from web.auth import current_actor, needs_role
-from web.context import engine
+from web.context import engine, settings
 from web.errors import status_of
 from web.meaning import ABOUT_EX_POST, ABOUT_SECRETS, FILTER_WORDS, RELATIONS, meaning
 from web.request_bodies import store
@@ -135,6 +135,7 @@ def _page(step: str, form: Form) -> str:
         filter_words=FILTER_WORDS,
         filters=filters,
         policy=policy_of(form.values),
+        new_policy={"results_every_seconds": settings().results_every_seconds or None},
         **_meaning(form.values),
     )
 

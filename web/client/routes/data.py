@@ -85,13 +85,15 @@ class DataRoutes(Transport):
         epsilon: float | None = None,
         project: str | None = None,
         share: float | None = None,
+        model: str | None = None,
     ) -> Json:
         """The price of a request on a dataset and what admission would say now; changes nothing.
 
-        `share`: as if only this part of what is left, above 0 to 1, were there.
+        `share`: as if only this part of what is left, above 0 to 1, were there. `model`: the one that would
+        run it; the answer says how long that takes, where its speed was measured.
         """
         body: Json = {"mechanism": mechanism, "parameters": dict(parameters)}
-        body |= given({"fit": fit, "epsilon": epsilon, "project": project, "share": share})
+        body |= given({"fit": fit, "epsilon": epsilon, "project": project, "share": share, "model": model})
         return self._json("POST", f"/datasets/{part(dataset)}/quote", json=body, repeat=True)
 
     def models(self) -> list[Json]:

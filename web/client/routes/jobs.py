@@ -49,6 +49,10 @@ class JobRoutes(Transport):
         """Say no, as a steward."""
         return self._json("POST", f"/jobs/{part(job_id)}/refuse", json={"reason": reason})
 
+    def comment(self, job_id: str, text: str, *, asks: bool = False) -> Json:
+        """Say something about a job; with `asks`, as a steward, wait for its analyst's answer."""
+        return self._json("POST", f"/jobs/{part(job_id)}/comments", json={"text": text, "asks": asks})
+
     def cancel(self, job_id: str) -> Json:
         """Ask a job to stop."""
         return self._json("POST", f"/jobs/{part(job_id)}/cancel")

@@ -21,9 +21,9 @@ class HookRoutes(Transport):
         """One of your webhooks."""
         return self._json("GET", f"/webhooks/{part(hook_id)}")
 
-    def add_webhook(self, url: str, events: list[str]) -> Json:
-        """Register a webhook; the answer has its secret, which is shown this once."""
-        return self._json("POST", "/webhooks", json={"url": url, "events": events})
+    def add_webhook(self, url: str, events: list[str], *, kind: str = "webhook") -> Json:
+        """Register a webhook; the answer has its secret, shown this once. `kind`: webhook, chat, mail."""
+        return self._json("POST", "/webhooks", json={"url": url, "events": events, "kind": kind})
 
     def remove_webhook(self, hook_id: str) -> Json:
         """Forget a webhook and its secret; what was not sent yet is not sent."""

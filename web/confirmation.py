@@ -1,0 +1,80 @@
+"""Before a sensitive act on a page, its person shows again who they are, where that was too long ago.
+
+By a touch of a passkey, or the password; then the form that came is sent again by itself. Where somebody has
+neither, as with a provider alone, a new sign-in counts.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from typing import Any
+
+from flask import Response, request
+from flask_login import current_user
+from werkzeug.exceptions import TooManyRequests
+
+from accountant.core.errors import NotPermitted
+from accountant.identities import passkeys as kept
+from accountant.identities import sessions
+from web import passkeys
+from web.auth import user_of_password
+from web.context import engine, settings
+
+_WORDS = (
+    "You signed in a while ago. Before this act, show that it is still you; it is done at once then, as you "
+    "have just confirmed it."
+)
+_NEITHER = "You have neither a password here nor a passkey: sign out, sign in again, and do it then."
+
+
+def needs_fresh(view: Callable[..., Any]) -> Callable[..., Any]:
+    """A view that acts, for somebody who has just shown who they are (settings.fresh_minutes)."""
+
+    @wraps(view)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        asked = first()
+        return view(*args, **kwargs) if asked is None else asked
+
+    return checked
+
+
+def first() -> Response | None:
+    """The page that asks who it is; None where that is known, or was just answered."""
+    minutes = settings().fresh_minutes
+    shown: datetime | None = current_user.shown_at
+    fresh = shown is not None and datetime.now(UTC) - shown < timedelta(minutes=minutes)
+    if not minutes or fresh:
+        return None
+    problem, status = "", 403
+    try:
+        if _answered():
+            sessions.confirmed(engine(), current_user.session_id)
+            return None
+        if passkeys.PASSWORD in request.form:
+            problem = "This is not your password."
+    except NotPermitted as error:
+        problem = str(error)
+    except TooManyRequests as error:
+        problem, status = f"{error.description}.", 429
+    actor = current_user.actor
+    asked = passkeys.ask_again(actor) if kept.of(engine(), actor.id) else None
+    known = asked is not None or current_user.has_password
+    page = passkeys.page(
+        asked,
+        title="Is it still you?",
+        words=_WORDS if known else _NEITHER,
+        action=request.path,
+        back=request.referrer or "/",
+        values={passkeys.CONFIRMING: ["1"]},
+        password=current_user.has_password,
+        problem=problem,
+    )
+    page.status_code = status
+    return page
+
+
+def _answered() -> bool:
+    typed = request.form.get(passkeys.PASSWORD)
+    if typed is None:
+        return passkeys.answered_again(current_user.actor)
+    return user_of_password(current_user.actor.name, typed, "page", "password confirmed") is not None

@@ -1,0 +1,113 @@
+"""What jobs published, to be read: a gallery of texts with a search, and two jobs side by side."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from flask import Blueprint, render_template, request
+
+from accountant.core import mechanisms
+from accountant.core.errors import invalid
+from accountant.queries import datasets, jobs
+from accountant.schema.base import documents
+from web.api import outputs
+from web.api.parsing import read_count, read_id
+from web.auth import current_actor
+from web.context import engine
+
+pages = Blueprint("results", __name__)
+
+PAGE = 50
+MOST_LINES = 100_000_000
+SIDE_BY_SIDE = 10
+#: Jobs that a page offers to compare with.
+OFFERED = 20
+_LONGEST = 200
+
+
+def gallery(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The texts of a job that the address asks for, PAGE at a time, with what narrows them."""
+    job_id = UUID(job["id"])
+    skipped = read_count("after", 0, 0, MOST_LINES) or 0
+    words = request.args.get("q", "").strip()[:_LONGEST]
+    label = request.args.get("label", "").strip()[:_LONGEST]
+    found = outputs.search(job_id, PAGE + 1, skipped, words, label)
+    shown = None if found is None else found[:PAGE]
+    return {
+        "texts": shown,
+        "skipped": skipped,
+        "more_texts": found is not None and len(found) > PAGE,
+        "narrowed": {name: value for name, value in (("q", words), ("label", label)) if value},
+        "labels": datasets.dataset(engine(), job["dataset"], current_actor()).labels,
+        "evaluations": evaluations(job),
+        "beside": others(job),
+    }
+
+
+def evaluations(job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The newest evaluation of a job's texts that the reader may see, with its figures; none: []."""
+    looks = [each.id for each in mechanisms.MECHANISMS.values() if each.reads_output]
+    actor, found = current_actor(), []
+    for mechanism in looks:
+        wanted = jobs.Wanted(
+            dataset=job["dataset"], mechanism=mechanism, state="succeeded", reads=UUID(job["id"])
+        )
+        for each in documents(jobs.jobs(engine(), actor, wanted, limit=1)):
+            rows = outputs.preview(UUID(each["id"]), PAGE) or []
+            found.append({"job": each["id"], "rows": [row for row in rows if "settings" in row]})
+    return [each for each in found if each["rows"]]
+
+
+def others(job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Jobs that ended well on the same dataset, for a look at both."""
+    wanted = jobs.Wanted(dataset=job["dataset"], state="succeeded")
+    found = documents(jobs.jobs(engine(), current_actor(), wanted, limit=OFFERED))
+    return [each for each in found if each["id"] != job["id"]]
+
+
+@pages.get("/jobs/compare")
+def compare() -> str:
+    """Two jobs side by side: what was asked, what it cost, how good the texts are, and the texts."""
+    ids = [read_id(request.args.get(name, "")) for name in ("a", "b")]
+    if ids[0] == ids[1]:
+        raise invalid("b", "the same job twice", "another job")
+    skipped = read_count("after", 0, 0, MOST_LINES) or 0
+    pair = [jobs.job(engine(), each, current_actor()).document() for each in ids]
+    texts = [
+        outputs.preview(UUID(each["id"]), SIDE_BY_SIDE + 1, skipped) if each["state"] == "succeeded" else None
+        for each in pair
+    ]
+    return render_template(
+        "compare.html",
+        pair=pair,
+        parameters=differences([each["parameters"] for each in pair]),
+        figures=joined([_figures(each) for each in pair]),
+        texts=[None if each is None else each[:SIDE_BY_SIDE] for each in texts],
+        skipped=skipped,
+        following=skipped + SIDE_BY_SIDE if any(len(each or ()) > SIDE_BY_SIDE for each in texts) else None,
+    )
+
+
+def _figures(job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [row for each in evaluations(job) for row in each["rows"]]
+
+
+def differences(pair: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every parameter of either job with both values, those that differ first."""
+    names = list(dict.fromkeys([*pair[0], *pair[1]]))
+    values = {name: [each.get(name) for each in pair] for name in names}
+    rows = [{"name": name, "values": two, "differs": two[0] != two[1]} for name, two in values.items()]
+    return sorted(rows, key=lambda row: not row["differs"])
+
+
+def joined(pair: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Figures by name and settings: one stands beside another only where both were measured alike."""
+    rows: dict[str, dict[str, Any]] = {}
+    for place, figures in enumerate(pair):
+        for each in figures:
+            key = repr((each["name"], sorted(each["settings"].items(), key=repr)))
+            row = rows.setdefault(
+                key, {"name": each["name"], "ideal": each.get("ideal"), "values": [None, None]}
+            )
+            row["values"][place] = each["value"]
+    return list(rows.values())
