@@ -5,6 +5,7 @@ TASKS, LOOKS = "workers/jobs/tasks.py", "workers/interruption.py"
 METER_TESTS = "tests/workers/noise/test_kept_draws.py"
 RUNNER_TESTS = "tests/workers/mechanisms/test_resuming.py"
 JOB_TESTS = "tests/workers/jobs/test_resuming.py"
+SLOT_TESTS = "tests/workers/jobs/test_slots.py"
 
 #: (title, file, text, what stands there instead, tests that have to fail)
 ATTEMPTS = (
@@ -92,5 +93,40 @@ ATTEMPTS = (
         "            self._laws |= self._group.append(self._behind)\n        self._behind = {}\n",
         "            pass\n        self._behind = {}\n",
         RUNNER_TESTS,
+    ),
+    (
+        "slots: a job that is done ends at once",
+        TASKS,
+        "        self._await_slot()\n        engine, claim",
+        "        engine, claim",
+        SLOT_TESTS,
+    ),
+    (
+        "slots: a job that failed, or was cancelled, ends at once",
+        TASKS,
+        "                self._await_slot()\n",
+        "                pass\n",
+        SLOT_TESTS,
+    ),
+    (
+        "slots: progress is told before the slot",
+        TASKS,
+        "gridded or has_secret",
+        "has_secret",
+        SLOT_TESTS,
+    ),
+    (
+        "slots: a job cancelled when it was done ends a slot later",
+        TASKS,
+        "slot, self.slot = self.slot, None",
+        "slot = self.slot",
+        SLOT_TESTS,
+    ),
+    (
+        "slots: a worker that is to stop waits with what is done",
+        "workers/jobs/heartbeat.py",
+        "            self._check_drained()\n            time",
+        "            time",
+        SLOT_TESTS,
     ),
 )

@@ -6,17 +6,41 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
+import hypothesis
 import pytest
 from sqlalchemy import Connection, Engine, NullPool, create_engine, make_url, text
 
 from accountant.database import connect, migrate
+from accountant.rights import PROCESSES, Process
+from accountant.settings import load
 from tests import scheduling
 from tests.support import Bench
+from web.stack.addresses import ROLES
 
 #: Nobody pulls the plug during a test: commits go to the kernel, as ever, and need not be on disk. What a
 #: killed process had committed is still there.
 NOT_SYNCED = {"fsync": "off", "full_page_writes": "off"}
 TEMPLATE = "migrated"
+#: Jobs end when they are done, unless a test's policy says otherwise: no test waits for a stopwatch's sake.
+os.environ.setdefault("EXCHEQUER_RESULTS_EVERY_SECONDS", "0")
+
+
+#: People of tests are made as they are needed; what a new account may not do has tests of its own.
+os.environ.setdefault("EXCHEQUER_NEW_ACCOUNT_HOURS", "0")
+os.environ.setdefault("EXCHEQUER_DATA_CHECKS_PER_DAY", "1000000")
+for waiting in ("WAITING_JOBS", "APPROVALS"):  # one person of a test asks for hundreds of jobs
+    os.environ.setdefault(f"EXCHEQUER_{waiting}_PER_PERSON", "1000000")
+load.cache_clear()
+
+# The same examples in every run of a tree, and no clock: what fails is wrong, not unlucky or slow.
+# `make test ARGS=--hypothesis-profile=fresh` draws others.
+hypothesis.settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.register_profile(
+    "fresh", hypothesis.settings.get_profile("repeatable"), derandomize=False, print_blob=True
+)
+hypothesis.settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items):
@@ -50,11 +74,16 @@ def servers(tmp_path_factory):
     with ExitStack() as stack:
         with patch.dict(postgres.SETTINGS, NOT_SYNCED):  # other servers start as they do for people
             running = stack.enter_context(Servers(home))
-        with as_superuser(running) as admin:
-            create(admin, TEMPLATE, make_url(running.owner_url).username)
-        url = make_url(running.owner_url).set(database=TEMPLATE).render_as_string(hide_password=False)
-        migrate(url, as_application(running, url))
+        prepared(running)
         yield running
+
+
+def prepared(servers) -> None:
+    """Make the migrated database of which others are copies."""
+    with as_superuser(servers) as admin:
+        create(admin, TEMPLATE, make_url(servers.owner_url).username)
+    url = make_url(servers.owner_url).set(database=TEMPLATE).render_as_string(hide_password=False)
+    migrate(url, as_application(servers, url), {each: as_process(url, each) for each in PROCESSES})
 
 
 @contextmanager
@@ -87,6 +116,11 @@ def as_application(servers, owner_url: str) -> str:
     """The same database as the role of the application."""
     database = make_url(owner_url).database
     return make_url(servers.database_url).set(database=database).render_as_string(hide_password=False)
+
+
+def as_process(owner_url: str, process: Process) -> str:
+    """The same database as the role of one process."""
+    return make_url(owner_url).set(username=ROLES[process]).render_as_string(hide_password=False)
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,9 @@ EVOLUTION = (
     (
         "noise on counts with a vote only",
         RUNNER,
-        "return dict(zip(counts, np.split(noisy, ends), strict=True))",
-        "return dict(zip(counts, np.split(np.where(values > 0, noisy, 0), ends), strict=True))",
+        "return dict(zip(sizes, np.split(noisy, ends), strict=True))",
+        "noisy = np.where(np.concatenate(list(counts())) > 0, noisy, 0)\n"
+        "    return dict(zip(sizes, np.split(noisy, ends), strict=True))",
         f"{AUG_PE}::test_a_candidate_without_a_vote_gets_noise_too",
     ),
     (
@@ -88,8 +89,8 @@ EVOLUTION = (
     (
         "a record without a secret that tosses a coin",
         RELEASES,
-        "[not each or coins.heads(rate) for",
-        "[coins.heads(rate) for",
+        "[int(not each or coins.heads(rate)) for",
+        "[int(coins.heads(rate)) for",
         f"{SECPE}::test_coins_are_of_carriers_alone_at_the_declared_rate_and_fresh_in_each_round",
     ),
     (

@@ -15,8 +15,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.act_mutations import SIGNED
 from tests.attempt_mutations import ATTEMPTS
 from tests.evolution_mutations import EVOLUTION
+from tests.power_mutations import POWERS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("accountant", "workers", "web", "benchmarks", "migrations", "examples", "tests")
@@ -203,8 +205,8 @@ MUTATIONS = (
     Mutation(
         "a second calculation begun or not by what ex-post jobs really cost",
         "accountant/transactions/second_calculation.py",
-        "not without_realized(accounts).fits(",
-        "not accounts.fits(",
+        "if without_realized(accounts).fits(",
+        "if accounts.fits(",
         SECOND_TESTS,
     ),
     Mutation(
@@ -419,7 +421,7 @@ MUTATIONS = (
     Mutation(
         "everybody takes part for the price of a sample",
         VECTORS,
-        "if coins.heads(rate) for record in unit]",
+        "if heads for record in unit]",
         "for record in unit]",
         "tests/workers/mechanisms/test_epsvec_influence.py",
     ),
@@ -685,6 +687,8 @@ MUTATIONS = (
     ),
     *(Mutation(*each) for each in EVOLUTION),
     *(Mutation(*each) for each in ATTEMPTS),
+    *(Mutation(*each) for each in POWERS),
+    *(Mutation(*each) for each in SIGNED),
 )
 
 

@@ -25,9 +25,12 @@ WARM = (
 _CHAINS = {module: f"warm service {number}" for number, chain in enumerate(WARM) for module in chain}
 #: The longest first, by `make test ARGS=--durations=0`; whatever is not named here runs after these.
 LONGEST = (
-    *(*WARM[0], *WARM[1], "test_survival", "test_accessibility", "test_client_docs", "test_first_use"),
-    *("test_analyst_journey", "test_faults", "test_fuzz", "test_uploads", "test_utility", "test_audits"),
-    *("test_twins", "test_steward_journey", "test_verify_at_scale", "test_neighbours"),
+    *(*WARM[0], *WARM[1], "test_survival", "test_accessibility", "test_first_use", "test_client_docs"),
+    *("test_analyst_journey", "test_conformance", "test_local", "test_faults", "test_endpoint_jobs"),
+    *("test_mechanism_forms", "test_fuzz", "test_audits", "test_uploads", "test_engine", "test_utility"),
+    *("test_epsvec", "test_steward_journey", "test_paging", "test_auditor_journey", "test_twins"),
+    *("test_headers", "test_writers", "test_extending", "test_admission_under_load", "test_verify_at_scale"),
+    *("test_roles", "test_resuming", "test_recovery", "test_secpe_promise", "test_ledger", "test_neighbours"),
 )
 _RANK = {name: rank for rank, name in enumerate(LONGEST)}
 

@@ -25,6 +25,7 @@ from accountant.transactions import (
     settlement,
     submission,
 )
+from accountant.transactions.ledger_log import writing
 from accountant.transactions.rows import Claim, fenced, set_job
 
 SHARED = Path(os.environ.get("EXCHEQUER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
@@ -37,6 +38,13 @@ def person(engine: Engine, role: str, name: str | None = None) -> Actor:
     user = credentials.find_user(engine, user_id=user_id)
     assert user is not None
     return credentials.actor_of(user)
+
+
+def somebody(engine: Engine, name: str, role: str = "analyst") -> str:
+    """The name of an account that there is, made where nobody made it yet: policies name no others."""
+    if credentials.find_user(engine, name=name) is None:
+        person(engine, role, name)
+    return name
 
 
 def other_people(source: Path, target: Path, labels: Collection[str] | None = None) -> Path:
@@ -56,7 +64,7 @@ def other_people(source: Path, target: Path, labels: Collection[str] | None = No
 
 def found_right(engine: Engine, version: uuid.UUID) -> None:
     """Make a version ready without a worker: nothing lies at its address, so it has no units to claim."""
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         ready = text("UPDATE dataset_versions SET state = 'ready' WHERE id = :id")
         connection.execute(ready, {"id": version})
         registrations.found_right(connection, version)
@@ -114,7 +122,7 @@ class Bench:
 
 def commit_unread(engine: Engine, claim: Claim, realized: Event) -> None:
     """A charge of a job that nobody recorded to have read: ledgers hold some from before this was refused."""
-    with engine.begin() as connection:
+    with writing(engine) as connection:
         locked, job = fenced(connection, claim)
         output = settlement.Output("x", "0" * 64)
         settlement._commit(locked, job, realized, "succeeded", "worker", output=output)

@@ -1,5 +1,8 @@
 """The package: locks that pip can check, a wheel that holds everything, texts that are honest."""
 
+import importlib
+import io
+import json
 import re
 import shutil
 import subprocess
@@ -7,6 +10,7 @@ import sys
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +44,68 @@ def test_only_the_cuda_lock_brings_nvidia_libraries() -> None:
         lock.name for lock in LOCKS if re.search(r"^(torch|triton|nvidia-|cuda-)", lock.read_text(), re.M)
     ]
     assert with_them == ["requirements-cuda.lock"]
+
+
+# --- what it consists of, and what is known of that ------------------------------------------------
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+
+
+def test_the_bill_of_materials_names_every_locked_package_and_file(scripts: None, tmp_path: Path) -> None:
+    sbom = importlib.import_module("sbom")
+    sbom.main(tmp_path / "sbom.json")
+    found = json.loads((tmp_path / "sbom.json").read_text())
+    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.6")
+    texts = "".join(lock.read_text() for lock in LOCKS)
+    pins = re.findall(r"^([a-z0-9.-]+)==(\S+)", texts, re.MULTILINE)
+    named = sorted(each["purl"] for each in found["components"])
+    assert named == sorted(f"pkg:pypi/{name}@{version}" for name, version in pins)
+    files = [file["hashes"][0]["content"] for each in found["components"] for file in each["components"]]
+    assert sorted(files) == sorted(re.findall(r"--hash=sha256:(\w+)", texts))
+    assert sbom.document() == found  # the same locks, the same file
+
+
+def test_no_locked_version_has_an_advisory_of_the_kept_list(scripts: None, capsys: Any) -> None:
+    advisories = importlib.import_module("advisories")
+    assert advisories.main([]) == 0, capsys.readouterr().out
+    kept = json.loads(advisories.KEPT.read_text())
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", kept["kept"])
+    known = [{"id": "A-1", "package": "flask", "summary": "x", "ranges": [["1.0", "2.0"], ["3.0", None]]}]
+    for version, hit in (("0.9", False), ("1.0", True), ("1.9.9", True), ("2.0", False), ("3.1", True)):
+        assert bool(advisories.affected(known, {"flask": version})) == hit, version
+    assert not advisories.affected(known, {"jinja2": "1.0"})
+
+
+def test_the_kept_list_is_renewed_from_what_osv_says(
+    scripts: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its answers, page by page, as its documentation has them."""
+    advisories = importlib.import_module("advisories")
+    package = {"name": "Flask", "ecosystem": "PyPI"}
+    events = [{"introduced": "0"}, {"fixed": "2.3.2"}, {"introduced": "3.0"}, {"last_affected": "99"}]
+    pages = [
+        {"vulns": [{"id": "B", "withdrawn": "2020", "affected": []}], "next_page_token": "more"},
+        {
+            "vulns": [
+                {
+                    "id": "A",
+                    "summary": "bad",
+                    "affected": [{"package": package, "ranges": [{"type": "ECOSYSTEM", "events": events}]}],
+                }
+            ]
+        },
+    ]
+    monkeypatch.setattr(advisories, "locked", lambda: [("flask", "3.1", [], "x")])
+    answers = iter(pages)
+    monkeypatch.setattr(
+        advisories.urllib.request, "urlopen", lambda *_, **__: io.BytesIO(json.dumps(next(answers)).encode())
+    )
+    assert advisories.main(["renew", "--list", str(tmp_path / "list.json")]) == 1  # 3.1 is affected
+    (kept,) = json.loads((tmp_path / "list.json").read_text())["advisories"]
+    assert kept["ranges"] == [["0", "2.3.2"], ["3.0", "99.post0.dev0"]]
 
 
 @pytest.mark.slow

@@ -8,10 +8,12 @@ from hashlib import sha256
 import pytest
 from alembic import command
 from alembic.config import Config
+from alembic.util import CommandError
 from sqlalchemy import create_engine, text
 
 from accountant import tables
 from accountant.database import MIGRATIONS
+from tests.support import Bench
 
 
 @pytest.fixture
@@ -54,6 +56,15 @@ def test_the_baseline_is_frozen():
     files = sorted((MIGRATIONS / "baseline").glob("*.sql"))
     stands = sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     assert stands == "5d5fabc6398183df7c2337e924283079c1956a99004124f88d0fa4f3ca022808"
+
+
+def test_a_downgrade_is_refused_once_a_ledger_has_entries(alembic, engine, owner):
+    command.downgrade(alembic, "-1")
+    command.upgrade(alembic, "head")
+    Bench(engine).allow()
+    with pytest.raises(CommandError, match="Nothing was changed"):
+        command.downgrade(alembic, "-1")
+    command.check(alembic)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from accountant import faults
 from accountant.catalogue import datasets
 from accountant.core.ledger.allowances import Allowance
-from accountant.database import connect, migrate
+from accountant.database import connect, logging_to, migrate
 from accountant.identities import credentials
 from accountant.identities.actor import Actor
 from accountant.transactions import allowances
@@ -89,12 +89,14 @@ class Harness:
         self.home = Path(tempfile.mkdtemp(prefix="exq-faults-"))
         self.folder = self.home / "faults"
         self.folder.mkdir(mode=0o700)
+        self.log = self.home / "ledger-log"
         self.board = Board(self.folder)
         self.servers = Servers(self.home / "stack")
         self.servers.__enter__()
         self._environment()
         migrate(self.servers.owner_url, self.servers.database_url)
-        self.engine, self.owner = connect(self.servers.database_url), connect(self.servers.owner_url)
+        self.engine = logging_to(connect(self.servers.database_url), self.log)
+        self.owner = connect(self.servers.owner_url)
         self.mutant = MUTATIONS[self.mutation] if self.mutation else None
         if self.mutant and self.mutant.sql:
             with self.owner.begin() as connection:
@@ -126,8 +128,10 @@ class Harness:
             "DATABASE_URL": self.servers.database_url,
             "BROKER_URL": self.servers.broker_url,
             "EXCHEQUER_DATA_ROOTS": str(self.home),
+            "EXCHEQUER_LEDGER_LOG": str(self.log),
             "EXCHEQUER_LEASE_SECONDS": str(LEASE_SECONDS),
             "EXCHEQUER_RESEND_SECONDS": str(RESEND_SECONDS),
+            "EXCHEQUER_RESULTS_EVERY_SECONDS": "0",  # a worker that waits for a slot meets no fault
             "EXCHEQUER_LEFTOVER_SECONDS": "5",
             "OMP_NUM_THREADS": "1",
         }
@@ -249,8 +253,10 @@ class Harness:
         import subprocess
         import sys
 
-        from accountant.queries import entries
+        from accountant.queries import entries, log_comparison
 
+        for name, problems in log_comparison.whole(self.engine).items():
+            findings.broken["broken chains"] += [f"log outside, {name}: {each}" for each in problems]
         auditor = self._person("auditor")
         for name in self.desk.datasets:
             file = self.folder / f"{name}.jsonl"

@@ -105,6 +105,7 @@ def _worker(part: Part, ports: tuple[int, ...]) -> None:
 PRELOAD = [
     "tests.faults.parts",
     "workers.jobs.tasks",
+    "workers.jobs.checks",
     "workers.jobs.relay",
     "web.app",
     "waitress",

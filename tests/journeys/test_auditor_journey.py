@@ -23,6 +23,7 @@ from web.app import create_app
 from web.auth import hash_password
 
 CHROMIUM = shutil.which("chromium")
+expect.set_options(timeout=60_000)  # five seconds are few where processes share a processor
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
@@ -79,7 +80,7 @@ def signed_in(browser, address, name, width=1280, scheme="light", scripts=True):
     page.goto("/sign-in")
     page.fill("#name", name)
     page.fill("#password", PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url(lambda url: "/sign-in" not in url)
     return page
 

@@ -60,7 +60,7 @@ def printed(tmp_path: Path) -> Iterator[str]:
         assert found.returncode == 0, found.stdout + found.stderr
         yield found.stdout
     finally:
-        subprocess.run([*command, "down"], env=environment, cwd=tmp_path, capture_output=True, timeout=120)
+        subprocess.run([*command, "down"], env=environment, cwd=tmp_path, capture_output=True, timeout=400)
 
 
 def turns(printed: str) -> dict[str, Turn]:
@@ -80,7 +80,7 @@ def begun(browser, turn: Turn):
     page.goto(turn.address)
     page.get_by_label("Name").fill(turn.name)
     page.get_by_label("Password").fill(turn.password)
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     return page
 
 
@@ -90,12 +90,13 @@ def test_from_the_demo_to_an_approved_job_by_what_the_screen_says(printed):
     people = turns(printed)
     assert set(people) == {"analyst", "steward", "auditor"}, printed
     with sync_playwright() as playwright:
+        expect.set_options(timeout=60_000)  # five seconds are few where processes share a processor
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
 
         # "The form is filled in and priced. Say what the texts are for, and submit the job."
         analyst = begun(browser, people["analyst"])
         analyst.get_by_text("It fits, and a steward would have to approve it.").wait_for()
-        analyst.get_by_label("Purpose").fill("a first job of my own")
+        analyst.get_by_label("Purpose", exact=True).fill("a first job of my own")
         analyst.get_by_role("button", name="Submit the job").click()
         analyst.get_by_text("A steward has to approve it").wait_for(timeout=60_000)
 
@@ -103,14 +104,14 @@ def test_from_the_demo_to_an_approved_job_by_what_the_screen_says(printed):
         steward = begun(browser, people["steward"])
         request = steward.get_by_role("article").filter(has_text="a first job of my own")
         expect(request.get_by_text("by itself").first).to_be_visible()
-        request.get_by_label("Reason").fill("made-up reviews")
+        request.locator("[name=reason]").fill("made-up reviews")
         request.get_by_role("button", name="Approve").click()
         steward.get_by_role("dialog").get_by_role("button", name="Approve").click()
         steward.get_by_text("is now queued").wait_for()
         steward.get_by_text("Nothing awaits approval").wait_for()
 
         # The analyst's page follows by itself.
-        analyst.get_by_text("by steward: made-up reviews").wait_for()
+        analyst.get_by_text("by steward: made-up reviews").wait_for(timeout=60_000)
         analyst.get_by_role("heading", name="Result").wait_for(timeout=150_000)
 
         # "See both in the ledger, and take it home as a file."

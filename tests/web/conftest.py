@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event, Thread
 from unittest.mock import patch
 
 import pytest
@@ -9,13 +10,17 @@ from argon2 import PasswordHasher
 from flask import Flask
 from sqlalchemy import Engine
 
+from accountant.database import connect
 from accountant.identities.actor import Actor
 from accountant.settings import Settings
+from accountant.transactions import signing
+from tests.conftest import as_process
 from tests.support import Bench
 from tests.web.api.conformance import watch
 from tests.web.browsers import PASSWORD, Site
 from web import passwords
 from web.app import create_app
+from workers.jobs.signer import sign_wanted
 
 #: A guess at a stolen hash costs next to nothing, and a sign-in too.
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -41,14 +46,34 @@ def password_hash() -> str:
 
 
 @pytest.fixture(scope="module")
-def app(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flask]:
-    """Every answer of the API that a test causes is held against its description."""
+def app(owner_url: str, signer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flask]:
+    """The service as its own database role; every answer of the API is held against its description."""
     home = tmp_path_factory.mktemp("web")
     unlimited = {"requests_per_person": 0, "requests_per_address": 0, "sign_ins_per_address": 0}
-    made = create_app(Settings(home=home, DATABASE_URL=database_url, **unlimited))
+    made = create_app(Settings(home=home, DATABASE_URL=as_process(owner_url, "web"), **unlimited))
     wrong = watch(made)
     yield made
     assert not wrong, sorted(set(wrong))[:20]
+
+
+@pytest.fixture(scope="module")
+def signer(owner_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The home of the process that signs checkpoints: a thread with a key and a database role of its own."""
+    home = tmp_path_factory.mktemp("signer")
+    engine, stop = connect(as_process(owner_url, "signer"), pool_size=1), Event()
+    seed = Settings(home=home).secret("checkpoint")
+
+    def run() -> None:
+        signing.keys(engine, seed)
+        while not stop.wait(0.05):
+            sign_wanted(engine, seed)
+
+    thread = Thread(target=run)
+    thread.start()
+    yield home
+    stop.set()
+    thread.join()
+    engine.dispose()
 
 
 @pytest.fixture

@@ -10,14 +10,19 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from accountant.catalogue import corpora
+from sqlalchemy import insert, select
+
+from accountant import tables
+from accountant.catalogue import corpora, saved_requests
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.policy import Policy
-from accountant.identities import credentials, people
+from accountant.identities import credentials, passkeys, people
 from accountant.transactions import allowances, offers, proposals
 from accountant.webhooks import delivery, registration
+from tests.passkeys import Passkey
+from tests.support import person
 from tests.web.browsers import Site
 
 PEOPLE: Final = frozenset({"analyst", "stranger", "steward", "auditor", "administrator"})
@@ -46,6 +51,8 @@ class World:
     names: dict[str, int] = field(default_factory=dict)
     raised: int = 0
     settled: str = ""  # an ex-post job of `analyst`, where there is one
+    owners: dict[str, tuple[str, ...]] = field(default_factory=dict)  # in the dataset's policy
+    made: list[str] = field(default_factory=list)  # ids that only the dataset's owners and `analyst` know
 
     @property
     def dataset(self) -> str:
@@ -58,7 +65,12 @@ class World:
 
     def job(self) -> str:
         """A job of `analyst` that awaits approval."""
-        return str(self.site.bench.submit(3))
+        return self.noted(self.site.bench.submit(3))
+
+    def noted(self, made: object) -> str:
+        """The id, remembered among those that no outsider may see."""
+        self.made.append(str(made))
+        return self.made[-1]
 
     def hook(self) -> str:
         """The one webhook of `analyst`: there is a most for each person."""
@@ -86,12 +98,14 @@ class World:
     def proposal(self) -> str:
         """An open proposal of another steward: a raise, which needs two people here."""
         bench, colleague = self.site.bench, self.site.actor("steward-colleague")
-        proposals.set_policy(bench.engine, bench.dataset, Policy(two_people=True), bench.steward)
+        proposals.set_policy(
+            bench.engine, bench.dataset, Policy(two_people=True, **self.owners), bench.steward
+        )
         self.raised += 1
         raised = Allowance(str(10 + self.raised), "0.0000029053", "a test")
         found = allowances.allow(bench.engine, bench.dataset, raised, colleague)
         assert found is not None
-        return str(found)
+        return self.noted(found)
 
     def person(self) -> str:
         """The name of an account that nobody uses."""
@@ -104,11 +118,36 @@ class World:
         made = people.make_token(self.site.engine, self.site.actor("analyst"), "a test", ["read"], 1)
         return str(made["id"])
 
+    def passkey(self) -> str:
+        """A passkey of `analyst`."""
+        actor, key = self.site.actor("analyst"), Passkey(self.site.actor("analyst").name)
+        found = passkeys.add(self.site.engine, actor, "a", key.signer.key.encode(), b"", key.signer, 0)
+        return str(found)
+
+    def access(self) -> str:
+        """Somebody's open request for access, who need not ask for it here."""
+        bench, asker = self.site.bench, person(self.site.engine, "analyst")
+        table, named, made = tables.access_requests, tables.datasets, uuid4()
+        own = select(named.c.id).where(named.c.name == bench.dataset).scalar_subquery()
+        with bench.engine.begin() as connection:
+            row = {"id": made, "dataset_id": own, "person_id": asker.id, "reason": "for a study"}
+            connection.execute(insert(table).values(**row))
+        return self.noted(made)
+
+    def saved(self) -> str:
+        """A saved request of `analyst`."""
+        asked = ("private-prediction", self.site.bench.model, PARAMETERS, True)
+        actor = self.site.actor("analyst")
+        called = self.fresh("saved")
+        saved_requests.save(self.site.engine, self.dataset, actor, called, *asked)
+        found = saved_requests.listing(self.site.engine, self.dataset, actor)
+        return str(next(each.id for each in found if each.name == called))
+
     def offer(self) -> str:
         """An open offer of the steward to `analyst`."""
         bench = self.site.bench
-        found = offers.offer(bench.engine, bench.submit(3), {"tokens_per_batch": 2}, bench.steward, "a test")
-        return str(found)
+        found = offers.offer(bench.engine, UUID(self.job()), {"tokens_per_batch": 2}, bench.steward, "a test")
+        return self.noted(found)
 
 
 @dataclass(frozen=True)
@@ -312,6 +351,7 @@ API: Final[dict[str, Route]] = {
     "api.approve": Route(STEWARD, post("/jobs/{job}/approve", REASON)),
     "api.refuse": Route(STEWARD, post("/jobs/{job}/refuse", REASON)),
     "api.cancel": Route(frozenset({"analyst", "steward"}), post("/jobs/{job}/cancel")),
+    "api.comment": Route(frozenset({"analyst", "steward"}), post("/jobs/{job}/comments", {"text": "a test"})),
     "api.correct": Route(STEWARD, post("/jobs/{published}/correct", REASON), status=422),
     "api.list_artifacts": Route(PEOPLE, get("/artifacts?dataset={dataset}")),
     "api.artifact": Route(SEERS, get("/artifacts/{artifact}")),
@@ -339,6 +379,8 @@ API: Final[dict[str, Route]] = {
 PAGES: Final[dict[str, Route]] = {
     "api_docs.show": Route(EVERYONE, get("/api/docs")),
     "healthz": Route(EVERYONE, get("/healthz"), file=True),
+    "livez": Route(EVERYONE, get("/livez"), file=True),
+    "readyz": Route(EVERYONE, get("/readyz"), file=True),
     "static": Route(EVERYONE, get("/static/exchequer.css"), file=True),
     "sign_in.form": Route(EVERYONE, get("/sign-in")),
     "account.show": Route(PEOPLE, get("/account")),
@@ -350,6 +392,8 @@ PAGES: Final[dict[str, Route]] = {
     "account.revoke_token": Route(
         frozenset({"analyst", "administrator"}), send("/account/tokens/{token}/revoke")
     ),
+    "passkeys.add": Route(PEOPLE, send("/account/passkeys", {"passkey_name": "laptop"})),
+    "passkeys.remove": Route(OWNER, send("/account/passkeys/{passkey}/remove")),
     "people.listing": Route(ADMINISTRATOR, get("/people")),
     "people.add": Route(ADMINISTRATOR, send("/people", _user_form)),
     "people.show": Route(ADMINISTRATOR, get(PERSON)),
@@ -364,6 +408,12 @@ PAGES: Final[dict[str, Route]] = {
     "wizard.panel": Route(STEWARD, send("/add-dataset/meaning", {"epsilon": "1", "delta": "0.1"})),
     "datasets.spent": Route(PEOPLE, get(f"{DATASET}/spending")),
     "datasets.show": Route(PEOPLE, get(DATASET)),
+    "access.ask": Route(ASKERS, send(f"{DATASET}/access", REASON), status=409),
+    "access.decide": Route(STEWARD, send("/inbox/access/{access}", {"decision": "refuse", **REASON})),
+    "saved_requests.remove": Route(
+        frozenset({"analyst", "steward"}), send(f"{DATASET}/saved-requests/{{saved}}/delete")
+    ),
+    "plans.show": Route(ASKERS, get(f"{DATASET}/plan?people=20&each=1&size=3")),
     "policies.show": Route(STEWARD, get(f"{DATASET}/policy")),
     "policies.allow": Route(STEWARD, send(f"{DATASET}/allowance", ALLOWANCE)),
     "policies.allowance_effect": Route(STEWARD, send(f"{DATASET}/allowance/effect", ALLOWANCE)),
@@ -379,13 +429,23 @@ PAGES: Final[dict[str, Route]] = {
     "asking.price": Route(ASKERS, send(f"{DATASET}/price", _job_form)),
     "jobs.listing": Route(PEOPLE, get("/jobs?dataset={dataset}")),
     "jobs.states": Route(EVERYONE, get("/job-states")),
+    "docs.first": Route(EVERYONE, get("/docs")),
+    "docs.show": Route(EVERYONE, get("/docs/mechanisms/noisy-count")),
     "jobs.show": Route(SEERS, get("/jobs/{published}")),
+    "results.compare": Route(SEERS, get("/jobs/compare?a={published}&b={job}")),
     "jobs.live": Route(SEERS, get("/jobs/{published}/live"), file=True),
     "jobs.result": Route(SEERS, get("/jobs/{published}/result"), file=True),
     "jobs.output": Route(SEERS, get("/jobs/{published}/output.csv"), file=True),
     "jobs.card": Route(SEERS, get("/jobs/{published}/card.md"), file=True),
+    "jobs.comment": Route(
+        frozenset({"analyst", "steward"}), send("/jobs/{job}/comments", {"text": "a test"})
+    ),
     "jobs.cancel": Route(frozenset({"analyst", "steward"}), send("/jobs/{job}/cancel")),
     "inbox.listing": Route(STEWARD, get("/inbox")),
+    "triage.listing": Route(STEWARD, get("/inbox/several")),
+    "triage.decide": Route(
+        STEWARD, send("/inbox/several", lambda world: {"jobs": world.job(), "decision": "preview"})
+    ),
     "inbox.changes": Route(STEWARD, get("/inbox/changes?shown="), file=True),
     "inbox.decide": Route(STEWARD, send("/inbox/{job}", {"decision": "refuse", **REASON})),
     "inbox.confirm": Route(STEWARD, send("/inbox/{job}/confirm", {"decision": "approve", **REASON})),
@@ -433,7 +493,7 @@ PAGES: Final[dict[str, Route]] = {
 ELSEWHERE: Final = frozenset(
     {
         *("api.sign_in", "api.sign_out", "sign_in.submit", "sign_in.sign_out", "sign_in.provider_begin"),
-        *("sign_in.provider_return", "api.change_password", "account.change_password"),
+        *("sign_in.passkey", "sign_in.provider_return", "api.change_password", "account.change_password"),
         *("api.sign_out_everywhere", "account.sign_out_everywhere"),
     }
 )

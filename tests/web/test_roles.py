@@ -122,6 +122,57 @@ def test_every_role_reaches_what_it_should_and_nothing_else(world, api):
     assert not wrong, "\n".join(wrong)
 
 
+#: Routes of whoever has the role, about no dataset; what they list is searched for what is the owners' alone.
+ANYWHERE = frozenset(
+    {
+        *("api.add_model", "api.add_corpus", "api.add_dataset", "api.upload", "api.list_uploads"),
+        *("api.show_upload", "api.discard_upload", "api.waiting", "api.list_refusals", "api.all_checkpoints"),
+        *("api.list_activity", "api.list_proposals", "wizard.start", "wizard.step", "wizard.panel"),
+        *(
+            "people.log",
+            "inbox.listing",
+            "inbox.changes",
+            "triage.listing",
+            "triage.decide",
+            "auditing.listing",
+            "auditing.refusals",
+        ),
+        *("auditing.activity", "auditing.signed", "auditing.keys", "auditing.keys_file", "auditing.exports"),
+        *("models.add", "corpora.add", "uploads.files", "uploads.add", "uploads.discard"),
+    }
+)
+
+
+@pytest.mark.slow
+def test_stewards_and_auditors_of_other_datasets_are_strangers_here(world):
+    """Own and others' objects with owners: no route lets them in, and no list holds anything of it."""
+    site = world.site
+    colleague, bench = site.actor("steward-colleague"), site.bench
+    world.owners = {"stewards": (bench.steward.name, colleague.name), "auditors": (bench.auditor.name,)}
+    site.api("steward").put(
+        f"{site.dataset}/policy", {name: list(each) for name, each in world.owners.items()}
+    )
+    world.made += [world.published, world.artifact]
+    wrong = []
+    for who in ("steward-outsider", "auditor-outsider"):
+        sender = Sender(world, who)
+        for routes, api in ((API, True), (PAGES, False)):
+            for name, route in routes.items():
+                request = route.request(world)
+                answer = sender.send(request, api=api)
+                seen = f"{name} {request.method} {request.path} as {who}: {answer.status_code}"
+                if closed(answer):
+                    wrong += [f"{seen}, refused, yet it wrote"] * bool(sender.written)
+                    continue
+                if "stranger" not in route.may and name not in ANYWHERE:
+                    wrong.append(f"{seen}, let in")
+                leaks = [each for each in world.made if each in answer.text or f"/{each[:8]}" in answer.text]
+                wrong += [f"{seen}, shows {each}" for each in leaks]
+    assert not wrong, "\n".join(wrong)
+    for who in ("steward", "auditor"):  # and the owners themselves are let in
+        assert site.api(who).get(f"{site.dataset}/ledger").status_code == 200
+
+
 def test_every_route_has_its_row(app):
     known = {rule.endpoint for rule in app.url_map.iter_rules()}
     assert known == set(API) | set(PAGES) | ELSEWHERE

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, make_url
 
 from accountant.database import connect
+from accountant.rights import Process
 from tests.conftest import as_application, fresh_database
 from web.local import redis_url
+from web.stack.addresses import APPLICATION, ROLES
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,6 +26,12 @@ SAMPLE = ROOT / "workers" / "sample"
 #: Whose messages a worker takes.
 QUEUES = {"generate": "generate,free", "generate2": "generate,free", "checks": "checks"}
 RELAY = ["-m", "workers.jobs.relay"]
+PROCESS: dict[str, Process] = {
+    "generate": "worker",
+    "generate2": "worker",
+    "checks": "checks",
+    "relay": "relay",
+}
 STARTED = ("generate", "checks", "relay")
 
 
@@ -35,12 +43,20 @@ class Service:
     app: str = "workers.jobs.app"
     running: dict[str, subprocess.Popen] = field(default_factory=dict)
 
+    def url_of(self, name: str) -> str:
+        """The database as the role of a process, in place of the role that the tests have."""
+        url = make_url(self.environment["DATABASE_URL"])
+        if url.username != APPLICATION:
+            return self.environment["DATABASE_URL"]
+        role = ROLES[PROCESS[name]]
+        return url.set(username=role).render_as_string(hide_password=False)
+
     def start(self, name: str, **variables: str) -> None:
         worker = ["-m", "celery", "-A", self.app, "worker", "-c", "1", "-n", f"{name}@%h", "-Q"]
         self.running[name] = subprocess.Popen(
             [sys.executable, *([*worker, QUEUES[name]] if name in QUEUES else RELAY)],
             cwd=ROOT,
-            env={**self.environment, **variables},
+            env={**self.environment, "DATABASE_URL": self.url_of(name), **variables},
             start_new_session=True,
         )
 
@@ -122,8 +138,11 @@ def serving(
     made.stop()
 
 
-def wait_for(look: Callable[[], T], wanted: Callable[[T], bool], seconds: float = 90) -> T:
-    """Look until what is seen is wanted; fail with the last thing seen."""
+def wait_for(look: Callable[[], T], wanted: Callable[[T], bool], seconds: float = 300) -> T:
+    """Look until what is seen is wanted; fail with the last thing seen.
+
+    Only what will never come waits so long: a machine that is ten times slower loses nothing.
+    """
     deadline = time.monotonic() + seconds
     while True:
         seen = look()

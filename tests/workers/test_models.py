@@ -7,10 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 import transformers
 
 import workers
-from workers import models
+from workers import engine, models
+from workers.engine import Decoder
 
 SAMPLE = Path(workers.__file__).parent / "sample" / "model"
 
@@ -107,6 +109,32 @@ def test_a_loaded_model_has_the_inspected_facts_and_its_type():
     assert model.memory_bytes == 3 * 2**29
     assert (len(model.structure.blocks), model.structure.hidden) == (facts["layers"], facts["hidden_size"])
     assert sorted(model.end_tokens) == facts["end_tokens"]
+
+
+def mixing(only: torch.dtype | None):
+    """A pass in which each context moves the last digits of all others, in one type alone or in any."""
+    real = Decoder._forward
+
+    def forward(self, store, masks, positions, ids=None, embedded=None):
+        states = real(self, store, masks, positions, ids, embedded)
+        acts = only in (None, states.dtype) and ids is not None
+        return states * (1 + 2e-2 * ids.float().mean().sin()).to(states.dtype) if acts else states
+
+    return forward
+
+
+def test_a_type_in_which_a_record_moves_others_is_not_used(monkeypatch):
+    """Tried when a model is loaded, whatever it is loaded for."""
+    facts = models.inspect(SAMPLE)
+    monkeypatch.setattr(models, "_faster_in_bfloat16", lambda folder, device: True)
+    monkeypatch.setattr(engine, "rehearse", lambda structure: None)
+    monkeypatch.setattr(Decoder, "_forward", mixing(torch.bfloat16))
+    assert models.load(SAMPLE, facts["sha256"], "auto", 1.25).network.dtype == torch.float32
+    with pytest.raises(models.ModelError, match="in bfloat16 a record that goes or changes moves"):
+        models.load(SAMPLE, facts["sha256"], "bfloat16", 1.25)
+    monkeypatch.setattr(Decoder, "_forward", mixing(None))
+    with pytest.raises(models.ModelError, match="in float32 a record that goes or changes moves"):
+        models.load(SAMPLE, facts["sha256"], "float32", 1.25)
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,23 @@ def test_every_format_gives_the_same_verified(audited, tmp_path, public):
     assert found[0].live == 1
 
 
+def test_a_slow_download_holds_no_snapshot_and_ends_at_the_moment_it_began(audited, tmp_path, monkeypatch):
+    from accountant.queries import exports
+
+    monkeypatch.setattr(exports, "PAGE", 2)
+    whole = check("jsonl", exported(audited, "jsonl"), tmp_path)
+    pieces = entries.export(audited.engine, audited.dataset, audited.auditor, "jsonl", seed=SEED)
+    read = [next(pieces) for _ in range(3)]  # the header and two of the entries
+    held = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start < now()"
+    )
+    with audited.engine.connect() as connection:
+        assert connection.execute(held).scalar_one() == 0
+    audited.submit(1)
+    found = check("jsonl", "".join([*read, *pieces]).encode(), tmp_path)
+    assert (found.entries, found.head, found.live) == (whole.entries, whole.head, whole.live)
+
+
 def test_a_full_export_opens_what_a_job_really_cost(audited, tmp_path):
     found = check("jsonl", exported(audited, "jsonl"), tmp_path)
     assert found.books.ex_post.spent == 123_456_789
@@ -423,12 +440,12 @@ def test_one_checkpoint_an_entry(audited):
 # --- the live ledger ----------------------------------------------------------------------------
 
 
-def test_the_check_names_what_disagrees(audited):
+def test_the_check_names_what_disagrees(audited, owner):
     assert integrity.check(audited.engine, audited.dataset) == []
     change = text(
         "UPDATE accounts SET renyi_spent = renyi_spent - 1 FROM datasets "
         "WHERE datasets.id = dataset_id AND name = :name"
     )
-    with audited.engine.begin() as connection:
+    with owner.begin() as connection:
         connection.execute(change, {"name": audited.dataset})
     assert "cached balances" in integrity.check(audited.engine, audited.dataset)[0]

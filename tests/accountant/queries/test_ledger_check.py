@@ -34,7 +34,7 @@ UNSTATED = {
     "entries": {"dataset_id", "job_id"},  # another dataset's or job's entry breaks the chain, as below
     "jobs": {
         *("id", "purpose", "idempotency_key", "request_sha256", "breakdown", "approval_expires"),
-        *("started_at", "decided_at", "cancel_requested", "output_uri", "refusal"),
+        *("started_at", "decided_at", "cancel_requested", "output_uri", "refusal", "to_reserve"),
     },
     "artifacts": {"job_id", "media_type", "size", "uri", "created_at"},
     "realized_ex_post": {"job_id", "curve"},

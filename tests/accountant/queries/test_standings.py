@@ -8,13 +8,14 @@ from accountant.core.ledger.allowances import Allowance, allowance_body
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.queries import datasets, ledger_entry
 from accountant.transactions import approval, settlement
+from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from tests.support import Bench
 
 
 def lengthened(bench: Bench, count: int) -> None:
     """So many more allowances, in one transaction."""
-    with bench.engine.begin() as connection:
+    with writing(bench.engine) as connection:
         locked = LockedAccount(connection, bench.dataset)
         for number in range(count):
             allowance = Allowance(f"{10 + number % 7}", "0.0000029053", "again")

@@ -329,7 +329,7 @@ def test_a_policy_set_before_a_request_is_the_one_that_decides_it(open_bench, mo
 
     monkeypatch.setattr(submission, "_lock", lock_and_stand_still)
     engine, dataset = open_bench.engine, open_bench.dataset
-    gathered, policy = Gathering(open_bench, engine), Policy(analysts=("nobody",))
+    gathered, policy = Gathering(open_bench, engine), Policy(analysts=(open_bench.steward.name,))
     with engine.begin() as connection:
         LockedAccount(connection, dataset)
         setting = gathered.pool.submit(proposals.set_policy, engine, dataset, policy, open_bench.steward)

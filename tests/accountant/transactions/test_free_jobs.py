@@ -9,7 +9,7 @@ from sqlalchemy import text
 from accountant import settings as settings_module
 from accountant.core.errors import InvalidRequest
 from accountant.settings import Settings
-from accountant.transactions import leases, settlement, submission
+from accountant.transactions import leases, messages, settlement, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.accountant.transactions.test_artifacts import _tallies, ask, claimed, made, run  # noqa: F401
 from tests.support import person
@@ -82,17 +82,17 @@ def test_its_messages_are_of_a_task_of_their_own_also_when_it_runs_again(made):
 def test_what_waits_is_sent_again_by_its_own_task(made):
     bench, source, _ = made
     free, paid = ask(bench, from_job=str(source)), ask(bench, epsilon=0.1)
-    leases.deliver(bench.engine, lambda *_: None)
+    messages.deliver(bench.engine, lambda *_: None)
     with bench.engine.begin() as connection:
         connection.execute(
             text(
-                "UPDATE outbox SET created_at = created_at - interval '1 h', "
-                "sent_at = sent_at - interval '1 h'"
+                "UPDATE outbox SET sent_at = sent_at - interval '1 h', "
+                "first_sent_at = first_sent_at - interval '1 h'"
             )
         )
-    assert leases.longest_wait(bench.engine, {"free"}) > 3000
-    leases.resend(bench.engine, 60)
+    assert messages.longest_wait(bench.engine, {"free"}) > 3000
+    messages.resend(bench.engine, 60)
     sent = []
-    leases.deliver(bench.engine, lambda *each: sent.append(each[:2]))
+    messages.deliver(bench.engine, lambda *each: sent.append(each[:2]))
     assert {("free", free), ("generate", paid)} <= set(sent)
     assert not {("generate", free), ("free", paid)} & set(sent)

@@ -9,15 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import text
 
-from accountant.catalogue import datasets
+from accountant import settings
+from accountant.catalogue import corpora, datasets, registration
 from accountant.core.errors import Conflict, DataError, InvalidRequest, NotPermitted
 from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.policy import Policy
+from accountant.queries import audit_log, integrity
 from accountant.queries import datasets as dataset_queries
-from accountant.queries import integrity
 from accountant.schema.base import documents
-from accountant.transactions import job_requests, leases, submission, unit_fingerprints
+from accountant.transactions import job_requests, leases, proposals, submission, unit_fingerprints
 from accountant.transactions.unit_fingerprints import Fingerprint
-from tests.support import Bench, found_right
+from tests.support import Bench, found_right, person
 
 PROOF = b"the key"
 
@@ -271,19 +273,78 @@ def test_analysts_see_the_same_of_a_dataset_whose_new_version_overlaps(registrar
 # --- public corpora ---------------------------------------------------------------------------------
 
 
+def compared(registrar, tag, texts, steward=None):
+    """The row of a new corpus after a worker compared it, and what its steward is told."""
+    steward = steward or registrar.bench.steward
+    name = f"corpus-{uuid.uuid4().hex[:8]}"
+    spec = corpora.CorpusSpec(name=name, uri="/nowhere.csv", statement="made up")
+    corpus_id = corpora.add(registrar.engine, spec, steward)
+    shares = unit_fingerprints.compare_corpus(registrar.engine, corpus_id, PROOF, texts)
+    facts = None if shares else {"sha256": "0" * 64, "texts": 1, "labels": []}
+    error = unit_fingerprints.REFUSED if shares else None
+    registration.checked(registrar.engine, "corpus", corpus_id, facts, error, shares)
+    return name, corpora.show(registrar.engine, name, steward)
+
+
 def test_a_text_of_a_corpus_that_is_a_private_record_is_found(registrar, tag):
-    """By record, and of units by column; what was only looked at locks nobody out."""
-    public = units(f"{tag} public", f"{tag} both")
-    assert unit_fingerprints.private_in(registrar.engine, PROOF, public) is None
+    """By record, and of units by column; what was refused locks nobody out."""
     by_record = registrar.checked(units(f"{tag} ann", f"{tag} both"))
-    found = unit_fingerprints.private_in(registrar.engine, PROOF, public)
-    assert f"dataset {by_record!r} (about 50 % of it)" in found
+    _, found = compared(registrar, tag, units(f"{tag} public", f"{tag} both"))
+    assert (found["state"], found["facts"]) == ("invalid", None)
+    assert f"dataset {by_record!r} (about 50 % of it)" in found["error"]
     people = units(f"{tag} bob") + units(f"{tag} said", is_unit=False)
     by_column = registrar.checked(people, unit_column="who")
-    assert repr(by_column) in unit_fingerprints.private_in(registrar.engine, PROOF, units(f"{tag} said"))
+    assert repr(by_column) in compared(registrar, tag, units(f"{tag} said"))[1]["error"]
     assert registrar.facts(registrar.checked(units(f"{tag} public")))["state"] == "ready"
     with pytest.raises(DataError, match="identity key"):
-        unit_fingerprints.private_in(registrar.engine, b"another", public)
+        unit_fingerprints.compare_corpus(registrar.engine, uuid.uuid4(), b"another", units(f"{tag} x"))
+
+
+def test_new_data_makes_the_corpora_invalid_that_hold_records_of_it(registrar, tag):
+    name, found = compared(registrar, tag, units(f"{tag} public", f"{tag} later"))
+    assert found["state"] == "ready"
+    registrar.checked(units(f"{tag} elsewhere"))
+    assert corpora.show(registrar.engine, name, registrar.bench.steward)["state"] == "ready"
+    private = registrar.checked(units(f"{tag} later"))
+    told = corpora.show(registrar.engine, name, registrar.bench.steward)
+    assert told["state"] == "invalid"
+    assert repr(private) in told["error"]
+
+
+def test_which_data_it_is_is_for_its_stewards_and_auditors(registrar, tag):
+    """The attack: a steward registers a guessed text and reads whose record it is."""
+    engine, steward, auditor = registrar.engine, registrar.bench.steward, registrar.bench.auditor
+    private = registrar.checked(units(f"{tag} secret"))
+    policy = Policy(stewards=(steward.name,), auditors=(auditor.name,))
+    proposals.set_policy(engine, private, policy, steward)
+    curious = person(engine, "steward")
+    name, found = compared(registrar, tag, units(f"{tag} secret"), curious)
+    assert found["error"] == "it can't be registered here"
+    assert private not in json.dumps(found)
+    assert repr(private) in corpora.show(engine, name, steward)["error"]
+    own = registrar.checked(units(f"{tag} secret"))
+    assert private in registrar.facts(own)["versions"][0]["error"]  # it is the steward of both
+    shown = dataset_queries.dataset(engine, own, curious).versions[0]
+    assert shown.error == "it can't be registered here"
+    wanted = audit_log.Wanted(dataset=private)
+    listed = [each for each in audit_log.listing(engine, auditor, wanted) if each.action == "overlap found"]
+    assert {each.actor for each in listed} == {curious.name, steward.name}
+    for outsider in (curious, person(engine, "auditor")):
+        assert audit_log.listing(engine, outsider, wanted) == []
+
+
+def test_questions_about_data_are_counted(registrar, tag, monkeypatch):
+    few = settings.load().model_copy(update={"data_checks_per_day": 2})
+    monkeypatch.setattr(settings, "load", lambda: few)
+    curious = person(registrar.engine, "steward")
+    for number in range(2):
+        compared(registrar, tag, units(f"{tag} guess {number}"), curious)
+    spec = corpora.CorpusSpec(name=f"more-{tag}", uri="/nowhere.csv", statement="made up")
+    with pytest.raises(InvalidRequest, match="at most 2"):
+        corpora.add(registrar.engine, spec, curious)
+    raw = {"name": f"more-{tag}", "uri": "/nowhere.csv"}
+    with pytest.raises(InvalidRequest, match="at most 2"):
+        datasets.add_dataset(registrar.engine, datasets.read_dataset(raw), curious)
 
 
 # --- versions -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json
 from accountant.queries import entries, integrity, jobs
 from accountant.settings import Settings
-from accountant.transactions import leases, settlement
+from accountant.transactions import leases, messages, settlement
 from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output
 from tests.support import Bench
@@ -245,10 +245,10 @@ def test_a_cancelled_job_whose_worker_is_lost_does_not_run_again(shared):
 def test_only_who_ran_an_attempt_can_say_that_it_died(shared):
     job_id = shared.submit(10)
     claim = held(shared, job_id, 1)
-    assert leases.died(shared.engine, job_id, 1, 1, "worker 0") is None
-    assert leases.died(shared.engine, job_id, 2, 1, "worker 1") is None
-    assert leases.died(shared.engine, job_id, 1, 0, "worker 1") is None
-    assert leases.died(shared.engine, job_id, 1, 1, "worker 1") == claim
+    assert leases.died(shared.engine, job_id, 1, 1, "worker 0", claim.secret) is None
+    assert leases.died(shared.engine, job_id, 2, 1, "worker 1", claim.secret) is None
+    assert leases.died(shared.engine, job_id, 1, 0, "worker 1", claim.secret) is None
+    assert leases.died(shared.engine, job_id, 1, 1, "worker 1", claim.secret) == claim
 
 
 def test_a_dataset_may_charge_each_attempt(engine):
@@ -274,7 +274,7 @@ def test_two_relays_at_once_end_a_lease_once_and_send_each_message_once_more(sha
     claim = held(shared, job_id, 0)
     sent = []
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: leases.deliver(shared.engine, lambda *each: sent.append(each)), range(8)))
+        list(pool.map(lambda _: messages.deliver(shared.engine, lambda *each: sent.append(each)), range(8)))
     assert sorted(each for each in sent if each[1] == job_id) == [
         ("generate", job_id, 1, part) for part in range(PARTS)
     ]
@@ -287,24 +287,58 @@ def test_two_relays_at_once_end_a_lease_once_and_send_each_message_once_more(sha
             each for many in pool.map(lambda _: leases.expire(shared.engine, 3), range(8)) for each in many
         ]
         assert ended == [(job_id, claim.token)]
-        assert sum(pool.map(lambda _: leases.resend(shared.engine, 60.0), range(8))) == 0
+        assert sum(pool.map(lambda _: messages.resend(shared.engine, 60.0), range(8))) == 0
         sent.clear()
-        list(pool.map(lambda _: leases.resend(shared.engine, 0.0), range(8)))
-        list(pool.map(lambda _: leases.deliver(shared.engine, lambda *each: sent.append(each)), range(8)))
+        list(pool.map(lambda _: messages.resend(shared.engine, 0.0), range(8)))
+        list(pool.map(lambda _: messages.deliver(shared.engine, lambda *each: sent.append(each)), range(8)))
     expected = [("generate", job_id, 2, 0), ("generate", job_id, 1, 1), ("generate", job_id, 1, 2)]
     assert sorted(each for each in sent if each[1] == job_id) == sorted(expected)
 
 
 def test_waiting_is_measured_from_when_the_message_was_sent(shared):
     job_id = shared.submit(10)
-    assert leases.longest_wait(shared.engine, {"check_model"}) == 0
-    leases.deliver(shared.engine, lambda *_: None)
+    assert messages.longest_wait(shared.engine, {"check_model"}) == 0
+    messages.deliver(shared.engine, lambda *_: None)
     with shared.engine.begin() as connection:
         past = func.clock_timestamp() - timedelta(seconds=500)
         connection.execute(
-            update(tables.outbox).where(tables.outbox.c.subject == job_id).values(sent_at=past)
+            update(tables.outbox).where(tables.outbox.c.subject == job_id).values(first_sent_at=past)
         )
-    assert leases.longest_wait(shared.engine, {"generate"}) >= 500
-    assert leases.longest_wait(shared.engine, {"probe"}) == 0
+    assert messages.longest_wait(shared.engine, {"generate"}) >= 500
+    assert messages.longest_wait(shared.engine, {"probe"}) == 0
     settlement.cancel(shared.engine, job_id, shared.analyst)
-    assert leases.longest_wait(shared.engine, {"generate"}) < 500
+    assert messages.longest_wait(shared.engine, {"generate"}) < 500
+
+
+def test_what_waits_is_sent_again_ever_more_rarely_in_one_row_which_ends(shared):
+    outbox, job_id = tables.outbox, shared.submit(10)
+    mine = outbox.c.subject == job_id, outbox.c.part == 0
+    sent = []
+
+    def later(seconds):
+        """Let so long pass; returns the messages that are sent then."""
+        with shared.engine.begin() as connection:
+            back = {outbox.c.sent_at: outbox.c.sent_at - timedelta(seconds=seconds)}
+            connection.execute(update(outbox).where(*mine).values(back))
+        messages.resend(shared.engine, 100.0)
+        sent.clear()
+        while messages.deliver(shared.engine, lambda *each: sent.append(each)):
+            pass
+        return sent.count(("generate", job_id, 1, 0))
+
+    def rows():
+        with shared.engine.connect() as connection:
+            return len(connection.execute(select(outbox.c.id).where(*mine)).all())
+
+    assert later(0) == 1
+    assert [later(90), later(20)] == [0, 1]  # a hundred seconds after the first
+    assert [later(190), later(20)] == [0, 1]  # twice as long after the second
+    for _ in range(3):
+        later(100_000)
+    assert [later(790), later(20), rows()] == [0, 1, 1]  # eight times as long at most
+    with shared.engine.begin() as connection:
+        connection.execute(outbox.delete().where(*mine))
+    assert later(0) == 1  # lost, and written anew
+    settlement.cancel(shared.engine, job_id, shared.analyst)
+    messages.resend(shared.engine, 100.0)
+    assert rows() == 0

@@ -26,8 +26,9 @@ from accountant.transactions import (
     settlement,
     submission,
 )
+from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
-from tests.support import Bench, found_right, kinds
+from tests.support import Bench, found_right, kinds, somebody
 
 EXCLUDES = [
     ({"mechanisms": ("noisy-count",)}, "private-prediction"),
@@ -38,6 +39,8 @@ EXCLUDES = [
 
 
 def policy(bench: Bench, **values: object) -> None:
+    for name in values.get("analysts", ()):
+        somebody(bench.engine, name)
     proposals.set_policy(bench.engine, bench.dataset, Policy(**values), bench.steward)
 
 
@@ -143,7 +146,7 @@ def test_a_raise_that_waited_for_the_row_is_judged_by_the_policy_of_then(bench):
     def act() -> None:
         told.append(allowances.allow(bench.engine, bench.dataset, raised, bench.steward))
 
-    with bench.engine.begin() as connection:
+    with writing(bench.engine) as connection:
         locked = LockedAccount(connection, bench.dataset)
         thread = threading.Thread(target=act)
         thread.start()

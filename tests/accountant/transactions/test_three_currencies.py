@@ -457,7 +457,7 @@ def test_the_database_refuses_balances_beyond_an_account(engine, check, change):
         connection.execute(text(statement), {"name": bench.dataset})
 
 
-def test_balances_that_are_not_those_of_the_entries_are_found(engine):
+def test_balances_that_are_not_those_of_the_entries_are_found(engine, owner):
     bench = with_pin(engine)
     bench.submit(10)
     for change in (
@@ -466,7 +466,7 @@ def test_balances_that_are_not_those_of_the_entries_are_found(engine):
         "basic_step_delta = 0",
         "failure_count = 1",
     ):
-        with engine.connect() as connection:
+        with owner.connect() as connection:  # whom alone the database lets
             where = "WHERE dataset_id = (SELECT id FROM datasets WHERE name = :name)"
             before = connection.execute(
                 text(f"SELECT * FROM accounts {where}"), {"name": bench.dataset}

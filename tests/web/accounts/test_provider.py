@@ -279,4 +279,4 @@ def test_without_a_provider_there_is_no_such_address(database_url, tmp_path):
     browser = Pages(app)
     assert browser.get("/sign-in/provider").status_code == 404
     assert browser.get("/sign-in/provider/return").status_code == 404
-    assert "Sign in with" not in browser.get("/sign-in").text
+    assert "/sign-in/provider" not in browser.get("/sign-in").text

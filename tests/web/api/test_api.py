@@ -4,11 +4,23 @@ import json
 
 import pytest
 
+from accountant.settings import Settings
+from web.app import create_app
+
 PROBLEM = "application/problem+json"
 
 
 def test_health(app):
-    assert app.test_client().get("/healthz").json == {"status": "ok"}
+    told = app.test_client().get("/healthz").json
+    assert told["status"] == "ok"
+    assert told["ledger_log"].startswith("not configured: a restored backup")  # said where there is no log
+    assert "database_role" not in told
+
+
+def test_health_tells_of_a_role_that_can_do_more_than_this_process(owner_url, database_url, tmp_path):
+    for url, told in ((database_url, "one for all processes"), (owner_url, "the owner of the tables")):
+        app = create_app(Settings(home=tmp_path, DATABASE_URL=url))
+        assert app.test_client().get("/healthz").json["database_role"].startswith(told)
 
 
 def test_sign_in_gives_a_token(site):
@@ -161,6 +173,7 @@ FIELDS = [
     ({"extra": 1}, "extra"),
     ({"purpose": 3}, "purpose"),
     ({"purpose": "a\0b"}, "purpose"),
+    ({"purpose": " "}, "purpose"),
     ({"parameters": []}, "parameters"),
     ({"parameters": {"clip": -1}}, "parameters.clip"),
     ({"parameters": {"clip": "9"}}, "parameters.clip"),
@@ -285,12 +298,13 @@ def test_what_nobody_foresaw_says_nothing(app, everybody, monkeypatch):
     assert "reference" in answer.json["detail"]
 
 
-def test_anybody_may_have_the_public_keys(site):
+def test_anybody_may_have_the_public_keys(site, signer):
     checkpoint = site.api("auditor").post(f"{site.dataset}/checkpoints", {}).json
     keys = site.app.test_client().get("/api/v1/keys").json["keys"]
     assert keys == checkpoint["keys"]
     assert [each["key"]["id"] for each in keys] == [checkpoint["checkpoint"]["key"]]
-    secret = site.app.extensions["exchequer"]["settings"].home / "keys" / "checkpoint"
+    assert not (site.app.extensions["exchequer"]["settings"].home / "keys" / "checkpoint").exists()
+    secret = signer / "keys" / "checkpoint"
     assert secret.stat().st_mode & 0o777 == 0o600
     assert secret.read_text() not in json.dumps(keys)
 

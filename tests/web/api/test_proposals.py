@@ -6,6 +6,7 @@ import pytest
 
 from accountant.core.ledger.policy import Policy
 from accountant.transactions import proposals
+from tests.support import somebody
 
 
 def test_a_raise_is_proposed_and_confirmed_over_rest(site):
@@ -19,6 +20,10 @@ def test_a_raise_is_proposed_and_confirmed_over_rest(site):
     assert (found["state"], found["asked"]["epsilon"]) == ("open", "12")
     path = f"/proposals/{found['id']}"
     assert found["id"] in {each["id"] for each in steward.get("/proposals").json["proposals"]}
+    inbox = site.pages("steward-2").get("/inbox").text
+    article = inbox.partition(f"proposal-{found['id']}")[2].partition("</article>")[0]
+    assert "Limits of each filter" in article, "whoever confirms sees what its proposer saw"
+    assert "What this ε means" in article
     assert steward.post(f"{path}/confirm", {"reason": "mine"}).status_code == 403
     assert site.api("analyst").get("/proposals").status_code == 403
     assert site.api("analyst").post(f"{path}/confirm", {"reason": "x"}).status_code == 403
@@ -154,7 +159,7 @@ def test_the_policy_by_form(site):
 @pytest.mark.parametrize("seen", ["before", "nothing"])
 def test_a_policy_that_somebody_changed_meanwhile_is_not_undone_unseen(site, seen):
     browser, path = site.pages("steward"), f"{site.dataset}/policy"
-    typed = {"policy.auto_approve_epsilon": "0.25", "policy.analysts": "ada"}
+    typed = {"policy.auto_approve_epsilon": "0.25", "policy.analysts": somebody(site.engine, "ada")}
     if seen == "before":
         typed["policy_version"] = browser.token(path, "policy_version")
     other = Policy(solo=True, approval_days=9)

@@ -61,7 +61,7 @@ def test_one_key_is_one_job_however_many_send_it_at_once(address, engine):
     def ask(number: int) -> tuple[int, str, str]:
         tokens = 400 if number % 4 else 10  # too much; every fourth has another body
         body = {"dataset": bench.dataset, "mechanism": "private-prediction", "model": bench.model}
-        body |= {"parameters": {"tokens_per_batch": tokens}}
+        body |= {"parameters": {"tokens_per_batch": tokens}, "purpose": "a race"}
         answer = httpx.post(f"{address}/jobs", json=body, headers=headers, timeout=60)
         return answer.status_code, answer.json().get("state"), answer.json().get("id")
 

@@ -2,15 +2,19 @@
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from tests.web.cli.stand_ins import Run, StandIn
+from web.cli import app
 from web.client import profiles
 
 REQUEST = {"dataset": "reviews", "mechanism": "private-prediction", "model": "small", "parameters": {}}
@@ -88,6 +92,45 @@ def test_login_with_a_wrong_password(exchequer: Run, server: StandIn) -> None:
     assert found.exit_code == 1
     assert "this name with this password" in found.stderr
     assert not profiles.path().exists()
+
+
+def test_a_password_is_read_and_never_an_argument(exchequer: Run, server: StandIn) -> None:
+    words = ("user", "add", "ada", "--role", "analyst")
+    for command in (words, ("admin", "create-user", "ada", "--role", "analyst")):
+        found = exchequer(*command, "--password", "open sesame")
+        assert found.exit_code == 2
+        assert "--password-stdin" in found.stderr
+        assert "open sesame" not in found.output
+    assert exchequer(*words, "--password-stdin", input="").exit_code == 2
+    assert server.requests == []
+    server.answers.append((201, {"name": "ada", "roles": ["analyst"]}))
+    found = exchequer(*words, "--password-stdin", input="open sesame\n")
+    assert found.exit_code == 0, found.output
+    assert json.loads(server.requests[0][3])["password"] == "open sesame"
+    assert "open sesame" not in found.output
+
+
+def test_no_option_takes_a_secret() -> None:
+    """Everybody on a machine sees arguments: a flag says where a secret is read, or an option is hidden."""
+    # Patterns and columns of data, limits, numbers, public keys, and an idempotency key.
+    known = {
+        *("secret", "secret_pattern", "secret_column", "secret_terms", "key", "public_key", "log_key"),
+        *("witness_key", "tokens", "record_tokens", "soft_tokens"),
+    }
+
+    def options(command: Any) -> Iterator[Any]:
+        yield from command.params
+        for each in getattr(command, "commands", {}).values():
+            yield from options(each)
+
+    named = re.compile("password|passphrase|secret|token|credential|key$")
+    valued = [
+        each
+        for each in options(typer.main.get_command(app))
+        if named.search(each.name) and each.param_type_name == "option" and not each.is_flag
+    ]
+    assert {each.name for each in valued if not each.hidden} == known
+    assert {each.name for each in valued if each.hidden} == {"password"}  # refused, with what to use
 
 
 def test_a_damaged_profile_counts_as_none(exchequer: Run, server: StandIn) -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,15 @@ from web.client import Profile, profiles
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")]
+
+
+@cache
+def script() -> str:
+    """What the command prints for bash: the same for every line, so asked once."""
+    code = "import sys; sys.argv[0] = 'exchequer'; from web.cli import main; main()"
+    command = [sys.executable, "-c", code, "--show-completion", "bash"]
+    environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture
@@ -29,14 +39,14 @@ def complete(tmp_path: Path, server: StandIn):
 
     def run(*words: str) -> list[str]:
         quoted = " ".join(f"'{word}'" for word in ("exchequer", *words))
-        script = (
-            'eval "$(exchequer --show-completion bash)"\n'
+        lines = (
+            f"{script()}\n"
             f"COMP_WORDS=({quoted}); COMP_CWORD={len(words)}\n"
             "_exchequer_completion exchequer\n"
             'printf "%s\\n" "${COMPREPLY[@]}"'
         )
-        command = ["bash", "--norc", "-c", script]
-        found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        bash = ["bash", "--norc", "-c", lines]
+        found = subprocess.run(bash, env=environment, capture_output=True, text=True, check=True)
         assert found.stderr == ""
         return found.stdout.split()
 

@@ -11,6 +11,8 @@ import pytest
 from accountant.core.ledger.checkpoints import introduction, public_key, sign
 from accountant.core.ledger.export_formats import summary
 from accountant.core.ledger.hash_chain import EntryKind
+from tests.ledger_exports import export as honest_export
+from tests.ledger_exports import honest
 from tests.web.cli.stand_ins import Ledger, Run, StandIn
 
 
@@ -180,3 +182,86 @@ def test_the_check_of_a_live_ledger_ends_with_1(exchequer: Run, server: StandIn,
     server.answers += [(200, {"problems": []})]
     assert exchequer("ledger", "check", "a").exit_code == 0
     assert exchequer("ledger", "check").exit_code == 2
+
+
+def test_the_place_in_a_public_log(exchequer: Run, ledger: Ledger, tmp_path: Path) -> None:
+    """Its key and a witness's are asked for; a key that did not sign is named."""
+    from accountant.core.transparency.notes import COSIGNATURE, key_of
+    from accountant.core.transparency.publication import proof_of, publish
+    from accountant.core.transparency.witnesses import LogSigner, Witness
+
+    lines = ledger.json_lines().splitlines(keepends=True)
+    dataset = json.loads(lines[0])["dataset"]
+    entries = [(dataset, seq, json.loads(line)["hash"]) for seq, line in enumerate(lines[1:], 1)]
+    log, one = key_of("our.log", b"s" * 32), key_of("one", b"w" * 32, COSIGNATURE)
+    witness = Witness(tmp_path / "witness", "one", b"w" * 32, {"our.log": log}, lambda: 1_700_000_000)
+    signer = LogSigner(tmp_path / "signer", "our.log", b"s" * 32)
+    publish(tmp_path / "log", lambda size: iter(entries[size:]), signer, [(one, witness.add_checkpoint)])
+    seq, proof = proof_of(tmp_path / "log", dataset, 4) or (0, "")
+    header = json.loads(lines[0]) | {"log_proof": {"seq": seq, "proof": proof}}
+    path = tmp_path / "with proof.jsonl"
+    path.write_text("".join([json.dumps(header) + "\n", *lines[1:]]))
+
+    assert "a proof of a public log, not checked" in exchequer("verify", path).stdout
+    asked = ["--log-key", str(log), "--witness-key", str(one), "--log", str(tmp_path / "log")]
+    found = exchequer("verify", path, *asked, "--log-checkpoint", str(tmp_path / "log/checkpoint"))
+    assert "logged by our.log as entry 4 of 4: all of 4 entries" in found.stdout
+    assert "witnessed by one at 2023-11-14 22:13:20 UTC" in found.stdout
+    told = json.loads(exchequer("verify", path, "--json", *asked).stdout)["log"]
+    assert (told["seq"], told["index"], told["signed"]) == (4, 3, {"our.log": None, "one": 1_700_000_000})
+    other = key_of("two", b"w" * 32, COSIGNATURE)
+    refused = exchequer("verify", path, *asked, "--witness-key", str(other))
+    assert refused.exit_code == 1
+    assert "the checkpoint is not signed by two" in refused.stderr
+
+
+def test_a_verification_goes_on_where_another_was_kept(
+    exchequer: Run, export: Path, ledger: Ledger, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    first = json.loads(exchequer("verify", export, "--json", "--keep", kept).stdout)["kept"]
+    found = exchequer("verify", export, "--from", kept)
+    assert found.exit_code == 0
+    assert f"entries 1 to 4: verified before, as kept in {kept} (SHA-256 {first['sha256']})" in " ".join(
+        found.stdout.split()
+    )
+    told = json.loads(exchequer("verify", export, "--json", "--from", kept).stdout)
+    assert (told["entries"], told["head"], told["from"]["entries"]) == (4, ledger.head, 4)
+    kept.write_bytes(kept.read_bytes()[:-1])
+    refused = exchequer("verify", export, "--from", kept)
+    assert refused.exit_code == 1
+    assert "the kept verification was changed, or is none" in refused.stderr
+    assert "--from: " in exchequer("verify", export, "--from", tmp_path / "absent").stderr
+
+
+def test_several_exports_at_once(exchequer: Run, ledger: Ledger, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.jsonl", tmp_path / "bad.csv"
+    good.write_text(ledger.json_lines())
+    bad.write_text(ledger.csv().replace("RESERVE", "COMMIT", 1))
+    found = exchequer("verify", good, bad, good, "--json")
+    assert found.exit_code == 1
+    told = json.loads(found.stdout)["files"]
+    assert [each["ok"] for each in told] == [True, False, True]
+    assert (told[0]["entries"], told[0]["head"]) == (4, ledger.head)
+    assert told[1]["problem"].startswith(f"entry {told[1]['entry']}: ")
+    assert "several exports" in exchequer("verify", good, bad, "--keep", tmp_path / "kept").stderr
+
+
+def test_a_registry_entry_is_made_from_a_ledger_and_checked_against_it(
+    exchequer: Run, server: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    content = "".join(honest_export(honest().lines, public=True))
+    monkeypatch.setenv("EXCHEQUER_URL", server.url)
+    monkeypatch.setenv("EXCHEQUER_TOKEN", "exq_any")
+    server.answers += [(200, content.encode())]
+    entry, export = tmp_path / "entry.json", tmp_path / "ledger.jsonl"
+    export.write_text(content)
+    assert exchequer("registry", "export", "reviews", "--curator", "a hospital", "-o", entry).exit_code == 0
+    assert exchequer("verify", export, "--registry", entry).exit_code == 0
+    made = json.loads(entry.read_text())
+    assert made["about"] == {"curator": "a hospital"}
+    made["privacy_loss"]["epsilon"] = "1"
+    entry.write_text(json.dumps(made))
+    refused = exchequer("verify", export, "--registry", entry)
+    assert refused.exit_code == 1
+    assert "privacy_loss" in refused.output

@@ -1,10 +1,13 @@
 """The Python client against the real web service on a real database; no worker runs."""
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 from xml.etree import ElementTree
 
@@ -49,6 +52,7 @@ def as_person(engine: Engine, address: str) -> Iterator[Callable[[Actor], Client
 
 def ask(bench: Bench, client: Client, tokens: int = 10, **more: object) -> exchequer.Job:
     parameters = {"tokens_per_batch": tokens}
+    more = {"purpose": "test"} | more
     return client.dataset(bench.dataset).submit("private-prediction", parameters, model=bench.model, **more)
 
 
@@ -88,7 +92,7 @@ def test_a_price_says_what_admission_would_say(
     assert fitted.fitted == ("tokens_per_batch", too_much.refusal.largest)
     # The largest takes the account: its quote, by zCDP, is above the epsilon that is approved by policy.
     assert not fitted.decision.startswith("Admitted")
-    job = dataset.submit(fitted, model=open_bench.model)
+    job = dataset.submit(fitted, model=open_bench.model, purpose="test")
     assert job.state == "awaiting_approval"
 
 
@@ -150,11 +154,14 @@ def test_a_wrong_name_suggests_those_that_are_close(
         client.dataset(slip)
     assert open_bench.dataset in caught.value.near
     assert f"Did you mean {open_bench.dataset!r}" in str(caught.value)
+    asked = {"dataset": slip, "mechanism": "private-prediction", "model": open_bench.model, "purpose": "test"}
     with pytest.raises(exchequer.InvalidRequest) as wrong:
-        client.api.submit({"dataset": slip, "mechanism": "private-prediction", "model": open_bench.model})
+        client.api.submit(asked)
     assert open_bench.dataset in wrong.value.near
     with pytest.raises(exchequer.InvalidRequest) as wrong:
-        client.dataset(open_bench.dataset).submit("private-prediction", {}, model=open_bench.model[:-1])
+        client.dataset(open_bench.dataset).submit(
+            "private-prediction", {}, model=open_bench.model[:-1], purpose="test"
+        )
     assert open_bench.model in wrong.value.near
     with pytest.raises(exchequer.NotFound) as caught:
         client.dataset("nothing-like-it")
@@ -220,6 +227,34 @@ def test_results_are_those_that_the_ledger_names(
     with pytest.raises(exchequer.Altered):
         job.download(tmp_path / "again.jsonl")
     assert not list(tmp_path.glob("*again*"))
+
+
+def test_a_job_is_logged_to_mlflow_or_says_what_to_install(
+    open_bench: Bench,
+    as_person: Callable[[Actor], Client],
+    publish: Callable[[str, bytes], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The calls that MLflow gets; with the real one they were tried by hand (mlflow-skinny 3.17)."""
+    client = as_person(open_bench.analyst)
+    job, evaluation = ask(open_bench, client), ask(open_bench, client)
+    publish(job.id, TEXTS)
+    figures = [{"name": "mauve (k=5)", "value": 0.5, "settings": {}}, {"name": "lost", "value": None}]
+    publish(evaluation.id, b"".join(json.dumps(each).encode() + b"\n" for each in figures))
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(exchequer.NoMlflow, match="pip install"):
+        job.wait(progress=False).to_mlflow()
+    told: dict[str, list[Any]] = {}
+    names = ("log_params", "set_tags", "log_metric", "log_text", "log_dict")
+    fake = SimpleNamespace(**{each: lambda *a, _n=each: told.setdefault(_n, []).append(a) for each in names})
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    job.to_mlflow(evaluation.wait(progress=False))
+    assert dict(told["log_metric"])["mauve _k_5_"] == 0.5
+    assert {name for name, _ in told["log_metric"]} == {"mauve _k_5_", "epsilon_alone", "delta"}
+    assert told["set_tags"][0][0]["exchequer.output_sha256"] == job.facts.output_sha256
+    assert [name for _, name in told["log_dict"]] == ["card.json", "evaluation.json"]
+    ((texts, _),) = told["log_text"]
+    assert [json.loads(each) for each in texts.splitlines()] == job.results()
 
 
 def test_a_chart_says_what_is_spent_reserved_and_left(

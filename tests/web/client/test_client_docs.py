@@ -80,7 +80,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         first = json.loads(done.stdout)["first_account"]
         for line, password in (
             (f"exchequer login {url} --name steward --profile steward", first["password"]),
-            (f"exchequer user add ada --role analyst --password '{PASSWORD}'", ""),
+            (f"echo '{PASSWORD}' | exchequer user add ada --role analyst --password-stdin", ""),
             (f"{sys.executable} -c '{REGISTER}'", ""),
             (f"exchequer login {url} --name ada", PASSWORD),
         ):

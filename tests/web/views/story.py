@@ -219,6 +219,9 @@ def jobs(r: Recorder, _: Publish) -> None:
     ask(analyst, "GET", "/jobs", 200, query="?limit=1")
     shown = ask(analyst, "GET", "/jobs/{job}", 200, job=job)
     ask(analyst, "GET", "/jobs/{job}", 304, headers={"If-None-Match": shown.headers["ETag"]}, job=job)
+    why = {"text": "which wards will read the texts?", "asks": True}
+    ask(steward, "POST", "/jobs/{job}/comments", 201, why, job=job)
+    ask(analyst, "POST", "/jobs/{job}/comments", 201, {"text": "the two on the third floor"}, job=job)
     ask(analyst, "POST", "/jobs/{job}/approve", 403, {"reason": "please"}, job=job)
     ask(steward, "POST", "/jobs/{job}/approve", 200, {"reason": "agreed with the board"}, job=job)
     ask(steward, "POST", "/jobs/{job}/approve", 422, {"reason": " "}, job=job)

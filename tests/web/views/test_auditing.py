@@ -17,9 +17,11 @@ from accountant.queries import datasets
 from accountant.queries import jobs as job_queries
 from accountant.transactions import allowances, approval, leases, proposals
 from accountant.transactions import settlement as ledger
+from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from tests.support import person
 from tests.web.browsers import Site
+from tests.web.views.looks import noting
 
 pytestmark = pytest.mark.slow
 
@@ -201,7 +203,7 @@ def test_no_list_asks_the_database_once_a_row(site, done):
         counts = set()
         for limit in (1, 3):
             statements: list[str] = []
-            note = lambda *args: statements.append(args[2])  # noqa: B023, E731
+            note = noting(statements)
             event.listen(Engine, "before_cursor_execute", note)
             assert len(api.get(f"{path}?limit={limit}").json[name]) == limit
             event.remove(Engine, "before_cursor_execute", note)
@@ -608,7 +610,7 @@ def test_entries_of_one_moment_are_each_on_one_page(site):
     """Entries of one transaction have one time: what follows the last row is told by more than that."""
     job_id = UUID(site.submitted(tokens=4))
     approval.approve(site.engine, job_id, site.bench.steward, "it fits")
-    with site.engine.begin() as connection:
+    with writing(site.engine) as connection:
         locked = LockedAccount(connection, site.bench.dataset)
         void = {"outcome": "cancelled", "reason": "a test", "read": False}
         locked.post(EntryKind.VOID, site.bench.steward.name, job_id, void)

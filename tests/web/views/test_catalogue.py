@@ -8,7 +8,8 @@ from sqlalchemy import Engine, event, text
 
 from accountant.catalogue import datasets
 from accountant.queries import datasets as dataset_queries
-from tests.support import Bench
+from tests.support import Bench, somebody
+from tests.web.views.looks import noting
 from tests.web.views.test_asking import fields, press
 
 
@@ -26,7 +27,9 @@ def others(site):
             "label_column": "kind",
             "labels": ["Surgery", "medicine"],
         },
-        "closed": {"policy": {"analysts": ["somebody"], "mechanisms": ["noisy-count"]}},
+        "closed": {
+            "policy": {"analysts": [somebody(site.engine, "somebody")], "mechanisms": ["noisy-count"]}
+        },
     }
     for name, spec in specs.items():
         bench = Bench(site.engine, **spec)
@@ -84,7 +87,7 @@ def test_pages_of_the_catalogue(site, others, monkeypatch):
 def test_the_catalogue_is_one_query(site, others):
     """Closed filters too, with who closed each."""
     statements: list[str] = []
-    note = lambda *args: statements.append(args[2])  # noqa: E731
+    note = noting(statements)
     event.listen(Engine, "before_cursor_execute", note)
     found = dataset_queries.datasets(site.engine, site.bench.analyst)
     event.remove(Engine, "before_cursor_execute", note)

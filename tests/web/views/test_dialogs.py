@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from accountant.core.ledger.export_formats import verify_lines
+from accountant.identities import passkeys, sign_ins
 from tests.web.conftest import open_site
 from tests.web.views import test_accessibility as looks
 
@@ -69,3 +71,69 @@ def test_the_button_that_destroys_an_upload_is_in_sight(world, page):
     assert box is not None
     table = page.get_by_role("region", name="Files that are kept").bounding_box()
     assert box["x"] + box["width"] <= table["x"] + table["width"] <= 1280
+
+
+@pytest.fixture
+def signing_page(app, engine, password_hash, browser, address, monkeypatch) -> Iterator:
+    """A steward's page at a host name, where browsers have passkeys, with an authenticator in software."""
+    world = SimpleNamespace(site=open_site(app, engine, password_hash))
+    here = address.replace("127.0.0.1", "localhost")
+    held = app.extensions["exchequer"]
+    monkeypatch.setitem(held, "settings", held["settings"].model_copy(update={"public_url": here}))
+    page = looks.opened(browser, world, here, "steward", looks.DESKTOP, "light")
+    tool = page.context.new_cdp_session(page)
+    tool.send("WebAuthn.enable")
+    kind = {"protocol": "ctap2", "transport": "internal", "automaticPresenceSimulation": True}
+    able = dict.fromkeys(("hasResidentKey", "hasUserVerification", "isUserVerified"), True)
+    tool.send("WebAuthn.addVirtualAuthenticator", {"options": {**kind, **able}})
+    page.site = world.site
+    yield page
+    assert not page.complaints
+    page.context.close()
+
+
+def test_a_passkey_is_added_signs_an_approval_and_a_policy_and_signs_in(signing_page):
+    """One click as before, and a touch: the virtual authenticator touches by itself."""
+    page, site = signing_page, signing_page.site
+    steward = site.actor("steward")
+    page.goto("/account")
+    page.fill("#passkey_name", "laptop")
+    with page.expect_navigation(url="**/account"):  # back to where it is already
+        page.get_by_role("button", name="Add a passkey").click()
+    (own,) = passkeys.of(site.engine, steward.id)
+    api = site.api("steward")
+    policy = api.get(f"{site.dataset}/policy").json | {"two_people": False}
+    signing = policy | {"signed": ["approve", "policy"], "signers": [own["signer"]]}
+    assert api.put(f"{site.dataset}/policy", signing).status_code == 200
+    refused = api.put(f"{site.dataset}/policy", policy)  # by a token, which can't sign
+    assert refused.status_code == 403
+    assert "sign this with a passkey" in refused.json["detail"]
+
+    job = site.submitted()
+    assert api.post(f"/jobs/{job}/approve", {"reason": "fine"}).status_code == 403
+    page.goto("/inbox")
+    page.fill(f"#reason-{job}", "as planned")
+    page.locator(f"#job-{job}").get_by_role("button", name="Approve").click()
+    signed = page.expect_request(lambda sent: "authenticatorData" in (sent.post_data or ""))
+    with page.expect_navigation(url="**/inbox"), signed:
+        page.locator("#confirm-yes").click()
+    assert api.get(f"/jobs/{job}").json["state"] == "queued"
+
+    page.goto(f"{site.dataset}/policy")
+    page.fill("[name='policy.approval_days']", "9")
+    page.get_by_role("button", name="Change the policy").click()
+    page.locator("#confirm-yes").click()
+    page.wait_for_url(f"**{site.dataset}")
+    assert api.get(f"{site.dataset}/policy").json["approval_days"] == 9
+
+    found = api.get(f"{site.dataset}/ledger/export", query_string={"format": "jsonl"})
+    verified = verify_lines(found.text.splitlines(keepends=True))
+    assert verified.unproved == ()
+    assert sum('"client_data"' in each for each in found.text.splitlines()) == 2
+
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url("**/sign-in")
+    page.get_by_role("button", name="Sign in with a passkey").click()
+    page.wait_for_url(lambda url: "/sign-in" not in url)
+    assert page.get_by_role("link", name=steward.name).count() == 1
+    assert sign_ins.listing(site.engine, steward, limit=1)[0]["method"] == "passkey"

@@ -215,9 +215,9 @@ def test_a_dataset_promises_nothing_of_what_its_statement_excepts(sites):
     assert said.format("") not in page
 
 
-def test_no_promise_stands_on_a_page_whose_statement_makes_none(sites):
+def test_no_promise_stands_on_a_page_whose_statement_makes_none(sites, owner):
     bench = sites[0].bench
-    with bench.engine.begin() as connection:
+    with owner.begin() as connection:
         query = text("SELECT id FROM datasets WHERE name = :name")
         dataset_id = connection.execute(query, {"name": bench.dataset}).scalar_one()
         changed = "UPDATE accounts SET secret_job_count = 1 WHERE dataset_id = :dataset"

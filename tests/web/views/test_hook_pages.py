@@ -127,7 +127,7 @@ def test_events_are_listed(site):
 def test_a_page_does_all_of_it_and_shows_a_secret_once(site, engine, key):
     browser = site.pages("analyst")
     page = browser.get("/settings/webhooks").text
-    assert "No webhooks yet" in page
+    assert "No notices yet" in page
     assert 'value="job.succeeded"' in page
     assert "dataset.overdrawn" not in page
     made = browser.client.post(

@@ -11,6 +11,7 @@ from hashlib import sha256
 from html import unescape
 
 import pytest
+import yaml
 from sqlalchemy import Engine, event, text
 
 from accountant.core.ledger.allowances import Allowance
@@ -22,6 +23,7 @@ from accountant.transactions import allowances, leases, proposals
 from accountant.transactions import settlement as ledger
 from accountant.transactions.settlement import Output
 from tests.support import Bench, person
+from tests.web.views.looks import noting
 
 OUTPUT = b'{"text": "=1+1", "label": "a", "complete": true}\n{"text": "two\\nlines", "label": null}\n'
 
@@ -111,7 +113,7 @@ def test_a_list_is_one_query_and_shows_ones_own_jobs_alone(site):
     mine, theirs = site.submitted(), site.submitted("analyst-other")
     actor = site.actor("analyst")
     statements: list[str] = []
-    note = lambda *args: statements.append(args[2])  # noqa: E731
+    note = noting(statements)
     event.listen(Engine, "before_cursor_execute", note)
     found = jobs.jobs(site.engine, actor, jobs.Wanted(dataset=site.bench.dataset), limit=50)
     event.remove(Engine, "before_cursor_execute", note)
@@ -217,6 +219,8 @@ def test_the_archive_holds_data_and_card(site, done):
         assert archive.testzip() is None
         assert set(archive.namelist()) == {f"{done}.csv", "README.md", "card.json"}
         assert archive.read(f"{done}.csv").decode().startswith('"text","label"')
+        header = archive.read("README.md").decode().split("---")[1]  # which of the files `datasets` loads
+        assert yaml.safe_load(header)["configs"] == [{"config_name": "default", "data_files": f"{done}.csv"}]
         assert json.loads(archive.read("card.json")) == site.api("analyst").get(f"/jobs/{done}/card").json
         assert {each.date_time for each in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
 
@@ -382,6 +386,63 @@ def test_every_text_can_be_read(site, publish):
             break
         address = unescape(more[1])
     assert [int(each) for each in seen] == list(range(91))
-    assert "Lines 76 to 91, the last" in page
+    assert "Lines 51 to 91, the last" in page
     assert "No line is left" in browser.get(f"/jobs/{job_id}?after=500").text
     assert browser.get(f"/jobs/{job_id}?after=-1").status_code == 422
+
+
+def test_texts_are_found_by_words_and_label_and_none_is_left_out(site, publish):
+    job_id = site.submitted()
+    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits"})
+    rows = [{"text": f"{'Blue' if n % 3 else 'green'} text {n}", "label": "ab"[n % 2]} for n in range(130)]
+    publish(job_id, "\n".join(map(json.dumps, rows)).encode())
+    browser = site.pages("analyst")
+    address, seen = f"/jobs/{job_id}?q=blue+TEXT&label=b", []
+    while address:
+        page = browser.get(address).text
+        seen += [int(each) for each in re.findall(r"Blue text (\d+)", page)]
+        assert "green text" not in page
+        more = re.search(r'href="([^"]+)" rel="next">More texts', page)
+        address = more and unescape(more[1])
+    assert seen == [n for n in range(130) if n % 3 and n % 2]
+    assert "No such text" in browser.get(f"/jobs/{job_id}?q=nowhere").text
+    assert 'value="&lt;i&gt;"' in browser.get(f"/jobs/{job_id}?q=<i>").text
+
+
+def test_two_jobs_stand_side_by_side_for_who_may_see_both(site, publish):
+    ids = []
+    for tokens in (10, 7):
+        ids.append(site.submitted(tokens=tokens))
+        site.api("steward").post(f"/jobs/{ids[-1]}/approve", {"reason": "it fits"})
+        publish(ids[-1], json.dumps({"text": f"written with {tokens}"}).encode())
+    browser = site.pages("analyst")
+    shown = browser.get(f"/jobs/{ids[0]}").text
+    assert f'<option value="{ids[1]}">' in shown
+    assert "See how good they are, free" in shown
+    page = browser.get(f"/jobs/compare?a={ids[0]}&b={ids[1]}").text
+    assert re.search(r"tokens per batch</th><td[^>]*>10</td><td[^>]*>7</td>", page)
+    assert "written with 10" in page
+    assert "written with 7" in page
+    assert browser.get(f"/jobs/compare?a={ids[0]}&b={ids[0]}").status_code == 422
+    assert browser.get(f"/jobs/compare?a={ids[0]}").status_code == 404
+    assert site.pages("analyst-2").get(f"/jobs/compare?a={ids[0]}&b={ids[1]}").status_code == 404
+
+
+def test_figures_stand_beside_one_another_only_with_the_same_settings():
+    from web.views.results import joined
+
+    def figure(value: float, **settings: object) -> dict[str, object]:
+        return {"name": "mauve", "value": value, "ideal": "1", "settings": settings}
+
+    rows = joined([[figure(0.5, k=2), figure(0.6, k=3)], [figure(0.7, k=3), figure(0.8, k=4)]])
+    assert [row["values"] for row in rows] == [[0.5, None], [0.6, 0.7], [None, 0.8]]
+
+
+def test_a_steward_without_datasets_is_led_to_the_first_one(site):
+    from web.views.catalogue import next_steps
+
+    with site.app.test_request_context():
+        steps = next_steps(site.bench.steward, [])
+    assert {"Add a dataset": "/add-dataset"}.items() <= {
+        each["title"]: each["link"] for each in steps
+    }.items()

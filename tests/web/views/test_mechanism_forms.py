@@ -28,6 +28,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
 ]
 EVERY = sorted(mechanisms.runnable())
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 SECRETS = {"prior": 0.0001, "bound": 0.9, "records_per_secret": 1, "sampling_rate": 0.5}
 
 
@@ -81,16 +82,14 @@ def page(app, ready) -> Iterator:
     thread.start()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        context = browser.new_context(
-            base_url=f"http://127.0.0.1:{server.server_port}", viewport={"width": 1280, "height": 900}
-        )
+        context = browser.new_context(base_url=f"http://127.0.0.1:{server.server_port}", viewport=DESKTOP)
         shown = context.new_page()
         shown.complaints = []
         shown.on("pageerror", lambda error: shown.complaints.append(str(error)))
         shown.goto("/sign-in")
         shown.fill("#name", site.actor("analyst").name)
         shown.fill("#password", PASSWORD)
-        shown.get_by_role("button", name="Sign in").click()
+        shown.get_by_role("button", name="Sign in", exact=True).click()
         shown.wait_for_url(lambda url: "/sign-in" not in url)
         yield shown
         assert not shown.complaints
@@ -107,6 +106,11 @@ def choose(page, mechanism: str) -> None:
         page.locator("#expert > summary").click()
     with page.expect_navigation():
         page.select_option("#mechanism", mechanism)
+
+
+def screens(page) -> float:
+    """How many screens high the page is."""
+    return page.evaluate("document.documentElement.scrollHeight / window.innerHeight")
 
 
 def fill(page, given: dict[str, str]) -> None:
@@ -131,7 +135,7 @@ def test_every_mechanism_is_reached_priced_fitted_and_submitted(ready, page, mec
     page.goto(f"{site.dataset}/submit")
     choose(page, mechanism)
     assert page.locator("input[name=of]").input_value() == mechanism
-    assert page.evaluate("document.documentElement.scrollHeight") <= 2 * 900, "two screens for one request"
+    assert screens(page) <= 2
     fill(page, needed.get(mechanism, {}))
     if mechanism.startswith("summary-t") or mechanism == "summary-oneshot":
         fill(page, {"public_size": "500"})
@@ -148,6 +152,12 @@ def test_every_mechanism_is_reached_priced_fitted_and_submitted(ready, page, mec
     job = site.api("analyst").get(f"/jobs/{page.url.rsplit('/', 1)[1]}").json
     assert (job["mechanism"], job["purpose"]) == (mechanism, f"to try {mechanism}")
     assert job["state"] in ("awaiting_approval", "queued", "submitted"), job["refusal"]
+    page.goto(f"{site.dataset}/submit?like={job['id']}")
+    assert page.get_by_text("No price yet").count() == 0
+    assert screens(page) <= 2, "filled as the quote answers, and priced"
+    page.set_viewport_size(PHONE)
+    assert screens(page) <= 2, "on a phone"
+    page.set_viewport_size(DESKTOP)
     cancelled = site.api("analyst").post(f"/jobs/{job['id']}/cancel")
     assert cancelled.status_code == 200, "what it takes of the allowance is the next one's again"
 

@@ -31,9 +31,11 @@ def fields(page: str) -> dict[str, str]:
     found = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', form))
     found |= dict(re.findall(r'<input class="form-control"[^>]* name="([^"]+)"[^>]* value="([^"]*)"', form))
     found |= dict(re.findall(r'<textarea[^>]* name="([^"]+)"[^>]*>\n([^<]*)</textarea>', form))
-    for name, options in re.findall(r'<select[^>]* name="([^"]+)"[^>]*>(.*?)</select>', form, re.S):
+    for name, more, options in re.findall(r'<select[^>]* name="([^"]+)"([^>]*)>(.*?)</select>', form, re.S):
         offered = re.findall(r'<option(?: value="([^"]*)")?( selected)?', options)
-        found[name] = next((value for value, chosen in offered if chosen), offered[0][0])
+        chosen = [value for value, selected in offered if selected]
+        if chosen or "multiple" not in more:  # of several, nothing chosen is nothing sent
+            found[name] = chosen[0] if chosen else offered[0][0]
     checked = re.findall(r'type="(?:checkbox|radio)" name="([^"]+)" value="([^"]*)" checked', form)
     return {name: html.unescape(value) for name, value in {**found, **dict(checked)}.items()}
 

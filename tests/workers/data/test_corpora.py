@@ -127,7 +127,7 @@ def test_a_datasets_own_file_is_no_public_corpus(warm_engine, tmp_path):
     def look(who=steward) -> list[dict]:
         return [corpora.show(engine, spec.name, who) for spec in (whole, some)]
 
-    found = wait_for(look, lambda both: all(each["state"] != "checking" for each in both), seconds=60)
+    found = wait_for(look, lambda both: all(each["state"] != "checking" for each in both))
     assert [(each["state"], each["facts"]) for each in found] == [("invalid", None)] * 2
     assert f"dataset {name!r} (all of it, or nearly)" in found[0]["error"]
     assert f"dataset {name!r} (under 1 % of it)" in found[1]["error"]

@@ -14,11 +14,13 @@ from workers.interface import Artifact, Released
 
 WORKERS = Path(__file__).resolve().parents[3] / "workers"
 
-#: Who may say that a text is public: what was registered as a corpus, and what Writers wrote.
+#: Who may say that a text is public: what was registered as a corpus, and what Writers wrote, also in an
+#: earlier attempt.
 SOURCES = {
     "data/public_text.py",
     "data/corpora.py",
     "generation/local_writer.py",
+    "generation/kept_texts.py",
     "generation/endpoint.py",
 }
 

@@ -13,7 +13,7 @@ from accountant.core.errors import DataError
 from workers import models, sample
 from workers.data.fingerprints import _keyed as fingerprint
 from workers.data.fingerprints import fingerprints
-from workers.data.records import Broken, Layout, Record, Records, check_address, read, records
+from workers.data.records import Broken, Layout, Record, Records, check_address, files, read, records
 
 ROWS = [
     {"title": 'Good, "fine"\nfood', "body": "I ate {well}.", "who": "ann", "label": "up"},
@@ -222,3 +222,22 @@ def test_adding_a_unit_changes_one_batch_by_at_most_its_bound(content, unit, bou
     for text in without[changed[0]]:
         more.remove(text)  # nothing that was there is displaced
     assert 1 <= len(more) <= bound
+
+
+def test_no_link_leaves_a_data_root(tmp_path):
+    """A file, a folder, a link in a folder and a folder behind a link: what is read lies under the root."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    inner = root / "folder"
+    for folder in (inner, outside):
+        folder.mkdir(parents=True)
+        (folder / "data.csv").write_text("text\nx\n")
+    (root / "file.csv").symlink_to(outside / "data.csv")
+    (root / "away").symlink_to(outside)
+    for name in ("file.csv", "away", "away/data.csv", "folder/../../outside/data.csv"):
+        with pytest.raises(DataError, match="data root"):
+            check_address(str(root / name), [str(root)])
+    address = check_address(str(inner), [str(root)])
+    assert len(files(address)) == 1
+    (inner / "link.csv").symlink_to(outside / "data.csv")
+    with pytest.raises(DataError, match="leads out of it"):
+        files(address)

@@ -21,7 +21,7 @@ from tests.workers.conftest import SAMPLE
 from workers.embedding import embedders
 from workers.embedding.embedders import embed_all, inspect, load
 from workers.embedding.neighbours import kmeans, nearest, unit
-from workers.jobs import tasks
+from workers.jobs import checks
 from workers.models import ModelError
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "on", "a"]
@@ -266,7 +266,7 @@ def test_a_model_is_checked_as_what_it_was_registered_for(bert, engine, database
         added = model_catalogue.add_model(
             engine, f"m-{uuid.uuid4().hex[:8]}", str(bert), "public", steward, kind
         )
-        tasks.check_model(str(added))
+        checks.check_model(str(added))
         rows[kind] = registration.find(engine, "model", added)
     assert rows["embedding"].facts["dimensions"] == 32
     assert rows["embedding"].facts["sha256"] == inspect(bert)["sha256"]

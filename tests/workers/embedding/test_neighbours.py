@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.embedding.neighbours import GRID, _to_grid, kmeans, nearest, unit, votes, weighted_votes
+from workers.embedding.neighbours import (
+    GRID,
+    _to_grid,
+    kmeans,
+    nearest,
+    shared_votes,
+    unit,
+    votes,
+    weighted_votes,
+)
 
 
 def points(seed: int, count: int, width: int = 24) -> np.ndarray:
@@ -168,3 +177,28 @@ print(most)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 300
+
+
+@pytest.mark.parametrize("seats", [1, 3, 10])
+def test_shared_votes_give_points_far_apart_their_proportion_of_the_places(seats):
+    """Sainte-Laguë's method, place by place, each point's nearest candidates first."""
+    weights = np.array([50.0, 0.0, 30.0, 11.0])
+    points = np.eye(4, 8, dtype=np.float32)
+    angles = np.linspace(0.01, 0.3, 12)
+    candidates = unit(
+        np.concatenate([points * np.cos(a) + np.eye(4, 8, 4) * np.sin(a) for a in angles]).astype(np.float32)
+    )  # the j-th nearest of point p is candidate 4 j + p
+    found = shared_votes(points, weights, candidates, seats)
+    taken = np.zeros(4, int)
+    for _ in range(seats):
+        taken[int(np.argmax(weights / (2 * taken + 1)))] += 1
+    chosen = np.argsort(-found, kind="stable")[:seats]
+    assert sorted(chosen) == sorted(4 * j + p for p in range(4) for j in range(taken[p]))
+
+
+def test_points_at_one_place_vote_for_as_many_candidates_as_there_are_places():
+    random = np.random.default_rng(0)
+    candidates = unit(random.standard_normal((200, 8)).astype(np.float32))
+    points = np.repeat(candidates[:1], 50, axis=0)
+    assert (shared_votes(points, np.ones(50), candidates, 40) > 0).sum() >= 40
+    assert not shared_votes(points, np.zeros(50), candidates, 40).any()

@@ -23,7 +23,7 @@ from workers.engine import (
 )
 from workers.engine import decoder as decoding
 from workers.engine.sizing import TILE, WORKING_SHARE, pass_rows, reading_bytes
-from workers.engine.steadiness import Unsteady, check_steady
+from workers.engine.steadiness import Unsteady, check_loaded, check_steady
 
 pytestmark = pytest.mark.slow
 
@@ -269,6 +269,19 @@ def test_a_model_whose_rows_act_on_one_another_is_found(monkeypatch):
     monkeypatch.setattr(decoding.Decoder, "_forward", mixing)
     with pytest.raises(Unsteady, match="ask without amplification"):
         check_steady(model, SHAPE, Sizes(rows=16, reading=16, batches=1))
+
+
+def test_a_model_in_which_a_short_record_acts_on_others_is_found(monkeypatch):
+    """Its removal moves nothing here; another one in its place does."""
+    model, _ = family("llama")
+
+    def acting(self, store, masks, positions, ids=None, embedded=None):
+        states = REAL(self, store, masks, positions, ids, embedded)
+        return states * (1 + 1e-6 * (ids[0].count_nonzero() == 1)) if ids.shape[1] > 1 else states
+
+    monkeypatch.setattr(decoding.Decoder, "_forward", acting)
+    with pytest.raises(Unsteady, match="goes or changes"):
+        check_loaded(model)
 
 
 def test_memory_that_is_too_small_is_found_before_anything_is_read(monkeypatch):

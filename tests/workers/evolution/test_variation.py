@@ -9,7 +9,7 @@ from accountant.core.mechanisms import aug_pe
 from accountant.core.privacy.price import Terms
 from tests.workers.evolution.writers import Words
 from workers.data.public_text import vouch
-from workers.evolution.variation import Made, Scribe, is_copy, usable
+from workers.evolution.variation import Made, Scribe, is_copy, is_echo, usable
 from workers.generation.writer import Written
 from workers.interface import Progress
 
@@ -84,6 +84,11 @@ def test_copies_refusals_and_empty_texts_are_asked_for_again_and_then_the_source
         "As an AI language model, I have no opinion",
         "as a language model I do not eat",
         "  We can't help with that",
+        "Here's a rewritten version of the review:\n\nThe soup was cold.",
+        "Sure! Here is the review: great soup",
+        '**"Here’s another take**: great soup',
+        "The original review: great soup",
+        "Rewritten version (shop): great soup",
     ],
 )
 def test_what_is_no_text(text):
@@ -98,6 +103,10 @@ def test_what_is_no_text(text):
         "I cannot recommend this place",
         "The waiter said: I'm sorry, we can't help you",
         "I was unable to find a seat",
+        "Here is the place to go for soup.",
+        "Here are some of the best soups in town, and the bill was fair",
+        "New version of an old diner",
+        "Sure, the soup was cold",
         "7",
         "ünïcode",
     ],
@@ -110,6 +119,20 @@ def test_a_copy_has_the_same_words():
     assert is_copy("The soup, was COLD", "the soup was cold!")
     assert not is_copy("the soup was warm", "the soup was cold")
     assert not is_copy("the soup was", "the soup was cold")
+
+
+def test_an_answer_that_repeats_the_request_is_rejected():
+    request = "Rewrite this review in other words: "
+    own = scribe(Saying("REWRITE this *review* in brief: soup", "a warm tea"), rewriting=request + "{text}")
+    (found,) = own.varied("up", made("Soup was cold"), 1)
+    assert [each.text for each in found] == ["a warm tea"]
+    own = scribe(Saying("A short review of a shop: soup", "a warm tea"), prompt="A short review of a diner")
+    assert [each.text for each in own.first("up", 1)] == ["a warm tea"]
+    assert not is_echo("A text", "A text")
+    # A continuation begins as its prefix does, whatever the prompt is.
+    own = scribe(Saying("was cold"), varying="continue", prompt="The soup of today", kept=0.99)
+    (found,) = own.varied("up", made("The soup of today was warm and thin"), 8)
+    assert any(each.text == "The soup of today was cold" for each in found)
 
 
 def test_continuations_keep_a_prefix_of_the_words_and_end_at_the_limit():

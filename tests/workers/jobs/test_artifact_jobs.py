@@ -161,7 +161,7 @@ def test_a_job_that_fails_leaves_no_artifact_and_no_file(desk, released):
     assert desk.rows(uuid.UUID(job["id"])) == []
     results = Path(desk.service.environment["EXCHEQUER_HOME"]) / "results" / job["id"]
     # The job has ended when its charge is committed; what it staged goes right after that.
-    wait_for(lambda: [path for path in results.rglob("*") if path.is_file()], lambda left: left == [], 30)
+    wait_for(lambda: [path for path in results.rglob("*") if path.is_file()], lambda left: left == [])
 
 
 # --- identity -----------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def test_after_kill_9_the_job_goes_on_under_the_same_key(desk, dataset, warm_ser
     assert key is not None
     assert desk.job(job_id)["progress"]["done"] == 0, "a round's time would tell of its batches"
     warm_service.kill("generate")
-    wait_for(lambda: desk.job(job_id)["attempt"], lambda attempt: attempt == 2, 120)
+    wait_for(lambda: desk.job(job_id)["attempt"], lambda attempt: attempt == 2)
     assert sealed(desk, job_id) == key
     warm_service.start("generate")
     seen = set()

@@ -275,10 +275,10 @@ def test_an_endpoint_that_dies_in_the_third_round_is_waited_for_and_nothing_is_c
     charged = desk.facts(clusters[0])["secret"]
     before = len(served.asked("gate"))
     job_id = evolved(desk, clusters, name)
-    wait_for(lambda: len(served.asked("gate")) - before, lambda asked: asked >= 6, 60)
+    wait_for(lambda: len(served.asked("gate")) - before, lambda asked: asked >= 6)
     away.touch()  # in the third round, or soon after it
     died = len(served.asked("gate"))
-    wait_for(lambda: len(served.asked("gate")) - died, lambda asked: asked >= 1, 60)
+    wait_for(lambda: len(served.asked("gate")) - died, lambda asked: asked >= 1)
     away.unlink()
     job = desk.ended(job_id)
     assert (job["state"], job["attempt"]) == ("succeeded", 1), job["failure"]

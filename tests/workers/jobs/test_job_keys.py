@@ -176,7 +176,7 @@ def test_a_second_home_takes_no_part_of_a_job(bench, configured, runner, tmp_pat
     with pytest.raises(KeyMismatch, match="home/keys/units"):
         leases.claim(bench.engine, job_id, 1, "stranger", 30, 1, stranger.secret("units"))
     monkeypatch.setattr(settings_module, "load", lambda: stranger)
-    monkeypatch.setattr(tasks, "_engine", lambda: bench.engine)
+    monkeypatch.setattr(job_inputs, "engine", lambda: bench.engine)
     tasks.generate.run(str(job_id), 1, 1)
     assert "job not taken" in capsys.readouterr().out
     assert len(runner.keys) == 1
@@ -297,6 +297,7 @@ def everything(bench: Bench, folder: Path) -> str:
         rows = [
             str(row[0])
             for table in tables.metadata.sorted_tables
+            if table.name not in ("private_places", "process_roles")  # names alone, for the owner's triggers
             for row in connection.execute(text(f"SELECT t::text FROM {table.name} t"))
         ]
     exported = "\n".join(entries.export(bench.engine, bench.dataset, bench.steward, "jsonl"))

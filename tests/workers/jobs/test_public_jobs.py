@@ -131,6 +131,36 @@ def test_the_database_records_no_reading_of_a_public_job(desk, listed):
         connection.execute(update, {"id": listed})
 
 
+def test_a_rehearsal_runs_on_public_texts_alone_and_is_no_release_of_the_dataset(desk, named):
+    """With the parameters of the job, noise and all: free, verified, and nothing that another job reads."""
+    name, _ = named
+    public = desk.file([f"a public note {number}" for number in range(60)])
+    corpus = f"corpus-{uuid.uuid4().hex[:6]}"
+    spec = {"name": corpus, "uri": public, "label_column": "label", "statement": "made up"}
+    corpora.add(desk.engine, corpora.CorpusSpec.model_validate(spec), desk.steward)
+    shown = lambda: corpora.show(desk.engine, corpus, desk.steward)["state"]  # noqa: E731
+    wait_for(shown, lambda state: state == "ready")
+    job_id = ask(desk, name, "rehearsal:tally", epsilon=1.0, rehearsal_corpus=corpus)
+    job = desk.ended(job_id)
+    assert job["state"] == "succeeded", job
+    assert all(cost["main"] == "0" for each in job["entries"] for cost in each["costs"].values())
+    assert set(reserved(desk, name, job_id)["source"]) == {"public"}
+    assert integrity.check(desk.engine, name) == []
+    rows = desk.rows(job_id)
+    assert {(row.name, row.kind) for row in rows} == {
+        ("counts", "rehearsal"),
+        ("vector", "rehearsal"),
+        ("report", "rehearsal-report"),
+    }
+    report = stored.read([row for row in rows if row.name == "report"])["report"].json()
+    assert (report["rehearses"], report["texts_read"], report["labels"]) == ("tally", 48, "by chance")
+    assert desk.facts(name)["statements"][0]["text"] == "Nothing has been released."
+    with pytest.raises(InvalidRequest, match="released no term-list"):
+        ask(desk, name, "match", vocabulary=str(job_id), tally=str(job_id))
+    with pytest.raises(InvalidRequest, match="its mechanism is rehearsal:tally"):
+        ask(desk, name, "tally", from_job=str(job_id))
+
+
 # --- several sources ----------------------------------------------------------------------------
 
 

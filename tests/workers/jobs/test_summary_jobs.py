@@ -210,10 +210,9 @@ def test_an_adapter_whose_corpus_holds_private_records_by_now_is_refused_before_
     assert desk.facts(second)["state"] == "ready"
     for dataset in (first, second):
         allowances.allow(desk.engine, dataset, Allowance("30", "0.000001", "test"), desk.steward)
-        job = desk.ended(ask(desk, dataset, "summary-oneshot", **allowed))
-        assert (job["state"], job["entries"][-1]["kind"]) == ("failed", "VOID")
-        assert name in job["failure"]
-        assert second not in job["failure"]  # which dataset it is, is for stewards
+        with pytest.raises(InvalidRequest, match=rf"public_corpus: '{name}' is invalid") as refused:
+            ask(desk, dataset, "summary-oneshot", **allowed)
+        assert second not in str(refused.value)  # which dataset it is, is for stewards
 
 
 # --- refused before anything is reserved ----------------------------------------------------------

@@ -110,23 +110,17 @@ def test_a_shared_job_goes_on_when_one_of_its_workers_is_killed(desk, dataset, s
     sound(desk, dataset)
 
 
-def test_one_worker_alone_runs_every_part(desk, dataset, service):
-    assert "generate2" not in service.running
-    job = desk.ended(desk.submit(dataset, tokens_per_batch=5))
-    assert job["state"] == "succeeded", job
-
-
 def test_a_process_that_dies_while_it_reads_has_failed_and_is_charged(desk, dataset, service):
     job_id = desk.submit(dataset, tokens_per_batch=60)
     reads(desk, job_id)
     (child,) = psutil.Process(service.running["generate"].pid).children()
     os.kill(child.pid, signal.SIGKILL)
-    job = desk.ended(job_id, 30)
+    job = desk.ended(job_id)
     assert (job["state"], job["failure"]) == ("failed", settlement.UNSAID)
     assert job["attempt"] == 1
     assert job["entries"][-1]["kind"] == "COMMIT"
     assert job["entries"][-1]["costs"] == job["entries"][0]["costs"]
-    wait_for(lambda: left(service, job_id), lambda names: not names, 20)
+    wait_for(lambda: left(service, job_id), lambda names: not names)
     sound(desk, dataset)
     assert desk.ended(desk.submit(dataset, tokens_per_batch=2))["state"] == "succeeded", "the worker goes on"
 
@@ -192,7 +186,7 @@ def goes_on(desk: Desk, service, job_id, before: dict[str, list], tokens: int) -
             last = seen
         return str(desk.job(job_id)["state"])
 
-    wait_for(look, lambda state: state in ("succeeded", "failed", "cancelled"), 120)
+    wait_for(look, lambda state: state in ("succeeded", "failed", "cancelled"))
     assert all(len(draws) <= tokens for draws in last.values())
     job = desk.job(job_id)
     assert job["state"] == "succeeded", job
@@ -203,6 +197,7 @@ def goes_on(desk: Desk, service, job_id, before: dict[str, list], tokens: int) -
 
 
 def test_a_job_killed_after_four_fifths_draws_the_rest_and_nothing_twice(desk, dataset, service):
+    assert "generate2" not in service.running, "one worker alone runs every part"
     job_id = desk.submit(dataset, tokens_per_batch=40)
     written(desk, job_id, 0.8)
     service.kill("generate")
@@ -219,7 +214,7 @@ def test_a_worker_stopped_by_plan_hands_its_part_back_at_no_cost(desk, dataset, 
     job_id = desk.submit(dataset, tokens_per_batch=40)
     written(desk, job_id, 0.5)
     service.running["generate"].terminate()
-    assert service.running["generate"].wait(60) == 0
+    assert service.running["generate"].wait(300) == 0
     assert desk.job(job_id)["state"] in ("queued", "running")
     assert [each.lease_token for each in parts(desk, job_id)] == [None] * FAN_OUT
     assert [each.attempt - each.handed_back for each in parts(desk, job_id)] == [1] * FAN_OUT
@@ -237,11 +232,11 @@ def test_an_attempt_that_takes_too_long_goes_on_in_the_next_until_there_is_none(
     desk.ended(desk.submit(dataset, tokens_per_batch=2))  # a worker's first job loads torch before it reads
     dataset = opened(desk, tmp_path, time_limit_seconds=3)
     job_id = desk.submit(dataset, tokens_per_batch=240)
-    job = desk.ended(job_id, 90)
+    job = desk.ended(job_id)
     assert job["attempt"] in (2, 3)
     if job["state"] == "failed":
         assert (job["attempt"], job["failure"]) == (3, settlement.UNSAID)
-        wait_for(lambda: left(service, job_id), lambda names: not names, 20)
+        wait_for(lambda: left(service, job_id), lambda names: not names)
     else:
         assert job["state"] == "succeeded"
     assert job["entries"][-1]["costs"] == job["entries"][0]["costs"]
@@ -296,12 +291,12 @@ def test_an_idle_worker_whose_broker_fell_silent_ends_and_its_successor_runs_the
 ):
     service.kill("generate")
     service.start("generate", BROKER_URL=proxy.url)
-    assert proxy.met.wait(60)  # a message that waited while the worker starts would look like silence
+    assert proxy.met.wait(300)  # a message that waited while the worker starts would look like silence
     assert desk.ended(count(desk, dataset))["state"] == "succeeded"
     proxy.frozen.set()
     job_id = count(desk, dataset)
     worker = service.running["generate"]
-    assert wait_for(worker.poll, lambda code: code is not None, 60) is not None
+    assert wait_for(worker.poll, lambda code: code is not None) is not None
     assert desk.job(job_id)["state"] == "queued"
     proxy.frozen.clear()
     service.start("generate", BROKER_URL=proxy.url)

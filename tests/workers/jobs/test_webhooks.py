@@ -180,9 +180,9 @@ KINDS = ("renyi", "gaussian", "renyi2", "basic")
 OWN = "WHERE dataset_id = (SELECT id FROM datasets WHERE name = :name)"
 
 
-def moved(engine, bench: Bench, **columns: str) -> None:
+def moved(owner, bench: Bench, **columns: str) -> None:
     changes = ", ".join(f"{name} = {value}" for name, value in columns.items())
-    with engine.begin() as connection:
+    with owner.begin() as connection:
         connection.execute(text(f"UPDATE accounts SET {changes} {OWN}"), {"name": bench.dataset})
 
 
@@ -191,24 +191,24 @@ def used(percent: int, *kinds: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("percent", "event"), STAGES)
-def test_a_dataset_that_runs_out_is_told_once(bench, receiver, sender, engine, percent, event):
+def test_a_dataset_that_runs_out_is_told_once(bench, receiver, sender, engine, percent, event, owner):
     hook_id, _ = hook(bench, bench.steward, receiver, "/ok")
-    moved(engine, bench, **used(percent, *KINDS))
-    moved(engine, bench, **used(percent, *KINDS))  # the same again is no change
+    moved(owner, bench, **used(percent, *KINDS))
+    moved(owner, bench, **used(percent, *KINDS))  # the same again is no change
     assert events_of(engine, hook_id) == ([] if event is None else [event])
 
 
-def test_one_filter_with_room_is_room_and_a_closed_one_is_none(bench, receiver, sender, engine):
+def test_one_filter_with_room_is_room_and_a_closed_one_is_none(bench, receiver, sender, engine, owner):
     hook_id, _ = hook(bench, bench.steward, receiver, "/ok")
-    moved(engine, bench, **used(100, *KINDS[:3]))
+    moved(owner, bench, **used(100, *KINDS[:3]))
     assert events_of(engine, hook_id) == []
-    moved(engine, bench, renyi_closed="1", renyi_spent="0", **used(90, "basic"))
+    moved(owner, bench, renyi_closed="1", renyi_spent="0", **used(90, "basic"))
     assert events_of(engine, hook_id) == ["dataset.low"]
 
 
-def test_an_overdrawn_dataset_is_told(bench, receiver, sender, engine):
+def test_an_overdrawn_dataset_is_told(bench, receiver, sender, engine, owner):
     hook_id, _ = hook(bench, bench.steward, receiver, "/ok")
-    moved(engine, bench, overdrawn="true")
+    moved(owner, bench, overdrawn="true")
     assert events_of(engine, hook_id) == ["dataset.overdrawn"]
 
 

@@ -53,9 +53,9 @@ class Clean(Meter):
     """A meter that pays and adds nothing: for densities without noise."""
 
     def _without(self, values, sensitivity, event, part=None):
-        self._pay(
-            event, Laplace if isinstance(event, Laplace) else type(next(iter(releases(event)))), values, part
-        )
+        values = values() if callable(values) else values
+        kind = Laplace if isinstance(event, Laplace) else type(next(iter(releases(event))))
+        self._pay(event, kind, values.shape, part)
         return values
 
     gaussian = laplace = _without
@@ -123,7 +123,7 @@ def test_a_unit_moves_the_sums_by_no_more_than_is_declared(
         data = Records(LABELS, tuple(records), b"k" * 32)
         terms_found, _ = sketches.term_list(parameters, public())
         counts = sketches.term_counts(parameters, data, terms_found, lambda: None)
-        layout = Layout.of(parameters, terms, LABELS)
+        layout = Layout.of(parameters, terms, LABELS, 5)
         usable = {word: place for place, word in enumerate(WORDS[:6])}
         own = sketches.own_terms(parameters, data, terms_found, usable, lambda: None)
         points = embed_all(Embedder(), WORDS[:6])
@@ -196,7 +196,7 @@ def test_the_noise_has_the_variance_of_the_price(sketch, noise):
     raw = {"sketch": sketch, "noise": noise, "features": 600, "seed": 5, "vocabulary_size": 600}
     terms = Terms(labels=LABELS)
     parameters = PRICE.parse(SMALL | raw, terms)
-    layout = Layout.of(parameters, terms, LABELS)
+    layout = Layout.of(parameters, terms, LABELS, 5)
     exact = np.zeros((1, 2, 600), np.int64)
     drawn = np.stack(
         [
@@ -215,7 +215,7 @@ def test_the_noise_has_the_variance_of_the_price(sketch, noise):
 def test_every_term_of_the_public_vocabulary_gets_noise():
     parameters = PRICE.parse(SMALL | {"vocabulary_epsilon": 0.01}, Terms())
     noisy = sketches.release_counts(
-        parameters, Terms(), np.zeros(1_000, np.int64), Meter(prices.vocabulary_event(parameters))
+        parameters, Terms(), np.zeros(10_000, np.int64), Meter(prices.vocabulary_event(parameters))
     )
     assert (noisy != 0).mean() > 0.99
 

@@ -66,7 +66,7 @@ def listed(desk, dataset, corpus) -> dict:
 
 @pytest.fixture(scope="module")
 def first(desk, dataset, listed) -> dict:
-    job = desk.ended(ask(desk, dataset, "dp-kps", vocabulary=listed["id"]), 300)
+    job = desk.ended(ask(desk, dataset, "dp-kps", vocabulary=listed["id"]))
     assert job["state"] == "succeeded", job
     return job
 
@@ -105,7 +105,7 @@ def test_a_later_job_is_free_and_tells_what_private_reviews_are_about_when_nothi
     assert desk.ended(ask(desk, dataset, "dp-kps", vocabulary=listed["id"]))["state"] == "refused"
     for path in desk.folder.glob("*.csv"):
         path.unlink()  # the private records are gone, and nothing asks for them
-    job = desk.ended(ask(desk, dataset, "dp-kps-again", from_job=first["id"]), 120)
+    job = desk.ended(ask(desk, dataset, "dp-kps-again", from_job=first["id"]))
     assert job["state"] == "succeeded", job
     assert all(cost["main"] == "0" for entry in job["entries"] for cost in entry["costs"].values())
     texts = texts_of(desk, job)
@@ -118,7 +118,7 @@ def test_a_later_job_is_free_and_tells_what_private_reviews_are_about_when_nothi
 
 def test_a_later_job_writes_with_another_prompt_and_length(desk, dataset, first):
     changes = {"from_job": first["id"], "writer": "sample-model", "sequence_length": 2, "max_tokens": 40}
-    job = desk.ended(ask(desk, dataset, "dp-kps-smollm2", **changes), 120)
+    job = desk.ended(ask(desk, dataset, "dp-kps-smollm2", **changes))
     assert job["state"] == "succeeded", job
     assert [each["kind"] for each in job["entries"]] == ["RESERVE", "COMMIT"]
     assert texts_of(desk, job)

@@ -17,7 +17,6 @@ from accountant.transactions.job_requests import JobRequest
 from tests.support import other_people
 from tests.workers.conftest import ROOT, SAMPLE, wait_for
 from tests.workers.jobs.test_jobs import LABELS, Desk
-from workers.sample import THEMES
 
 pytestmark = pytest.mark.slow
 
@@ -60,11 +59,6 @@ def texts_of(desk, job: dict) -> list[dict]:
     return [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
 
 
-def told(texts: list[dict]) -> float:
-    """The share that tells what the private reviews of its label are about."""
-    return sum(THEMES[each["label"].split()[0]] in each["text"] for each in texts) / len(texts)
-
-
 @pytest.fixture(scope="module")
 def first(desk, dataset) -> dict:
     job = desk.ended(ask(desk, dataset, "aug-pe"), SECONDS)
@@ -72,7 +66,7 @@ def first(desk, dataset) -> dict:
     return job
 
 
-def test_aug_pe_pays_its_price_and_its_texts_turn_to_what_the_records_are_about(desk, dataset, first):
+def test_aug_pe_pays_its_price_and_publishes_its_samples(desk, dataset, first):
     reserved, committed = first["entries"]
     assert (reserved["kind"], committed["kind"]) == ("RESERVE", "COMMIT")
     assert reserved["costs"] == committed["costs"]
@@ -80,7 +74,7 @@ def test_aug_pe_pays_its_price_and_its_texts_turn_to_what_the_records_are_about(
     texts = texts_of(desk, first)
     assert {each["label"] for each in texts} == set(LABELS[:2])
     assert len(texts) == 16
-    assert told(texts) > 0.1  # 2 % of what the model writes does
+    # That samples come nearer to the records is shown in test_aug_pe: sixteen texts are too few to be sure.
 
 
 def test_a_later_job_runs_when_nothing_is_left_and_the_records_are_gone(desk, dataset, first, few):

@@ -18,7 +18,7 @@ from tests.support import SHARED, needs_shared
 from workers import models
 from workers.data import records as reading
 from workers.data.records import Layout, Record, Records
-from workers.engine import Decoder, Sizes
+from workers.engine import Decoder, Sizes, sizes
 from workers.engine.aggregation import GRID, Mean, clip_to_grid, median_interval, median_token_costs
 from workers.interface import NOTHING_PUBLIC, Progress
 from workers.mechanisms.private_prediction import Contexts, Runner, shape_of
@@ -88,6 +88,30 @@ def test_a_label_has_the_batches_that_its_counts_fill(model):
     resolved, _, meter, progress = run(model, raw, data, terms)
     assert progress.done == progress.total == 21 * 2
     assert releases(meter.realized) == releases(PRICE.price(resolved, terms).dp)
+
+
+def test_of_labels_as_unlike_as_90_to_8_to_2_each_draws_at_the_temperature_asked_for(model):
+    """A label's sums are divided by the public size and hold what its batches hold; rows are as planned."""
+    terms, held = Terms(labels=("a", "b", "c")), {"a": 9_000, "b": 800, "c": 200}
+    own = (reviews(count, label) for label, count in held.items())
+    records = (replace(each, unit=f"{each.label}{each.unit}") for label in own for each in label)
+    data = Records(terms.labels, tuple(records), b"k" * 32)
+    parsed = PRICE.parse({"label_counts": [*held.values()], "batch_size": 20, "record_tokens": 24}, terms)
+    contexts = Contexts(parsed, model.tokenizer, terms.labels, NOTHING_PUBLIC)
+    found = list(contexts.of(data, parsed.batches_by_label(terms)).items())
+    for label, count in held.items():
+        batches = [examples for (own, _), examples in found if own == label]
+        assert sum(map(len, batches)) == count
+        warm = float(parsed.temperature) * parsed.units * len(batches) / count
+        assert warm == pytest.approx(float(parsed.temperature), rel=0.1)
+    shape = shape_of(parsed, contexts.prompts.values())
+    chosen = sizes(model.network, shape, parsed.batch_size, len(found), memory=2**29)
+    assert 1 < chosen.batches < len(found)
+    for first in range(0, len(found), chosen.batches):
+        group = found[first : first + chosen.batches]
+        rows = -(-sum(len(examples) for _, examples in group) // chosen.rows) * chosen.rows
+        planned = -(-len(group) * parsed.batch_size // chosen.rows) * chosen.rows
+        assert rows <= 1.2 * planned or rows == planned + chosen.rows
 
 
 def test_every_batch_writes_exactly_its_tokens_whatever_it_holds(model):

@@ -306,17 +306,36 @@ def test_rounds_read_releases_only_and_one_shot_reads_records_once():
     assert things.embedder("embedding").seen.count("private 1") == 1
 
 
-def test_votes_are_the_noisy_counts_clipped_at_0_for_the_nearest_sample(earlier):
+@pytest.mark.parametrize("counted", ["private", "all"])
+def test_the_papers_votes_are_counts_clipped_at_0_for_the_nearest_sample(earlier, counted):
     noisy = Noisy(**earlier["clusters"].tensors())
-    (family,) = earlier["evolution"].json()["labels"]
+    _, artifacts = reuse(earlier, voting="nearest", counted=counted)
+    (family,) = artifacts["evolution"].json()["labels"]
     counts, centres = noisy.mean()
+    counts = counts - (noisy.sizes if counted == "private" else 0)
     for epoch in family["epochs"]:
         texts = [family["samples"][place]["text"] for place in epoch["candidates"]]
         places = unit(np.array([vector(text) for text in texts]))
         expected = np.zeros(len(texts), np.int64)
         for count, centre in zip(counts, centres, strict=True):
-            expected[int((places @ centre).argmax())] += max(0, int(count))
+            expected[int((places @ centre).argmax())] += max(0, int(1_000 * count))
         assert epoch["noisy_counts"] == expected.tolist()
+
+
+def test_centres_share_the_places_of_all_survivors(no_noise):
+    """The paper's votes are for as many samples as there are clusters; lots decide about the others."""
+    parameters = parse(clusters=2, iterations=1, samples=6, variations=3)
+    _, artifacts, _ = run(parameters, data(*(["soup"] * 20)))
+    (family,) = artifacts["evolution"].json()["labels"]
+    (epoch,) = family["epochs"]
+    counts = dict(zip(epoch["candidates"], epoch["noisy_counts"], strict=True))
+    assert min(counts[place] for place in epoch["survivors"]) > 0
+    texts = [family["samples"][place]["text"] for place in epoch["candidates"]]
+    noisy = Noisy(**artifacts["clusters"].tensors())
+    (private,) = np.flatnonzero(noisy.counts[0] > noisy.sizes)  # all records joined one cluster
+    near = unit(np.array([vector(text) for text in texts])) @ noisy.centres[0, private]
+    best = [epoch["candidates"][place] for place in np.argsort(-near)[:6]]
+    assert sorted(epoch["survivors"]) == sorted(best)
 
 
 def test_several_releases_are_averaged():

@@ -1,4 +1,4 @@
-"""`secpe`: the promise measured. The best attack on 20,000 releases succeeds nearly r of the time."""
+"""`secpe`: the promise measured. The best attack on 8,000 releases succeeds nearly r of the time."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from workers.mechanisms.secpe.releases import Members, release
 
 pytestmark = pytest.mark.slow
 
-RUNS, TOGETHER = 20_000, 200
+RUNS, TOGETHER = 8_000, 200
 
 
 class Apart(Places):
@@ -70,10 +70,12 @@ def attacked(group: GroupSampling, sigma: float, prior: float, secret: bool) -> 
 )
 def test_an_attack_stays_within_the_bound_and_passes_it_with_noise_that_forgets_a_root(group):
     prior, bound = 0.05, 0.15
-    error = 4 * (bound * (1 - bound) / RUNS) ** 0.5
+    error = (
+        5.5 * (bound * (1 - bound) / RUNS) ** 0.5
+    )  # 2e-8 beyond; with less noise 0.21, 9 errors above 0.15
     sigma = secpe._sigma(group, 1, prior, bound)
     assert attacked(group, sigma, prior, secret=False) <= prior + error
     rightly = attacked(group, sigma, prior, secret=True)
-    assert bound - 0.02 <= rightly <= bound + error  # nearly all that is promised can be had, and no more
+    assert bound - error <= rightly <= bound + error  # nearly all that is promised can be had, and no more
     less = sigma / 2**0.5  # as if counts or centres were all that is released
     assert attacked(group, less, prior, secret=True) > bound + error

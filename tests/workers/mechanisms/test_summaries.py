@@ -222,7 +222,7 @@ def test_the_noise_is_that_of_the_price(model):
     """The mean's coordinates: variance sigma^2, with sigma as the price states it under either relation."""
     for relation in Neighbours:
         terms = Terms(relation, groups=("north",))
-        raw = READ | {"epsilon": 2.0, "public_size": 30, "clip": 5.0, "releases": 60}
+        raw = READ | {"epsilon": 2.0, "public_size": 30, "clip": 5.0, "releases": 300}
         parameters = ONESHOT.parse(raw, terms)
         _, _, made, _ = run(ONESHOT, model, records({"north": ["soup"]}), raw, terms)
         means = made[0].tensors()["group north"]

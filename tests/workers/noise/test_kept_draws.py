@@ -1,5 +1,6 @@
 """Draws that outlive their attempt: none is made twice, and what is written has the law of one attempt."""
 
+import json
 from collections import Counter
 from contextlib import suppress
 from fractions import Fraction
@@ -14,6 +15,10 @@ from scipy import stats
 from accountant.core.errors import MeterExceeded
 from accountant.core.privacy.events import Composed, Exponential, Gaussian, Laplace, SelfComposed
 from workers.engine import Continued
+from workers.generation.kept_texts import kept_texts
+from workers.generation.writer import Written
+from workers.interface import Progress
+from workers.noise import coins
 from workers.noise.kept_draws import KeptDraws
 from workers.noise.meter import Meter, Turn
 
@@ -32,7 +37,7 @@ class Memory:
         return [draw for row in self.rows for draw in row]
 
     def keep(self, draws) -> None:
-        self.rows.append(list(draws))
+        self.rows.append([(name, json.loads(json.dumps(outcome))) for name, outcome in draws])
 
     @property
     def by_part(self) -> dict[str, list]:
@@ -94,7 +99,7 @@ def test_whatever_the_cuts_what_was_kept_is_told_and_counted_once(cuts, parts, t
     program(plain, parts, tokens)
     assert last.realized == plain.realized
     assert len(store.kept()) == 1 + parts * tokens
-    assert store.by_part["null"] == [{"noisy": told[0][0]}]
+    assert store.by_part["null"] == [{"noisy": told[0]}]
     for part in range(parts):
         outcomes = store.by_part[f'["label", {part}]']
         tokens_of = [each[0] if isinstance(each, list) else each for each in outcomes]
@@ -284,9 +289,78 @@ def p_value(store: type[Memory], runs: int) -> float:
 
 
 def test_texts_of_attempts_cut_by_what_was_drawn_have_the_law_of_one_attempt():
-    assert p_value(Memory, 6000) > 1e-6
+    assert p_value(Memory, 6000) > 1e-9
 
 
 def test_drawn_anew_they_would_not():
     """The test sees it: attempts that are cut by what was drawn, and draw again, choose among draws."""
-    assert p_value(Forgetful, 1000) < 1e-6
+    assert p_value(Forgetful, 1000) < 1e-9
+
+
+# --- steps --------------------------------------------------------------------------------------
+
+
+def taking_part(store, stops: bool) -> int:
+    """A private coin, and somebody who pulls the plug during what is computed from heads."""
+    kept = KeptDraws(store)
+    coin = kept.step("who takes part", lambda: int(coins.heads(0.5)))
+    if coin and stops:
+        raise Stopped
+    return coin
+
+
+def test_coins_are_kept_before_anything_is_computed_from_them():
+    """Else an attempt that is cut because many take part is made anew with fewer: no price covers that."""
+
+    def heads(store_of: type[Memory]) -> int:
+        found = 0
+        for _ in range(1_000):
+            store = store_of()
+            with suppress(Stopped):
+                found += taking_part(store, stops=True)
+                continue
+            found += taking_part(store, stops=False)
+        return found
+
+    # 500 and 250 are expected: each bound is 6 standard deviations away or more.
+    assert 400 < heads(Memory) < 600
+    assert heads(Forgetful) < 400, "the test sees it"
+
+
+def test_a_step_that_was_cut_begins_again_with_its_seed_and_a_stated_one_gives_each_step_its_own():
+    store = Memory()
+    first = KeptDraws(store).seed("texts", None)
+    assert KeptDraws(store).seed("texts", None) == first
+    assert KeptDraws(Memory()).seed("texts", None) != first
+    stated = [KeptDraws(store).seed(name, 7) for name in ("texts", "texts", "more texts")]
+    assert stated[0] == stated[1] != stated[2]
+    assert len(store.rows) == 1, "a stated seed follows from the job's parameters"
+
+
+def test_a_step_and_a_release_are_not_taken_for_one_another():
+    store = Memory()
+    store.keep([('["step", "x"]', {"noisy": [1]}), ("null", {"made": 1})])
+    with pytest.raises(ValueError, match="another kind of step"):
+        KeptDraws(store).step("x", lambda: 1)
+    with pytest.raises(ValueError, match="another kind of release"):
+        meter(store).laplace(np.zeros(1, np.int64), 1, Laplace(2.0))
+
+
+def test_a_run_that_leaves_out_a_step_publishes_nothing():
+    store = Memory()
+    KeptDraws(store).step("x", lambda: [1, 2])
+    assert KeptDraws(store).left
+    again = KeptDraws(store)
+    assert again.step("x", lambda: [3]) == [1, 2]
+    assert not again.left
+
+
+def test_only_public_texts_are_kept_as_such():
+    def write(text):
+        return lambda _: [Written(text, True)]
+
+    store, progress = Memory(), Progress(1)
+    writer = type("Writer", (), {"seeded": lambda self, _: self})()
+    with pytest.raises(TypeError, match="only public"):
+        kept_texts(KeptDraws(store), "x", 1, writer, progress, write("a record"))
+    assert not store.rows

@@ -1,8 +1,9 @@
 """A worst-case canary on each released quantity shows no more loss than was paid; at half the noise it does.
 
 Each test draws many times with the canary and without, and bounds from below the loss that the counts of
-one event prove (Clopper-Pearson, both bounds wrong with a chance of 1e-6 together). Where noise is what it
-should be, the bound passes the price once in a million runs; a halved noise passes it nearly always.
+one event prove (Clopper-Pearson, both bounds wrong with a chance of 1e-9 together). Where noise is what it
+should be, the bound passes the price once in 10^9 runs; with halved noise it does by ten of its standard
+deviations.
 """
 
 from fractions import Fraction
@@ -18,7 +19,7 @@ from workers.engine.aggregation import GRID, mean_scores
 from workers.noise import meter as metering
 from workers.noise.meter import Meter
 
-CHANCE = 1e-6 / 2
+CHANCE = 1e-9 / 2
 
 
 def _bounds(with_canary: int, without: int, draws: int) -> tuple[float, float]:

@@ -4,16 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
+from typer.testing import CliRunner
 
 from accountant.core.errors import InvalidRequest
 from accountant.core.mechanisms import dp_kps as prices
 from accountant.core.privacy.price import Terms
 from tests.workers.conftest import ROOT
+from web.cli.commands import app
 from workers.data.records import Records
 from workers.embedding import mean_states
 from workers.interface import Text
@@ -28,6 +31,24 @@ from workers.privacy_audits.__main__ import main
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return subjects.load_model(None, tmp_path_factory.mktemp("copier"))
+
+
+@pytest.fixture
+def sure(monkeypatch):
+    """The audits' levels where a sound mechanism fails one of them in fewer than one of 10^7 runs.
+
+    People who audit ask for less: a level of 0.001 is wrong once in a thousand, and so would a test be.
+    """
+    monkeypatch.setattr(reconstruction, "LEVEL", 1e-8)
+    monkeypatch.setattr(noisy_sums, "LEVEL", 1e-8)
+    measure = planted._measure
+
+    def measured(setting, kind, runs):
+        monkeypatch.setattr(planted, "DOUBT", 1e-3 if kind is planted.Careless else 1e-7)
+        return measure(setting, kind, runs)
+
+    monkeypatch.setattr(planted, "_measure", measured)
+    monkeypatch.setattr(planted, "CONTROL", 10)  # a quarter of the noise is missed once in some ten thousand
 
 
 def keys(count: int):
@@ -95,6 +116,7 @@ def test_the_model_gives_each_context_its_own_key(model):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("sure")
 def test_reconstruction_passes_what_protects_and_catches_what_does_not(tmp_path):
     arguments = ["reconstruction", "--keys=2000", "--texts=10", "--arm=mean", "--arm=median"]
     code = main([*arguments, "--arm=invisible-ink", f"--output={tmp_path}"])
@@ -103,7 +125,7 @@ def test_reconstruction_passes_what_protects_and_catches_what_does_not(tmp_path)
     *arms, control = found["results"]
     assert [arm["arm"] for arm in arms] == ["mean", "median", "invisible-ink"]
     for arm in arms:
-        assert arm["p"] >= found["level"] == 0.001
+        assert arm["p"] >= found["level"] == 1e-8
         assert arm["numbers"] > arm["texts"] / 2
     assert control["p"] < 1e-6
     assert control["parameters"]["batch_size"] == 1
@@ -114,6 +136,7 @@ def test_reconstruction_passes_what_protects_and_catches_what_does_not(tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("sure")
 def test_reconstruction_catches_a_runner_that_samples_from_one_record(model, monkeypatch):
     """The guard taken out: the mean of a batch replaced by the logits of its first record."""
     real = private_prediction.Mean.add
@@ -122,7 +145,7 @@ def test_reconstruction_catches_a_runner_that_samples_from_one_record(model, mon
         "add",
         lambda self, logits: real(self, logits[:1] * 1.0) or self.total.mul_(64),
     )
-    found = reconstruction.audit(model, ["mean"], 4000, 10, {})
+    found = reconstruction.audit(model, ["mean"], 8000, 10, {})
     assert not found["passed"]
     assert found["results"][0]["p"] < reconstruction.LEVEL
     assert found["results"][1]["passed"]
@@ -239,15 +262,16 @@ def test_the_command_line_runs_an_audit_and_writes_its_report(tmp_path):
     found = json.loads((tmp_path / "out" / "report.json").read_text())
     assert found["passed"]
     assert found["model"] == "copies its context, weights set by hand"
-    refused = subprocess.run(
-        [sys.executable, "-m", "web.cli", "audit", "reconstruction", "--keys", "1"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert refused.returncode == 2
-    assert "keys" in refused.stderr
+
+
+def test_the_command_line_ends_as_the_audit_did(monkeypatch, tmp_path):
+    """A failed audit and bad input keep their exit codes; whatever else ends one is a failure."""
+    monkeypatch.chdir(tmp_path)
+    for code, wanted in ((0, 0), (1, 1), (2, 2), (-9, 1)):
+        ended = SimpleNamespace(returncode=code)
+        monkeypatch.setattr("web.cli.privacy_audits.subprocess.run", lambda *_, ended=ended, **__: ended)
+        told = CliRunner().invoke(app, ["audit", "reconstruction", "--keys", "1"])
+        assert told.exit_code == wanted
 
 
 # --- planted record -----------------------------------------------------------------------------
@@ -269,6 +293,7 @@ def test_proven_epsilon_is_never_above_the_truth_more_often_than_its_level():
     assert noisy_sums.proven_epsilon(0, 20, 20, 0.0) == noisy_sums.proven_epsilon(0, 20, 20, 1e-9)
 
 
+@pytest.mark.usefixtures("sure")
 @pytest.mark.parametrize("arm", ["dp-kps", "noisy-count"])
 def test_a_noisy_sums_stays_within_the_price_and_many_of_it_are_caught(arm):
     found = noisy_sums.audit([arm], {}, 40)
@@ -287,6 +312,7 @@ def test_noise_of_half_the_scale_is_caught(monkeypatch):
     assert found["results"][0]["largest_ratio"] > 1
 
 
+@pytest.mark.usefixtures("sure")
 def test_the_noisy_sums_audit_writes_its_report(tmp_path, capsys):
     command = ["noisy-sums", "--arm", "noisy-count", "--runs", "30", "-o", str(tmp_path)]
     assert main(command) == 0
@@ -300,6 +326,7 @@ def test_the_noisy_sums_audit_writes_its_report(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("sure")
 def test_what_is_planted_is_found_no_more_often_than_priced_and_the_control_is_caught(tmp_path):
     assert main(["planted", "--runs=250", f"--output={tmp_path}"]) == 0
     found = json.loads((tmp_path / "report.json").read_text())
@@ -317,9 +344,9 @@ def test_what_is_planted_is_found_no_more_often_than_priced_and_the_control_is_c
 def test_a_score_is_standard_normal_where_nothing_is_planted_and_moves_where_something_is(arm):
     many = {"noise_multiplier": 4.0, "bound": None, "records_per_secret": 40}
     setting = planted._setting(arm, many if arm == "secpe" else {})
-    runs = 60
+    runs = 300 if arm == "aug-pe" else 60  # 0.67 apart at 300 runs each: 5.8 standard errors above 0.2
     without = [planted._score(setting, setting.artifacts(Meter, False)) for _ in range(runs)]
-    assert abs(np.mean(without)) < 5 / runs**0.5
+    assert abs(np.mean(without)) < 6 / runs**0.5
     assert 0.5 < np.std(without) < 1.6
     with_it = [planted._score(setting, setting.artifacts(Meter, True)) for _ in range(runs)]
     assert np.mean(with_it) > np.mean(without) + (0.2 if arm == "aug-pe" else 3)  # 0.67 and about 5 expected

@@ -1,0 +1,230 @@
+"""The files of the log: what is written is read, by whomever, and what was changed is noticed."""
+
+import fcntl
+import json
+import multiprocessing
+import os
+import time
+
+import pytest
+
+from accountant.core.errors import LedgerBehind, LogUnusable
+from accountant.core.ledger.canonical_json import canonical
+from accountant.core.ledger.hash_chain import GENESIS, digest
+from accountant.ledger_log import files, lines
+from accountant.ledger_log.files import Gap, LedgerLog
+from accountant.ledger_log.lines import Head, Logged
+
+
+def chain(count: int, after: Head | None = None, mark: str = "", of: str = "a") -> list[Logged]:
+    """Entries that follow one another; they are documents of no ledger, which the files don't mind."""
+    head, made = Head() if after is None else after, []
+    for seq in range(head.seq + 1, head.seq + 1 + count):
+        body = {"text": f"größer \n {mark}", "seq": seq}
+        document = {"version": 1, "dataset": of, "body": body, "previous": head.hash}
+        entry = Logged(seq, head.hash, digest(document), canonical(document).decode())
+        made.append(entry)
+        head = Head(seq, entry.hash)
+    return made
+
+
+@pytest.fixture
+def log(tmp_path):
+    made = LedgerLog(tmp_path / "log", segment_bytes=2_000)
+    made.begin()
+    return made
+
+
+def write(log, dataset, entries):
+    for each in entries:
+        assert log.append([(dataset, [each])]) == [None]
+
+
+def test_entries_are_read_by_who_wrote_them_by_others_and_by_who_starts_later(log):
+    other = LedgerLog(log.folder)
+    first, second = chain(30), chain(25, of="b")
+    assert other.head("a") == Head()
+    for a, b in zip(first[:25], second, strict=True):  # two processes in turn, over several files
+        assert log.append([("a", [a])]) == [None]
+        assert other.append([("b", [b])]) == [None]
+    assert other.append([("a", first[20:])]) == [None]  # what is there already is passed over
+    later = LedgerLog(log.folder)
+    for each in (log, other, later):
+        assert each.head("a") == Head(30, first[-1].hash)
+        assert each.head("b") == Head(25, second[-1].hash)
+        assert each.position() == log.position()
+        assert each.identity == log.identity
+    assert len(log.segments()) > 3
+    found = list(files.entries(log))
+    assert [number for number, _, _ in found] == list(range(1, 56))
+    assert [entry for _, dataset, entry in found if dataset == "a"] == first
+
+
+def test_a_group_of_datasets_is_one_write_and_each_gets_its_answer(log):
+    first, other = chain(3), chain(3, of="c")
+    write(log, "a", first[:1])
+    outcomes = log.append([("a", first[1:]), ("b", other[1:]), ("c", other), ("a", other[:1])])
+    assert outcomes[0] is None
+    assert outcomes[2] is None
+    assert isinstance(outcomes[1], Gap)
+    assert outcomes[1].after == 0
+    assert log.append([("b", chain(1, of="b"))]) == [None]
+    (differs,) = log.append([("a", chain(3, mark="another"))])
+    assert isinstance(differs, LedgerBehind)
+    assert differs.seq == 3
+    (forked,) = log.append([("a", chain(1, Head(3, "f" * 64)))])
+    assert isinstance(forked, LedgerBehind)
+    assert [dataset for _, dataset, _ in files.entries(log)] == ["a", "a", "a", "c", "c", "c", "b"]
+
+
+def test_a_line_that_a_crash_cut_short_is_cut_off_by_the_next_writer(log):
+    first = chain(2)
+    write(log, "a", first[:1])
+    with log.segments()[-1].open("ab") as file:
+        file.write(b'{"dataset":"a","document":{"bo')
+    for each in (log, LedgerLog(log.folder)):
+        assert each.head("a").seq == 1
+    assert len(list(files.entries(log))) == 1
+    write(LedgerLog(log.folder), "a", first[1:])
+    assert log.head("a").seq == 2
+    assert len(list(files.entries(log))) == 2
+
+
+def test_a_full_disk_answers_nobody_and_loses_nothing(log, monkeypatch):
+    first, real = chain(3), os.write
+    write(log, "a", first[:1])
+
+    def full(handle, payload):
+        if len(payload) < 40:
+            raise OSError(28, "No space left on device")
+        return real(handle, payload[: len(payload) // 2])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(LogUnusable, match="No space left"):
+            log.append([("a", first[1:])])
+    write(log, "a", first[1:])
+    assert log.head("a") == LedgerLog(log.folder).head("a") == Head(3, first[-1].hash)
+    assert len(list(files.entries(log))) == 3
+
+
+def test_after_a_failed_sync_this_process_answers_nobody_any_more(log, monkeypatch):
+    first = chain(3)
+
+    def broken(handle):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", broken)
+        with pytest.raises(LogUnusable, match="a sync failed"):
+            log.append([("a", first[:1])])
+    for step in (lambda: log.append([("a", first[:2])]), lambda: log.head("a"), log.sync):
+        with pytest.raises(LogUnusable, match="restart"):
+            step()
+    assert LedgerLog(log.folder).append([("a", first)]) == [None]
+
+
+def test_what_others_wrote_is_synced_before_anybody_relies_on_it(log, monkeypatch):
+    other, synced, real = LedgerLog(log.folder), [], os.fsync
+    write(other, "a", chain(1))
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(handle) or real(handle))
+    assert log.head("a").seq == 1
+    log.sync()
+    log.sync()
+    assert len(synced) == 1
+
+
+def _cut(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _exchange(path):
+    path.with_name("copy").write_bytes(path.read_bytes())
+    path.with_name("copy").rename(path)
+
+
+@pytest.mark.parametrize("change", [_cut, _exchange])
+def test_a_file_that_is_cut_or_exchanged_under_a_running_process_is_noticed(log, change):
+    write(log, "a", chain(5))
+    change(log.segments()[-1])
+    with pytest.raises(LogUnusable):
+        log.append([("a", chain(6)[5:])])
+
+
+def test_every_change_of_a_byte_is_noticed_by_the_whole_look(log):
+    write(log, "a", chain(18))
+    paths = log.segments()
+    assert len(paths) > 2
+    for path in paths:
+        data = path.read_bytes()
+        for place in range(0, len(data), 41):
+            changed = bytearray(data)
+            changed[place] ^= 1
+            path.write_bytes(changed)
+            try:
+                found = list(files.entries(log))
+            except LogUnusable:
+                continue
+            finally:
+                path.write_bytes(data)
+            assert path == paths[-1]
+            assert len(found) < 18
+    for lost in (paths[0], paths[1]):
+        data = lost.read_bytes()
+        lost.unlink()
+        with pytest.raises(LogUnusable, match="missing"):
+            list(files.entries(log))
+        lost.write_bytes(data)
+    lines = paths[-1].read_bytes().splitlines(keepends=True)
+    for others in (lines[:1] + lines[2:], [*lines[:-2], lines[-1], lines[-2]]):  # one left out, two exchanged
+        if others != lines and len(lines) > 2:
+            paths[-1].write_bytes(b"".join(others))
+            with pytest.raises(LogUnusable):
+                list(files.entries(log))
+
+
+def test_lines_are_canonical_json(log):
+    write(log, 'na"me', chain(1, of='na"me'))
+    header, line = log.segments()[0].read_bytes().splitlines()
+    for each in (header, line):
+        assert canonical(json.loads(each)) == each
+    assert json.loads(header)["prev"] == GENESIS
+
+
+def _race(folder, name):
+    log, entries = LedgerLog(folder, segment_bytes=20_000), chain(60, of=name)
+    for each in entries:
+        log.append([(name, [each]), ("shared", chain(each.seq, of="shared"))])
+
+
+def test_processes_that_write_at_once_leave_one_log(log):
+    spawn = multiprocessing.get_context("fork")
+    racers = [spawn.Process(target=_race, args=(log.folder, f"d{number}")) for number in range(4)]
+    for each in racers:
+        each.start()
+    for each in racers:
+        each.join()
+    assert [each.exitcode for each in racers] == [0] * 4
+    found = list(files.entries(log))
+    assert len(found) == 5 * 60
+    assert log.head("shared") == Head(60, chain(60, of="shared")[-1].hash)
+
+
+def test_a_child_that_was_forked_within_the_lock_does_not_keep_it(log, monkeypatch):
+    children, real = [], lines.append
+
+    def forking(*arguments):
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
+        child.start()
+        children.append(child)
+        return real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lines, "append", forking)
+        write(log, "a", chain(1))
+    try:
+        with (log.folder / "lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        for child in children:
+            child.kill()

@@ -1,0 +1,129 @@
+"""A database that is stopped in the middle of everything: every process goes on, and says so."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from unittest.mock import patch
+
+import httpx
+import psutil
+import pytest
+
+from accountant import connections
+from accountant.database import UNAVAILABLE, connect, migrate, problem
+from tests.conftest import NOT_SYNCED
+from tests.web.serving import serving
+
+#: Far above what it takes, which is three seconds, and far below for ever.
+PATIENCE_SECONDS = 20.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    from web.local import Servers
+    from web.stack import postgres
+
+    with patch.dict(postgres.SETTINGS, NOT_SYNCED):
+        own = Servers(tmp_path_factory.mktemp("frozen"), valkey=False)
+        with own:
+            migrate(own.owner_url, own.database_url)
+            yield own
+
+
+@contextmanager
+def frozen(server):
+    """The postmaster and every backend stopped, as by a machine that hangs."""
+    postmaster = psutil.Process(server.children["postgres"].handle.pid)
+    postmaster.suspend()  # first, so that no backend begins
+    stopped = [postmaster, *postmaster.children(recursive=True)]
+    for process in stopped:
+        with suppress(psutil.NoSuchProcess):  # a backend at its end
+            process.suspend()
+    try:
+        yield
+    finally:
+        for process in stopped:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+def answers(run, *args):
+    """The result, or the error: in a thread, so that a hang fails the test and not the suite."""
+    found = []
+
+    def kept():
+        try:
+            found.append(run(*args))
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=kept, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
+    assert found, "it hangs"
+    return found[0]
+
+
+def ask(engine, statement="SELECT 1"):
+    with engine.connect() as connection:
+        return connection.exec_driver_sql(statement).scalar_one_or_none()
+
+
+@pytest.mark.slow
+def test_statements_end_while_the_server_is_silent_and_work_again_after(server):
+    engine = connect(server.database_url)
+    assert ask(engine) == 1
+    with engine.connect() as waiting, frozen(server):
+        assert isinstance(answers(waiting.exec_driver_sql, "SELECT 1"), UNAVAILABLE)
+        assert isinstance(answers(ask, engine), UNAVAILABLE)  # a new connection
+        assert answers(problem, engine) == "database unreachable"
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while isinstance(found := answers(ask, engine), UNAVAILABLE) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert found == 1
+    assert problem(engine) is None
+    engine.dispose()
+
+
+def test_a_slow_statement_of_a_server_that_answers_is_waited_for(server, monkeypatch):
+    monkeypatch.setattr(connections, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "PAUSE_SECONDS", 0.1)
+    engine = connect(server.database_url)
+    assert ask(engine, "SELECT 7 FROM pg_sleep(1.5)") == 7  # longer than a look, and looked at often
+    engine.dispose()
+
+
+def test_limits_of_a_connection_and_of_an_address(server):
+    engine = connect(server.database_url)
+    shown = {each: ask(engine, f"SHOW {each}") for each in ("statement_timeout", "lock_timeout")}
+    assert shown == {"statement_timeout": "90s", "lock_timeout": "1min"}
+    engine.dispose()
+    mark = "&" if "?" in server.database_url else "?"
+    own = connect(f"{server.database_url}{mark}options=-c%20statement_timeout%3D7s")
+    assert ask(own, "SHOW statement_timeout") == "7s"
+    own.dispose()
+
+
+@pytest.mark.slow
+def test_the_web_service_says_that_its_database_is_frozen_with_every_thread_in_use(server, tmp_path):
+    with serving(server.database_url, tmp_path) as web, ThreadPoolExecutor(24) as pool:
+
+        def get(path):
+            headers = {"Authorization": "Bearer exq_any"} if path.startswith("/api") else {}
+            return httpx.get(f"{web.url}{path}", headers=headers, timeout=PATIENCE_SECONDS).status_code
+
+        assert [get(path) for path in ("/livez", "/readyz", "/healthz")] == [200, 200, 200]
+        with frozen(server):
+            asked = [pool.submit(get, "/api/v1/datasets") for _ in range(24)]  # more than there are threads
+            time.sleep(0.2)
+            assert get("/healthz") == 503
+            assert get("/readyz") == 503
+            assert get("/livez") == 200
+            assert {each.result() for each in asked} == {503}
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while get("/readyz") != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert get("/api/v1/datasets") == 401

@@ -1,0 +1,465 @@
+"""What a process can't do when it is taken over: its credentials try, and the database refuses.
+
+`docs/powers.md` is the table of these; a line here is a line there.
+"""
+
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+from sqlalchemy import Connection, Engine, select, text, update
+from sqlalchemy.exc import DBAPIError
+
+from accountant import tables
+from accountant.core.ledger import entry_bodies
+from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.privacy.events import FREE, from_json
+from accountant.database import connect
+from accountant.queries import integrity
+from accountant.rights import PROCESSES, Process
+from accountant.transactions import approval, decision, kept_draws, leases, settlement
+from accountant.transactions.ledger_log import Writing
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.rows import Claim, locked_job, show
+from tests.conftest import as_process
+from tests.support import Bench
+
+UNITS = b"u" * 32
+
+
+@pytest.fixture(scope="module")
+def roles(owner_url) -> Iterator[dict[Process, Engine]]:
+    """A connection with each process's credentials."""
+    engines = {process: connect(as_process(owner_url, process), pool_size=1) for process in PROCESSES}
+    yield engines
+    for engine in engines.values():
+        engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def ground(engine, roles) -> dict[str, object]:
+    """A dataset with a job that runs and has read, a queued one, an ended one, one of the thief's own."""
+    bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
+    bench.allow()
+    bench.warm()
+    ended, read, queued, own = (bench.submit(tokens) for tokens in (11, 12, 13, 14))
+    claim = leases.claim(engine, ended, 1, "worker", 600)
+    assert claim is not None
+    leases.begin_reading(engine, claim)
+    settlement.fail(engine, claim, "failed", "it broke", "worker")
+    claim = leases.claim(engine, read, 1, "worker", 600, 0, UNITS)
+    assert claim is not None
+    leases.begin_reading(engine, claim)
+    kept_draws.keep(engine, claim, 0, b"drawn")
+    stolen = leases.claim(roles["worker"], own, 1, "thief", 600, 0, UNITS)
+    assert stolen is not None
+    unseen = bench.submit(18, template="Another one: {record}")
+    return {
+        **{"unseen": unseen, "bench": bench, "ended": ended, "read": read, "queued": queued},
+        **{"own": own, "claim": claim, "stolen": stolen},
+    }
+
+
+@contextmanager
+def stolen(roles, ground, process: Process) -> Iterator[Connection]:
+    """A connection of a stolen process; a worker's shows the secret of the one lease that it has."""
+    forger = roles[process].connect().execution_options(ledger_writing=Writing(None))
+    with forger as connection:
+        if process == "worker":
+            show(connection, ground["stolen"])
+        yield connection
+
+
+def names(ground: dict[str, object]) -> dict[str, object]:
+    bench = ground["bench"]
+    assert isinstance(bench, Bench)
+    return {
+        **{name: ground[name] for name in ("ended", "read", "queued", "own", "unseen")},
+        **{"dataset": bench.dataset, "steward": bench.steward.id, "analyst": bench.analyst.id},
+    }
+
+
+# --- statements ---------------------------------------------------------------------------------
+
+OWN = "dataset_id = (SELECT id FROM datasets WHERE name = :dataset)"
+BALANCES = {
+    "set spent budget to 0": f"UPDATE accounts SET renyi_spent = 0, gaussian_spent = 0 WHERE {OWN}",
+    "give a reservation back": f"UPDATE accounts SET renyi_reserved = 0 WHERE {OWN}",
+    "raise an allowance": f"UPDATE accounts SET renyi_limit = renyi_limit * 9 WHERE {OWN}",
+    "state another history": f"UPDATE accounts SET job_count = 0 WHERE {OWN}",
+    "move the head of a chain": f"UPDATE accounts SET chain_seq = chain_seq + 1 WHERE {OWN}",
+}
+LEDGER = {
+    "change an entry": "UPDATE entries SET actor = 'me'",
+    "delete an entry": "DELETE FROM entries",
+    "truncate the ledger": "TRUNCATE entries CASCADE",
+    "disable a trigger": "ALTER TABLE accounts DISABLE TRIGGER ALL",
+    "name its own role another process": "UPDATE process_roles SET process = 'service'",
+    "forge kept balances": "INSERT INTO standings SELECT dataset_id, 9, '{}' FROM accounts",
+}
+PEOPLE = {
+    "make an account": "INSERT INTO users (id, name, roles) VALUES (gen_random_uuid(), 'me', '{steward}')",
+    "change roles": "UPDATE users SET roles = '{steward,administrator}'",
+    "mint a token": "INSERT INTO api_tokens (id, user_id, name, token_sha256, scopes) "
+    "VALUES (gen_random_uuid(), :steward, 'x', sha256('x'), '{admin}')",
+    "open a session": "INSERT INTO sessions (id, token_sha256, user_id, method, address, user_agent) "
+    "VALUES (gen_random_uuid(), sha256('x'), :steward, 'page', 'x', 'x')",
+    "forge a proposal": "INSERT INTO proposals (id, dataset_id, kind, asked, reason, proposed_by, "
+    "expires_at) SELECT gen_random_uuid(), id, 'policy', '{}', 'x', :steward, now() FROM datasets "
+    "WHERE name = :dataset",
+    "forge a confirmation": "UPDATE proposals SET state = 'confirmed', decided_by = :steward",
+    "change a policy": """UPDATE datasets SET policy = policy || '{"solo": true}'""",
+    "state an act of somebody's": "INSERT INTO activity (actor_id, actor_name, action, object_kind, "
+    "object_id, detail) VALUES (:steward, 'x', 'x', 'x', 'x', '{}')",
+    "read hashes of passwords": "SELECT password_hash FROM users",
+    "read tokens": "SELECT token_sha256 FROM api_tokens",
+    "read sessions": "SELECT token_sha256 FROM sessions",
+    "read who signed in": "SELECT * FROM sign_ins",
+    "make a webhook": "INSERT INTO hooks (id, owner_id, url, events, secret) "
+    "VALUES (gen_random_uuid(), :steward, 'x', '{job.queued}', '')",
+}
+SECRETS = {"read secrets of webhooks": "SELECT secret FROM hooks"}
+SIGNING = {
+    "sign a checkpoint": "INSERT INTO checkpoints SELECT dataset_id, 1, 'x', now(), '{}' FROM accounts",
+    "introduce a key": "INSERT INTO signing_keys VALUES ('x', 'y', now(), '{}')",
+}
+JOBS = {
+    "make a job": "INSERT INTO jobs (id, dataset_id, version_id, analyst_id, mechanism, parameters, terms, "
+    "breakdown, purpose, request_sha256, state) SELECT gen_random_uuid(), dataset_id, version_id, "
+    "analyst_id, mechanism, parameters, terms, breakdown, purpose, request_sha256, 'queued' "
+    "FROM jobs WHERE id = :queued",
+    "change what a job asks for": "UPDATE jobs SET parameters = '{}' WHERE id = :queued",
+    "give a job to somebody else": "UPDATE jobs SET analyst_id = :steward WHERE id = :queued",
+}
+UNREAD = {
+    "forget that a job read": "UPDATE jobs SET reading_began_at = NULL WHERE id = :read",
+    "run an ended job again": "UPDATE jobs SET state = 'queued' WHERE id = :ended",
+    "delete a job": "DELETE FROM jobs WHERE id = :ended",
+}
+IDENTITY = {
+    "read fingerprints": "SELECT * FROM fingerprints",
+    "add a fingerprint": "INSERT INTO fingerprints SELECT decode(repeat('00', 16), 'hex'), id, true "
+    "FROM datasets WHERE name = :dataset",
+}
+KEPT = {"read keys of jobs": "SELECT sealed FROM job_keys", "read draws": "SELECT sealed FROM kept_draws"}
+RUNNING = {
+    "publish an output": "UPDATE jobs SET output_uri = 'x' WHERE id = :queued",
+    "take a lease": "UPDATE parts SET worker = 'me' WHERE job_id = :queued",
+}
+LEASED = {
+    "publish an output of another's": "UPDATE jobs SET output_uri = 'x' WHERE id = :read",
+    "take a lease without a secret": "UPDATE parts SET state = 'running', lease_token = gen_random_uuid(), "
+    "lease_expires = now(), worker = 'me' WHERE job_id = :queued",
+    "take a lease that another holds": "UPDATE parts SET lease_token = gen_random_uuid(), worker = 'me', "
+    "lease_secret_sha256 = lease_shown() WHERE job_id = :read",
+    "take two attempts at once": "UPDATE parts SET state = 'running', attempt = 2, lease_token = "
+    "gen_random_uuid(), lease_expires = now(), lease_secret_sha256 = lease_shown() WHERE job_id = :queued",
+    "state what another released": "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size, "
+    "uri) VALUES (:read, 'x', 'x', 'text/html', repeat('0', 64), 0, 'x')",
+    "state what another spent": "INSERT INTO realized_ex_post (job_id, amount) VALUES (:read, 0)",
+    "say that another's job began to read": "UPDATE jobs SET reading_began_at = now() WHERE id = :queued",
+    "keep a draw for another": "INSERT INTO kept_draws VALUES (:read, 0, 1, '')",
+    "draw a key for another": "INSERT INTO job_keys VALUES (:queued, '')",
+}
+LEASES = {
+    "end another's lease": "UPDATE parts SET state = 'queued', attempt = attempt + 1, lease_token = NULL, "
+    "lease_expires = NULL WHERE job_id = :read",
+    "stop another's part": "UPDATE parts SET state = 'stopped', lease_token = NULL, lease_expires = NULL "
+    "WHERE job_id = :read",
+    "have a lease run out": "UPDATE parts SET lease_expires = now() - interval '1 hour' WHERE job_id = :read",
+    "take a lease for nobody": "UPDATE parts SET state = 'running', lease_token = gen_random_uuid(), "
+    "lease_expires = now() WHERE job_id = :queued",
+}
+LOOKS = {
+    "queue what nothing is reserved for": "UPDATE jobs SET state = 'queued' WHERE id = :unseen",
+    "state the price of a job": "UPDATE jobs SET event = '{}' WHERE id = :unseen",
+    "state what is to be reserved": "UPDATE jobs SET to_reserve = '{}' WHERE id = :unseen",
+    "change what a job is priced by": """UPDATE jobs SET terms = terms || '{"public_size": 9}' """
+    "WHERE id = :unseen",
+    "refuse a queued job": "UPDATE jobs SET state = 'refused', refusal = '{}' WHERE id = :queued",
+    "add a part to a job": "INSERT INTO parts (job_id, number, state, attempt) "
+    "VALUES (:queued, 1, 'queued', 1)",
+}
+STATES = {"say that another's job failed": "UPDATE jobs SET state = 'failed', failure = 'x' WHERE id = :read"}
+FACTS = {
+    "find data right": "UPDATE dataset_versions SET state = 'ready'",
+    "state facts of a model": "UPDATE models SET facts = '{}'",
+}
+
+REFUSED: dict[Process, dict[str, str]] = {
+    "web": BALANCES
+    | LEDGER
+    | SIGNING
+    | UNREAD
+    | IDENTITY
+    | KEPT
+    | LEASES
+    | {"publish an output": RUNNING["publish an output"]},
+    "relay": BALANCES
+    | LEDGER
+    | PEOPLE
+    | SIGNING
+    | JOBS
+    | UNREAD
+    | IDENTITY
+    | KEPT
+    | RUNNING
+    | LEASES
+    | STATES
+    | FACTS,
+    "worker": BALANCES
+    | LEDGER
+    | PEOPLE
+    | SECRETS
+    | SIGNING
+    | JOBS
+    | UNREAD
+    | IDENTITY
+    | RUNNING
+    | LEASED
+    | LEASES
+    | STATES
+    | FACTS,
+    "checks": BALANCES
+    | LEDGER
+    | PEOPLE
+    | SECRETS
+    | SIGNING
+    | JOBS
+    | UNREAD
+    | KEPT
+    | RUNNING
+    | LEASES
+    | LOOKS
+    | STATES,
+    "signer": BALANCES | LEDGER | PEOPLE | SECRETS | JOBS | UNREAD | IDENTITY | KEPT | RUNNING | FACTS,
+}
+TRIES = [(process, act) for process, acts in REFUSED.items() for act in acts]
+
+
+@pytest.mark.parametrize(("process", "act"), TRIES)
+def test_a_stolen_process_is_refused(roles, ground, process, act):
+    statement = REFUSED[process][act]
+    bound = {name: value for name, value in names(ground).items() if f":{name}" in statement}
+    with stolen(roles, ground, process) as connection, pytest.raises(DBAPIError) as refused:
+        connection.execute(text(statement), bound)
+    told = str(refused.value.orig)
+    assert re.search("permission denied|may not do this|must be owner|row-level security", told), act
+
+
+# --- entries ------------------------------------------------------------------------------------
+
+Forgery = Callable[[Connection, dict[str, object]], object]
+
+
+def _posted(kind: EntryKind, job: str | None, body: dict[str, object]) -> Forgery:
+    """A forged entry with all that belongs to it: a true hash, its place in the chain, its balances."""
+
+    def post(connection: Connection, ground: dict[str, object]) -> None:
+        bench = ground["bench"]
+        assert isinstance(bench, Bench)
+        locked = LockedAccount(connection, bench.dataset)
+        made, job_id = dict(body), None if job is None else ground[job]
+        if kind is EntryKind.COMMIT:
+            assert isinstance(job_id, uuid.UUID)
+            held = from_json(locked.reservation(job_id)["event"])
+            made = entry_bodies.commit_body(locked.accounts.dp, held, str(body["outcome"]), 1, None)
+        locked.append(kind, "me", job_id, made)
+
+    return post
+
+
+def _reserved(connection: Connection, ground: dict[str, object]) -> None:
+    """A RESERVE of a job that is reserved already, under another id: nobody decided on it."""
+    bench = ground["bench"]
+    assert isinstance(bench, Bench)
+    locked = LockedAccount(connection, bench.dataset)
+    queued = ground["queued"]
+    assert isinstance(queued, uuid.UUID)
+    locked.append(EntryKind.RESERVE, "me", queued, locked.reservation(queued))
+
+
+def _half(connection: Connection, ground: dict[str, object]) -> None:
+    """A RESERVE of a job that waits for its look, at another price than the web decided on."""
+    bench, unseen = ground["bench"], ground["unseen"]
+    assert isinstance(bench, Bench)
+    assert isinstance(unseen, uuid.UUID)
+    job = connection.execute(select(tables.jobs).filter_by(id=unseen)).one()
+    locked = LockedAccount(connection, bench.dataset)
+    event = {**job.to_reserve["event"], "count": 1}
+    assert locked.accounts.dp is not None
+    costs = entry_bodies.costs_json(locked.accounts.dp.charge(from_json(event))[0])
+    body = {**job.to_reserve, "event": event, "costs": costs}
+    locked.append(EntryKind.RESERVE, bench.analyst.name, unseen, body)
+
+
+def _cheaper(connection: Connection, ground: dict[str, object]) -> None:
+    """A COMMIT that says what was reserved, and balances that say nothing was spent."""
+    job = ground["read"]
+    assert isinstance(job, uuid.UUID)
+    locked, _ = locked_job(connection, job)
+    before = locked.books
+    held = from_json(locked.reservation(job)["event"])
+    locked.post(
+        EntryKind.COMMIT, "me", job, entry_bodies.commit_body(locked.accounts.dp, held, "failed", 1, None)
+    )
+    locked.books = before
+    locked.write()
+
+
+def _unhashed(connection: Connection, ground: dict[str, object]) -> None:
+    """An entry whose hash is of something else."""
+    with mock.patch("accountant.transactions.locked_account.digest", return_value="0" * 64):
+        _posted(EntryKind.COMMIT, "read", {"outcome": "failed"})(connection, ground)
+
+
+ALLOW = {"reason": "more", "ex_post": {"limit": "5", "settlement": "planned"}}
+VOID = {"outcome": "cancelled", "reason": "x", "read": False}
+FORGERIES: dict[str, tuple[tuple[Process, ...], Forgery]] = {
+    "an ALLOW": (("relay", "worker", "checks", "signer"), _posted(EntryKind.ALLOW, None, ALLOW)),
+    "a POLICY": (
+        ("relay", "worker", "checks", "signer"),
+        _posted(EntryKind.POLICY, None, {"policy": {"solo": True}}),
+    ),
+    "a REGISTER": (
+        ("relay", "worker", "checks", "signer"),
+        _posted(EntryKind.REGISTER, None, {"terms": {}, "version": 7}),
+    ),
+    "a RESERVE that nobody decided on": (("relay", "worker", "checks", "signer"), _reserved),
+    "a RESERVE at another price": (("relay", "worker", "checks", "signer"), _half),
+    "a VOID of a job that read": (PROCESSES, _posted(EntryKind.VOID, "read", VOID)),
+    "a VOID of a job that has ended": (PROCESSES, _posted(EntryKind.VOID, "ended", VOID)),
+    "a VOID of a job that waits": (
+        ("relay", "worker", "checks", "signer"),
+        _posted(EntryKind.VOID, "queued", VOID),
+    ),
+    "a COMMIT of a job that runs elsewhere": (
+        PROCESSES,
+        _posted(EntryKind.COMMIT, "read", {"outcome": "cancelled"}),
+    ),
+    "a COMMIT of a job that waits": (
+        ("relay", "worker", "checks", "signer"),
+        _posted(EntryKind.COMMIT, "queued", {"outcome": "cancelled"}),
+    ),
+    "a COMMIT that moves less than it says": (PROCESSES, _cheaper),
+    "an entry with another hash": (PROCESSES, _unhashed),
+}
+
+
+@pytest.mark.parametrize(
+    ("process", "forged"), [(each, name) for name, (all_of, _) in FORGERIES.items() for each in all_of]
+)
+def test_a_stolen_process_posts_no_entry_that_is_not_its_own(roles, ground, process, forged):
+    with stolen(roles, ground, process) as connection, pytest.raises(DBAPIError) as refused:
+        FORGERIES[forged][1](connection, ground)
+    told = str(refused.value.orig)
+    assert re.search("permission denied|may not do this|uq_entries_(resolved|reserved)_once", told), told
+
+
+# --- leases -------------------------------------------------------------------------------------
+
+
+def test_a_stolen_worker_opens_no_key_and_no_draw_of_another_job(roles, ground):
+    counts = "SELECT (SELECT count(*) FROM job_keys), (SELECT count(*) FROM kept_draws)"
+    with roles["worker"].connect() as connection:
+        assert connection.execute(text(counts)).one() == (0, 0)
+    with stolen(roles, ground, "worker") as connection:
+        assert connection.execute(text(counts)).one() == (1, 0)  # its own job's key
+        assert connection.execute(text("DELETE FROM kept_draws")).rowcount == 0
+
+
+def test_a_live_lease_is_claimed_by_nobody_else(roles, ground):
+    assert leases.claim(roles["worker"], ground["read"], 1, "thief", 600) is None
+    assert leases.claim(roles["worker"], ground["read"], 2, "thief", 600) is None
+
+
+def _lost(claim: Claim) -> Claim:
+    """The claim as who read all tables knows it: the token stands there, the secret does not."""
+    return replace(claim, secret=b"")
+
+
+OUTPUT = settlement.Output("x", "0" * 64)
+TAKEN = {
+    "heartbeat": lambda engine, claim: leases.renew(engine, claim, 600, 1, 2),
+    "reading": leases.begin_reading,
+    "hand back": lambda engine, claim: leases.hand_back(engine, claim, 3, True),
+    "finish": lambda engine, claim: leases.finish(engine, claim, FREE, OUTPUT, None),
+    "keep": lambda engine, claim: kept_draws.keep(engine, claim, 1, b"drawn"),
+    "publish": lambda engine, claim: settlement.publish(engine, claim, FREE, OUTPUT, "thief"),
+    "fail": lambda engine, claim: settlement.fail(engine, claim, "failed", "it broke", "thief"),
+}
+
+
+@pytest.mark.parametrize("act", TAKEN)
+def test_the_token_alone_is_no_lease(roles, ground, act):
+    """All that the service itself does under a lease, by a worker that has read another's token."""
+    with pytest.raises(DBAPIError, match=r"may not do this|row-level security"):
+        TAKEN[act](roles["worker"], _lost(ground["claim"]))
+
+
+def test_a_worker_does_all_of_its_work_under_its_secret(roles, ground):
+    """With the rights of a worker, from the claim to the end, over three attempts."""
+    worker, bench = roles["worker"], ground["bench"]
+    job = bench.submit(15)
+    first = leases.claim(worker, job, 1, "w", 600, 0, UNITS)
+    assert leases.renew(worker, first, 600, 1, 2) is False
+    leases.begin_reading(worker, first)
+    kept_draws.keep(worker, first, 0, b"drawn")
+    leases.hand_back(worker, first, 3, True)
+    second = leases.claim(worker, job, 2, "w", 0.01, 0, UNITS)
+    assert kept_draws.kept(worker, second) == [b"drawn"]
+    time.sleep(0.05)
+    assert [each for each, _ in leases.expire(roles["relay"], 3)] == [job]
+    third = leases.claim(worker, job, 3, "w", 600, 0, UNITS)
+    with worker.connect() as connection:
+        event = from_json(connection.execute(select(tables.jobs.c.event).filter_by(id=job)).scalar_one())
+    assert leases.finish(worker, third, event, OUTPUT, None) == [OUTPUT]
+    settlement.publish(worker, third, event, OUTPUT, "w")
+    failing = leases.claim(worker, bench.submit(16), 1, "w", 600, 0, UNITS)
+    settlement.fail(worker, failing, "failed", "it broke", "w")
+
+
+def test_a_lease_from_before_there_were_secrets_ends_as_it_began(roles, ground, owner):
+    """A worker of before the migration settles what it runs, and takes nothing new."""
+    job = ground["bench"].submit(17)
+    claim = leases.claim(roles["worker"], job, 1, "old", 600, 0, UNITS)
+    with owner.begin() as connection:
+        connection.execute(update(tables.parts).filter_by(job_id=job).values(lease_secret_sha256=None))
+    old = _lost(claim)
+    assert leases.renew(roles["worker"], old, 600, 1, 2) is False
+    leases.hand_back(roles["worker"], old, 3, True)
+    with mock.patch.object(leases, "show"), pytest.raises(DBAPIError, match="may not do this"):
+        leases.claim(roles["worker"], job, 2, "old", 600, 0, UNITS)
+
+
+# --- looks at models ----------------------------------------------------------------------------
+
+
+def test_a_check_worker_reserves_what_was_decided_and_no_more(roles, ground):
+    """With the rights of a check worker: its look has come back, and nothing has changed meanwhile."""
+    approval.probed(roles["checks"], ground["unseen"], {"template_tokens": 20}, None)
+    with roles["web"].connect() as connection:
+        job = connection.execute(select(tables.jobs).filter_by(id=ground["unseen"])).one()
+    assert job.state == "queued"
+
+
+def test_a_steward_decides_where_the_price_has_changed_since(roles, engine):
+    bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
+    bench.allow()
+    job_id = bench.submit(10)
+    bench.allow(delta="0.000001")
+    approval.probed(roles["checks"], job_id, {"template_tokens": 20}, None)
+    with engine.connect() as connection:
+        job = connection.execute(select(tables.jobs).filter_by(id=job_id)).one()
+    assert (job.state, job.decision_reason) == ("awaiting_approval", decision.CHANGED)
+
+
+def test_after_all_tries_the_ledger_holds(ground):
+    bench = ground["bench"]
+    assert isinstance(bench, Bench)
+    assert integrity.check(bench.engine, bench.dataset) == []

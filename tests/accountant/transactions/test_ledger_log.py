@@ -1,0 +1,364 @@
+"""A restored backup gives no spent budget back: the ledger beside its log outside the database."""
+
+import hashlib
+import os
+import threading
+from unittest import mock
+
+import pytest
+from sqlalchemy import text
+
+from accountant.core.errors import LeaseLost, LedgerBehind, LogUnusable
+from accountant.core.ledger.policy import Policy
+from accountant.core.privacy.events import from_json
+from accountant.ledger_log import files
+from accountant.queries import exports, integrity, log_comparison
+from accountant.queries import jobs as job_queries
+from accountant.transactions import leases, ledger_log, settlement
+from accountant.transactions.ledger_log import ensure, log_of
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.registrations import state_policy
+from accountant.transactions.settlement import Output
+from tests.restores import ground
+
+
+@pytest.fixture(scope="module")
+def shared(servers, tmp_path_factory):
+    with ground(servers, tmp_path_factory.mktemp("shared") / "log") as made:
+        yield made
+
+
+@pytest.fixture
+def site(shared):
+    """A dataset of its own, on a database and a log that tests share and leave whole."""
+    shared.renew()
+    yield shared
+    shared.heal()
+
+
+@pytest.fixture
+def alone(servers, tmp_path):
+    """A database and a log that may be ruined."""
+    with ground(servers, tmp_path / "log") as made:
+        yield made
+
+
+def state(site, job_id) -> str:
+    return job_queries.job(site.engine, job_id, site.bench.steward)["state"]
+
+
+def run(site, job_id, folder=None):
+    """A job to its end, its output published: a file in `folder`, or one that is nowhere."""
+    claim = leases.claim(site.engine, job_id, 1, "worker", 60)
+    assert claim is not None
+    leases.begin_reading(site.engine, claim)
+    event = from_json(job_queries.job(site.engine, job_id, site.bench.steward)["event"])
+    path, sha256 = f"/results/{claim.token}", "a" * 64
+    if folder is not None:
+        folder.mkdir(parents=True)
+        path = folder / f"{claim.token}.jsonl"
+        path.write_bytes(b'{"text":"released"}')
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    settlement.publish(site.engine, claim, event, Output(str(path), sha256), "worker")
+    return path
+
+
+def entries(site) -> list[tuple[int, str]]:
+    query = text("SELECT seq, hash FROM entries WHERE dataset_id = (SELECT id FROM datasets WHERE name = :n)")
+    with site.engine.connect() as connection:
+        rows = connection.execute(query, {"n": site.bench.dataset}).all()
+    return sorted((row.seq, row.hash) for row in rows)
+
+
+def logged(site) -> list[tuple[int, str]]:
+    log = files.LedgerLog(site.folder)
+    return [(each.seq, each.hash) for _, name, each in files.entries(log) if name == site.bench.dataset]
+
+
+def dataset_id(site):
+    with site.engine.connect() as connection:
+        found = text("SELECT id FROM datasets WHERE name = :n").bindparams(n=site.bench.dataset)
+        return connection.execute(found).scalar_one()
+
+
+# --- what is in the log -------------------------------------------------------------------------
+
+
+def test_every_entry_is_in_the_log_before_its_writer_answers(site):
+    assert logged(site) == entries(site)
+    job_id = site.bench.submit(10)
+    assert logged(site) == entries(site)
+    run(site, job_id)
+    assert logged(site) == entries(site)
+    site.bench.allow("11")
+    assert logged(site) == entries(site)
+    settlement.cancel(site.engine, site.bench.submit(5), site.bench.analyst)
+    assert logged(site) == entries(site)
+    assert len(entries(site)) > 6
+
+
+def test_many_threads_are_admitted_with_few_syncs(site, monkeypatch):
+    synced, real = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(handle) or real(handle))
+    before = len(entries(site))
+    threads = [threading.Thread(target=site.bench.submit, args=(1,)) for _ in range(24)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert logged(site) == entries(site)
+    assert len(entries(site)) == before + 24
+    assert len(synced) < 24
+
+
+def test_entries_are_posted_in_a_transaction_that_appends_them_alone(site):
+    with site.engine.begin() as connection:
+        locked = LockedAccount(connection, site.bench.dataset)
+        with pytest.raises(RuntimeError, match="of ledger_log"):
+            state_policy(locked, Policy(), "x")
+
+
+class Killed(BaseException):
+    """What a process is that ends between its COMMIT and the log."""
+
+
+def crash_before_the_log():
+    return mock.patch.object(ledger_log, "_fill", side_effect=Killed)
+
+
+def test_what_a_crash_left_out_is_appended_by_whoever_comes_next(site):
+    with crash_before_the_log(), pytest.raises(Killed):
+        site.bench.submit(10, key="asked once")
+    assert len(logged(site)) == len(entries(site)) - 1
+    site.restart()
+    again = site.bench.submit(10, key="asked once")  # its answer is the job of before
+    assert logged(site) == entries(site)
+    assert state(site, again) == "queued"
+    with crash_before_the_log(), pytest.raises(Killed):
+        site.bench.submit(11)
+    site.bench.submit(12)  # its own entry follows the other
+    assert logged(site) == entries(site)
+
+
+def test_a_job_is_leased_only_when_the_log_holds_its_reservation(site):
+    with crash_before_the_log(), pytest.raises(Killed):
+        site.bench.submit(10, key="k")
+    site.restart()
+    with site.engine.connect() as connection:
+        mine = text("SELECT id FROM jobs WHERE idempotency_key = 'k' AND analyst_id = :id")
+        job_id = connection.execute(mine, {"id": site.bench.analyst.id}).scalar_one()
+    with mock.patch.object(files.LedgerLog, "append", side_effect=LogUnusable("the disk is full")):
+        with pytest.raises(LogUnusable):
+            leases.claim(site.engine, job_id, 1, "worker", 60)
+        with pytest.raises(LogUnusable):
+            site.bench.submit(10, key="k")
+    assert state(site, job_id) == "queued"
+    assert leases.claim(site.engine, job_id, 1, "worker", 60) is not None
+    assert logged(site) == entries(site)
+
+
+def test_a_log_that_can_not_be_written_answers_nobody_and_charges_once(site):
+    broken = mock.patch.object(files, "_sync", side_effect=OSError(5, "Input/output error"))
+    with broken, pytest.raises(LogUnusable):
+        site.bench.submit(10, key="k")
+    with pytest.raises(LogUnusable):
+        site.bench.submit(10, key="k")
+    site.restart()
+    site.bench.submit(10, key="k")
+    assert logged(site) == entries(site)
+    with site.engine.connect() as connection:
+        reserved = "SELECT count(*) FROM entries JOIN jobs ON jobs.id = job_id WHERE analyst_id = :id"
+        reserved += " AND idempotency_key = 'k'"
+        assert connection.execute(text(reserved), {"id": site.bench.analyst.id}).scalar_one() == 1
+
+
+# --- a database that is not what was answered for -----------------------------------------------
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_after_an_older_backup_is_restored_nothing_is_admitted_run_or_handed_out(site, restarted):
+    first, waiting = site.bench.submit(10), site.bench.submit(11)
+    copy = site.backup()
+    run(site, first)
+    lost = site.bench.submit(300)
+    claim = leases.claim(site.engine, waiting, 1, "worker", 60)
+    leases.begin_reading(site.engine, claim)
+    site.restore(copy)
+    if restarted:
+        site.restart()
+    before = entries(site)
+    acts = {
+        "admitted": lambda: site.bench.submit(300),
+        "run again": lambda: leases.claim(site.engine, first, 1, "worker", 60),
+        "begun": lambda: leases.begin_reading(site.engine, claim),
+        "cancelled": lambda: settlement.cancel(site.engine, waiting, site.bench.analyst),
+        "allowed": lambda: site.bench.allow("20"),
+        "looked at": lambda: ensure(site.engine, dataset_id(site)),
+    }
+    for act in acts.values():
+        with pytest.raises(LedgerBehind) as found:
+            act()
+        assert (found.value.database, found.value.log) == (len(before), len(logged(site)))
+    with pytest.raises((LedgerBehind, LeaseLost)):
+        settlement.fail(site.engine, claim, "failed", "x", "worker")
+    leases.expire(site.engine, 3)
+    assert entries(site) == before
+    with site.engine.connect() as connection:
+        known = connection.execute(
+            text("SELECT count(*) FROM jobs WHERE id = :id"), {"id": lost}
+        ).scalar_one()
+    assert known == 0
+
+
+def test_a_job_that_was_leased_when_the_backup_was_made_publishes_nothing_after_it(site):
+    job_id = site.bench.submit(10)
+    claim = leases.claim(site.engine, job_id, 1, "worker", 3600)
+    leases.begin_reading(site.engine, claim)
+    copy = site.backup()
+    event = from_json(job_queries.job(site.engine, job_id, site.bench.steward)["event"])
+    settlement.publish(site.engine, claim, event, Output("/results/a", "a" * 64), "worker")
+    site.restore(copy)
+    with pytest.raises(LedgerBehind):
+        settlement.publish(site.engine, claim, event, Output("/results/b", "b" * 64), "worker")
+    assert state(site, job_id) == "running"
+
+
+def test_a_database_that_went_on_without_the_service_is_refused(alone):
+    copy = alone.backup()
+    alone.bench.submit(10)
+    alone.restore(copy)
+    log = log_of(alone.engine)
+    with mock.patch.object(ledger_log, "log_of", return_value=None):  # a process without the log
+        for _ in range(3):
+            alone.bench.submit(10)
+    for act in (lambda: alone.bench.submit(10), lambda: ensure(alone.engine, dataset_id(alone))):
+        with pytest.raises(LedgerBehind) as found:
+            act()
+        assert found.value.seq == log.head(alone.bench.dataset).seq
+
+
+def test_two_databases_never_share_a_place_in_one_log(alone):
+    """A copy of the database beside it, on the same log: whoever is second learns it before any answer."""
+    copy = alone.backup()
+    alone.bench.submit(10)
+    alone.restore(copy)
+    # Both committed an entry of that number before either looked at the log.
+    with mock.patch.object(ledger_log, "compare"), pytest.raises(LedgerBehind):
+        alone.bench.submit(11)
+
+
+# --- a log that is not this database's ----------------------------------------------------------
+
+
+def test_two_services_on_one_database_with_two_logs_are_noticed(site, tmp_path):
+    site.bench.submit(10)
+    site.restart(tmp_path / "another")  # an empty folder where there was a log
+    with pytest.raises(LogUnusable, match="holds none"):
+        site.bench.submit(10)
+    assert not (tmp_path / "another").exists()
+    files.LedgerLog(tmp_path / "third").begin()
+    site.restart(tmp_path / "third")
+    with pytest.raises(LogUnusable, match="folder that was named holds"):
+        site.bench.submit(10)
+    site.restart()
+    site.bench.submit(10)
+
+
+def test_a_log_with_entries_is_not_taken_by_a_database_that_never_had_one(alone, servers, tmp_path):
+    alone.execute("DELETE FROM ledger_log_marks")
+    alone.restart()
+    with pytest.raises(LogUnusable, match="has no log"):
+        alone.bench.submit(10)
+
+
+def test_a_ledger_from_before_it_had_a_log_is_put_into_it(alone, tmp_path):
+    with mock.patch.object(ledger_log, "_AT_ONCE", 3):
+        alone.execute("DELETE FROM ledger_log_marks")
+        alone.folder = tmp_path / "new"
+        alone.restart()
+        alone.bench.submit(10)
+    assert len(logged(alone)) > 4
+    assert logged(alone) == entries(alone)
+
+
+# --- a log that was changed ---------------------------------------------------------------------
+
+
+def test_a_log_that_was_cut_below_its_mark_is_refused_at_the_next_start(alone):
+    alone.bench.submit(10)
+    assert ledger_log.mark(alone.engine, log_of(alone.engine), least=1)
+    assert not ledger_log.mark(alone.engine, log_of(alone.engine), least=1)
+    alone.bench.submit(10)
+    alone.restart()
+    alone.bench.submit(10)
+    (path,) = log_of(alone.engine).segments()
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-3]))  # two of after the mark, and one of before
+    with pytest.raises(LogUnusable, match="cut short"):  # who runs knows how long it was
+        alone.bench.submit(10)
+    alone.restart()
+    with pytest.raises(LogUnusable, match="it was cut short: it held"):
+        alone.bench.submit(10)
+    path.write_bytes(b"".join(lines[:-2]))
+    alone.restart()
+    alone.bench.submit(10)  # what was cut after the mark is appended from the database
+    assert logged(alone) == entries(alone)
+    assert log_comparison.whole(alone.engine) == {}
+
+
+def test_a_changed_line_is_found_by_the_check_of_the_whole_log(alone):
+    alone.bench.submit(10)
+    assert log_comparison.whole(alone.engine) == {}
+    (path,) = log_of(alone.engine).segments()
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"REGISTER", b"REGISTEr", 1))
+    (problem,) = log_comparison.whole(alone.engine)[""]
+    assert "is not entry 1" in problem
+
+
+def test_an_old_entry_that_was_changed_in_the_database_is_found_beside_the_log(alone):
+    alone.bench.submit(10)
+    for statement in (
+        "ALTER TABLE entries DISABLE TRIGGER USER",
+        "UPDATE entries SET hash = repeat('0', 64) WHERE seq = 2",
+    ):
+        alone.execute(statement)
+    assert log_comparison.whole(alone.engine) == {
+        alone.bench.dataset: ["entry 2 is another one in the database than in its log"]
+    }
+
+
+def test_outputs_and_exports_wait_for_the_log(site):
+    job_id = site.bench.submit(10)
+    run(site, job_id)
+    analyst, seed = site.bench.analyst, b"s" * 32
+    assert job_queries.output(site.engine, job_id, analyst).sha256 == "a" * 64
+    own = dataset_id(site)
+    later = site.backup()
+    site.bench.submit(12)
+    site.restore(later)
+    acts = (
+        lambda: job_queries.output(site.engine, job_id, analyst),
+        lambda: next(exports.export(site.engine, own, "jsonl", public=False, seed=seed)),
+        lambda: exports.checkpoint(site.engine, own, seed),
+        lambda: exports.checkpoint_at(site.engine, own, 1, seed),
+    )
+    for act in acts:
+        with pytest.raises(LedgerBehind):
+            act()
+    assert [each.dataset for each in ledger_log.behind(site.engine)[0]] == [site.bench.dataset]
+    assert "ledger of" in integrity.check(site.engine, site.bench.dataset)[0]
+
+
+def test_the_relay_mends_what_a_crash_left_out_and_says_what_is_behind(alone):
+    with crash_before_the_log(), pytest.raises(Killed):
+        alone.bench.submit(10)
+    assert ledger_log.tend(alone.engine) == []
+    assert logged(alone) == entries(alone)
+    copy = alone.backup()
+    alone.bench.submit(10)
+    with mock.patch.object(ledger_log, "MARK_EVERY", 1):
+        assert ledger_log.tend(alone.engine) == []
+    alone.restore(copy)
+    (told,) = ledger_log.tend(alone.engine)
+    assert alone.bench.dataset in told

@@ -1,0 +1,29 @@
+"""The pages' sentences read easily, and use no more terms than the glossary has."""
+
+import re
+
+from benchmarks.reading_ease import ease, sentences, syllables
+from web import documents
+
+#: Of all sentences together; 60 to 70 is plain English (Flesch 1948).
+LEAST_EASE = 70
+MOST_TERMS = 12
+MOST_WORDS = 60
+
+
+def test_syllables_are_counted_as_spoken():
+    words = {"price": 1, "allowance": 3, "ledger": 2, "the": 1, "table": 2, "artifact": 3, "data": 2}
+    assert {word: syllables(word) for word in words} == words
+
+
+def test_the_pages_read_easily():
+    texts = [text for _, text in sentences()]
+    assert len(texts) > 150, "the sentences of the pages are found"
+    assert ease(texts) >= LEAST_EASE
+    long = [(name, text) for name, text in sentences() if len(text.split()) > MOST_WORDS]
+    assert long == []
+
+
+def test_the_glossary_has_at_most_twelve_terms():
+    html = documents.render("glossary", lambda link: link).html
+    assert 1 <= len(re.findall(r'<tr id="', html)) <= MOST_TERMS
