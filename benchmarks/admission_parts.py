@@ -16,7 +16,8 @@ from pathlib import Path
 
 from sqlalchemy import Engine, create_engine, text
 
-from benchmarks.admission import Ground, fill, new_ground, server
+from benchmarks.admission import Ground, new_ground, server
+from benchmarks.admission_history import fill
 
 #: What is taken away: (indexes, triggers by table).
 PARTS: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {

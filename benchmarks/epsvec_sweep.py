@@ -164,7 +164,7 @@ def sweep(bench: Bench) -> Iterator[dict[str, Any]]:
         drawn = vectors.drawn(parameters, bench.terms, bench.records)
         views = {LABEL: vectors.View(prompt, compared)}
         total = vectors.sums(parameters, model, drawn, bench.records.key, views)
-        (found,) = vectors.release(parameters, bench.terms, total, meter)
+        (found,) = vectors.release(parameters, bench.terms, 1, total, meter)
         for share in map(float, own.strengths.split(",")):
             coefficient = float(f"{share * length:.3g}")
             bias = {

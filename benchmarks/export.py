@@ -16,7 +16,8 @@ from sqlalchemy import text
 from accountant.database import connect
 from accountant.identities.actor import Actor
 from accountant.queries import entries
-from benchmarks.admission import fill, new_ground, server
+from benchmarks.admission import new_ground, server
+from benchmarks.admission_history import fill
 from benchmarks.verify import measured
 
 FORMS = ("jsonl", "csv", "parquet")

@@ -134,7 +134,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, Servers(Path(folder)) as servers:
         migrate(servers.owner_url, servers.database_url)
         engine = connect(servers.database_url)
-        bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
+        bench = Bench(engine, policy={"auto_approve_epsilon": "10", "results_every_seconds": None})
         bench.allow()
         bench.warm()
         for batches in (1, 16, 64):

@@ -5,7 +5,7 @@
 Fills an embedded PostgreSQL with a year of a service (long_history.py), then asks every address that is
 read, as each role that may take it: the addresses are those of the application's routes, and a route that is
 missing here is an error. Lists show 50 rows. Time is that of the application in this process, database
-included, network not: medians, each round beside one of /healthz, an answer that does nothing. Beside it
+included, network not: medians, each round beside one of /livez, an answer that does nothing. Beside it
 stands the processor time of one answer, of this process and of the server's, which is the same whatever else
 the machine does.
 
@@ -47,10 +47,12 @@ ROLES = ("analyst", "steward", "auditor", "administrator")
 
 #: What is read of each route: addresses with things of long_history.things in braces.
 ADDRESSES: dict[str, tuple[str, ...]] = {
+    "livez": ("/livez",),
+    "readyz": ("/readyz",),
     "healthz": ("/healthz",),
     "datasets.catalogue": ("/", "/?q=small", "/?mechanism=private-prediction", "/?q=nothing-of-this-name"),
     "datasets.show": ("/datasets/{dataset}", "/datasets/tight"),
-    "spending.show": ("/datasets/{dataset}/spending",),
+    "datasets.spent": ("/datasets/{dataset}/spending",),
     "policies.show": ("/datasets/{dataset}/policy",),
     "asking.ask": ("/datasets/{dataset}/submit", "/datasets/{dataset}/submit?from={job}"),
     "wizard.start": ("/add-dataset",),
@@ -84,6 +86,7 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "jobs.output": ("/jobs/{job}/output.csv", "/jobs/{job}/output.parquet"),
     "jobs.card": ("/jobs/{job}/card.md",),
     "inbox.listing": ("/inbox",),
+    "triage.listing": ("/inbox/several",),
     "inbox.changes": ("/inbox/changes?shown=",),
     "auditing.listing": (
         "/ledger",
@@ -145,6 +148,8 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "hooks.listing": ("/settings/webhooks",),
     "hooks.show": ("/settings/webhooks/{hook}",),
     "sign_in.form": ("/sign-in",),
+    "docs.first": ("/docs",),
+    "docs.show": ("/docs/mechanisms/noisy-count",),
     "api_docs.show": ("/api/docs",),
     "api.me": ("/api/v1/me",),
     "api.openapi": ("/api/v1/openapi.json",),

@@ -158,7 +158,7 @@ def directions(bench: Bench, raw: Made) -> Made:
     ]
     made = {"halves": cosine(first, second), "drawn": cosine(drawn, whole), "labels": np.mean(between).item()}
     for epsilon, each in jobs.items():
-        noisy = dataset_vectors.release(each.parameters, each.terms, drawn, each.meter())
+        noisy = dataset_vectors.release(each.parameters, each.terms, drawn.shape[1], drawn, each.meter())
         made[f"epsilon {epsilon:g}"] = cosine(noisy.transpose(1, 0, 2), whole)
     return made
 
@@ -222,10 +222,11 @@ def picks(bench: Bench, raw: Made) -> Made:
         "best": statistics.fmean(float(np.sort(each)[-2:].mean()) for each in near.values()),
     }
     for epsilon in SHOT_EPSILONS:
+        found_sizes = {label: len(each) for label, each in near.items()}
         own = Job(bench, "epsvec", {**job.raw, "shots_epsilon": epsilon})
         shares = []
         for _ in range(RELEASES):
-            noisy = fixed_shots.release(own.parameters, own.terms, near, own.meter())
+            noisy = fixed_shots.release(own.parameters, own.terms, found_sizes, lambda: near, own.meter())
             for label, exact in near.items():
                 picked = exact[np.argsort(-noisy[label], kind="stable")[:2]].mean()
                 best = np.sort(exact)[-2:].mean()

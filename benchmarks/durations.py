@@ -1,0 +1,113 @@
+"""How long jobs take against what a quote says: each mechanism's own runner on this machine.
+
+    python -m benchmarks.durations [--model FOLDER] [--only NAME ...] [--scale N]
+
+Processor time of this process, one thread, without loading and tokenising the model's files: what the machine
+does beside it is left out on both sides. The speed is measured as it is when a model is registered; each
+mechanism then runs on the bundled reviews with the parameters below, in whole. Prints a table.
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from accountant.core import mechanisms
+from accountant.core.mechanisms.durations import Speed, estimate
+from accountant.core.privacy.events import FREE
+from accountant.core.privacy.price import Terms
+from accountant.core.template import templates
+from workers import models, sample, speed
+from workers.data import records as reader
+from workers.interface import Progress, Public
+from workers.mechanisms import runner
+from workers.noise.meter import Meter
+
+RECORDS = 200
+BATCHED = {"batches_per_label": 4, "batch_size": 50, "record_tokens": 48}
+JOBS: dict[str, tuple[str, dict[str, Any]]] = {
+    "private-prediction": ("private-prediction", {**BATCHED, "tokens_per_batch": 60, "max_text_tokens": 30}),
+    "private-prediction, median": (
+        "private-prediction",
+        {
+            **BATCHED,
+            "tokens_per_batch": 60,
+            "max_text_tokens": 30,
+            "aggregation": "median",
+            "ex_post_cap": 90.0,
+        },
+    ),
+    "private-prediction, rounds": (
+        "private-prediction",
+        {**BATCHED, "tokens_per_batch": 30, "amplification": "allocation", "rounds": 2, "temperature": 20.0},
+    ),
+    "invisible-ink": ("invisible-ink", {**BATCHED, "texts_per_batch": 2, "max_tokens": 30}),
+    "epsvec": (
+        "epsvec",
+        {
+            **{"epsilon": 8.0, "sampling_rate": 0.5, "candidates": 60, "partners": 60, "samples": 100},
+            **{"max_tokens": 40, "record_tokens": 48, "layers": "1-2", "shots": 1},
+        },
+    ),
+    "summary-token": (
+        "summary-token",
+        {"epsilon": 8.0, "public_size": RECORDS, "record_tokens": 48, "max_tokens": 40},
+    ),
+    "summary-oneshot": ("summary-oneshot", {"epsilon": 8.0, "public_size": RECORDS, "record_tokens": 48}),
+}
+
+
+def data() -> reader.Records:
+    """The bundled reviews, without labels."""
+    layout = reader.Layout("{text}")
+    found = reader.read(str(sample.PRIVATE_CSV), layout, os.urandom(32))
+    if len(found.records) < RECORDS:
+        raise ValueError("there are fewer reviews")
+    return reader.Records(found.labels, found.records[:RECORDS], found.key)
+
+
+def compared(
+    model: models.LocalModel, measured: Speed, name: str, raw: dict[str, Any]
+) -> tuple[float, float]:
+    """(seconds estimated, processor seconds of the run)."""
+    terms = Terms(public_size=RECORDS)
+    mechanism = mechanisms.get(name)
+    parameters = mechanism.parse(raw, terms)
+    tokens = max(
+        models.template_tokens(model.folder, each, []) for each in templates(parameters.model_dump())
+    )
+    work = mechanism.work(parameters, terms, tokens)
+    assert work is not None
+    price = mechanism.price(parameters, terms)
+    meter = Meter(price.dp or FREE, price.ex_post_draws)
+    running, own = runner(name), data()
+    started = time.process_time()
+    progress = Progress(running.total(parameters, terms))
+    for _ in running.run(parameters, terms, own, model, meter, progress, Public()):
+        pass
+    return estimate(work, measured).seconds, time.process_time() - started
+
+
+def main() -> None:
+    """Print the table."""
+    own = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    own.add_argument("--model", type=Path, default=sample.MODEL_DIR)
+    own.add_argument("--only", nargs="*", default=list(JOBS))
+    own.add_argument("--dtype", default="auto")
+    options = own.parse_args()
+    model = models.load(options.model, models.digest(options.model), options.dtype)
+    torch.set_num_threads(1)
+    started = time.process_time()
+    measured = Speed.read(speed.measure(model))
+    print(f"{options.model.name}: {measured.device}; self-test {time.process_time() - started:.1f} s")
+    print("| job | said, s | took, s | said by took |\n|---|---|---|---|")
+    for title in options.only:
+        said, took = compared(model, measured, *JOBS[title])
+        print(f"| {title} | {said:.1f} | {took:.1f} | {said / took:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
