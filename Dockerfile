@@ -7,7 +7,8 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1
 # before the volumes are mounted on them: Docker gives a new, empty volume the owner it finds there.
 RUN useradd --system --uid 10001 --create-home exchequer \
     && install --directory --owner exchequer --mode 0700 \
-        /var/lib/exchequer /var/lib/exchequer/keys /var/lib/exchequer/results /var/lib/exchequer/uploads
+        /var/lib/exchequer /var/lib/exchequer/keys /var/lib/exchequer/results /var/lib/exchequer/uploads \
+        /var/lib/exchequer/ledger-log
 
 WORKDIR /opt/exchequer
 

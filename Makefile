@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL = help
-.PHONY: help demo docs faults mutations test lint up down bench lock clean
+.PHONY: help audit demo docs faults mutations sbom test lint up down bench lock clean
 
 # Which build of torch: README, "Installing it". An address in TORCH_INDEX is handed on by the environment.
 export TORCH_INDEX
@@ -40,14 +40,16 @@ lint: $(VENV)/.dev              ## format, lints, types and import rules: one li
 		said=$$($(BIN)/$$check 2>&1) && echo "$$check: ok" || { echo "$$said"; echo "$$check: failed"; failed=1; }; \
 	done; test -z "$$failed"
 
-docs: $(VENV)/.runtime          ## make the pages of mechanisms anew from their metadata
+docs: $(VENV)/.runtime          ## pages of mechanisms anew from their metadata; all documents as a site in build/docs
 	$(BIN)/python -m accountant.core.mechanisms.pages docs/mechanisms
+	$(BIN)/python -m web.documents build/docs
 
 faults: $(VENV)/.dev            ## inject FAULTS faults into the real service; SEED=n replays a run
 	$(BIN)/python -m tests.faults --faults $(or $(FAULTS),200) $(if $(SEED),--seed $(SEED))
 
 mutations: $(VENV)/.dev         ## take each guard out and show that the harness, or a test, notices
 	$(BIN)/python -m tests.faults.mutations
+	$(BIN)/python -m tests.faults.restores --mutations
 	$(BIN)/python -m tests.mechanism_mutations
 
 bench: $(VENV)/.dev             ## ratios in one run each; what they compare with is installed
@@ -57,6 +59,12 @@ bench: $(VENV)/.dev             ## ratios in one run each; what they compare wit
 
 lock: $(VENV)/.dev              ## make the locks anew from pyproject.toml
 	$(BIN)/python scripts/lock.py
+
+sbom: $(VENV)/.runtime          ## what the service consists of, from the locks: build/sbom.json (CycloneDX)
+	$(BIN)/python scripts/sbom.py
+
+audit: $(VENV)/.runtime         ## the locks against the kept list of advisories, offline
+	$(BIN)/python scripts/advisories.py
 
 clean:                          ## remove the virtual environment; state is elsewhere: `make down` first
 	rm -rf $(VENV)
