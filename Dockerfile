@@ -1,5 +1,6 @@
 # One image for every service of docker-compose.yml: the command tells them apart.
-FROM python:3.11-slim
+ARG PYTHON_IMAGE=python:3.11-slim
+FROM ${PYTHON_IMAGE}
 
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1
 
@@ -8,7 +9,8 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1
 RUN useradd --system --uid 10001 --create-home exchequer \
     && install --directory --owner exchequer --mode 0700 \
         /var/lib/exchequer /var/lib/exchequer/keys /var/lib/exchequer/results /var/lib/exchequer/uploads \
-        /var/lib/exchequer/ledger-log
+        /var/lib/exchequer/ledger-log \
+    && install --directory --owner exchequer --mode 0755 /tls /tls/ca /tls/postgres /tls/broker
 
 WORKDIR /opt/exchequer
 

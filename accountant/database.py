@@ -14,10 +14,11 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, text
 from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from accountant.addresses import database_address
 from accountant.connections import LIMITS, LOOK_SECONDS, BoundedConnection, Pulse, open_watched
 from accountant.core.ledger import commitments
 from accountant.ledger_log.files import LedgerLog
@@ -94,7 +95,7 @@ def _limits(url: str) -> tuple[URL, dict[str, Any]]:
     `?pooler=transaction` is ours: a pooler gives each transaction another session, so none may be prepared
     or set.
     """
-    address = make_url(url)
+    address = database_address(url)
     pooled = address.query.get("pooler") == "transaction"
     address = address.difference_update_query(["pooler"])
     limits: dict[str, Any] = {key: value for key, value in LIMITS.items() if key not in address.query}
@@ -292,7 +293,7 @@ def grant(connection: Connection, url: str, process: Process | None = None) -> N
     lacks them. Does nothing if the URL names the connected user: owner and service are then one role, and
     `excess_rights` reports what that gives away.
     """
-    address = make_url(url)
+    address = database_address(url)
     role = address.username
     owner = connection.execute(text("SELECT current_user")).scalar_one()
     if role is None or role == owner:

@@ -11,6 +11,7 @@ from alembic import context, util
 from alembic.runtime.migration import MigrationContext, MigrationInfo
 from sqlalchemy import create_engine, pool, text
 
+from accountant.addresses import database_address
 from accountant.database import grant
 from accountant.rights import process_urls
 from accountant.tables import metadata
@@ -29,7 +30,7 @@ def run() -> None:
         url = os.environ.get("DATABASE_OWNER_URL") or application_url
     if url is None:
         raise util.CommandError("Neither DATABASE_OWNER_URL nor DATABASE_URL is set.")
-    engine = create_engine(url, poolclass=pool.NullPool)
+    engine = create_engine(database_address(url), poolclass=pool.NullPool)
     with engine.connect() as connection:
         connection.execute(text("SET lock_timeout = '10s'"))
         connection.execute(text("SET statement_timeout = 0"))  # a million rows take as long as they take

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.act_mutations import SIGNED
+from tests.address_mutations import CONNECTIONS
 from tests.attempt_mutations import ATTEMPTS
 from tests.evolution_mutations import EVOLUTION
 from tests.power_mutations import POWERS
@@ -688,6 +689,7 @@ MUTATIONS = (
     *(Mutation(*each) for each in EVOLUTION),
     *(Mutation(*each) for each in ATTEMPTS),
     *(Mutation(*each) for each in POWERS),
+    *(Mutation(*each) for each in CONNECTIONS),
     *(Mutation(*each) for each in SIGNED),
 )
 

@@ -3,6 +3,7 @@
 import importlib
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -106,6 +107,23 @@ def test_the_kept_list_is_renewed_from_what_osv_says(
     assert advisories.main(["renew", "--list", str(tmp_path / "list.json")]) == 1  # 3.1 is affected
     (kept,) = json.loads((tmp_path / "list.json").read_text())["advisories"]
     assert kept["ranges"] == [["0", "2.3.2"], ["3.0", "99.post0.dev0"]]
+
+
+def test_the_documented_command_pins_every_image_of_a_tag(tmp_path: Path) -> None:
+    """With a `docker` that answers as the real one does for an image that was pulled."""
+    guide = (ROOT / "docs" / "operations.md").read_text()
+    command = re.search(r"^    (for each in POSTGRES_IMAGE.*?^    done >> \.env)$", guide, re.M | re.S)[1]
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\nfor last; do :; done\n[ "$1" = pull ] || echo "${last%:*}@sha256:0f"\n')
+    docker.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, env={"PATH": path}, check=True)
+    pinned = dict(line.split("=", 1) for line in (tmp_path / ".env").read_text().splitlines())
+    texts = (ROOT / "docker-compose.yml").read_text()
+    tags = dict(re.findall(r"\$\{(\w+_IMAGE):-([^}]+)\}", texts))
+    assert tags.pop("EXCHEQUER_IMAGE")  # made here, from the others
+    assert pinned == {name: f"{tag.rpartition(':')[0]}@sha256:0f" for name, tag in tags.items()}
+    assert "sha256" not in texts + (ROOT / "Dockerfile").read_text()  # none that nobody looked up
 
 
 @pytest.mark.slow

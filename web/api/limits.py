@@ -20,6 +20,7 @@ from limits.storage import MemoryStorage, RedisStorage, Storage
 from limits.strategies import FixedWindowRateLimiter
 from werkzeug.exceptions import TooManyRequests
 
+from accountant.addresses import broker_address
 from accountant.identities import sign_ins
 from accountant.settings import Settings
 
@@ -76,14 +77,14 @@ def _counted(
 
 def _storage(broker_url: str) -> FixedWindowRateLimiter:
     """Counters in the broker. Its address is Celery's; this library spells a socket otherwise."""
-    parts = urlsplit(broker_url)
+    url = broker_address(broker_url)
+    parts = urlsplit(url)
     options: dict[str, Any] = {
         "socket_timeout": _PATIENCE_SECONDS,
         "socket_connect_timeout": _PATIENCE_SECONDS,
         "wrap_exceptions": True,
         "key_prefix": "exchequer-limits",
     }
-    url = broker_url
     if parts.scheme == "redis+socket":
         url = f"redis+unix://{parts.path}?db={parse_qs(parts.query).get('virtual_host', ['0'])[0]}"
     storage: Storage = RedisStorage(url, **options)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from accountant.addresses import broker_address
 from accountant.rights import KEYS, PROCESSES, process_urls
 from accountant.settings import Settings, load
 from web.stack.addresses import SERVERS, broker_url, database_url, environment, page_address
@@ -279,7 +280,7 @@ def _worker_answers(url: str, node: str) -> bool:
     from celery.utils.nodenames import host_format
     from kombu.exceptions import OperationalError
 
-    with Celery(broker=url, set_as_current=False) as app:
+    with Celery(broker=broker_address(url), set_as_current=False) as app:
         try:
             return bool(app.control.ping(destination=[host_format(node)], timeout=0.5))
         except (OperationalError, OSError):

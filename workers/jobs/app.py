@@ -7,9 +7,12 @@
 - results are not kept: the ledger is the result.
 """
 
+import os
+
 from celery import Celery
 
 from accountant import settings
+from accountant.addresses import broker_address
 
 QUEUES = {
     "generate": "generate",  # needs the accelerator, one job at a time
@@ -25,8 +28,11 @@ def make_app() -> Celery:
     """The application, configured from the environment."""
     configured = settings.load()
     limit = configured.hard_limit_seconds
+    # The `celery` command hands BROKER_URL on as it stands, without its password and unchecked.
+    os.environ.pop("CELERY_BROKER_URL", None)
+    broker = None if configured.broker_url is None else broker_address(configured.broker_url)
     parts = [f"workers.jobs.{name}" for name in ("tasks", "checks", "child_watch")]
-    app = Celery("exchequer", broker=configured.broker_url, include=parts)
+    app = Celery("exchequer", broker=broker, include=parts)
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",

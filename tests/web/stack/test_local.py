@@ -487,18 +487,18 @@ def test_the_record_holds_no_password(settings: Settings) -> None:
 
 
 def test_compose_has_no_password_of_its_own() -> None:
-    text = (ROOT / "docker-compose.yml").read_text()
-    services = yaml.safe_load(text)["services"]
+    """Each is a file of those that need it: no environment, command or health check names or holds one."""
+    composed = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    services = composed["services"]
     assert set(services) == {
-        "postgres", "broker", "migrate", "web", "worker", "checks", "relay", "signer"
+        "certificates", "postgres", "broker", "migrate", "web", "worker", "checks", "relay", "signer"
     }  # fmt: skip
-    secrets = re.findall(r"\$\{(\w*PASSWORD)([^}]*)\}", text)
-    assert secrets
-    assert all(rest.startswith(":?") for _, rest in secrets)
-    passwords = [
-        value
-        for service in services.values()
-        for name, value in service.get("environment", {}).items()
-        if "PASSWORD" in name or "AUTH" in name
-    ]
-    assert all(value.startswith("${") for value in passwords)
+    assert all(set(source) == {"environment"} for source in composed["secrets"].values())
+    variables = {source["environment"] for source in composed["secrets"].values()}
+    assert len(variables) == len(composed["secrets"])
+    for name, service in services.items():
+        told = json.dumps({key: value for key, value in service.items() if key != "secrets"})
+        named = [each for each in variables if re.search(rf"\$\{{?{each}\b", told)]
+        assert not named, (name, named)
+        assert "$BROKER_URL" not in told  # an address in the arguments of a process
+    assert services["postgres"]["environment"]["POSTGRES_PASSWORD_FILE"] == "/run/secrets/postgres_password"
