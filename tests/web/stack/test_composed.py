@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -43,18 +42,14 @@ def composed() -> Iterator[Composed]:
         pytest.skip("no PostgreSQL with TLS is installed; the embedded one has none")
     folder = Path(tempfile.mkdtemp(prefix="composed-"))  # where PostgreSQL's user can reach it too
     folder.chmod(0o755)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    made = Composed(folder, programs, port)
+    made = Composed(folder, programs)
     try:
         # The broker's certificate is for a name that leads to this machine.
         entrypoint = ["localhost" if part == "broker" else part for part in made.command("certificates")]
         assert made.run("certificates", *entrypoint) == 0, made.log("certificates")
         (folder / "tls" / "localhost").rename(folder / "tls" / "broker")
         make_cluster(made, programs)
-        server = made.start("postgres")
-        until(lambda: reached(made) or server.poll() is not None)
-        assert server.poll() is None, made.log("postgres")
+        start_postgres(made)
         with owner(made, "postgres").connect() as connection:
             connection.execute(text("CREATE DATABASE exchequer"))
         made.start("broker")
@@ -88,6 +83,17 @@ def make_cluster(made: Composed, programs: Path) -> None:
     become = {"user": UID, "group": UID, "extra_groups": []} if os.geteuid() == 0 else {}
     subprocess.run([str(programs / "initdb"), *command], check=True, capture_output=True, cwd="/", **become)
     password.unlink()
+
+
+def start_postgres(made: Composed) -> None:
+    """On a port that nobody took meanwhile. Six in a row are taken, at one of 50 each, once in 10^10 runs."""
+    for _ in range(6):
+        made.take_port()
+        server = made.start("postgres")
+        until(lambda server=server: server.poll() is not None or reached(made))
+        if server.poll() is None:
+            return
+    raise AssertionError(made.log("postgres"))
 
 
 def url_of(made: Composed, process: str) -> str:
