@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.act_mutations import SIGNED
 from tests.attempt_mutations import ATTEMPTS
 from tests.evolution_mutations import EVOLUTION
+from tests.log_mutations import OUTSIDE
 from tests.power_mutations import POWERS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -687,6 +688,7 @@ MUTATIONS = (
     ),
     *(Mutation(*each) for each in EVOLUTION),
     *(Mutation(*each) for each in ATTEMPTS),
+    *(Mutation(*each) for each in OUTSIDE),
     *(Mutation(*each) for each in POWERS),
     *(Mutation(*each) for each in SIGNED),
 )
