@@ -40,7 +40,7 @@ datasets, accounts, entries, marks = (
 
 _OTHERS = text(
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
-    "AND backend_type = 'client backend'"
+    "AND usename IS NOT NULL"  # what kind of backend it is, an owner is not told of others
 )
 _PAGE = 200
 _AT_ONCE = 1_000

@@ -24,8 +24,6 @@ from tests.web.routes import API, EVERYONE, PAGES, Request
 from tests.web.test_roles import Sender, make_world
 from web.app import create_app
 
-pytestmark = pytest.mark.slow
-
 #: A thread that is held has to be let go in the end, also by a test that failed.
 PATIENCE_SECONDS = 120
 
@@ -126,6 +124,7 @@ def unlogged(site: Site):
         yield
 
 
+@pytest.mark.slow
 def test_no_route_shows_what_the_log_can_not_take(site, tmp_path):
     """Every GET of the API and of the pages, as somebody who may: 503, and nothing of the answer."""
     world = make_world(site, tmp_path)

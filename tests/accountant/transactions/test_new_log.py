@@ -148,6 +148,17 @@ def test_a_database_that_is_behind_what_others_remember_is_refused(alone, tmp_pa
     assert problems(alone) == []  # nobody else remembers: the warning of the command is all there is
 
 
+def test_services_that_were_not_stopped_are_seen(alone):
+    url = alone.engine.url
+    lose(alone)
+    with owner(alone) as engine:
+        another = connect(url.render_as_string(hide_password=False))
+        with another.connect() as service:
+            service.execute(text("SELECT 1"))
+            assert new_log.plan(engine, None).connected >= 1
+        another.dispose()
+
+
 def test_marks_and_signed_checkpoints_are_compared(alone):
     alone.bench.submit(10)
     exports.checkpoint(alone.engine, dataset_id(alone), SEED)

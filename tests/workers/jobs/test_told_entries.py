@@ -19,8 +19,6 @@ from tests.restores import ground
 from workers.jobs import webhook_sender
 from workers.jobs.webhook_sender import Sender
 
-pytestmark = pytest.mark.slow
-
 KEY = bytes(range(32))
 PATIENCE_SECONDS = 120
 
