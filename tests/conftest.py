@@ -21,6 +21,8 @@ from web.stack.addresses import ROLES
 #: killed process had committed is still there.
 NOT_SYNCED = {"fsync": "off", "full_page_writes": "off"}
 TEMPLATE = "migrated"
+#: Models of tests are small: a second thread waits more than it computes, and takes a processor from other tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 #: Jobs end when they are done, unless a test's policy says otherwise: no test waits for a stopwatch's sake.
 os.environ.setdefault("EXCHEQUER_RESULTS_EVERY_SECONDS", "0")
 

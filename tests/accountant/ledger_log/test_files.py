@@ -10,6 +10,7 @@ import pytest
 
 from accountant.core.errors import LedgerBehind, LogUnusable
 from accountant.core.ledger.canonical_json import canonical
+from accountant.core.ledger.commitments import sealed
 from accountant.core.ledger.hash_chain import GENESIS, digest
 from accountant.ledger_log import files, lines
 from accountant.ledger_log.files import Gap, LedgerLog
@@ -181,6 +182,35 @@ def test_every_change_of_a_byte_is_noticed_by_the_whole_look(log):
             paths[-1].write_bytes(b"".join(others))
             with pytest.raises(LogUnusable):
                 list(files.entries(log))
+
+
+def test_a_line_with_private_values_is_another_or_unusable_whichever_byte_changes():
+    """With every byte changed, bit by bit, and as no writer writes it: deep, or beyond a double."""
+    body = {"parameters": {"prompt": "größer"}, "reason": "a reason", "ex_post": {"cap": 1.5}}
+    for kind in ("RESERVE", "COMMIT"):
+        document = {
+            "version": 2,
+            "kind": kind,
+            "actor": "ada",
+            "body": body,
+            "dataset": "a",
+            "previous": GENESIS,
+        }
+        document = sealed(document, b"x" * 32)
+        entry = Logged(1, GENESIS, digest(document), canonical(document).decode())
+        line = lines.append(lines.Position(0, GENESIS, {}), "a", entry)
+        assert lines.follow(lines.Position(0, GENESIS, {}), line, thorough=True) == ("a", entry)
+        strange = [line[:-1] + more + b"}" for more in (b',"x":' + b"[" * 9999 + b"]" * 9999, b',"n":1e999')]
+        strange += [
+            line.replace(b'"dataset":"a"', b'"dataset":' + other, 1) for other in (b"[]", b"null", b"1e999")
+        ]
+        strange.append(line.replace(b'"cap":', b'"cap":{},"cop":') if kind == "RESERVE" else line[:-9])
+        changes = [(place, bit) for place in range(len(line)) for bit in (1, 2, 32, 128)]
+        for changed in strange + [
+            line[:place] + bytes([line[place] ^ bit]) + line[place + 1 :] for place, bit in changes
+        ]:
+            with pytest.raises(LogUnusable):
+                lines.follow(lines.Position(0, GENESIS, {}), changed, thorough=True)
 
 
 def test_lines_are_canonical_json(log):
