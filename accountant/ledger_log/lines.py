@@ -59,8 +59,10 @@ class Position:
 
     def move(self, dataset: str, head: Head) -> None:
         """A dataset's head is another one now."""
-        for each in (self.heads.get(dataset, Head()), head):
-            self.folded ^= int(each.hash[:FOLDED_DIGITS], 16)
+        before, after = (
+            int(each.hash[:FOLDED_DIGITS], 16) for each in (self.heads.get(dataset, Head()), head)
+        )
+        self.folded ^= before ^ after
         self.heads[dataset] = head
 
 
