@@ -9,7 +9,7 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1
 RUN useradd --system --uid 10001 --create-home exchequer \
     && install --directory --owner exchequer --mode 0700 \
         /var/lib/exchequer /var/lib/exchequer/keys /var/lib/exchequer/results /var/lib/exchequer/uploads \
-        /var/lib/exchequer/ledger-log \
+        /var/lib/exchequer/ledger-log /var/lib/exchequer/public-log /var/lib/exchequer/signed-logs \
     && install --directory --owner exchequer --mode 0755 /tls /tls/ca /tls/postgres /tls/broker
 
 WORKDIR /opt/exchequer

@@ -133,6 +133,7 @@ KEYS: Mapping[str, tuple[Process, ...]] = {
     "identity": ("checks",),  # fingerprints of privacy units
     "checkpoint": ("signer",),
     "checkpoint_next": ("signer",),
+    "public_log": ("signer",),  # signs the heads of the published log
 }
 
 _TERM = re.compile(r"\s*([A-Z]+)\s*(?:\(([^)]*)\))?\s*(?:,|$)")

@@ -49,7 +49,12 @@ class Settings(BaseSettings):
     )
     public_log: Path | None = Field(
         None,
-        description="folder for `ledger publish-log`; exports then prove their place in what it published",
+        description="folder in which the log is published; exports then prove their place in it",
+    )
+    public_log_seconds: float = Field(
+        60.0,
+        ge=0,
+        description="the signer publishes the log so often; 0: only `ledger publish-log` does",
     )
     public_log_name: str = Field(
         "exchequer", description="what the published log calls itself: an address without its scheme"

@@ -19,6 +19,7 @@ from tests.act_mutations import SIGNED
 from tests.address_mutations import CONNECTIONS
 from tests.attempt_mutations import ATTEMPTS
 from tests.evolution_mutations import EVOLUTION
+from tests.log_mutations import OUTSIDE
 from tests.power_mutations import POWERS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -688,6 +689,7 @@ MUTATIONS = (
     ),
     *(Mutation(*each) for each in EVOLUTION),
     *(Mutation(*each) for each in ATTEMPTS),
+    *(Mutation(*each) for each in OUTSIDE),
     *(Mutation(*each) for each in POWERS),
     *(Mutation(*each) for each in CONNECTIONS),
     *(Mutation(*each) for each in SIGNED),

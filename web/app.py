@@ -62,7 +62,7 @@ class _Sessions(SecureCookieSessionInterface):
 
 def create_app(settings: Settings | None = None) -> Flask:
     """The web service for `settings`, by default those of this process."""
-    from web import auth, errors, oidc, request_bodies
+    from web import auth, errors, oidc, request_bodies, shown_entries
     from web.api import limits
     from web.api.blueprint import api
     from web.api.registration import register_api
@@ -111,6 +111,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     for view in (livez, readyz, healthz):
         app.add_url_rule(f"/{view.__name__}", view_func=view)
     app.after_request(_private)
+    shown_entries.init_app(app)
     return app
 
 

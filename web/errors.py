@@ -186,6 +186,11 @@ def _away(error: Exception) -> Response:
     return response
 
 
+def answer_of(error: Exception) -> Response:
+    """What is answered in place of an answer that was ready, where one of ours or UNAVAILABLE was raised."""
+    return _on_purpose(error) if isinstance(error, ExchequerError) else _away(error)
+
+
 def refuse_unstorable(value: str, field: str) -> None:
     """Raise InvalidRequest for text that PostgreSQL can't hold: NUL, and halves of characters."""
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):

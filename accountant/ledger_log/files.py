@@ -71,6 +71,11 @@ class LedgerLog:
         with self._reading():
             return self._position.heads.get(dataset, Head())
 
+    def folded(self) -> int:
+        """All datasets' heads in one number (lines.Position), as of now."""
+        with self._reading():
+            return self._position.folded
+
     def position(self) -> Position:
         """Where the log stands, as of now."""
         with self._reading():

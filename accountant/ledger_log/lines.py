@@ -40,6 +40,10 @@ class Logged:
     text: str
 
 
+#: Hexadecimal digits of a head that enter `Position.folded`; 60 bits are a bigint of the database.
+FOLDED_DIGITS = 15
+
+
 @dataclass
 class Position:
     """Where a log stands: entries so far, the hash of its last line, and each dataset's head."""
@@ -47,9 +51,19 @@ class Position:
     n: int
     line: str
     heads: dict[str, Head]
+    #: The XOR of the first digits of all heads: one number, by which sets of heads are compared at a glance.
+    folded: int = 0
 
     def copy(self) -> "Position":
-        return Position(self.n, self.line, dict(self.heads))
+        return Position(self.n, self.line, dict(self.heads), self.folded)
+
+    def move(self, dataset: str, head: Head) -> None:
+        """A dataset's head is another one now."""
+        before, after = (
+            int(each.hash[:FOLDED_DIGITS], 16) for each in (self.heads.get(dataset, Head()), head)
+        )
+        self.folded ^= before ^ after
+        self.heads[dataset] = head
 
 
 def line_hash(line: bytes) -> str:
@@ -74,7 +88,7 @@ def append(position: Position, dataset: str, entry: Logged) -> bytes:
         f'"prev":"{position.line}","seq":{entry.seq}}}'
     ).encode()
     position.n, position.line = number, line_hash(line)
-    position.heads[dataset] = Head(entry.seq, entry.hash)
+    position.move(dataset, Head(entry.seq, entry.hash))
     return line
 
 
@@ -84,8 +98,9 @@ def read_header(line: bytes) -> tuple[str, int, Position]:
     if set(values) != _HEADER or values["format"] != FORMAT:
         raise LogUnusable("a file begins with something else than a header")
     try:
-        heads = {name: Head(int(seq), str(entry)) for name, (seq, entry) in values["heads"].items()}
-        begins = Position(int(values["n"]), line_hash(line), heads)
+        begins = Position(int(values["n"]), line_hash(line), {})
+        for name, (seq, entry) in values["heads"].items():
+            begins.move(name, Head(int(seq), str(entry)))
         return str(values["log"]), int(values["segment"]), begins
     except (TypeError, ValueError, AttributeError):
         raise LogUnusable("the header of a file can't be read") from None
@@ -111,8 +126,11 @@ def follow(position: Position, line: bytes, *, thorough: bool = False) -> tuple[
             raise LogUnusable(f"{where}: it is not canonical")
         if document.get("dataset") != dataset or _computed(digest, document) != values["hash"]:
             raise LogUnusable(f"{where}: it is not entry {seq} of {dataset!r}")
+    try:
+        position.move(dataset, Head(seq, values["hash"]))
+    except (TypeError, ValueError):
+        raise LogUnusable(f"{where}: its hash is none") from None
     position.n, position.line = values["n"], line_hash(line)
-    position.heads[dataset] = Head(seq, values["hash"])
     return dataset, Logged(seq, head.hash, values["hash"], canonical(document).decode() if thorough else "")
 
 

@@ -11,13 +11,27 @@ from pathlib import Path
 import httpx
 
 from accountant.core.errors import LogUnusable, VerificationFailed, invalid
-from accountant.core.transparency.notes import COSIGNATURE, Head, Key, read_key
+from accountant.core.transparency.notes import COSIGNATURE, Head, Key, key_of, read_key
 from accountant.core.transparency.publication import proof_of, publish
 from accountant.core.transparency.witnesses import Ask, LogSigner
 from accountant.ledger_log import lines
 from accountant.ledger_log.files import LedgerLog
+from accountant.settings import Settings
 
 _SECONDS = 30
+
+
+def publish_configured(configured: Settings, log: LedgerLog) -> tuple[Head, Key]:
+    """`publish_log` with the folder, name, key and witnesses of the settings; also returns the log's key.
+
+    What was signed is remembered in `home/signed-logs`. Raises InvalidRequest where no folder is set.
+    """
+    if configured.public_log is None:
+        raise invalid("public_log", "not set", "a folder: EXCHEQUER_PUBLIC_LOG")
+    name, seed = configured.public_log_name, configured.secret("public_log")
+    signer = LogSigner(configured.home / "signed-logs", name, seed)
+    head = publish_log(log, configured.public_log, signer, configured.public_log_witnesses)
+    return head, key_of(name, seed)
 
 
 def publish_log(log: LedgerLog, folder: Path, signer: LogSigner, witnesses: Mapping[str, str]) -> Head:

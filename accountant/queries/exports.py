@@ -31,18 +31,19 @@ def export(
     entries that predate commitments (Conflict). What the log outside the database does not hold is neither
     exported nor signed (LedgerBehind, LogUnusable).
     """
-    ensure(engine, dataset_id)
     if form == "parquet":
         parquet.available()
     if public:
         _check_publishable(engine, dataset_id)
-    proof = None if log is None else _proof(engine, dataset_id, log)
-    return _export(engine, dataset_id, form, public, seed, proof)
-
-
-def _proof(engine: Engine, dataset_id: UUID, log: Path) -> dict[str, object] | None:
-    with reading(engine) as connection:
+    with reading(engine, snapshot=True) as connection:
         row = account_row(connection, dataset_id)
+        live = live_reservations(connection, dataset_id)
+    ensure(engine, dataset_id)  # after it was read: what came between would leave without being in the log
+    proof = None if log is None else _proof(row, log)
+    return _export(engine, row, live, form, public, seed, proof)
+
+
+def _proof(row: Row[Any], log: Path) -> dict[str, object] | None:
     try:
         return log_proof(log, row.name, row.chain_seq)
     except VerificationFailed as error:
@@ -51,19 +52,18 @@ def _proof(engine: Engine, dataset_id: UUID, log: Path) -> dict[str, object] | N
 
 def _export(
     engine: Engine,
-    dataset_id: UUID,
+    row: Row[Any],
+    live: int,
     form: str,
     public: bool,
     seed: bytes | None,
     proof: dict[str, object] | None,
 ) -> Iterator[str | bytes]:
-    with reading(engine, snapshot=True) as connection:
-        row = account_row(connection, dataset_id)
-        books, live = read_books(row), live_reservations(connection, dataset_id)
+    books = read_books(row)
     signed = None if seed is None else _signed(engine, row, summary(books, live, public=True), seed)
     totals = row.name, row.chain_seq, row.chain_head, books, live
     claimed = export_formats.header(*totals, public=public, checkpoint=signed, log_proof=proof)
-    found = entries(engine, dataset_id, row.chain_seq)
+    found = entries(engine, row.dataset_id, row.chain_seq)
     rows = ((recorded, *export_formats.shown(text, public)) for text, recorded in found)
     if form == "parquet":
         columns = (export_formats.columns(document, recorded, text) for recorded, document, text in rows)
@@ -79,10 +79,10 @@ def _export(
 
 def checkpoint(engine: Engine, dataset_id: UUID, seed: bytes) -> dict[str, Any]:
     """A checkpoint of this moment, which the log outside the database holds too."""
-    ensure(engine, dataset_id)
     with reading(engine, snapshot=True) as connection:
         row = account_row(connection, dataset_id)
         balances = summary(read_books(row), live_reservations(connection, dataset_id), public=True)
+    ensure(engine, dataset_id)  # after it was read, here too
     return _signed(engine, row, balances, seed)
 
 
@@ -92,7 +92,6 @@ def checkpoint_at(engine: Engine, dataset_id: UUID, seq: int, seed: bytes) -> di
     Raises NotFound where there is no such entry, and VerificationFailed where the entries do not hold;
     LedgerBehind and LogUnusable where the log outside the database does not hold them.
     """
-    ensure(engine, dataset_id)
     table = tables.entries
     at = (table.c.dataset_id == dataset_id, table.c.seq == seq)
     with reading(engine, snapshot=True) as connection:
@@ -102,6 +101,7 @@ def checkpoint_at(engine: Engine, dataset_id: UUID, seq: int, seed: bytes) -> di
             raise NotFound("entry", f"{row.name}:{seq}")
         live = live_reservations(connection, dataset_id, seq)
         balances = summary(books_after(connection, dataset_id, seq), live, public=True)
+    ensure(engine, dataset_id)
     return signing.make(engine, dataset_id, row.name, seq, head, balances, seed)
 
 

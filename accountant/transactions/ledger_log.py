@@ -2,6 +2,7 @@
 
     writing ── lock the account's row ── compare ── write ── COMMIT ── append, sync ──▶ the answer
     ensure  ── read the log, then the row ── compare ── append what a crash left out ──▶ a lease, an output
+    ensure_all ── the same for every ledger, in one look ──▶ any answer, a webhook's message
 
 The database may be ahead of the log, where a process is about to append or died before it did: whoever comes
 next appends the entries from the database. It is never behind, or another one: unless it was restored, failed
@@ -27,7 +28,7 @@ from accountant.database import reading
 from accountant.faults import reached
 from accountant.ledger_log import files
 from accountant.ledger_log.files import Gap, LedgerLog
-from accountant.ledger_log.lines import Head, Logged
+from accountant.ledger_log.lines import FOLDED_DIGITS, Head, Logged
 from accountant.transactions.group_commit import Combiner, Take, Ticket
 
 accounts, entries, datasets, marks = tables.accounts, tables.entries, tables.datasets, tables.ledger_log_marks
@@ -149,6 +150,59 @@ def holds(engine: Engine, dataset_id: UUID) -> bool:
     return True
 
 
+def ensure_all(engine: Engine) -> frozenset[str]:
+    """Make sure that the log holds all entries of all datasets that are committed by now, synced.
+
+    Call it after whatever is shown was read, and before it leaves. Returns the datasets whose ledger is
+    behind its log, or another one: nothing of theirs can be appended. Where nobody is just writing it costs
+    one statement, and threads share what they wait for. Raises LogUnusable.
+    """
+    return frozenset() if log_of(engine) is None else _showing.ask(engine, None)
+
+
+def _ensure_all(engine: Engine, take: Take[None, frozenset[str]]) -> None:
+    waiting = take()  # first: what they read was committed before
+    behind_now = frozenset[str]() if _all_logged(engine) else _append_rest(engine)
+    for ticket in waiting:
+        ticket.answer(behind_now)
+
+
+#: All heads of the database in one number, as `Position.folded` has those of the log.
+_FOLDED = text(
+    "SELECT coalesce(bit_xor(('x' || left(chain_head, :digits))::bit(60)::bigint), 0) FROM accounts"
+).bindparams(digits=FOLDED_DIGITS)
+
+
+def _all_logged(engine: Engine) -> bool:
+    """True if every ledger ends where the log says, synced."""
+    log = log_of(engine)
+    assert log is not None
+    attach(engine, log)
+    logged = log.folded()  # first: what the log holds was committed before
+    with reading(engine) as connection:
+        if connection.execute(_FOLDED).scalar_one() != logged:
+            return False
+    log.sync()
+    return True
+
+
+def _append_rest(engine: Engine) -> frozenset[str]:
+    found, ahead = behind(engine)
+    names = {error.dataset for error in found}
+    for dataset_id in ahead:
+        try:
+            ensure(engine, dataset_id)
+        except LedgerBehind as error:
+            names.add(error.dataset)
+    log = log_of(engine)
+    assert log is not None
+    log.sync()
+    return frozenset(names)
+
+
+_showing: Combiner[Engine, None, frozenset[str]] = Combiner(_ensure_all, 1_000)
+
+
 def ensure_job(engine: Engine, job_id: UUID) -> None:
     """The same for the dataset of a job; nothing where there is no such job."""
     if log_of(engine) is None:
@@ -203,8 +257,8 @@ _appending: Combiner[LedgerLog, Group, Exception | None] = Combiner(_append_all,
 
 def _begin_anew() -> None:
     """A forked child has none of the threads that may have held the queue's lock."""
-    global _appending  # noqa: PLW0603
-    _appending = Combiner(_append_all, 1_000)
+    global _appending, _showing
+    _appending, _showing = Combiner(_append_all, 1_000), Combiner(_ensure_all, 1_000)
 
 
 os.register_at_fork(after_in_child=_begin_anew)
@@ -257,7 +311,7 @@ def attach(engine: Engine, log: LedgerLog) -> None:
     if known is None:
         if log.position().n:
             raise LogUnusable("it holds entries, and this database has no log: it is another, or older")
-        row = {"n": 0, "log": log.begin(), "line": "", **_cluster(engine)}
+        row = {"n": 0, "log": log.begin(), "line": "", **cluster(engine)}
         with engine.begin() as connection:
             connection.execute(upsert(marks).values(row).on_conflict_do_nothing())
             known = connection.execute(select(marks.c.log).where(marks.c.n == 0)).scalar_one()
@@ -268,7 +322,7 @@ def attach(engine: Engine, log: LedgerLog) -> None:
     log.attached_to = engine.url
 
 
-def _cluster(engine: Engine) -> dict[str, object]:
+def cluster(engine: Engine) -> dict[str, object]:
     """Which server this is: a restore from files, or a failover, begins a timeline of its own."""
     query = text(
         "SELECT system_identifier::text AS system, "
@@ -343,7 +397,7 @@ def mark(engine: Engine, log: LedgerLog, least: int = MARK_EVERY) -> bool:
         if last is None or position.n - last < max(1, least):
             return False
         line = files.line_at(log, position.n)
-        row = {"n": position.n, "log": log.identity, "line": line, **_cluster(engine)}
+        row = {"n": position.n, "log": log.identity, "line": line, **cluster(engine)}
         connection.execute(upsert(marks).values(row).on_conflict_do_nothing())
     return True
 

@@ -23,6 +23,7 @@ from accountant.core.errors import DataError
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.ledger_log import sources
+from accountant.ledger_log.files import LedgerLog
 from accountant.transactions import ledger_log, owners, registrations
 from accountant.transactions.ledger_log import writing
 
@@ -106,23 +107,45 @@ def _keep(connection: Connection, version_id: UUID, key: bytes | None) -> None:
     log = ledger_log.log_of(connection)
     if log is None or key is None:
         return
+    staged = connection.execute(_STAGED, execution_options={"yield_per": 10_000})
+    _keep_beside(connection, log, version_id, key, ((row.fingerprint, row.is_unit) for row in staged))
+
+
+def keep_known(connection: Connection, log: LedgerLog, dataset: str, number: int, key: bytes) -> None:
+    """The same for a version that was found right before, with the fingerprints of all of its dataset."""
+    versions, known = tables.dataset_versions, tables.fingerprints
+    query = select(versions.c.id, versions.c.dataset_id).join(
+        _datasets, _datasets.c.id == versions.c.dataset_id
+    )
+    row = connection.execute(query.where(_datasets.c.name == dataset, versions.c.number == number)).one()
+    units = select(known.c.fingerprint, known.c.is_unit).where(known.c.dataset_id == row.dataset_id)
+    found = connection.execute(units, execution_options={"yield_per": 10_000})
+    _keep_beside(connection, log, row.id, key, ((each.fingerprint, each.is_unit) for each in found))
+
+
+def _keep_beside(
+    connection: Connection,
+    log: LedgerLog,
+    version_id: UUID,
+    key: bytes,
+    fingerprints: Iterable[tuple[bytes, bool]],
+) -> None:
     versions = tables.dataset_versions
     join = versions.join(_datasets, _datasets.c.id == versions.c.dataset_id)
     query = select(_datasets).select_from(join).where(versions.c.id == version_id)
     dataset = connection.execute(query).one()
     version = connection.execute(select(versions).where(versions.c.id == version_id)).one()
-    staged = connection.execute(_STAGED, execution_options={"yield_per": 10_000})
-    sources.keep(
-        log.folder,
-        dataset.name,
-        version.number,
-        key,
-        {
-            "dataset": _stated(connection, dataset, DATASET),
-            "version": _stated(connection, version, VERSION),
-        },
-        ((row.fingerprint, row.is_unit) for row in staged),
-    )
+    stated = {
+        "dataset": _stated(connection, dataset, DATASET),
+        "version": _stated(connection, version, VERSION),
+    }
+    sources.keep(log.folder, dataset.name, version.number, key, stated, fingerprints)
+
+
+def is_key(connection: Connection, proof: bytes) -> bool:
+    """Whether fingerprints were made under the key of this proof; also where there are none yet."""
+    kept = connection.execute(select(tables.fingerprint_key.c.proof)).scalar_one_or_none()
+    return kept in (None, proof)
 
 
 #: Columns that no entry states, and a recovery writes again; who registered them is kept by name.

@@ -64,15 +64,29 @@ def kept_sample(configured: Settings) -> Path:
     return folder
 
 
-def engine(configured: Settings) -> Any:
-    """The database of the local stack, or the one that DATABASE_URL names."""
+def fingerprints() -> Any:
+    """workers.data.fingerprints, which shows what key fingerprints were made with; by name, as `sample`."""
+    return importlib.import_module("workers.data.fingerprints")
+
+
+def public_log(configured: Settings) -> Path | None:
+    """The folder of the published log: the local stack has one without a setting."""
+    from web.local import environment
+
+    found = environment(configured).get("EXCHEQUER_PUBLIC_LOG")
+    return None if found is None else Path(found)
+
+
+def engine(configured: Settings, *, owner: bool = False) -> Any:
+    """The database of the local stack, or the one that DATABASE_URL names; `owner`: as DATABASE_OWNER_URL."""
     require_packages()
     from accountant.database import engine_for
     from web.local import environment
 
     variables = environment(configured)
     log = variables.get("EXCHEQUER_LEDGER_LOG")
-    return engine_for(variables["DATABASE_URL"], None if log is None else Path(log))
+    url = variables.get("DATABASE_OWNER_URL") if owner else None
+    return engine_for(url or variables["DATABASE_URL"], None if log is None else Path(log))
 
 
 def excess_rights(configured: Settings) -> list[str] | None:

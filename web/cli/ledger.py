@@ -1,6 +1,7 @@
 """`ledger`: entries, exports, checkpoints, keys, and the check of a live ledger."""
 
 import json
+from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any
 
@@ -291,32 +292,86 @@ def _plan_told(plan: Any) -> str:
     return told
 
 
+@ledgers.command("new-log")
+def new_log(
+    yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
+) -> Answer:
+    """Write the log outside the database anew, after its disk was lost; straight on the database.
+
+    All ledgers are verified first, and compared with what else remembers them: the public log, signed
+    checkpoints, marks. Stop web, workers, relay and signer before; EXCHEQUER_LEDGER_LOG is an empty folder.
+    It needs the owner of the tables.
+    """
+    configured = bootstrap.settings()
+    engine = bootstrap.engine(configured, owner=True)
+    from accountant.transactions import new_log as lost_logs
+
+    public = bootstrap.public_log(configured)
+    planned = lost_logs.plan(engine, public)
+    for each in _new_log_told(planned):
+        note(each)
+    name = None
+    if not planned.problems:
+        if not yes:
+            typer.confirm("Begin a new log, and give up what only the lost one held?", abort=True)
+        identity = configured.secret("identity")
+        proof = bootstrap.fingerprints().proof(identity)
+        name = lost_logs.begin(engine, planned, public, identity, proof)
+    yield {
+        "log": name,
+        "entries": planned.entries,
+        "lost": planned.lost,
+        "held_at_least": planned.marked,
+        "published": planned.published,
+        "problems": planned.problems,
+    }
+    yield "no log was begun" if name is None else f"log {name} holds {planned.entries:,} entries"
+    if name is None:
+        stop(REFUSED)
+
+
+def _new_log_told(plan: Any) -> Iterator[str]:
+    """What a new log would rest on, and what nobody can know any more."""
+    yield (
+        f"the database holds {plan.entries:,} entries of {len(plan.heads):,} datasets, verified; the lost "
+        f"log held {plan.marked:,} at least ({plan.marked_at}), and {plan.published:,} were published"
+    )
+    if plan.connected:
+        yield f"WARNING: {plan.connected} others are connected to the database. Stop all services first"
+    if plan.moved:
+        yield (
+            "WARNING: the database was restored or failed over since the log was last marked. What was spent "
+            "after the backup stood in the lost log alone: it is given back, and nobody can tell"
+        )
+    yield (
+        "WARNING: if the database was restored, or lost a failover's tail, then entries that only the lost "
+        "log held are missing here, and can't be known any more: budget that they spent is given back, and "
+        "their jobs may run again. Restore the newest backup there is before you go on"
+    )
+    for problem in plan.problems:
+        yield f"can't begin: {problem}"
+
+
 @ledgers.command("publish-log")
 def publish_log() -> Answer:
     """Publish what the log holds by now as a signed Merkle tree, which witnesses cosign; on this machine.
 
-    EXCHEQUER_LEDGER_LOG is read; EXCHEQUER_PUBLIC_LOG is written, and can be served as it is. Run it by a
-    timer: each time, the tree grows by what is new.
+    EXCHEQUER_LEDGER_LOG is read; EXCHEQUER_PUBLIC_LOG is written, and can be served as it is. The signer does
+    it every EXCHEQUER_PUBLIC_LOG_SECONDS: this is for a machine without it, or for now.
     """
     configured = bootstrap.settings()
     if configured.ledger_log is None or configured.public_log is None:
         lacking = "ledger_log" if configured.ledger_log is None else "public_log"
         raise invalid(lacking, "not set", f"a folder: EXCHEQUER_{lacking.upper()}")
-    from accountant.core.transparency.notes import key_of
-    from accountant.core.transparency.witnesses import LogSigner
     from accountant.ledger_log.files import LedgerLog
-    from accountant.ledger_log.publication import publish_log as publish
+    from accountant.ledger_log.publication import publish_configured
 
-    name, seed = configured.public_log_name, configured.secret("public_log")
-    signer = LogSigner(configured.home / "signed-logs", name, seed)
-    witnesses = configured.public_log_witnesses
-    head = publish(LedgerLog(configured.ledger_log), configured.public_log, signer, witnesses)
-    key = str(key_of(name, seed))
+    head, key = publish_configured(configured, LedgerLog(configured.ledger_log))
     found = {
         "size": head.size,
         "root": head.root.hex(),
-        "log_key": key,
-        "witnesses": list(witnesses.values()),
+        "log_key": str(key),
+        "witnesses": list(configured.public_log_witnesses.values()),
     }
     yield found
     yield facts((label.replace("_", " "), value) for label, value in found.items() if value)

@@ -39,6 +39,7 @@ def environment(settings: Settings) -> dict[str, str]:
     if variables.setdefault("DATABASE_URL", database_url(home)) == database_url(home):
         variables["DATABASE_OWNER_URL"] = owner_url(home)
         variables.setdefault("EXCHEQUER_LEDGER_LOG", str(home / "ledger-log"))
+        variables.setdefault("EXCHEQUER_PUBLIC_LOG", str(home / "public-log"))
         variables |= {
             f"DATABASE_{each.upper()}_URL": database_url(home, role) for each, role in ROLES.items()
         }

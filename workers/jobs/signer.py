@@ -1,4 +1,4 @@
-"""The process that signs checkpoints: it alone has the key, and a database role that may write them.
+"""The process that signs checkpoints, and the public log: it alone has the keys, and a role that may write.
 
 It is asked for an entry by its number, replays the balances after it from the entries themselves, and signs
 those: whoever asks can have nothing else signed. It opens no data and no model.
@@ -14,6 +14,7 @@ from accountant.core.errors import Conflict, ExchequerError
 from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.queries import exports
 from accountant.transactions import signing
+from workers.jobs import log_publisher
 
 log = structlog.get_logger()
 
@@ -39,6 +40,7 @@ def run(stop: threading.Event) -> None:
     if configured.database_url is None:
         raise SystemExit("DATABASE_URL is not set")
     engine, introduced = engine_for(configured.database_url, configured.ledger_log), False
+    log_publisher.start(stop, engine, configured)
     while not stop.is_set():
         try:
             seed = configured.secret(KEY)  # read anew: `exchequer admin rotate-key` replaces it

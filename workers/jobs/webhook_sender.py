@@ -22,9 +22,10 @@ import structlog
 
 from accountant import settings
 from accountant.core import notices, webhook_rules
-from accountant.core.errors import InvalidRequest
+from accountant.core.errors import InvalidRequest, LogUnusable
 from accountant.core.webhook_rules import Network, Target
 from accountant.database import UNAVAILABLE, Engine
+from accountant.transactions.ledger_log import ensure_all
 from accountant.webhooks import delivery as hooks
 from accountant.webhooks.delivery import Delivery, Outcome, Retries
 from workers.addresses import addresses
@@ -144,12 +145,21 @@ class Sender:
         self._forget_at = 0.0
 
     def step(self) -> int:
-        """Take what is due and start to send it; returns how many."""
+        """Take what is due and start to send it; returns how many were taken.
+
+        What a message says stands in the log outside the database before it leaves. One of a ledger that is
+        behind its log, or another one, is not sent: its claim runs out, and it is taken again. Raises
+        LogUnusable.
+        """
         with self._lock:
             busy = {hook for hook, count in self._under_way.items() if count >= hooks.AT_ONCE}
             free = THREADS - self._under_way.total()
         taken = hooks.take(self._engine, self._key, free, busy)
+        held = ensure_all(self._engine) if taken else frozenset()
         for delivery in taken:
+            if delivery.facts.get("dataset") in held:
+                log.error("a webhook waits for its ledger's recovery", message=delivery.message_id)
+                continue
             with self._lock:
                 self._under_way[delivery.hook_id] += 1
             self._pool.submit(self._attempt, delivery).add_done_callback(self._ended)
@@ -188,6 +198,9 @@ def run(stop: threading.Event, engine: Engine, configured: settings.Settings) ->
         except (*UNAVAILABLE, OSError) as error:
             log.warning("webhooks wait for the database", error=type(error).__name__)
             stop.wait(1.0)
+        except LogUnusable as error:
+            log.error("webhooks wait for the log outside the database", problem=error.problem)
+            stop.wait(5.0)
         except Exception as error:
             log.error("webhooks", error=type(error).__name__)
             stop.wait(5.0)

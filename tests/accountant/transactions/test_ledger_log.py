@@ -350,6 +350,25 @@ def test_outputs_and_exports_wait_for_the_log(site):
     assert "ledger of" in integrity.check(site.engine, site.bench.dataset)[0]
 
 
+def test_what_is_committed_while_an_export_begins_stands_in_the_log_before_it_leaves(site):
+    """A writer commits and dies just before the account's row is read: that entry is in the export."""
+    own, seed, real = dataset_id(site), b"s" * 32, exports.account_row
+
+    def row_of(connection, dataset):
+        with crash_before_the_log(), pytest.raises(Killed):
+            site.bench.submit(1)
+        return real(connection, dataset)
+
+    for act in (
+        lambda: next(exports.export(site.engine, own, "jsonl", public=False, seed=seed)),
+        lambda: exports.checkpoint(site.engine, own, seed),
+        lambda: exports.checkpoint_at(site.engine, own, len(entries(site)) + 1, seed),
+    ):
+        with mock.patch.object(exports, "account_row", row_of):
+            act()
+        assert logged(site) == entries(site)
+
+
 def test_the_relay_mends_what_a_crash_left_out_and_says_what_is_behind(alone):
     with crash_before_the_log(), pytest.raises(Killed):
         alone.bench.submit(10)

@@ -1,0 +1,76 @@
+"""Guards of the log outside the database, each taken out alone (tests.mechanism_mutations)."""
+
+LOG, EXPORTS = "accountant/transactions/ledger_log.py", "accountant/queries/exports.py"
+NEW_LOG, PUBLICATION = "accountant/transactions/new_log.py", "accountant/core/transparency/publication.py"
+SHOWN_TESTS = "tests/web/test_shown_entries.py"
+TOLD_TESTS = "tests/workers/jobs/test_told_entries.py"
+LOG_TESTS = "tests/accountant/transactions/test_ledger_log.py"
+NEW_LOG_TESTS = "tests/accountant/transactions/test_new_log.py"
+PUBLISHER_TESTS = "tests/workers/jobs/test_log_publisher.py"
+
+#: (title, file, text, what stands there instead, tests that have to fail)
+OUTSIDE = (
+    (
+        "log: answers don't wait for it",
+        "web/shown_entries.py",
+        "        ensure_all(engine())",
+        "        pass",
+        SHOWN_TESTS,
+    ),
+    (
+        "log: a line is shown before it is synced",
+        LOG,
+        "    log.sync()\n    return True\n",
+        "    return True\n",
+        SHOWN_TESTS,
+    ),
+    (
+        "log: webhooks don't wait for it",
+        "workers/jobs/webhook_sender.py",
+        "ensure_all(self._engine) if taken else frozenset()",
+        "frozenset[str]()",
+        TOLD_TESTS,
+    ),
+    (
+        "log: an export is compared before it is read",
+        EXPORTS,
+        "    ensure(engine, dataset_id)  # after it was read: what",
+        "    # what",
+        LOG_TESTS,
+    ),
+    (
+        "log: a signer without a memory signs",
+        PUBLICATION,
+        "        _check_memory(folder, before)\n",
+        "",
+        PUBLISHER_TESTS,
+    ),
+    (
+        "log: a new one is not compared with what was published",
+        NEW_LOG,
+        "            if _hash_at(hashes, dataset, seq) != entry_hash:\n",
+        "            if False:\n",
+        NEW_LOG_TESTS,
+    ),
+    (
+        "log: a new one is in another order than what was published",
+        NEW_LOG,
+        "() if published is None else _leaves(published)",
+        "()",
+        NEW_LOG_TESTS,
+    ),
+    (
+        "log: a new one without what is known of data",
+        NEW_LOG,
+        "            unit_fingerprints.keep_known(connection, log, dataset, number, identity)\n",
+        "            pass\n",
+        NEW_LOG_TESTS,
+    ),
+    (
+        "log: a new one beside another",
+        NEW_LOG,
+        "    if log.folder.exists() and any(log.folder.iterdir()):\n",
+        "    if False:\n",
+        NEW_LOG_TESTS,
+    ),
+)
