@@ -202,6 +202,10 @@ class Settings(BaseSettings):
     oidc_client_secret: SecretStr | None = Field(None, description="its secret there")
     oidc_client_secret_file: Path | None = Field(None, description="a file that holds the secret instead")
     oidc_scope: str = Field("openid profile", description="scopes that are asked for at the provider")
+    oidc_acr: str | None = Field(
+        None,
+        description="how people must have signed in there before sensitive acts (acr); nothing: in any way",
+    )
     oidc_roles_claim: str = Field("groups", description="claim of the id token that the roles are read from")
     oidc_roles: dict[str, str] = Field(
         {}, description='JSON: which value of that claim gives which role, as {"privacy-team": "steward"}'

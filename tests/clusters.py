@@ -1,12 +1,13 @@
 """PostgreSQL servers on ports of this machine, for tests of standbys and restores."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -20,13 +21,20 @@ from web.stack.postgres_binaries import reach
 SETTINGS = {"fsync": "off", "max_wal_senders": "5", "wal_keep_size": "256MB", "unix_socket_directories": ""}
 
 
+def free_port() -> int:
+    """A port that nobody listens on, and that no connection to elsewhere is given meanwhile."""
+    while True:
+        port = random.randrange(20_000, 32_000)  # below those that systems hand out
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
 class Cluster:
     """A data folder and, between `start` and `kill`, its server. Everybody on this machine is let in."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     def url(self, user: str = "postgres", database: str = "postgres") -> str:

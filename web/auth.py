@@ -125,6 +125,7 @@ class SignedIn(UserMixin):  # type: ignore[misc]
         #: True for a while after a sign-in with a one-time password, which need not be typed again then.
         self.may_choose = self.must_change and began is not None and datetime.now(UTC) - began < _WHILE_FRESH
         self.has_password = user.password_hash is not None
+        self.method: str | None = getattr(user, "session_method", None)
         #: When they last showed who they are, by signing in or again since.
         self.shown_at: datetime | None = getattr(user, "session_shown", None)
 
@@ -132,14 +133,15 @@ class SignedIn(UserMixin):  # type: ignore[misc]
         return self.token
 
 
-def start_session(user: Any, method: str = "page") -> bool:
+def start_session(user: Any, method: str = "page", shown: datetime | None = None) -> bool:
     """Sign a user in: a new session under a new token; what an earlier one held is forgotten.
 
-    False where the account was closed, or got another password, since `user` was read.
+    `shown`: as `sessions.start`. False where the account was closed, or got another password, since `user`
+    was read.
     """
     _end_this()
     session.clear()
-    token = sessions.start(engine(), user, origin(method))
+    token = sessions.start(engine(), user, origin(method), shown)
     if token is None:
         return False
     session.permanent = True

@@ -1,7 +1,7 @@
 """Before a sensitive act on a page, its person shows again who they are, where that was too long ago.
 
-By a touch of a passkey, or the password; then the form that came is sent again by itself. Where somebody has
-neither, as with a provider alone, a new sign-in counts.
+By a touch of a passkey, or the password, or by signing in again, in another tab, at the provider that they
+came from; then the form that came is sent again by itself.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from werkzeug.exceptions import TooManyRequests
 from accountant.core.errors import NotPermitted
 from accountant.identities import passkeys as kept
 from accountant.identities import sessions
-from web import passkeys
+from web import oidc, passkeys
 from web.auth import user_of_password
 from web.context import engine, settings
 
@@ -58,7 +58,10 @@ def first() -> Response | None:
         problem, status = f"{error.description}.", 429
     actor = current_user.actor
     asked = passkeys.ask_again(actor) if kept.of(engine(), actor.id) else None
-    known = asked is not None or current_user.has_password
+    provider = oidc.name() if current_user.method == "provider" else None
+    if provider is not None and passkeys.CONFIRMING in request.form and not problem:
+        problem = f"{provider} has not confirmed it yet."
+    known = asked is not None or current_user.has_password or provider is not None
     page = passkeys.page(
         asked,
         title="Is it still you?",
@@ -67,6 +70,7 @@ def first() -> Response | None:
         back=request.referrer or "/",
         values={passkeys.CONFIRMING: ["1"]},
         password=current_user.has_password,
+        provider=provider,
         problem=problem,
     )
     page.status_code = status

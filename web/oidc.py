@@ -6,10 +6,13 @@ an account that is there) and which roles they have, anew at each sign-in.
 
 import hashlib
 import re
+import time
 import unicodedata
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import requests
 from authlib.common.errors import AuthlibBaseError
@@ -24,6 +27,7 @@ from web.auth import origin
 from web.context import engine, settings
 
 SECONDS = 10.0
+LEEWAY = 60  # seconds that two clocks may be apart
 #: What is signed: a provider that says nothing about it uses RS256 (OpenID Connect Discovery 1.0, section 3).
 _ALGORITHMS = (
     "RS256",
@@ -103,10 +107,63 @@ def begin() -> BaseResponse:
         raise _unreachable(error) from None
 
 
-def finish() -> Any:
-    """The user whom the provider sent back, signed in there. Raises Refused, and logs why."""
+def begin_again() -> BaseResponse:
+    """Send the browser to the provider for a new sign-in, whoever is signed in there. Raises as `begin`."""
+    asked = {"prompt": "login", "max_age": "0"}  # either is enough where a provider keeps to the standard
+    if wanted := settings().oidc_acr:
+        asked["acr_values"] = wanted
+    try:
+        return _client().authorize_redirect(_return_address(), **asked)
+    except _TROUBLE as error:
+        raise _unreachable(error) from None
+
+
+def finish() -> tuple[Any, datetime | None]:
+    """The user whom the provider sent back, and when they showed it who they are, if it says so.
+
+    Raises Refused, and logs why.
+    """
     claims = _claims()
-    return user_of(claims)
+    shown = None if _lacking(claims) else _shown(claims)
+    return user_of(claims), shown
+
+
+def finish_again(user_id: UUID, since: float) -> datetime:
+    """When a user showed the provider again who they are: after `since` (seconds of the epoch).
+
+    Raises Refused where somebody else came back, or the provider does not say what it was asked to.
+    """
+    claims = _claims()
+    found = people.find_external(engine(), str(claims["iss"]), str(claims["sub"]))
+    if found is None or found.id != user_id:
+        raise Refused(f"{settings().oidc_name} sent somebody else back. Nothing was confirmed.")
+    user_of(claims)  # roles are those of now, and the account is open
+    shown = _shown(claims)
+    lacking = _lacking(claims)
+    if shown is not None and shown.timestamp() < since - LEEWAY:
+        lacking = "that you signed in just now: auth_time is older"
+    if lacking or shown is None:
+        current_app.logger.warning("sign-in at the provider again: it did not say %s", lacking)
+        raise Refused(f"{settings().oidc_name} did not say {lacking}. Nothing was confirmed.")
+    return shown
+
+
+def _shown(claims: Mapping[str, Any]) -> datetime | None:
+    """When somebody typed or touched something at the provider (OpenID Connect Core 1.0, section 2)."""
+    stated = claims.get("auth_time")
+    if not isinstance(stated, int) or not 0 < stated < time.time() + LEEWAY:
+        return None
+    return datetime.fromtimestamp(stated, UTC)
+
+
+def _lacking(claims: Mapping[str, Any]) -> str:
+    """What the provider left out of what sensitive acts need; nothing: it is all there."""
+    wanted = settings().oidc_acr
+    if _shown(claims) is None:
+        return "when you signed in there (auth_time)"
+    if wanted is not None and claims.get("acr") not in wanted.split():
+        return f"that you signed in as this service asks for (acr {wanted})"
+    return ""
 
 
 def _client() -> Any:
@@ -136,7 +193,7 @@ def _claims() -> Mapping[str, Any]:
                 "iss": {"essential": True, "values": [stated]},
                 "aud": {"essential": True, "values": [settings().oidc_client_id]},
             },
-            leeway=60,
+            leeway=LEEWAY,
         )
         claims: Mapping[str, Any] | None = token.get("userinfo")
         if claims is None:

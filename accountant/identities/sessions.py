@@ -7,11 +7,11 @@ closed account end a session, whatever cookie the browser still holds.
 import hashlib
 import secrets
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Engine, Row, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, case, func, insert, select, update
 
 from accountant.tables import api_tokens, sessions, users
 
@@ -28,8 +28,11 @@ class Origin:
     user_agent: str
 
 
-def start(engine: Engine, user: Row[Any], origin: Origin) -> str | None:
-    """A new session, whose token is returned once. None if the account has changed since `user` was read."""
+def start(engine: Engine, user: Row[Any], origin: Origin, shown: datetime | None = None) -> str | None:
+    """A new session, whose token is returned once. None if the account has changed since `user` was read.
+
+    `shown`: when its owner showed who they are, as a provider says; None: now, but for a provider's silence.
+    """
     token = secrets.token_urlsafe(32)
     with engine.begin() as connection:
         if not unchanged(connection, user):
@@ -42,6 +45,7 @@ def start(engine: Engine, user: Row[Any], origin: Origin) -> str | None:
                 method=origin.method,
                 address=origin.address,
                 user_agent=origin.user_agent,
+                confirmed_at=shown,
             )
         )
     return token
@@ -65,7 +69,7 @@ def find(
 
     `longest` counts from its start, `idle` from its last use. `used` is false for requests that a page makes
     by itself: they do not count as use. `session_began` is when its owner signed in, `session_shown` when
-    they last showed who they are.
+    they last showed who they are: a provider may send back somebody who typed nothing, so it has to say when.
     """
     now = func.clock_timestamp()
     stale = (sessions.c.seen_at < now - NOTED_EVERY).label("stale")
@@ -74,7 +78,11 @@ def find(
             users,
             sessions.c.id.label("session_id"),
             sessions.c.created_at.label("session_began"),
-            func.greatest(sessions.c.created_at, sessions.c.confirmed_at).label("session_shown"),
+            sessions.c.method.label("session_method"),
+            case(
+                (sessions.c.method == "provider", sessions.c.confirmed_at),
+                else_=func.greatest(sessions.c.created_at, sessions.c.confirmed_at),
+            ).label("session_shown"),
             stale,
         )
         .join(sessions, sessions.c.user_id == users.c.id)
@@ -94,11 +102,11 @@ def find(
     return found
 
 
-def confirmed(engine: Engine, session_id: UUID) -> None:
-    """Note that the owner of a session has just shown again who they are."""
+def confirmed(engine: Engine, session_id: UUID, shown: datetime | None = None) -> None:
+    """Note that the owner of a session has shown again who they are: then, or just now."""
     with engine.begin() as connection:
-        shown = update(sessions).where(sessions.c.id == session_id)
-        connection.execute(shown.values(confirmed_at=func.clock_timestamp()))
+        mine = update(sessions).where(sessions.c.id == session_id)
+        connection.execute(mine.values(confirmed_at=func.clock_timestamp() if shown is None else shown))
 
 
 def end(connection: Connection, user_id: UUID) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -76,9 +77,12 @@ class Traffic:
                     time.sleep(0.05)
 
     def until(self, answers: int) -> None:
-        deadline = time.monotonic() + 60
-        while len(self.answered) < answers:
-            assert time.monotonic() < deadline, "nobody answers"
+        self.wait(lambda: len(self.answered) >= answers, "nobody answers")
+
+    def wait(self, seen: Callable[[], bool], otherwise: str) -> None:
+        deadline = time.monotonic() + 300
+        while not seen():
+            assert time.monotonic() < deadline, otherwise
             time.sleep(0.01)
 
 
@@ -108,13 +112,13 @@ def test_a_primary_that_dies_under_traffic_loses_nothing_that_was_answered(tmp_p
             traffic.until(40)
             leases.begin_reading(engine, claim)
             primary.kill()
+            traffic.wait(lambda: traffic.met_an_outage, "somebody was answered without a primary")
             standby.ask("SELECT pg_promote()")
             traffic.until(len(traffic.answered) + 40)
             traffic.stop.set()
             for each in asking:
                 each.result()
 
-        assert traffic.met_an_outage
         answers = list(traffic.answered.values())
         assert len(set(answers)) == len(answers)
         assert set(answers) <= jobs_there(engine)

@@ -493,7 +493,13 @@ PAGES: Final[dict[str, Route]] = {
 ELSEWHERE: Final = frozenset(
     {
         *("api.sign_in", "api.sign_out", "sign_in.submit", "sign_in.sign_out", "sign_in.provider_begin"),
-        *("sign_in.passkey", "sign_in.provider_return", "api.change_password", "account.change_password"),
+        *(
+            "sign_in.passkey",
+            "sign_in.provider_return",
+            "sign_in.provider_again",
+            "api.change_password",
+            "account.change_password",
+        ),
         *("api.sign_out_everywhere", "account.sign_out_everywhere"),
     }
 )

@@ -1,17 +1,21 @@
 """Sign-in, by password or at the provider, and sign-out."""
 
+import time
+
 from flask import Blueprint, Response, abort, redirect, render_template, request, session, url_for
 from flask_login import current_user
 from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
+from accountant.identities import sessions
 from web import devices, oidc, passkeys
 from web.auth import end_session, local_path, needs_passkey, start_session, user_of_password
+from web.context import engine
 from web.views.forms import Form
 
 pages = Blueprint("sign_in", __name__)
 
-_WANTED = "wanted"  # in the session, while somebody is at the provider
+_WANTED, _AGAIN = "wanted", "again"  # in the session, while somebody is at the provider
 
 
 @pages.get("/sign-in")
@@ -70,6 +74,7 @@ def provider_begin() -> BaseResponse:
     if oidc.name() is None:
         abort(404)
     session[_WANTED] = local_path(request.args.get("next"))
+    session.pop(_AGAIN, None)
     try:
         return oidc.begin()
     except oidc.Refused as error:
@@ -81,14 +86,41 @@ def provider_return() -> BaseResponse:
     """Come back from the provider, with proof of who one is."""
     if oidc.name() is None:
         abort(404)
-    wanted = local_path(session.pop(_WANTED, None))
+    wanted, since = local_path(session.pop(_WANTED, None)), session.pop(_AGAIN, None)
+    if since is not None:
+        return _returned_again(since)
     try:
-        user = oidc.finish()
+        user, shown = oidc.finish()
     except oidc.Refused as error:
         return Response(_form(Form(general=str(error)), wanted), 403)
-    if user is None or not start_session(user, "provider"):
+    if user is None or not start_session(user, "provider", shown):
         return Response(_form(Form(general="This account was closed meanwhile."), wanted), 403)
     return redirect(wanted, 303)
+
+
+@pages.get("/sign-in/provider/again")
+def provider_again() -> BaseResponse:
+    """Go to the provider before a sensitive act, to sign in there anew; the act waits in another tab."""
+    if oidc.name() is None or not current_user.is_authenticated:
+        abort(404)
+    session[_AGAIN] = time.time()
+    try:
+        return oidc.begin_again()
+    except oidc.Refused as error:
+        return Response(render_template("sign_in_again.html", problem=str(error)), 502)
+
+
+def _returned_again(since: float) -> BaseResponse:
+    problem = "Your session here has ended: sign in, and do it then."
+    if current_user.is_authenticated:
+        try:
+            shown = oidc.finish_again(current_user.actor.id, since)
+        except oidc.Refused as error:
+            problem = str(error)
+        else:
+            sessions.confirmed(engine(), current_user.session_id, shown)
+            problem = ""
+    return Response(render_template("sign_in_again.html", problem=problem), 403 if problem else 200)
 
 
 @pages.post("/sign-out")

@@ -77,10 +77,10 @@ class Code:
         return self.nonce
 
     def get_auth_time(self):
-        return self.at
+        return faults.get("claims", {}).get("auth_time", self.at)
 
     def get_acr(self):
-        return None
+        return faults.get("claims", {}).get("acr")
 
     def get_amr(self):
         return None

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -170,6 +171,118 @@ def test_an_id_token_that_does_not_hold_opens_nothing(app, provider, engine, fau
     assert "did not work" in answer.text
     assert browser.get("/").status_code == 303
     assert people.find_external(engine, str(provider.base_url).rstrip("/"), f"id-{who}") is None
+
+
+# --- before a sensitive act -----------------------------------------------------------------------
+
+LONG_AGO = {"claims": {"auth_time": 1_000_000_000}}
+
+
+@pytest.fixture
+def asking(provider, database_url, tmp_path):
+    """The service, for which every sign-in but one of the last moments was long ago."""
+
+    def made(**more):
+        return create_app(configured(provider, database_url, tmp_path, fresh_minutes=2, **more))
+
+    return made
+
+
+def act(browser, **more):
+    """A sensitive act on what is not there: 422 says that it was let through."""
+    return browser.post(f"/inbox/proposals/{uuid4()}", "/account", decision="confirm", **more)
+
+
+def again(browser, provider, name):
+    away = browser.get("/sign-in/provider/again")
+    query = parse_qs(urlsplit(away.headers["Location"]).query)
+    assert (query["prompt"], query["max_age"]) == (["login"], ["0"])
+    back = urlsplit(provider.post(away.headers["Location"], data={"user": name}).headers["Location"])
+    return query, browser.get(f"{back.path}?{back.query}")
+
+
+def test_a_sensitive_act_waits_for_a_new_sign_in_at_the_provider(asking, provider):
+    app = asking()
+    knows(provider, "hedy", ["privacy-team"])
+    provider.put("/faults", json=LONG_AGO)  # signed in there long ago: sent back without a word
+    browser, answer = sign_in(app, provider, "hedy")
+    assert answer.status_code == 303
+    asked = act(browser, note="what was typed")
+    assert (asked.status_code, "Is it still you?" in asked.text) == (403, True)
+    assert 'name="note" value="what was typed"' in asked.text
+    assert 'href="/sign-in/provider/again"' in asked.text
+    assert "has not confirmed it yet" in act(browser, confirming="1").text
+    provider.put("/faults", json={})
+    _, told = again(browser, provider, "hedy")
+    assert (told.status_code, "It is you" in told.text) == (200, True)
+    assert act(browser, confirming="1").status_code == 422  # there is no such proposal
+
+
+def test_a_sign_in_of_now_at_the_provider_counts(asking, provider):
+    knows(provider, "hedy", ["privacy-team"])
+    browser, _ = sign_in(asking(), provider, "hedy")
+    assert act(browser).status_code == 422
+
+
+UNPROVEN = {
+    "long ago": (LONG_AGO, "just now"),
+    "in an hour": ({"claims": {"auth_time": 9_000_000_000}}, "auth_time"),
+    "at no time": ({"claims": {"auth_time": None}}, "auth_time"),
+}
+
+
+@pytest.mark.parametrize("how", UNPROVEN)
+def test_what_the_provider_does_not_prove_confirms_nothing(asking, provider, how):
+    knows(provider, "joan", ["privacy-team"])
+    fault, said = UNPROVEN[how]
+    provider.put("/faults", json=fault)
+    browser, answer = sign_in(asking(), provider, "joan")
+    assert answer.status_code == 303, "it is a sign-in all the same"
+    assert act(browser).status_code == 403
+    _, told = again(browser, provider, "joan")
+    assert told.status_code == 403
+    assert said in told.text
+    assert act(browser).status_code == 403
+
+
+def test_a_provider_has_to_say_how_somebody_signed_in_where_that_is_asked_for(asking, provider):
+    app = asking(oidc_acr="gold platinum")
+    knows(provider, "radia", ["privacy-team"])
+    for stated, status in ((None, 403), ("silver", 403), ("gold", 200), ("platinum", 200)):
+        provider.put("/faults", json={"claims": {"acr": stated}})
+        browser, _ = sign_in(app, provider, "radia")
+        assert act(browser).status_code == (403 if status == 403 else 422)
+        query, told = again(browser, provider, "radia")
+        assert query["acr_values"] == ["gold platinum"]
+        assert told.status_code == status
+        assert ("acr gold platinum" in told.text) == (status == 403)
+
+
+def test_another_person_at_the_provider_confirms_nothing(asking, provider):
+    app = asking()
+    for name in ("adele", "sophie"):
+        knows(provider, name, ["privacy-team"])
+    provider.put("/faults", json=LONG_AGO)
+    sign_in(app, provider, "sophie")
+    browser, _ = sign_in(app, provider, "adele")
+    provider.put("/faults", json={})
+    for name in ("sophie", "nobody-here"):
+        knows(provider, name, ["privacy-team"])
+        _, told = again(browser, provider, name)
+        assert (told.status_code, "somebody else" in told.text) == (403, True)
+        assert act(browser).status_code == 403
+    assert Pages(app).get("/sign-in/provider/again").status_code == 303
+
+
+def test_who_came_back_is_confirmed_in_the_session_that_left_and_in_no_other(asking, provider):
+    """Left to confirm, then signed in anew in the same browser: the note to confirm is gone."""
+    app = asking()
+    knows(provider, "hedy", ["privacy-team"])
+    provider.put("/faults", json=LONG_AGO)
+    browser, _ = sign_in(app, provider, "hedy")
+    browser.get("/sign-in/provider/again")
+    assert browser.get(consent(provider, browser, "hedy")).headers["Location"] == "/jobs"
+    assert act(browser).status_code == 403
 
 
 def test_a_discovery_document_of_another_issuer_opens_nothing(provider, database_url, tmp_path):
