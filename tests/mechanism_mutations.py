@@ -21,6 +21,7 @@ from tests.attempt_mutations import ATTEMPTS
 from tests.evolution_mutations import EVOLUTION
 from tests.log_mutations import OUTSIDE
 from tests.power_mutations import POWERS
+from tests.steadiness_mutations import SELF_TEST
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("accountant", "workers", "web", "benchmarks", "migrations", "examples", "tests")
@@ -693,6 +694,7 @@ MUTATIONS = (
     *(Mutation(*each) for each in POWERS),
     *(Mutation(*each) for each in CONNECTIONS),
     *(Mutation(*each) for each in SIGNED),
+    *(Mutation(*each) for each in SELF_TEST),
 )
 
 
