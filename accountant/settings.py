@@ -176,8 +176,8 @@ class Settings(BaseSettings):
     fresh_minutes: float = Field(
         15.0,
         ge=0,
-        description="allowing, confirming, changing a policy and adding a passkey on a page ask who one is "
-        "where that was shown longer ago; 0: never",
+        description="allowing, confirming, changing a policy, people or roles and adding a passkey on a page "
+        "ask who one is where that was shown longer ago; 0: never",
     )
     session_log_days: float = Field(
         30.0, ge=0, description="sessions that ended are listed for so long; 0: for ever"

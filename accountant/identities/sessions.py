@@ -102,11 +102,12 @@ def find(
     return found
 
 
-def confirmed(engine: Engine, session_id: UUID, shown: datetime | None = None) -> None:
-    """Note that the owner of a session has shown again who they are: then, or just now."""
+def confirmed(engine: Engine, session_id: UUID, shown: datetime | None = None) -> bool:
+    """Note that a session's owner has shown again who they are: then, or just now. False: it has ended."""
     with engine.begin() as connection:
-        mine = update(sessions).where(sessions.c.id == session_id)
-        connection.execute(mine.values(confirmed_at=func.clock_timestamp() if shown is None else shown))
+        mine = update(sessions).where(sessions.c.id == session_id, sessions.c.ended_at.is_(None))
+        at = func.clock_timestamp() if shown is None else shown
+        return connection.execute(mine.values(confirmed_at=at)).rowcount == 1
 
 
 def end(connection: Connection, user_id: UUID) -> None:

@@ -15,6 +15,7 @@ from web.api.paging import cut, read_window
 from web.api.parsing import read_choice, read_id
 from web.api.people import SIGN_INS, USERS
 from web.auth import current_actor, needs_role
+from web.confirmation import needs_fresh
 from web.context import engine
 from web.passwords import hash_password, new_password
 from web.views.forms import Form, rejected
@@ -65,6 +66,7 @@ def _listing(form: Form, once: dict[str, Any] | None = None) -> str:
 
 @pages.post("/people")
 @needs_role("administrator")
+@needs_fresh
 def add() -> BaseResponse:
     """A new account with a one-time password, shown on this answer and never again."""
     name, made = request.form.get("name", "").strip(), new_password()
@@ -125,6 +127,7 @@ def _done(name: str, told: str, act: Callable[..., Any], *args: Any) -> BaseResp
 
 @pages.post("/people/<name>/roles")
 @needs_role("administrator")
+@needs_fresh
 def set_roles(name: str) -> BaseResponse:
     """Other roles."""
     told = f"{name} has other roles now, and signs in again."
@@ -160,6 +163,7 @@ def revoke_token(name: str, token: str) -> BaseResponse:
 
 @pages.post("/people/<name>/password")
 @needs_role("administrator")
+@needs_fresh
 def reset_password(name: str) -> BaseResponse:
     """A one-time password, shown on this answer and never again."""
     made = new_password()

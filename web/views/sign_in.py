@@ -118,8 +118,8 @@ def _returned_again(since: float) -> BaseResponse:
         except oidc.Refused as error:
             problem = str(error)
         else:
-            sessions.confirmed(engine(), current_user.session_id, shown)
-            problem = ""
+            if sessions.confirmed(engine(), current_user.session_id, shown):
+                problem = ""
     return Response(render_template("sign_in_again.html", problem=problem), 403 if problem else 200)
 
 

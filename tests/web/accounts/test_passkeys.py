@@ -4,11 +4,12 @@ import html
 import json
 import re
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from accountant.core.ledger.signatures import decoded, encoded
-from accountant.identities import passkeys, sign_ins
+from accountant.identities import credentials, passkeys, sign_ins
 from tests.passkeys import Passkey
 from tests.web.browsers import PASSWORD, Pages, Site
 
@@ -128,7 +129,7 @@ def test_a_sensitive_act_long_after_the_sign_in_asks_who_is_there(site, here):
     allowance = {"epsilon": "11", "delta": "1e-6", "reason": "more"}
     assert browser.post(f"{site.dataset}/allowance", page, **allowance).status_code == 403
     junk = {"passkey": "{}", "passkey_id": "x"}
-    assert browser.post("/inbox/proposals/x", page, decision="confirm", **junk).status_code in (403, 404)
+    assert browser.post(f"/inbox/proposals/{uuid4()}", page, decision="confirm", **junk).status_code == 403
     assert browser.post("/account/passkeys", "/account", passkey_name="mine", **junk).status_code == 403
     assert site.api("steward").get(f"{site.dataset}/policy").json["auto_approve_epsilon"] == "0"
 
@@ -145,3 +146,20 @@ def test_a_sensitive_act_long_after_the_sign_in_asks_who_is_there(site, here):
     here(15)  # it was just shown
     form["policy_version"] = browser.token(page, "policy_version")
     assert send().status_code == 303
+
+
+def test_who_finds_an_administrators_session_open_makes_nobody_and_changes_no_roles(site, here):
+    browser, name = site.pages("administrator"), site.actor("analyst").name
+    here(1e-9)
+    acts = {
+        "/people": {"name": "mallory", "roles": "steward"},
+        f"/people/{name}/roles": {"roles": "steward"},
+        f"/people/{name}/password": {},
+    }
+    for where, form in acts.items():
+        refused = browser.post(where, "/people", **form)
+        assert (refused.status_code, "Is it still you?" in refused.text) == (403, True), where
+    assert credentials.find_user(site.engine, name="mallory") is None
+    assert credentials.find_user(site.engine, name=name).roles == ["analyst"]
+    here(15)
+    assert browser.post("/people", "/people", **acts["/people"]).status_code == 201

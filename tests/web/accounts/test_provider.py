@@ -274,6 +274,16 @@ def test_another_person_at_the_provider_confirms_nothing(asking, provider):
     assert Pages(app).get("/sign-in/provider/again").status_code == 303
 
 
+def test_a_session_that_ended_meanwhile_is_not_confirmed(asking, provider):
+    """Other roles, which are looked at in passing, end all of a person's sessions."""
+    knows(provider, "lise", ["privacy-team"])
+    browser, _ = sign_in(asking(), provider, "lise")
+    knows(provider, "lise", ["data-people"])
+    _, told = again(browser, provider, "lise")
+    assert (told.status_code, "has ended: sign in" in told.text) == (403, True)
+    assert browser.get("/account").status_code == 303
+
+
 def test_who_came_back_is_confirmed_in_the_session_that_left_and_in_no_other(asking, provider):
     """Left to confirm, then signed in anew in the same browser: the note to confirm is gone."""
     app = asking()
