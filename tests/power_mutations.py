@@ -2,6 +2,7 @@
 
 LEASES = "migrations/guards/0035_leases.sql"
 LOOKS = "migrations/guards/0035_looks.sql"
+GUARDS = "migrations/guards/0037_admission.sql"
 POWER_TESTS = "tests/accountant/test_powers.py"
 
 #: (title, file, text, what stands there instead, tests that have to fail)
@@ -85,7 +86,7 @@ POWERS = (
     ),
     (
         "powers: a check worker reserves at a price of its own",
-        LOOKS,
+        GUARDS,
         "AND unsealed(NEW.document::jsonb -> 'body') = j.to_reserve)",
         ")",
         POWER_TESTS,
@@ -113,9 +114,9 @@ POWERS = (
     ),
     (
         "powers: a check worker adds parts to jobs",
-        LOOKS,
-        "NOT (NEW.state = 'queued' AND EXISTS (",
-        "NOT (NEW.state = 'queued' OR EXISTS (",
+        GUARDS,
+        "NEW.state <> 'queued' OR NOT EXISTS (",
+        "NEW.state <> 'queued' AND NOT EXISTS (",
         POWER_TESTS,
     ),
     (
@@ -123,6 +124,48 @@ POWERS = (
         "accountant/transactions/decision.py",
         "to_reserve != looked_at.to_reserve",
         "looked_at.to_reserve is None",
+        POWER_TESTS,
+    ),
+    (
+        "powers: the web reserves without moving a balance",
+        GUARDS,
+        "ELSIF (NEW.renyi_reserved,",
+        "ELSIF false AND (NEW.renyi_reserved,",
+        POWER_TESTS,
+    ),
+    (
+        "powers: a reservation closes no filter",
+        GUARDS,
+        "closes_least[n] := closes_least[n] + 1;",
+        "NULL;",
+        POWER_TESTS,
+    ),
+    (
+        "powers: a reservation closes more than it has to",
+        GUARDS,
+        "closes_most[n] := closes_most[n] + 1;",
+        "closes_most[n] := closes_most[n] + 2;",
+        POWER_TESTS,
+    ),
+    (
+        "powers: an entry's document leaves out its number",
+        GUARDS,
+        "(written ->> 'seq')::bigint IS DISTINCT FROM NEW.seq",
+        "(written ->> 'seq')::bigint <> NEW.seq",
+        POWER_TESTS,
+    ),
+    (
+        "powers: an entry's document leaves out the one before",
+        GUARDS,
+        "written ->> 'previous' IS DISTINCT FROM NEW.previous",
+        "written ->> 'previous' <> NEW.previous",
+        POWER_TESTS,
+    ),
+    (
+        "powers: the web settles a job without an outcome",
+        GUARDS,
+        "ELSE false END) IS NOT TRUE\n    THEN",
+        "ELSE false END) IS FALSE\n    THEN",
         POWER_TESTS,
     ),
 )

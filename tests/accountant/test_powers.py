@@ -17,11 +17,12 @@ from sqlalchemy.exc import DBAPIError
 
 from accountant import tables
 from accountant.core.ledger import entry_bodies
-from accountant.core.ledger.hash_chain import EntryKind
-from accountant.core.privacy.events import FREE, from_json
+from accountant.core.ledger.hash_chain import Entry, EntryKind
+from accountant.core.privacy.events import FREE, Event, ZCDp, from_json, to_json
 from accountant.database import connect
 from accountant.queries import integrity
 from accountant.rights import PROCESSES, Process
+from accountant.tables.accounts_row import book_columns
 from accountant.transactions import approval, decision, kept_draws, leases, settlement
 from accountant.transactions.ledger_log import Writing
 from accountant.transactions.locked_account import LockedAccount
@@ -312,6 +313,57 @@ def _cheaper(connection: Connection, ground: dict[str, object]) -> None:
     locked.write()
 
 
+def _unmoved(event: Event | None, part: str, more: int = 0) -> Forgery:
+    """A RESERVE of the job that waits for its look; balances named `part` stay where they were, or `more`.
+
+    `event`: what it reserves; None: what the web decided on.
+    """
+
+    def post(connection: Connection, ground: dict[str, object]) -> None:
+        bench, unseen = ground["bench"], ground["unseen"]
+        assert isinstance(bench, Bench)
+        assert isinstance(unseen, uuid.UUID)
+        body = connection.execute(select(tables.jobs.c.to_reserve).filter_by(id=unseen)).scalar_one()
+        locked = LockedAccount(connection, bench.dataset)
+        assert locked.accounts.dp is not None
+        if event is not None:
+            costs = entry_bodies.costs_json(locked.accounts.dp.charge(event)[0])
+            body = {**body, "event": to_json(event), "costs": costs}
+        before = book_columns(locked.books)
+        kept = {name: int(value) + more for name, value in before.items() if name.endswith(part)}
+        locked.post(EntryKind.RESERVE, bench.analyst.name, unseen, body)
+        after = book_columns(locked.books) | kept
+        with mock.patch("accountant.transactions.locked_account.book_columns", return_value=after):
+            locked.write()
+
+    return post
+
+
+def _without_outcome(connection: Connection, ground: dict[str, object]) -> None:
+    """A COMMIT of a job that waits, which doesn't say what became of it."""
+    job = ground["queued"]
+    assert isinstance(job, uuid.UUID)
+    locked, _ = locked_job(connection, job)
+    held = from_json(locked.reservation(job)["event"])
+    body = entry_bodies.commit_body(locked.accounts.dp, held, "cancelled", 1, None)
+    del body["outcome"]
+    locked.append(EntryKind.COMMIT, "me", job, body)
+
+
+def _without(name: str) -> Forgery:
+    """An entry whose document leaves something out; its hash is that of the document."""
+    document = Entry.document
+
+    def post(connection: Connection, ground: dict[str, object]) -> None:
+        def gap(entry: Entry) -> dict[str, object]:
+            return {key: value for key, value in document(entry).items() if key != name}
+
+        with mock.patch.object(Entry, "document", gap):
+            _posted(EntryKind.ALLOW, None, ALLOW)(connection, ground)
+
+    return post
+
+
 def _unhashed(connection: Connection, ground: dict[str, object]) -> None:
     """An entry whose hash is of something else."""
     with mock.patch("accountant.transactions.locked_account.digest", return_value="0" * 64):
@@ -348,6 +400,13 @@ FORGERIES: dict[str, tuple[tuple[Process, ...], Forgery]] = {
     ),
     "a COMMIT that moves less than it says": (PROCESSES, _cheaper),
     "an entry with another hash": (PROCESSES, _unhashed),
+    "a RESERVE that holds nothing": (("web", "checks"), _unmoved(None, "_reserved")),
+    "a RESERVE that closes nothing": (("web",), _unmoved(ZCDp(1e-6), "_closed")),
+    "a RESERVE that closes more": (("web",), _unmoved(ZCDp(1e-6), "gaussian_closed", more=2)),
+    "a COMMIT that says no outcome": (("web",), _without_outcome),
+    "an entry that says no number": (PROCESSES, _without("seq")),
+    "an entry that says no kind": (PROCESSES, _without("kind")),
+    "an entry that says no entry before it": (PROCESSES, _without("previous")),
 }
 
 
