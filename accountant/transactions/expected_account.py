@@ -3,14 +3,18 @@
     known (after an earlier answer) ── decide, post ──▶ one statement: hold the row if number, head, dataset,
     version, models and clock are as known ──▶ balances, entries, jobs … ──▶ known    else nothing is written
 
+What is known may be what the batch before will leave, while that one is just being written (`Turn`): the next
+is decided meanwhile, and written after it or not at all.
+
 Whatever the decision would have to look up is not known here: `Unknown` is raised, and the caller takes the
 account's row first (locked_account.py). So does whoever finds that nothing was written.
 """
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from threading import Event
 from typing import Any, NoReturn, cast
 from uuid import UUID
 
@@ -28,12 +32,57 @@ class Unknown(Exception):
     """The decision needs what is not known without the database."""
 
 
+class Clock:
+    """The database's time, by what it said last."""
+
+    def __init__(self, now: datetime) -> None:
+        self.told(now)
+
+    def told(self, now: datetime) -> None:
+        """Take in an answer that said `now` and has just come."""
+        self._at_zero = now - timedelta(seconds=time.monotonic())
+
+    @property
+    def now(self) -> datetime:
+        """No later than it is."""
+        return self._at_zero + timedelta(seconds=time.monotonic())
+
+
+class Turn:
+    """Whether what a batch makes of the account has come true."""
+
+    def __init__(self) -> None:
+        self._ended = Event()
+        self._written = False
+
+    def end(self, written: bool) -> None:
+        """Tell whoever decided on it meanwhile."""
+        self._written = written
+        self._ended.set()
+
+    def ended(self, seconds: float = 0.0) -> bool:
+        """Whether it is over, within so many seconds."""
+        return self._ended.is_set() if not seconds else self._ended.wait(seconds)
+
+    @property
+    def written(self) -> bool:
+        """True if it is over, and the batch is in the ledger and its log."""
+        return self._ended.is_set() and self._written
+
+
+def written() -> Turn:
+    """The turn of what stands in the ledger already."""
+    turn = Turn()
+    turn.end(True)
+    return turn
+
+
 @dataclass(frozen=True)
 class Known:
     """An account as its last writer in this process left it, and what its next decision goes by.
 
-    `at`: no earlier than its last entry; `clock`: the database's time where time.monotonic() was 0.
-    `facts`: what was looked up of dataset, version and models; `stand`: what account_stand said of them.
+    `at`: no earlier than its last entry. `facts`: what was looked up of dataset, version and models; `stand`:
+    what account_stand said of them. `turn`: of the last writer, which may still write.
     """
 
     dataset_id: UUID
@@ -41,19 +90,15 @@ class Known:
     head: Head
     books: Books
     at: datetime
-    clock: datetime
+    clock: Clock
     stand: str
     facts: Any
+    turn: Turn = field(default_factory=written)
 
     @property
     def now(self) -> datetime:
         """The database's time, no later than it is and after the last entry."""
-        return max(self.at, self.clock + timedelta(seconds=time.monotonic()))
-
-
-def clock_at(now: datetime) -> datetime:
-    """The database's time where time.monotonic() was 0, by an answer that said `now` and has just come."""
-    return now - timedelta(seconds=time.monotonic())
+        return max(self.at, self.clock.now)
 
 
 class _Nowhere:
@@ -90,13 +135,12 @@ class ExpectedAccount(LockedAccount):
         models: Sequence[str],
         keys: Sequence[tuple[UUID, str]],
         waiting: tuple[Mapping[UUID, int], int],
-    ) -> datetime | None:
+    ) -> bool:
         """Write all that was posted and counted, and other rows, if the account is as it was known.
 
         `models`: the names that `stand` was made of; `keys`: (analyst, idempotency key) that must be new.
         `waiting`: how many jobs of whom are among the rows, and how many of one may wait besides (may_wait).
-        `connection`: of `ledger_log.writing`, in one statement. Returns the database's time; None: nothing
-        was written.
+        `connection`: of `ledger_log.writing`, in one statement. Returns False where nothing was written.
         """
         groups = [(t.name, rows) for t, rows in (*besides, (tables.usage, self.usage.take())) if rows]
         groups.append((tables.entries.name, self._posted))
@@ -123,13 +167,12 @@ class ExpectedAccount(LockedAccount):
         statement = f"WITH {', '.join(parts)} SELECT held.at FROM held, moved"  # noqa: S608
         at = connection.exec_driver_sql(statement, values).scalar_one_or_none()
         if at is None:
-            return None
+            return False
+        known.clock.told(at)
         self._writing = ledger_log.transaction_of(connection)
         self._tell(self._posted)
-        return cast(datetime, at)
+        return True
 
-    def after(self, now: datetime) -> Known:
-        """What is known once `swap` has written; `now` is what it returned."""
-        known = self._known
-        head, clock = Head(self.seq, self.head), clock_at(now)
-        return replace(known, head=head, books=self.books, at=self.now, clock=clock)
+    def after(self, turn: Turn) -> Known:
+        """What is known once `swap` has written in this turn."""
+        return replace(self._known, head=Head(self.seq, self.head), books=self.books, at=self.now, turn=turn)

@@ -2,17 +2,17 @@
 
     ask ── queue of the key ──▶ leader: serve(key, take) ──▶ answers, in order of arrival
                                    │ take(): who waits by now, the longest first; take.put_back(): not yet
-                                   └ when it is done, the next in the queue leads
+                                   └ when it is done, or by take.hand_over() before, the next one leads
 
 Flat combining (Hendler, Incze, Shavit and Tzafrir 2010) for a transaction instead of a data structure.
 Nothing here is durable: a process that dies loses questions that nobody has answered.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 Q = TypeVar("Q")
@@ -52,24 +52,37 @@ class _Queue(Generic[Q, A]):
 
 
 class Take(Generic[Q, A]):
-    """A leader's hand on its queue: called, it takes who waits by now, the longest first."""
+    """A leader's hand on its queue: called, it takes who waits by now, the longest first.
 
-    def __init__(self, lock: Lock, queue: _Queue[Q, A], most: int) -> None:
-        self._lock, self._queue, self._most = lock, queue, most
+    All who were taken have an answer in the end, or were put back.
+    """
+
+    def __init__(self, combiner: "Combiner[Any, Q, A]", key: Hashable, leader: Ticket[Q, A]) -> None:
+        self._combiner, self._key, self._leader = combiner, key, leader
         self.taken: list[Ticket[Q, A]] = []
+        self.handed_over = False
 
     def __call__(self) -> list[Ticket[Q, A]]:
-        with self._lock:
-            waiting = self._queue.waiting
-            new = [waiting.popleft() for _ in range(min(self._most, len(waiting)))]
+        with self._combiner.lock:
+            queue = self._combiner.queues.get(self._key)
+            if self.handed_over or queue is None:
+                return []
+            room = self._combiner.most - len(self.taken)
+            new = [queue.waiting.popleft() for _ in range(min(room, len(queue.waiting)))]
             self.taken += new
         return new
 
     def put_back(self) -> None:
-        """All who were taken and have no answer wait again, in their places."""
-        with self._lock:
-            self._queue.waiting.extendleft(reversed([each for each in self.taken if not each.done]))
+        """All who were taken and have no answer wait again, before all others."""
+        with self._combiner.lock:
+            self._combiner.wait_again(self._key, [each for each in self.taken if not each.done])
             self.taken = [each for each in self.taken if each.done]
+
+    def hand_over(self) -> None:
+        """The next in the queue leads from now on; this leader still answers those whom it took."""
+        with self._combiner.lock:
+            self.handed_over = True
+            self._combiner.lead_on(self._key, self._leader)
 
 
 class Combiner(Generic[K, Q, A]):
@@ -77,22 +90,23 @@ class Combiner(Generic[K, Q, A]):
 
     def __init__(self, serve: Callable[[K, Take[Q, A]], None], most: int) -> None:
         self._serve = serve
-        self._most = most
-        self._lock = Lock()
-        self._queues: dict[K, _Queue[Q, A]] = {}
+        self.most = most
+        self.lock = Lock()
+        self.queues: dict[Hashable, _Queue[Q, A]] = {}
 
     def ask(self, key: K, question: Q) -> A:
         """The answer to `question`, or the error that it met; in turn with all who ask by this key."""
         ticket: Ticket[Q, A] = Ticket(question)
         try:
-            with self._lock:
-                queue = self._queues.setdefault(key, _Queue(ticket))
+            with self.lock:
+                queue = self.queues.setdefault(key, _Queue(ticket))
                 queue.waiting.append(ticket)
                 leads = queue.leader is ticket
-            if not leads:
-                ticket.gate.acquire()
-            if not ticket.done:
-                self._lead(key, ticket)
+            while not ticket.done:  # a leader that handed over may have been put back itself
+                if not leads:
+                    ticket.gate.acquire()
+                if not ticket.done:
+                    leads = self._lead(key, ticket)
         finally:
             # In the finally: somebody who gives up (KeyboardInterrupt) must not take the lead along.
             self._leave(key, ticket)
@@ -100,13 +114,13 @@ class Combiner(Generic[K, Q, A]):
 
     def waiting(self, key: K) -> int:
         """Return the number of waiting tickets that no leader has taken yet."""
-        with self._lock:
-            queue = self._queues.get(key)
+        with self.lock:
+            queue = self.queues.get(key)
             return 0 if queue is None else len(queue.waiting)
 
-    def _lead(self, key: K, own: Ticket[Q, A]) -> None:
-        with self._lock:
-            take = Take(self._lock, self._queues[key], self._most)
+    def _lead(self, key: K, own: Ticket[Q, A]) -> bool:
+        """Serve once; returns whether `own` leads still."""
+        take = Take(self, key, own)
         try:
             self._serve(key, take)
         except Exception as error:
@@ -116,25 +130,43 @@ class Combiner(Generic[K, Q, A]):
                     ticket.fail(error)
         finally:
             # Interrupted: the others go back to their places, for the next leader.
-            with self._lock:
-                unanswered = [each for each in take.taken if not each.done and each is not own]
-                self._queues[key].waiting.extendleft(reversed(unanswered))
+            with self.lock:
+                others = [each for each in take.taken if not each.done and each is not own]
+                self.wait_again(key, others)
             for ticket in take.taken:
                 if ticket.done and ticket is not own:
                     ticket.gate.release()
+        return not take.handed_over
 
     def _leave(self, key: K, ticket: Ticket[Q, A]) -> None:
         """Out of the queue; if it led, the one who waits longest leads now."""
-        with self._lock:
-            queue = self._queues.get(key)
+        with self.lock:
+            queue = self.queues.get(key)
             if queue is None:
                 return
             if not ticket.done and ticket in queue.waiting:
                 queue.waiting.remove(ticket)
-            if queue.leader is not ticket:
-                return
-            if queue.waiting:
-                queue.leader = queue.waiting[0]
-                queue.leader.gate.release()
-            else:
-                del self._queues[key]
+            self.lead_on(key, ticket)
+
+    # --- with the lock held ---------------------------------------------------------------------
+
+    def lead_on(self, key: Hashable, leader: Ticket[Q, A]) -> None:
+        """If `leader` leads, the one who waits longest does from now on."""
+        queue = self.queues.get(key)
+        if queue is None or queue.leader is not leader:
+            return
+        if queue.waiting:
+            queue.leader = queue.waiting[0]
+            queue.leader.gate.release()
+        else:
+            del self.queues[key]
+
+    def wait_again(self, key: Hashable, tickets: Sequence[Ticket[Q, A]]) -> None:
+        """Tickets that were taken wait before all others; where nobody leads any more, the first does."""
+        if not tickets:
+            return
+        queue = self.queues.get(key)
+        if queue is None:
+            queue = self.queues[key] = _Queue(tickets[0])
+            tickets[0].gate.release()
+        queue.waiting.extendleft(reversed(tickets))

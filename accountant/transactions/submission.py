@@ -1,7 +1,8 @@
 """Admission: many requests on one dataset, decided in one transaction in the order of their arrival.
 
     submit ── price (no lock) ──▶ queue of the dataset ──▶ leader: take who waits, decide on what is known,
-              write all in one statement that finds the account so (expected_account.py), answer each
+              write all in one statement that finds the account so (expected_account.py), while the next
+              leader decides; answer each
                    └── it is another ──▶ lock the account's row, take who waits, look up, decide one after the
                                          other, write all in one statement, COMMIT, answer each
 
@@ -14,19 +15,15 @@ that fails as a whole is taken apart.
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine, Table, bindparam, select
+from sqlalchemy import Connection, Engine, bindparam, select
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from accountant import settings, tables
-from accountant.core import mechanisms
-from accountant.core.errors import Conflict, ExchequerError, LedgerBehind, LogUnusable, NotFound, invalid
-from accountant.core.ledger import lineage
+from accountant.core.errors import ExchequerError, LedgerBehind, LogUnusable, NotFound, invalid
 from accountant.core.ledger.accounts import Accounts
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
@@ -34,16 +31,12 @@ from accountant.identities.actor import Actor
 from accountant.ledger_log.lines import Head
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import (
-    artifacts,
-    free_jobs,
     job_requests,
-    public_resources,
-    sources,
     waiting_jobs,
 )
-from accountant.transactions.admission_facts import Facts, ModelFacts, facts_of, look_up, ready_models
-from accountant.transactions.decision import Asker, Untold, consider, tell_largest
-from accountant.transactions.expected_account import ExpectedAccount, Known, Unknown, clock_at
+from accountant.transactions.batches import Answer, Batch, Submission, looked_up
+from accountant.transactions.decision import Untold, tell_largest
+from accountant.transactions.expected_account import Clock, ExpectedAccount, Known, Turn, Unknown
 from accountant.transactions.group_commit import Combiner, Take, Ticket
 from accountant.transactions.job_requests import JobRequest, terms_of
 from accountant.transactions.ledger_log import follows, writing
@@ -54,26 +47,8 @@ logger = logging.getLogger(__name__)
 
 #: Most requests in one transaction: the lock is then held for some tens of milliseconds.
 MOST_AT_ONCE = 100
-
-
-@dataclass
-class _Submission:
-    """A request in the queue. Its job's id is drawn here: `tried` again, it still makes one job."""
-
-    request: JobRequest
-    actor: Actor
-    key: str | None
-    sha256: str | None
-    job_id: UUID = field(default_factory=uuid4)
-    tried: bool = False
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """The job, and what remains to be told about its refusal once the row is free."""
-
-    job_id: UUID
-    untold: Untold | None = None
+#: While the batch before is written, requests that arrive are taken this often.
+GATHERING_SECONDS = 0.001
 
 
 @admitting
@@ -86,7 +61,7 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
     actor.require("analyst", "steward")
     if idempotency_key is not None and not 1 <= len(idempotency_key) <= 200:
         raise invalid("idempotency_key", f"{len(idempotency_key)} characters", "1 to 200 characters")
-    submission = _Submission(request, actor, idempotency_key, _identity(request))
+    submission = Submission(request, actor, idempotency_key, _identity(request))
     _price_beforehand(engine, request)
     answer = _combiner.ask((engine, request.dataset), submission)
     if answer.untold is not None:
@@ -145,10 +120,10 @@ def _remember(dataset: str, terms: Terms, accounts: Accounts) -> tuple[Terms, Ac
 # --- the leader ---------------------------------------------------------------------------------
 
 
-def _serve(key: tuple[Engine, str], take: Take[_Submission, _Answer]) -> None:
+def _serve(key: tuple[Engine, str], take: Take[Submission, Answer]) -> None:
     """Lock the account's row, take all who wait by then, and answer each."""
     engine, dataset = key
-    batch: list[Ticket[_Submission, _Answer]] = []
+    batch: list[Ticket[Submission, Answer]] = []
     if _serve_as_known(engine, dataset, take):
         return
     try:
@@ -169,49 +144,70 @@ def _serve(key: tuple[Engine, str], take: Take[_Submission, _Answer]) -> None:
         _settle(ticket, answer)
 
 
-def _serve_as_known(engine: Engine, dataset: str, take: Take[_Submission, _Answer]) -> bool:
+def _serve_as_known(engine: Engine, dataset: str, take: Take[Submission, Answer]) -> bool:
     """Answer all who wait by what is known of the account; False: nothing was written, nobody is answered.
 
-    Whatever stands in the way is told, or found to have passed, by those who lock the row afterwards.
+    Decided while the batch before is written, and written while the next is decided. Whatever stands in the
+    way is told, or found to have passed, by those who lock the row afterwards: this leader or a later one.
     """
     accounts = _known_of(engine)
     known = accounts.get(dataset)
-    if known is None or not follows(engine, dataset, known.head):
+    if known is None:
         return False
-    batch = take()
-    submissions = [ticket.question for ticket in batch]
-    expected = ExpectedAccount(known)
+    overlaps, turn, written = not known.turn.ended(), Turn(), False
+    if not overlaps and not _still(engine, known):
+        return False
     try:
-        if any(each.tried for each in submissions):
-            raise Unknown("it may be recorded already")
-        found = _Batch(expected, known.facts)
-        answers = [found.admit(each) for each in submissions]
+        expected = ExpectedAccount(known)
+        batch = Batch(expected, known.facts)
+        answers = [batch.admit(each) for each in _taken(take)]
+        while not known.turn.ended(GATHERING_SECONDS):
+            answers += [batch.admit(each) for each in _taken(take)]
+        if overlaps and not _still(engine, known):
+            raise Unknown("the batch before was not written")
         if not expected.posts:
             raise Unknown("no entry, no comparison")
         reached("submit.decided")
+        submissions = [ticket.question for ticket in take.taken]
         for each in submissions:
             each.tried = True
+        accounts[dataset] = expected.after(turn)
+        take.hand_over()
         with writing(engine, one_statement=True) as connection:
-            rows = [(tables.jobs, found.jobs), *found.others.items()]
+            rows = [(tables.jobs, batch.jobs), *batch.others.items()]
             keys = [(each.actor.id, each.key) for each in submissions if each.key is not None]
-            paid = Counter(row["analyst_id"] for row in found.jobs if row["reads_records"])
+            paid = Counter(row["analyst_id"] for row in batch.jobs if row["reads_records"])
             limit = waiting_jobs.least(settings.load())
-            at = expected.swap(connection, rows, sorted(known.facts.models), keys, (paid, limit))
+            swapped = expected.swap(connection, rows, sorted(known.facts.models), keys, (paid, limit))
+        written = swapped
     except Exception as error:
         if not isinstance(error, Unknown):
             logger.info("an admission without a lock failed (%s)", type(error).__name__)
-        at = None
-    if at is None:
-        accounts.pop(dataset, None)
+    finally:
+        if not written:
+            accounts.pop(dataset, None)
+        turn.end(written)
+    if not written:
         take.put_back()
-        return False
-    accounts[dataset] = expected.after(at)
-    for ticket, answer in zip(batch, answers, strict=True):
+        return take.handed_over
+    for ticket, answer in zip(take.taken, answers, strict=True):
         _settle(ticket, answer)
     return True
 
 
-def _serve_alone(engine: Engine, dataset: str, ticket: Ticket[_Submission, _Answer]) -> None:
+def _still(engine: Engine, known: Known) -> bool:
+    """True if what is known is in the ledger, and the log outside ends there."""
+    return known.turn.written and follows(engine, known.dataset, known.head)
+
+
+def _taken(take: Take[Submission, Answer]) -> list[Submission]:
+    found = [ticket.question for ticket in take()]
+    if any(each.tried for each in found):
+        raise Unknown("it may be recorded already")
+    return found
+
+
+def _serve_alone(engine: Engine, dataset: str, ticket: Ticket[Submission, Answer]) -> None:
     for last in (False, True):
         try:
             with writing(engine) as connection:
@@ -228,7 +224,7 @@ def _serve_alone(engine: Engine, dataset: str, ticket: Ticket[_Submission, _Answ
             return
 
 
-def _settle(ticket: Ticket[_Submission, _Answer], answer: _Answer | Exception) -> None:
+def _settle(ticket: Ticket[Submission, Answer], answer: Answer | Exception) -> None:
     reached("submit.committed")
     if isinstance(answer, Exception):
         ticket.fail(answer)
@@ -257,15 +253,16 @@ def _lock(connection: Connection, dataset: str) -> LockedAccount:
 
 
 def _admit(
-    locked: LockedAccount, submissions: Sequence[_Submission]
-) -> tuple[list[_Answer | Exception], Known]:
+    locked: LockedAccount, submissions: Sequence[Submission]
+) -> tuple[list[Answer | Exception], Known]:
     """Decide on each in order and write all; what is wrong with one is its answer and no other's.
 
     Returns what is known of the account once this is committed, too.
     """
-    batch = _looked_up(locked, submissions)
-    clock = clock_at(locked.now)
-    answers: list[_Answer | Exception] = []
+    batch = looked_up(locked, submissions)
+    _remember(locked.dataset, batch.facts.terms, locked.accounts)
+    clock = Clock(locked.now)
+    answers: list[Answer | Exception] = []
     for each in submissions:
         try:
             with locked.whole():
@@ -288,148 +285,11 @@ def admit_approved(
 
     Everything is checked as for any other. Returns the job's id, and what its refusal doesn't say yet.
     """
-    submission = _Submission(request, actor, None, _identity(request))
-    batch = _looked_up(locked, [submission])
+    submission = Submission(request, actor, None, _identity(request))
+    batch = looked_up(locked, [submission])
     answer = batch.record(submission, approval, decided_by=decided_by, decided_at=locked.now)
     locked.write([(tables.jobs, batch.jobs), *batch.others.items()])
     return answer.job_id, answer.untold
-
-
-class _Batch:
-    """The requests of one transaction. `facts` were read while the row was locked, or are compared then.
-
-    `admit` changes the books in memory only and collects the rows to be written; if it raises, it has
-    changed nothing.
-    """
-
-    def __init__(self, locked: LockedAccount, facts: Facts, stand: str = "") -> None:
-        self.locked, self.facts, self.stand = locked, facts, stand
-        self.jobs: list[dict[str, Any]] = []
-        self.others: dict[Table, list[dict[str, Any]]] = {}
-        _remember(locked.dataset, facts.terms, locked.accounts)
-        #: Jobs by (analyst, key), and those of submissions that were tried before, by id.
-        self.earlier: dict[tuple[UUID, str], tuple[str | None, _Answer]] = {}
-        self.waiting: waiting_jobs.Waiting = Counter()
-        self.recorded: frozenset[UUID] = frozenset()
-
-    def admit(self, submission: _Submission) -> _Answer:
-        """The answer to one request. Raises what is wrong with it."""
-        if submission.job_id in self.recorded:
-            return _Answer(submission.job_id)
-        key = (submission.actor.id, submission.key)
-        if submission.key is not None and key in self.earlier:
-            sha256, answer = self.earlier[submission.actor.id, submission.key]
-            if sha256 != submission.sha256:
-                raise Conflict("this idempotency key was used for another request")
-            return answer
-        answer = self.record(submission)
-        if submission.key is not None:
-            self.earlier[submission.actor.id, submission.key] = (submission.sha256, answer)
-        return answer
-
-    def record(
-        self, submission: _Submission, approval: Mapping[str, Any] | None = None, **columns: Any
-    ) -> _Answer:
-        """Decide on a request and collect its rows; `approval` and `columns`: of a steward who said yes."""
-        request, locked, policy = submission.request, self.locked, self.facts.policy
-        if self.facts.version_id is None:
-            problem = f"{request.dataset!r} is not ready: its data has not been checked"
-            raise invalid("dataset", problem, "a ready one")
-        model = self._model(request)
-        job_requests.check_policy(policy, request, submission.actor.name)
-        priced = job_requests.priced(request, self.facts.terms)
-        if submission.sha256 is None:
-            raise invalid("parameters", "holds what has no canonical JSON form", "finite numbers and text")
-        if priced.candidate.is_free:
-            most = settings.load().free_jobs_per_person
-            free_jobs.check_limit(locked.connection, submission.actor.id, most, self.jobs)
-        model_id = None if model is None else UUID(model.id)
-        reads = artifacts.source(locked.connection, locked.dataset_id, model_id, priced, submission.actor)
-        named = public_resources.resolve(locked.connection, priced.candidate, policy)
-        read_beside = sources.resolve(
-            locked.connection, locked.dataset_id, model_id, priced.candidate, submission.actor
-        )
-        if reads is None:
-            source = {} if priced.candidate.is_public else lineage.of_version(self.facts.version_number)
-        else:
-            source = artifacts.lineage_of(locked.connection, reads, priced.candidate.mechanism)
-        source |= public_resources.lineage(named)
-        source |= sources.lineage(
-            locked.connection,
-            locked.dataset_id,
-            request.mechanism,
-            read_beside,
-            priced.candidate.resolved,
-        )
-        asker = Asker(submission.actor.id, submission.actor.name, request.project)
-        verdict = consider(
-            locked, submission.job_id, asker, priced.candidate, model, source, policy, approval
-        )
-        state = str(verdict.columns["state"])
-        if not priced.candidate.is_free:
-            if approval is None:
-                waiting_jobs.check_limits(self.waiting, submission.actor.id, state, settings.load())
-            self.waiting[submission.actor.id, state] += 1
-        row = {
-            "id": submission.job_id,
-            "dataset_id": locked.dataset_id,
-            "version_id": self.facts.version_id if reads is None else reads.version_id,
-            "source_job_id": None if reads is None else reads.id,
-            "sources": read_beside,
-            "reads_records": reads is None and not priced.candidate.is_public,
-            "resources": named,
-            "model_id": model_id,
-            "analyst_id": submission.actor.id,
-            "purpose": request.purpose,
-            "project": request.project,
-            "idempotency_key": submission.key,
-            "request_sha256": submission.sha256,
-            "created_at": locked.now,
-            **priced.columns,
-            "to_reserve": verdict.to_reserve,
-            **verdict.columns,
-            **columns,
-        }
-        self.jobs.append(row)
-        for table, rows in verdict.rows(submission.job_id):
-            self.others.setdefault(table, []).extend(rows)
-        # Listings go by this time: the order of arrival is kept, and no two are alike.
-        locked.now += timedelta(microseconds=1)
-        return _Answer(submission.job_id, verdict.untold)
-
-    def _model(self, request: JobRequest) -> ModelFacts | None:
-        """The model that a request names, checked; None where its mechanism uses none."""
-        name = request.model
-        if not mechanisms.get(request.mechanism).uses_model:
-            if name is not None:
-                raise invalid("model", f"{request.mechanism} uses none", "nothing")
-            return None
-        found = None if name is None else self.facts.models.get(name)
-        if found is None or found.state != "ready":
-            ready = ", ".join(ready_models(self.locked.connection)) or "none is registered yet"
-            problem = f"there is no model {name!r}" if found is None else f"{name!r} is {found.state}"
-            problem = f"none is given, and {request.mechanism} runs one" if name is None else problem
-            raise invalid("model", problem, ready)
-        return found
-
-
-def _looked_up(locked: LockedAccount, submissions: Sequence[_Submission]) -> _Batch:
-    """The batch with everything that it refers to, as it stands now that the row is locked."""
-    keyed = [(each.actor.id, each.key) for each in submissions if each.key is not None]
-    names = {each.request.model for each in submissions if each.request.model is not None}
-    tried = [each.job_id for each in submissions if each.tried]
-    people = list({each.actor.id for each in submissions})
-    found = look_up(locked, sorted(names), keyed, tried, people)
-    for each in submissions:
-        each.tried = True
-    batch = _Batch(locked, facts_of(found, locked.accounts), found.stand)
-    batch.earlier |= {
-        (UUID(analyst), key): (sha256, _Answer(UUID(job_id)))
-        for job_id, analyst, key, sha256 in found.earlier or ()
-    }
-    batch.waiting |= {(UUID(analyst), state): count for analyst, state, count in found.waiting or ()}
-    batch.recorded = frozenset(UUID(job_id) for job_id in found.recorded or ())
-    return batch
 
 
 #: By engine, the accounts as this process left them: what the next batch on each is decided on.
@@ -443,4 +303,4 @@ def _known_of(engine: Engine) -> dict[str, Known]:
     return found
 
 
-_combiner: Combiner[tuple[Engine, str], _Submission, _Answer] = Combiner(_serve, MOST_AT_ONCE)
+_combiner: Combiner[tuple[Engine, str], Submission, Answer] = Combiner(_serve, MOST_AT_ONCE)

@@ -22,7 +22,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.database import connect
 from accountant.queries import integrity
 from accountant.queries import jobs as job_queries
-from accountant.transactions import job_requests, proposals, submission
+from accountant.transactions import batches, job_requests, proposals, submission
 from accountant.transactions.group_commit import Combiner
 from accountant.transactions.locked_account import LockedAccount
 from tests.support import Bench, person
@@ -166,7 +166,7 @@ def test_a_batch_that_fails_in_the_middle_leaves_nothing_half_and_fails_one_requ
 
 
 def test_a_request_that_breaks_the_decision_itself_disturbs_no_other(open_bench, monkeypatch):
-    decide = submission.consider
+    decide = batches.consider
 
     def breaks(locked, job_id, analyst, job, *rest):
         verdict = decide(locked, job_id, analyst, job, *rest)
@@ -179,14 +179,14 @@ def test_a_request_that_breaks_the_decision_itself_disturbs_no_other(open_bench,
             raise ZeroDivisionError
         return decide(locked, job_id, analyst, job, *rest)
 
-    monkeypatch.setattr(submission, "consider", broken_before)
+    monkeypatch.setattr(batches, "consider", broken_before)
     with gathering(open_bench) as gathered:
         first, second, third = (gathered.send(tokens) for tokens in (1, 2, 3))
     assert isinstance(second.exception(), ZeroDivisionError)
     assert [state(open_bench, each.result()) for each in (first, third)] == ["queued", "queued"]
     assert integrity.check(open_bench.engine, open_bench.dataset) == []
     # Nor where its entry was posted already: the books would say what no job holds.
-    monkeypatch.setattr(submission, "consider", breaks)
+    monkeypatch.setattr(batches, "consider", breaks)
     with gathering(open_bench) as gathered:
         first, second, third = (gathered.send(tokens) for tokens in (1, 2, 3))
     assert isinstance(second.exception(), ZeroDivisionError)
@@ -215,7 +215,7 @@ def test_a_row_that_is_not_to_be_had_is_the_answer_to_all_and_the_queue_goes_on(
         assert all(isinstance(future.exception(), OperationalError) for future in sent)
     job_id = submission.submit(impatient, open_bench.request(), open_bench.analyst)
     assert state(open_bench, job_id) == "queued"
-    assert not submission._combiner._queues
+    assert not submission._combiner.queues
     impatient.dispose()
 
 
@@ -239,7 +239,7 @@ def test_a_leader_that_is_interrupted_loses_nobody_and_makes_nobody_two_jobs(ope
     assert [state(open_bench, job_id) for job_id in jobs] == ["queued"] * 6
     queued = rows(open_bench, "created_at FROM jobs WHERE state = 'queued'")
     assert len(queued) == (6 if moment == "_admit" else 7)
-    assert not submission._combiner._queues
+    assert not submission._combiner.queues
     assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
@@ -258,7 +258,7 @@ def test_one_that_stops_waiting_is_taken_out_and_hands_the_lead_on():
         for number in range(4):
             sent.append(pool.submit(combiner.ask, "key", number))
             wait_until(lambda n=number: combiner.waiting("key") == n + 1)
-        queue = combiner._queues["key"]
+        queue = combiner.queues["key"]
         gone = queue.waiting[2]
         combiner._leave("key", gone)  # as its thread does when an exception ends its wait
         next_leader = queue.waiting[1]
@@ -272,7 +272,7 @@ def test_one_that_stops_waiting_is_taken_out_and_hands_the_lead_on():
             left.fail(KeyboardInterrupt())
             left.gate.release()
     assert seen == [0, 3]
-    assert combiner._queues == {}
+    assert combiner.queues == {}
 
 
 # --- what needs no lock -------------------------------------------------------------------------

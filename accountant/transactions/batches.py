@@ -1,0 +1,187 @@
+"""The requests of one transaction: what is asked, what is decided on each, and the rows that this makes.
+
+Decided on an account that is locked, or expected to be so (expected_account.py); written by submission.py.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import Table
+
+from accountant import settings
+from accountant.core import mechanisms
+from accountant.core.errors import Conflict, invalid
+from accountant.core.ledger import lineage
+from accountant.identities.actor import Actor
+from accountant.transactions import (
+    artifacts,
+    free_jobs,
+    job_requests,
+    public_resources,
+    sources,
+    waiting_jobs,
+)
+from accountant.transactions.admission_facts import Facts, ModelFacts, facts_of, look_up, ready_models
+from accountant.transactions.decision import Asker, Untold, consider
+from accountant.transactions.job_requests import JobRequest
+from accountant.transactions.locked_account import LockedAccount
+
+
+@dataclass
+class Submission:
+    """A request in the queue. Its job's id is drawn here: `tried` again, it still makes one job."""
+
+    request: JobRequest
+    actor: Actor
+    key: str | None
+    sha256: str | None
+    job_id: UUID = field(default_factory=uuid4)
+    tried: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The job, and what remains to be told about its refusal once the row is free."""
+
+    job_id: UUID
+    untold: Untold | None = None
+
+
+class Batch:
+    """The requests of one transaction. `facts` were read while the row was locked, or are compared then.
+
+    `admit` changes the books in memory only and collects the rows to be written; if it raises, it has
+    changed nothing.
+    """
+
+    def __init__(self, locked: LockedAccount, facts: Facts, stand: str = "") -> None:
+        self.locked, self.facts, self.stand = locked, facts, stand
+        self.jobs: list[dict[str, Any]] = []
+        self.others: dict[Table, list[dict[str, Any]]] = {}
+        #: Jobs by (analyst, key), and those of submissions that were tried before, by id.
+        self.earlier: dict[tuple[UUID, str], tuple[str | None, Answer]] = {}
+        self.waiting: waiting_jobs.Waiting = Counter()
+        self.recorded: frozenset[UUID] = frozenset()
+
+    def admit(self, submission: Submission) -> Answer:
+        """The answer to one request. Raises what is wrong with it."""
+        if submission.job_id in self.recorded:
+            return Answer(submission.job_id)
+        key = (submission.actor.id, submission.key)
+        if submission.key is not None and key in self.earlier:
+            sha256, answer = self.earlier[submission.actor.id, submission.key]
+            if sha256 != submission.sha256:
+                raise Conflict("this idempotency key was used for another request")
+            return answer
+        answer = self.record(submission)
+        if submission.key is not None:
+            self.earlier[submission.actor.id, submission.key] = (submission.sha256, answer)
+        return answer
+
+    def record(
+        self, submission: Submission, approval: Mapping[str, Any] | None = None, **columns: Any
+    ) -> Answer:
+        """Decide on a request and collect its rows; `approval` and `columns`: of a steward who said yes."""
+        request, locked, policy = submission.request, self.locked, self.facts.policy
+        if self.facts.version_id is None:
+            problem = f"{request.dataset!r} is not ready: its data has not been checked"
+            raise invalid("dataset", problem, "a ready one")
+        model = self._model(request)
+        job_requests.check_policy(policy, request, submission.actor.name)
+        priced = job_requests.priced(request, self.facts.terms)
+        if submission.sha256 is None:
+            raise invalid("parameters", "holds what has no canonical JSON form", "finite numbers and text")
+        if priced.candidate.is_free:
+            most = settings.load().free_jobs_per_person
+            free_jobs.check_limit(locked.connection, submission.actor.id, most, self.jobs)
+        model_id = None if model is None else UUID(model.id)
+        reads = artifacts.source(locked.connection, locked.dataset_id, model_id, priced, submission.actor)
+        named = public_resources.resolve(locked.connection, priced.candidate, policy)
+        read_beside = sources.resolve(
+            locked.connection, locked.dataset_id, model_id, priced.candidate, submission.actor
+        )
+        if reads is None:
+            source = {} if priced.candidate.is_public else lineage.of_version(self.facts.version_number)
+        else:
+            source = artifacts.lineage_of(locked.connection, reads, priced.candidate.mechanism)
+        source |= public_resources.lineage(named)
+        source |= sources.lineage(
+            locked.connection,
+            locked.dataset_id,
+            request.mechanism,
+            read_beside,
+            priced.candidate.resolved,
+        )
+        asker = Asker(submission.actor.id, submission.actor.name, request.project)
+        verdict = consider(
+            locked, submission.job_id, asker, priced.candidate, model, source, policy, approval
+        )
+        state = str(verdict.columns["state"])
+        if not priced.candidate.is_free:
+            if approval is None:
+                waiting_jobs.check_limits(self.waiting, submission.actor.id, state, settings.load())
+            self.waiting[submission.actor.id, state] += 1
+        row = {
+            "id": submission.job_id,
+            "dataset_id": locked.dataset_id,
+            "version_id": self.facts.version_id if reads is None else reads.version_id,
+            "source_job_id": None if reads is None else reads.id,
+            "sources": read_beside,
+            "reads_records": reads is None and not priced.candidate.is_public,
+            "resources": named,
+            "model_id": model_id,
+            "analyst_id": submission.actor.id,
+            "purpose": request.purpose,
+            "project": request.project,
+            "idempotency_key": submission.key,
+            "request_sha256": submission.sha256,
+            "created_at": locked.now,
+            **priced.columns,
+            "to_reserve": verdict.to_reserve,
+            **verdict.columns,
+            **columns,
+        }
+        self.jobs.append(row)
+        for table, rows in verdict.rows(submission.job_id):
+            self.others.setdefault(table, []).extend(rows)
+        # Listings go by this time: the order of arrival is kept, and no two are alike.
+        locked.now += timedelta(microseconds=1)
+        return Answer(submission.job_id, verdict.untold)
+
+    def _model(self, request: JobRequest) -> ModelFacts | None:
+        """The model that a request names, checked; None where its mechanism uses none."""
+        name = request.model
+        if not mechanisms.get(request.mechanism).uses_model:
+            if name is not None:
+                raise invalid("model", f"{request.mechanism} uses none", "nothing")
+            return None
+        found = None if name is None else self.facts.models.get(name)
+        if found is None or found.state != "ready":
+            ready = ", ".join(ready_models(self.locked.connection)) or "none is registered yet"
+            problem = f"there is no model {name!r}" if found is None else f"{name!r} is {found.state}"
+            problem = f"none is given, and {request.mechanism} runs one" if name is None else problem
+            raise invalid("model", problem, ready)
+        return found
+
+
+def looked_up(locked: LockedAccount, submissions: Sequence[Submission]) -> Batch:
+    """The batch with everything that it refers to, as it stands now that the row is locked."""
+    keyed = [(each.actor.id, each.key) for each in submissions if each.key is not None]
+    names = {each.request.model for each in submissions if each.request.model is not None}
+    tried = [each.job_id for each in submissions if each.tried]
+    people = list({each.actor.id for each in submissions})
+    found = look_up(locked, sorted(names), keyed, tried, people)
+    for each in submissions:
+        each.tried = True
+    batch = Batch(locked, facts_of(found, locked.accounts), found.stand)
+    batch.earlier |= {
+        (UUID(analyst), key): (sha256, Answer(UUID(job_id)))
+        for job_id, analyst, key, sha256 in found.earlier or ()
+    }
+    batch.waiting |= {(UUID(analyst), state): count for analyst, state, count in found.waiting or ()}
+    batch.recorded = frozenset(UUID(job_id) for job_id in found.recorded or ())
+    return batch
