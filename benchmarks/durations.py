@@ -10,6 +10,7 @@ mechanism then runs on the bundled reviews with the parameters below, in whole. 
 import argparse
 import os
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,22 @@ from accountant.core import mechanisms
 from accountant.core.mechanisms.durations import Speed, estimate
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Terms
+from accountant.core.privacy.secrets import SecretRelease
 from accountant.core.template import templates
 from workers import models, sample, speed
 from workers.data import records as reader
-from workers.interface import Progress, Public
+from workers.data.corpora import Corpus
+from workers.data.terms import TermList
+from workers.interface import Artifact, Progress, Public, Released
 from workers.mechanisms import runner
 from workers.noise.meter import Meter
 
 RECORDS = 200
 BATCHED = {"batches_per_label": 4, "batch_size": 50, "record_tokens": 48}
+EVOLVED = {
+    **{"samples": 30, "variations": 2, "max_tokens": 40, "record_tokens": 48},
+    **{"prompt": "A review:", "prompting": "plain"},
+}
 JOBS: dict[str, tuple[str, dict[str, Any]]] = {
     "private-prediction": ("private-prediction", {**BATCHED, "tokens_per_batch": 60, "max_text_tokens": 30}),
     "private-prediction, median": (
@@ -57,6 +65,24 @@ JOBS: dict[str, tuple[str, dict[str, Any]]] = {
         {"epsilon": 8.0, "public_size": RECORDS, "record_tokens": 48, "max_tokens": 40},
     ),
     "summary-oneshot": ("summary-oneshot", {"epsilon": 8.0, "public_size": RECORDS, "record_tokens": 48}),
+    "aug-pe": ("aug-pe", {**EVOLVED, "epsilon": 8.0, "epochs": 4, "varying": "continue"}),
+    "aug-pe, rewriting": ("aug-pe", {**EVOLVED, "epsilon": 8.0, "epochs": 4}),
+    "secpe": (
+        "secpe",
+        {
+            **EVOLVED,
+            **{"prior": 1e-4, "bound": 0.02, "records_per_secret": 3, "sampling_rate": 0.5},
+            **{"neighbour": "removed", "public_corpus": "reviews", "public_texts": 100, "clusters": 5},
+            **{"iterations": 4, "varying": "continue"},
+        },
+    ),
+    "dp-kps": (
+        "dp-kps",
+        {
+            **{"vocabulary": "JOB", "vocabulary_size": 50, "sequences_per_label": 120, "sequence_length": 5},
+            **{"max_tokens": 40, "writer": "model", "prompt": "A review with the words {phrases}:"},
+        },
+    ),
 }
 
 
@@ -67,6 +93,15 @@ def data() -> reader.Records:
     if len(found.records) < RECORDS:
         raise ValueError("there are fewer reviews")
     return reader.Records(found.labels, found.records[:RECORDS], found.key)
+
+
+def public(model: models.LocalModel) -> Public:
+    """The public things that the jobs name: a corpus, its words, and the model as a writer."""
+    corpus = Corpus("reviews", str(sample.PUBLIC_SAMPLE_CSV), "{text}")
+    words = Counter(word for text, _ in corpus.texts() for word in set(text.split()))
+    listed = Artifact.of_json("terms", "term-list", TermList(dict(words.most_common(300)), 9).to_json())
+    terms = {"terms": Released(**vars(listed))}
+    return Public({"public_corpus": corpus}, models={"writer": model}, sources={"vocabulary": terms})
 
 
 def compared(
@@ -82,11 +117,12 @@ def compared(
     work = mechanism.work(parameters, terms, tokens)
     assert work is not None
     price = mechanism.price(parameters, terms)
-    meter = Meter(price.dp or FREE, price.ex_post_draws)
-    running, own = runner(name), data()
+    secret = None if price.secret is None else SecretRelease.from_json(price.secret["release"])
+    meter = Meter(price.dp or FREE, price.ex_post_draws, secret=secret)
+    running, own, things = runner(name), data(), public(model)
     started = time.process_time()
     progress = Progress(running.total(parameters, terms))
-    for _ in running.run(parameters, terms, own, model, meter, progress, Public()):
+    for _ in running.run(parameters, terms, own, model, meter, progress, things):
         pass
     return estimate(work, measured).seconds, time.process_time() - started
 

@@ -26,11 +26,12 @@ def duration(
     model: str | None,
     policy: Policy,
 ) -> Duration | None:
-    """The estimate for a request with this model; None where nothing is known."""
-    if model is None or not mechanism.uses_model:
+    """The estimate for a request with this model, or the one that writes; None where nothing is known."""
+    name = getattr(parameters, "writer", None) or (model if mechanism.uses_model else None)
+    if name is None:
         return None
     models = tables.models
-    query = select(models.c.facts).where(models.c.name == model, models.c.kind == "language")
+    query = select(models.c.facts).where(models.c.name == name, models.c.kind == "language")
     facts = connection.execute(query).scalar_one_or_none()
     if not facts or "speed" not in facts:
         return None

@@ -57,6 +57,21 @@ def test_a_quote_with_a_model_says_how_long_it_takes(engine, model):
     assert "time_limit_seconds" in str(vars(table))
 
 
+def test_a_job_without_a_model_is_told_the_speed_of_the_one_that_writes(engine, model):
+    bench = Bench(engine)
+    bench.allow()
+    raw = {"vocabulary": "JOB", "vocabulary_size": 50, "sequences_per_label": 20, "sequence_length": 5}
+    quoted = [
+        quotes.quote_on(engine, bench.dataset, "dp-kps", raw | each, model=None)
+        for each in ({"writer": model.name}, {"writer": bench.model}, {"output": "phrases"})
+    ]
+    written, unmeasured, phrases = (each.duration for each in quoted)
+    assert written.seconds > 0
+    assert "at most about" in written.sentence
+    assert unmeasured is None
+    assert phrases is None
+
+
 def test_without_a_model_or_its_speed_nothing_is_said(engine, model):
     bench = Bench(engine)
     bench.allow()

@@ -16,7 +16,7 @@ from functools import cache
 
 import numpy as np
 
-from accountant.core.mechanisms.aug_pe import AugPe, sensitivity, votes_event
+from accountant.core.mechanisms.aug_pe import AugPe, sensitivity, texts_written, votes_event
 from accountant.core.mechanisms.evolution_fields import EVOLUTION
 from accountant.core.privacy.price import Terms
 from workers.data.public_text import PublicText
@@ -38,11 +38,8 @@ class Runner:
 
     def total(self, parameters: AugPe, terms: Terms) -> int:
         """Texts written, as the parameters state them: public."""
-        labels, samples, each = max(1, len(terms.labels)), parameters.samples, parameters.variations
-        if parameters.from_job is not None:
-            return labels * samples * (each + 1)
-        ahead = parameters.epochs * parameters.lookahead * samples * (each + 1)
-        return labels * (samples * (each + 1) + ahead + (parameters.epochs - 1) * samples * each)
+        kept = parameters.samples if parameters.from_job is not None else 0
+        return max(1, len(terms.labels)) * (kept + sum(texts_written(parameters)))
 
     def check(self, parameters: AugPe, terms: Terms, public: Public) -> None:
         """Raises DataError where the job in `population` released no samples for a label."""

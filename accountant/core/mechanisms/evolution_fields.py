@@ -12,6 +12,9 @@ from pydantic import Field
 
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Parameters
+from accountant.core.mechanisms.durations import Work
+from accountant.core.mechanisms.yields import by_label
+from accountant.core.privacy.price import Terms
 from accountant.core.template import check_template
 
 P = TypeVar("P", bound="EvolvingTexts")
@@ -135,3 +138,29 @@ def root_up(square: int) -> Fraction:
     if root * root == square:
         return Fraction(root)
     return Fraction(math.isqrt(square << 120) + 1, 1 << 60)
+
+
+def work_of_texts(
+    parameters: EvolvingTexts, terms: Terms, template_tokens: int, first: int, varied: int, placed: int
+) -> Work | None:
+    """What a run asks of its model; None where another one writes, which has its own speed.
+
+    Of each label, `first` samples are written by the prompt and `varied` from another text; `placed` texts
+    are embedded besides records; an embedding model of its own is not counted.
+    """
+    if parameters.writer is not None:
+        return None
+    labels, longest = by_label(1, terms.labels), min(parameters.max_tokens, parameters.record_tokens)
+    if parameters.varying == "continue":  # a prefix of any length up to `kept` is read, and the rest written
+        source = round(parameters.max_tokens * parameters.kept / 2)
+    else:
+        source = template_tokens + parameters.max_tokens
+    read = labels * varied * source
+    if parameters.embedding is None:
+        read += (terms.public_size or 0) * parameters.record_tokens + labels * placed * longest
+    return Work(
+        prompts=read,
+        read_columns=max(source, parameters.record_tokens) if parameters.embedding is None else source,
+        written=labels * (first + varied) * parameters.max_tokens,
+        most=True,
+    )

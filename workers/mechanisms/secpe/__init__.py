@@ -15,7 +15,7 @@ import numpy as np
 
 from accountant.core.errors import DataError
 from accountant.core.mechanisms.evolution_fields import EVOLUTION
-from accountant.core.mechanisms.secpe import SecPe
+from accountant.core.mechanisms.secpe import SecPe, texts_written
 from accountant.core.privacy.price import Terms
 from workers.data.records import Records
 from workers.embedding.neighbours import shared_votes, weighted_votes
@@ -41,9 +41,7 @@ class Runner:
 
     def total(self, parameters: SecPe, terms: Terms) -> int:
         """Texts written, as the parameters state them: public."""
-        each = parameters.variations
-        first = parameters.samples * (each + 1) if parameters.start == "anew" else 0
-        return max(1, len(terms.labels)) * (first + (parameters.iterations - 1) * parameters.samples * each)
+        return max(1, len(terms.labels)) * sum(texts_written(parameters))
 
     def check(self, parameters: SecPe, terms: Terms, public: Public) -> None:
         """Raises DataError where the corpus has fewer texts for a label than clusters are asked for."""
