@@ -1,6 +1,6 @@
 """A ledger of a million entries: how long verification and export take, and in how much memory.
 
-    python -m benchmarks.verify --entries 1000000 [--form jsonl|csv|parquet] [--public]
+    python -m benchmarks.verify --entries 1000000 [--form jsonl|csv|parquet] [--public] [--file PATH]
 
 Writes the file with the writers' own code (core/ledger), then measures each of these in a process
 of its own, in one run on one machine: `sha256sum`, plain JSON parsing of every line, and the verification
@@ -209,10 +209,12 @@ def main() -> None:
     given.add_argument("--entries", type=int, default=1_000_000)
     given.add_argument("--form", choices=("jsonl", "csv", "parquet"), default="jsonl")
     given.add_argument("--public", action="store_true")
+    given.add_argument("--file", type=Path, help="where to leave the ledger; used as it is if it is there")
     asked = given.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"ledger.{asked.form}"
-        write(path, asked.entries, asked.form, asked.public)
+        path = asked.file or Path(folder) / f"ledger.{asked.form}"
+        if not path.exists():
+            write(path, asked.entries, asked.form, asked.public)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         took, peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
         size = path.stat().st_size / 1e6
