@@ -1,11 +1,14 @@
 """A ledger of a million entries: how long verification and export take, and in how much memory.
 
-    python -m benchmarks.verify --entries 1000000 [--form jsonl|csv|parquet] [--public]
+    python -m benchmarks.verify --entries 1000000 [--form jsonl|csv|parquet] [--public] [--file PATH]
 
 Writes the file with the writers' own code (core/ledger), then measures each of these in a process
 of its own, in one run on one machine: `sha256sum`, plain JSON parsing of every line, and the verification
-that `exchequer verify` does. Prints processor seconds, peak resident memory (a child's begins with that of
-this process) and ratios.
+that `exchequer verify` does, of JSON Lines by one process and by two. Prints processor seconds of all
+processes together, those of the busiest, the time that passed, the peak of their memory together, and ratios.
+
+Other work on the machine makes the time that passes longer, and that of two processes more than that of one:
+the load is printed before and after. Two processes can't be done sooner than the busier of them.
 
 The ledger: its rules and one allowance, then jobs of 40 shapes in two mechanisms. Of every ten, eight settle
 with what was reserved, one is void and one stays live until the end. Every reason and every output's hash is
@@ -16,16 +19,19 @@ import argparse
 import json
 import os
 import random
+import re
 import resource
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from accountant.core import mechanisms
 from accountant.core.ledger import export_formats, parquet_exports
@@ -153,13 +159,46 @@ def export(path: Path, form: str, header: dict[str, Any], rows: Iterable[tuple[s
             file.writelines(export_formats.json_row(recorded, text) for recorded, text in rows)
 
 
-def measured(command: list[str]) -> tuple[float, float]:
-    """(processor seconds, peak resident MB) of a process: other work on the machine counts for neither."""
+class Measured(NamedTuple):
+    """Seconds of the clock, of all processors and of the busiest process, and MB at the most."""
+
+    clock: float
+    processors: float
+    busiest: float
+    memory: float
+
+
+def measured(command: list[str]) -> Measured:
+    """What a process and its children take. Looks at them ten times a second; what is shared counts once."""
+    began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
+    memory, seconds = 0.0, {process.pid: 0.0}
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            break
+        with suppress(OSError):  # one of them has just ended
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            own = [process.pid, *map(int, children)]
+            memory = max(memory, sum(map(_resident, own)))
+            seconds |= {each: _used(each) for each in own}
+        time.sleep(0.1)
+    took = time.monotonic() - began
     if status:
         raise SystemExit(f"{command} failed")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    return Measured(took, usage.ru_utime + usage.ru_stime, max(seconds.values()), memory)
+
+
+def _resident(pid: int) -> float:
+    """MB of a process, pages that it shares with others divided among them."""
+    found = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    return int(found[1]) / 1024 if found else 0
+
+
+def _used(pid: int) -> float:
+    """Processor seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 PARSE = "import json,sys\nfor line in open(sys.argv[1], encoding='utf-8'): json.loads(line)"
@@ -170,10 +209,12 @@ def main() -> None:
     given.add_argument("--entries", type=int, default=1_000_000)
     given.add_argument("--form", choices=("jsonl", "csv", "parquet"), default="jsonl")
     given.add_argument("--public", action="store_true")
+    given.add_argument("--file", type=Path, help="where to leave the ledger; used as it is if it is there")
     asked = given.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"ledger.{asked.form}"
-        write(path, asked.entries, asked.form, asked.public)
+        path = asked.file or Path(folder) / f"ledger.{asked.form}"
+        if not path.exists():
+            write(path, asked.entries, asked.form, asked.public)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         took, peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
         size = path.stat().st_size / 1e6
@@ -182,12 +223,27 @@ def main() -> None:
         results = {"sha256sum": measured(["sha256sum", str(path)])}
         if asked.form == "jsonl":
             results["plain JSON parsing"] = measured([sys.executable, "-c", PARSE, str(path)])
-        verify = [sys.executable, "-m", "web.cli", "verify", "--json", str(path)]
-        results["exchequer verify"] = measured(verify)
-        own = results["exchequer verify"][0]
-        for name, (seconds, memory) in results.items():
-            ratio = "" if name == "exchequer verify" else f"   verify takes {own / seconds:.1f} x that"
-            print(f"{name:24} {seconds:8.1f} s  {memory:6.0f} MB{ratio}")
+        print(f"load {os.getloadavg()[0]:.1f} before verification")
+        verify = [sys.executable, "-m", "web.cli", "verify", "--json", str(path), "--processes"]
+        results["exchequer verify"] = own = measured([*verify, "1"])
+        if asked.form == "jsonl":
+            results["  by two processes"] = measured([*verify, "2"])
+        print(f"{'':24} {'processors':>11} {'busiest':>8} {'clock':>8} {'memory':>8}")
+        for name, found in results.items():
+            print(
+                f"{name:24} {found.processors:9.1f} s {found.busiest:6.1f} s {found.clock:6.1f} s "
+                f"{found.memory:5.0f} MB"
+            )
+        for name in list(results)[: 2 if asked.form == "jsonl" else 1]:
+            print(f"verify takes {own.processors / results[name].processors:.1f} x {name} (processors)")
+        print(f"verify: {own.processors / asked.entries * 1e6:.1f} µs of processors an entry, with the start")
+        if asked.form == "jsonl":
+            two = results["  by two processes"]
+            print(
+                f"two processes: {own.clock / two.clock:.2f} x as fast by the clock; at most "
+                f"{own.processors / two.busiest:.2f} x on idle processors"
+            )
+        print(f"load {os.getloadavg()[0]:.1f} after it")
 
 
 if __name__ == "__main__":

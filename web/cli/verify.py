@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -58,6 +57,10 @@ def verify(
         str | None,
         typer.Option(metavar="FILE", help="A registry entry of this ledger, as it stood at this export."),
     ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Processes to use. Else as many as processors, up to 4."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check exported ledgers, offline: chain, signatures, states, prices, balances, and rules."""
@@ -72,15 +75,14 @@ def verify(
                 raise invalid(option, "given with several exports", "one export, or none of this option")
         if "-" in files:
             raise invalid("FILE", "standard input among several exports", "files")
-        _show_several(
-            outcomes(files, partial(_outcome, public_key=public_key, asked=asked, strict=strict)), as_json
-        )
+        check = partial(_outcome, public_key=public_key, asked=asked, strict=strict)
+        _show_several(outcomes(files, check, processes), as_json)
         return
     try:
         before = None if since is None else _read(since, "--from", "a file made by --keep")
         verifier = _verifier(before)
         start = verifier.count
-        found = verified(file, checkpoint or (), public_key, verifier)
+        found = verified(file, checkpoint or (), public_key, verifier, processes)
         logged = None if asked is None else _logged(found, asked)
         if strict and found.unproved:
             raise VerificationFailed(found.unproved[0])
@@ -120,7 +122,7 @@ def _outcome(file: str, public_key: str | None, asked: Any, strict: bool) -> dic
     from accountant.core.transparency.proofs import check_export
 
     try:
-        found = verified(file, (), public_key)
+        found = verified(file, (), public_key, processes=1)
         if asked is not None:
             check_export(found.dataset, found.hashes, found.log_proof, asked)
         if strict and found.unproved:
@@ -165,26 +167,33 @@ def _facts(found: Any, pinned: bool) -> dict[str, Any]:
 
 
 def verified(
-    file: str, checkpoints: Sequence[str] = (), public_key: str | None = None, verifier: Any = None
+    file: str,
+    checkpoints: Sequence[str] = (),
+    public_key: str | None = None,
+    verifier: Any = None,
+    processes: int | None = None,
 ) -> Any:
-    """The ledger in an export, replayed; by `verifier` from where that stands.
+    """The ledger in an export, replayed; by `verifier` from where that stands, in so many processes.
 
-    Raises VerificationFailed, or InvalidRequest for no such file.
+    Raises VerificationFailed, InvalidRequest for no such file, or HelperLost.
     """
     from accountant.core.files import parquet
-    from accountant.core.ledger import parquet_exports
+    from accountant.core.ledger import export_blocks, parquet_exports
     from accountant.core.ledger.export_formats import verify_lines
 
     pinned = None if public_key is None else _pinned(public_key)
     known = [_checkpoint(each, pinned) for each in checkpoints]
-    if file != "-" and _starts_with(file, parquet.MAGIC):
-        return parquet_exports.verify(file, known, pinned, verifier)
+    if file != "-":
+        if _starts_with(file, parquet.MAGIC):
+            return parquet_exports.verify(file, known, pinned, verifier)
+        try:
+            found = export_blocks.verify(file, known, pinned, verifier, processes)
+        except OSError as error:
+            raise _unreadable(file, error) from None
+        if found is not None:
+            return found
     with _lines(file) as lines:
         try:
-            if verifier is not None and verifier.count and file != "-":
-                shortened = _shortened(file, lines, verifier.count)
-                if shortened is not None:
-                    return verify_lines(shortened, known, pinned, verifier, passed=verifier.count)
             return verify_lines(lines, known, pinned, verifier)
         except UnicodeDecodeError:
             raise VerificationFailed("the file is not UTF-8 text") from None
@@ -213,22 +222,6 @@ def _fingerprint(data: bytes) -> str:
     from accountant.core.ledger.verified_state import fingerprint
 
     return fingerprint(data)
-
-
-def _shortened(file: str, lines: TextIO, seen: int) -> Iterator[str] | None:
-    """The first line and those after entry `seen`, without a look at those between; None: not found so."""
-    from accountant.core.ledger.verified_state import line_after
-
-    with Path(file).open("rb") as binary:
-        if not binary.readline().lstrip().startswith(b"{"):
-            return None
-        binary.seek(0)
-        place = line_after(binary, seen)
-    if place is None:
-        return None
-    first = lines.readline()
-    lines.seek(place)
-    return chain([first], lines)
 
 
 def _demands(key: str | None, witnesses: Sequence[str], checkpoint: str | None, folder: str | None) -> Any:

@@ -1,6 +1,5 @@
 """`exchequer verify` of several exports at a time: each in a process, as many as there are processors."""
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -10,13 +9,15 @@ from typing import Any
 Outcome = dict[str, Any]
 
 
-def outcomes(files: Sequence[str], check: Callable[[str], Outcome]) -> list[Outcome]:
+def outcomes(
+    files: Sequence[str], check: Callable[[str], Outcome], processes: int | None = None
+) -> list[Outcome]:
     """What `check`, of a module, finds of each export, in the order of the files."""
     from accountant.core import mechanisms  # noqa: F401
-    from accountant.core.ledger import export_formats  # noqa: F401
+    from accountant.core.ledger.export_blocks import processors
 
     longest = sorted(range(len(files)), key=lambda place: -_size(files[place]))
-    workers = min(len(files), os.cpu_count() or 1)
+    workers = min(len(files), processes or processors())
     # Forked, after the imports that all of them need: the command line has no other thread.
     with ProcessPoolExecutor(workers, get_context("fork")) as pool:
         found = pool.map(check, [files[place] for place in longest])

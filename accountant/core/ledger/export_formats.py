@@ -9,14 +9,13 @@ formats give the same Verified, and one Verifier checks their entries.
 import csv
 import io
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from accountant.core.errors import VerificationFailed
-from accountant.core.ledger import entry_texts
+from accountant.core.ledger import entry_runs, entry_texts
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.checkpoints import Checkpoint, read_checkpoint
 from accountant.core.ledger.commitments import is_hidden
@@ -140,12 +139,10 @@ def verify_lines(
     checkpoints: Iterable[Checkpoint] = (),
     pinned: bytes | None = None,
     verifier: Verifier | None = None,
-    passed: int = 0,
 ) -> Verified:
     """Verify a JSON Lines or CSV export; the first line tells which it is.
 
-    `verifier`: one that goes on after the entries it has seen (verified_state.py), without a look at them;
-    `passed`: how many of them `lines` leaves out after its first line.
+    `verifier`: one that goes on after the entries it has seen (verified_state.py), without a look at them.
 
     `checkpoints` are of the same ledger, at or before its end. `pinned` is the public key that the export's
     own checkpoint must be signed by or follow from. Raises VerificationFailed with the problem and, if one
@@ -158,7 +155,7 @@ def verify_lines(
     if first.lstrip("\ufeff").startswith(CSV_HEADER.strip()):
         return _verify_csv(rows, going_on(verifier, checkpoints), pinned)
     checked = going_on(verifier, checkpoints)
-    return _verify_json_lines(first, islice(rows, checked.count - passed, None), checked, pinned)
+    return _verify_json_lines(first, islice(rows, checked.count, None), checked, pinned)
 
 
 def going_on(verifier: Verifier | None, checkpoints: Iterable[Checkpoint]) -> Verifier:
@@ -170,9 +167,7 @@ def going_on(verifier: Verifier | None, checkpoints: Iterable[Checkpoint]) -> Ve
 
 
 def _verify_json_lines(first: str, rows: Iterator[str], verifier: Verifier, pinned: bytes | None) -> Verified:
-    claimed = read_object(first, None)
-    if claimed.get("format") != FORMAT or claimed.get("version") != 1:
-        raise VerificationFailed("this is no ledger export: the first line is no header")
+    claimed = read_header(first)
     if verifier.dataset is None:
         verifier.dataset = claimed.get("dataset")
     for line in rows:
@@ -180,17 +175,20 @@ def _verify_json_lines(first: str, rows: Iterator[str], verifier: Verifier, pinn
     return checked_totals(claimed, verifier.result(), pinned)
 
 
-_HASH = re.compile(r',"hash":"([0-9a-f]{64})"\}\r?\n?')
+def read_header(first: str) -> dict[str, Any]:
+    """The totals that the first line of a JSON Lines export states."""
+    claimed = read_object(first, None)
+    if claimed.get("format") != FORMAT or claimed.get("version") != 1:
+        raise VerificationFailed("this is no ledger export: the first line is no header")
+    return claimed
 
 
 def add_json_row(verifier: Verifier, line: str) -> None:
     """Check one line of a JSON Lines export."""
-    found = _HASH.search(line, max(0, len(line) - 80))
-    if found is not None and found.end() == len(line):
-        parts = entry_texts.read(line[: found.start()] + "}")
-        if parts is not None:
-            verifier.add_parts(parts, line[: found.start()] + "}", found[1])
-            return
+    found = entry_runs.split(line)
+    if found is not None:
+        verifier.add_parts(*found)
+        return
     document = read_object(line, verifier.count + 1)
     recorded = document.pop("hash", None)
     verifier.add(document, str(recorded))

@@ -32,7 +32,8 @@ def of_output(job: str, sha256: str) -> dict[str, Any]:
     return {"job": job, "output": sha256}
 
 
-def _output(job: str, sha256: str) -> bytes:
+def output_key(job: str, sha256: str) -> bytes:
+    """16 bytes that stand for a job and what it published."""
     return hashlib.sha256(f"{job} {sha256}".encode()).digest()[:16]
 
 
@@ -102,11 +103,14 @@ class Lineage:
         if free:
             self._unread.add(job)
 
-    def end_again(self, job: str, output: str | None) -> None:
-        """Keep a COMMIT or VOID of a shape that was checked before, and leaves no artifacts."""
+    def end_again(self, job: str, output: bytes | None) -> None:
+        """Keep a COMMIT or VOID of a shape that was checked before, and leaves no artifacts.
+
+        `output`: the key of what it published (`output_key`).
+        """
         self._unread.discard(job)
         if output is not None:
-            self._outputs.add(_output(job, output))
+            self._outputs.add(output)
 
     def _reserve(self, job: str, body: Mapping[str, Any]) -> None:
         if "ex_post" in body:
@@ -146,7 +150,7 @@ class Lineage:
         """Check a job that reads an output. The output was published whole, so reading it is free."""
         if not is_free(body):
             raise VerificationFailed("it reads a published output only, and is charged")
-        key = _output(source["job"], source["output"])
+        key = output_key(source["job"], source["output"])
         if key not in self._outputs and key not in self._earlier:
             raise VerificationFailed("it reads an output that no job before it published")
 
@@ -155,7 +159,7 @@ class Lineage:
             raise VerificationFailed("it was charged nothing, and records were read")
         self._unread.discard(job)
         if body.get("output_sha256") is not None:
-            self._outputs.add(_output(job, body["output_sha256"]))
+            self._outputs.add(output_key(job, body["output_sha256"]))
         left = body.get("artifacts", [])
         if left and (body["outcome"] != "succeeded" or job in self._ex_post):
             raise VerificationFailed("it releases artifacts of a job that may leave none")

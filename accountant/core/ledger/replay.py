@@ -6,6 +6,7 @@ of a million entries is replayed in one pass and in little memory.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -172,6 +173,7 @@ class Replay:
             jobs.pop(key, None)
 
 
+@lru_cache(maxsize=16)  # the same is asked for a few times in an entry
 def _job_key(job: str) -> bytes | str:
     """The 16 bytes of a UUID; any other text, or a UUID in another spelling, unchanged."""
     try:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from accountant.core import mechanisms
-from accountant.core.errors import UNREADABLE, VerificationFailed
+from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.accounts import Demand
 from accountant.core.ledger.allowances import check_removal, raises
 from accountant.core.ledger.books import Books
@@ -33,6 +33,8 @@ from accountant.core.privacy.secrets import SecretTerms
 from accountant.core.privacy.units import DELTA_UNITS, exact
 
 Body = Mapping[str, Any]
+#: Who asked for a job ("": hidden), and who approved it, saying why (None: nobody, or hidden).
+People = tuple[str, str | None]
 
 #: Terms that each RESERVE repeats: its price follows from them.
 PRICED = ("neighbours", "max_records_per_unit", "public_size", "labels", "groups")
@@ -219,21 +221,21 @@ class Rules:
             self._check_policy(self.policy, entry)
             self._check_approval(self.policy, entry, asked)
 
-    def may_reserve_again(self, actor: str, approval: object) -> bool:
+    def may_reserve_again(self, named: People) -> bool:
         """Whether these people may make a RESERVE whose like was allowed under the rules in force.
 
-        `actor` is "" and `approval` None where there is none or it is hidden. False: it has to be judged.
+        False: it has to be judged.
         """
-        signed = isinstance(approval, Mapping) and "signature" in approval
-        if signed or self.acts.must_sign(EntryKind.RESERVE):
+        if self.acts.must_sign(EntryKind.RESERVE):
             return False  # each signature is over its own job
         if self.policy is None:
             return True
+        actor, approver = named
         try:
             _check_analyst(self.policy, actor)
-            if approval is not None:
-                _check_approver(self.policy, actor, approval)
-        except UNREADABLE:
+            if approver is not None:
+                _check_approver(self.policy, actor, approver)
+        except VerificationFailed:
             return False
         return True
 
@@ -301,7 +303,9 @@ class Rules:
         if approval is None:
             self._check_needs_none(policy, asked, entry.body["terms"]["delta"])
             return
-        _check_approver(policy, entry.actor, approval)
+        if not (_is_said(approval["by"]) and _is_said(approval["reason"])):
+            raise VerificationFailed("its approval names no person and reason")
+        _check_approver(policy, entry.actor, approval["by"])
 
     def _check_needs_none(self, policy: Policy, asked: Demand, delta: float) -> None:
         if not releases_anything(asked):
@@ -320,16 +324,25 @@ def _alone(event: Event, delta: float) -> float:
 # What is said of people is checked for every entry, of a known shape or not: all of it stands here.
 
 
+def people(actor: object, approval: object) -> People | None:
+    """The people of a RESERVE; `approval` None: none, or hidden. None: not plainly said, or signed."""
+    if not isinstance(actor, str):
+        return None
+    if approval is None:
+        return actor, None
+    if not isinstance(approval, dict) or "signature" in approval:
+        return None  # each signature is over its own job
+    by = approval.get("by")
+    return (actor, by) if _is_said(by) and _is_said(approval.get("reason")) else None
+
+
 def _check_analyst(policy: Policy, actor: str) -> None:
     """`actor` "": hidden."""
     if actor and policy.analysts and actor not in policy.analysts:
         raise VerificationFailed(f"the policy does not allow the analyst {actor!r:.80}")
 
 
-def _check_approver(policy: Policy, actor: str, approval: Any) -> None:
-    by = approval["by"]
-    if not (_is_said(by) and _is_said(approval["reason"])):
-        raise VerificationFailed("its approval names no person and reason")
+def _check_approver(policy: Policy, actor: str, by: str) -> None:
     if policy.stewards and by not in policy.stewards:
         raise VerificationFailed(
             f"{by!r:.80} approved it, who is not among the stewards that the policy names"

@@ -9,6 +9,7 @@ right is judged in full, which also finds the words for what is wrong.
 
 from dataclasses import dataclass
 
+from accountant.core.ledger.entry_runs import shape_key
 from accountant.core.ledger.entry_texts import EntryText
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.lineage import is_free
@@ -24,6 +25,7 @@ _EARLIER = ("job", "sources", "output", "artifacts")
 class KnownReserve:
     """A RESERVE's shape: what it moves, whether it is free, and what is kept of it until its job ends."""
 
+    hidden: int
     known: Known
     free: bool
     live: Live
@@ -33,28 +35,29 @@ class KnownReserve:
 class KnownEnd:
     """The shape of a COMMIT or VOID that ended a reservation; `charged` None: it gave all back."""
 
+    hidden: int
     known: Known
     charged: Charged | None
 
 
 class Shapes:
-    """The shapes of RESERVEs, and of COMMITs and VOIDs with the reservations that they ended."""
+    """The shapes of RESERVEs, and of COMMITs and VOIDs with the reservations that they ended, by keys."""
 
     def __init__(self) -> None:
-        self._reserves: dict[str, KnownReserve] = {}
-        self._ends: dict[tuple[str, int, Live], KnownEnd] = {}
+        self._reserves: dict[bytes, KnownReserve] = {}
+        self._ends: dict[tuple[bytes, int, Live], KnownEnd] = {}
 
     def forget(self) -> None:
         """Rules or filters changed: every shape has to be judged anew."""
         self._reserves.clear()
         self._ends.clear()
 
-    def reserve(self, text: EntryText) -> KnownReserve | None:
-        return self._reserves.get(text.shape)
+    def reserve(self, shape: bytes) -> KnownReserve | None:
+        return self._reserves.get(shape)
 
-    def end(self, text: EntryText, held: Reservation, live: Live) -> KnownEnd | None:
+    def end(self, shape: bytes, held: Reservation, live: Live) -> KnownEnd | None:
         # By identity: reservations of one shape are one object, and the one kept here stays alive.
-        return self._ends.get((text.shape, id(held), live))
+        return self._ends.get((shape, id(held), live))
 
     def learn(self, text: EntryText, entry: Entry, held: Reservation, live: Live) -> None:
         """Keep the shape of an entry that was judged right; `held` and `live` are its job's."""
@@ -64,12 +67,13 @@ class Shapes:
             return
         if len(self._reserves) + len(self._ends) >= SHAPES:
             self.forget()
+        shape, hidden = shape_key(text.shape), text.hidden
         if entry.kind is EntryKind.RESERVE:
             if not any(name in body.get("source", {}) for name in _EARLIER):
-                self._reserves[text.shape] = KnownReserve(known, is_free(body), live)
+                self._reserves[shape] = KnownReserve(hidden, known, is_free(body), live)
         elif entry.kind is EntryKind.VOID:
-            self._ends[text.shape, id(held), live] = KnownEnd(known, None)
+            self._ends[shape, id(held), live] = KnownEnd(hidden, known, None)
         elif not body.get("artifacts"):
             costs = settled(held.costs, read_costs(body["costs"]))
             charged = Charged(pairs(costs), body.get("outcome") in UNFINISHED)
-            self._ends[text.shape, id(held), live] = KnownEnd(known, charged)
+            self._ends[shape, id(held), live] = KnownEnd(hidden, known, charged)

@@ -18,6 +18,7 @@ from accountant.core.ledger.accounts import NO_EX_POST, Demand, Settlement, dema
 from accountant.core.ledger.books import Books, failing
 from accountant.core.ledger.checkpoints import Checkpoint
 from accountant.core.ledger.commitments import hidden_count, is_hidden
+from accountant.core.ledger.entry_runs import HASH, Run, Slots, run_of
 from accountant.core.ledger.entry_texts import EntryText, is_shape_of
 from accountant.core.ledger.hash_chain import GENESIS, JOBLESS, Entry, EntryKind, digest, read_entry
 from accountant.core.ledger.lineage import Lineage, check_named
@@ -222,7 +223,8 @@ class Verifier:
 
     def add_parts(self, parts: EntryText | None, text: str, recorded_hash: str) -> None:
         """As `add_text`, of a text that was taken apart."""
-        if parts is not None and self._add_again(parts, recorded_hash):
+        run = None if parts is None else run_of(parts, recorded_hash)
+        if run is not None and self.add_run(run):
             return
         document = read_object(text, self.count + 1)
         ended = None if parts is None else (self.replay.held(parts.job), self._ends.live.get(parts.job))
@@ -235,34 +237,52 @@ class Verifier:
         if held is not None and live is not None:
             self._shapes.learn(parts, entry, held, live)
 
-    def _add_again(self, parts: EntryText, recorded_hash: str) -> bool:
+    def add_run(self, run: Run, done: int = 0) -> int:
+        """Add the entries of a run from this one on; returns how many of it are added then.
+
+        That ends where one is not plainly right or of no shape that was judged, and at a checkpoint.
+        """
+        entries, hashes = run.entries, run.hashes
+        previous = run.previous if done == 0 else hashes[HASH * (done - 1) : HASH * done].hex()
+        if run.seq + done != self.count + 1 or previous != self.head or entries[done][1] < self._at:
+            return done
+        first, stop = done, len(entries)
+        if self._met < len(self._checkpoints):
+            stop = min(stop, done + self._checkpoints[self._met].seq - self.count)
+        while done < stop and self._add_again(run.seq + done, entries[done]):
+            done += 1
+        if done > first:
+            added = hashes[HASH * first : HASH * done]
+            self._hashes += added
+            self.head, self._at = added[-HASH:].hex(), entries[done - 1][1]
+            self.count += done - first
+            self.by_shape += done - first
+            self._meet()
+        return done
+
+    def _add_again(self, seq: int, entry: Slots) -> bool:
         """Add an entry of a shape that was judged; False, and nothing changes, unless it is plainly right."""
-        if parts.hash != recorded_hash or parts.previous != self.head or parts.seq != self.count + 1:
-            return False
-        if parts.at < self._at or type(parts.actor) is not str:
-            return False
-        job = parts.job
-        if parts.kind == "RESERVE":
-            known = self._shapes.reserve(parts)
-            if known is None or not self.rules.may_reserve_again(parts.actor, parts.approval):
+        shape, _, job, people, output = entry
+        if people is not None:
+            known = self._shapes.reserve(shape)
+            if known is None or not self.rules.may_reserve_again(people):
                 return False
             if not self.replay.reserve_again(job, known.known):
                 return False
-            self.rules.reserve_again(parts.seq)
+            self.rules.reserve_again(seq)
             self.lineage.reserve_again(job, known.free)
             self._ends.live[job] = known.live
+            self.hidden += known.hidden
         else:
             held, live = self.replay.held(job), self._ends.live.get(job)
             if held is None or live is None:
                 return False
-            end = self._shapes.end(parts, held, live)
+            end = self._shapes.end(shape, held, live)
             if end is None or not self.replay.end_again(job, end.known, end.charged):
                 return False
-            self.lineage.end_again(job, parts.output)
+            self.lineage.end_again(job, output)
             del self._ends.live[job]
-        self.hidden += parts.hidden
-        self.by_shape += 1
-        self._append(recorded_hash, parts.at)
+            self.hidden += end.hidden
         return True
 
     def _check_neighbours(self, entry: Entry) -> None:

@@ -1,6 +1,7 @@
 """`exchequer verify`: offline, and no digit of an export can change unnoticed."""
 
 import json
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -245,6 +246,27 @@ def test_several_exports_at_once(exchequer: Run, ledger: Ledger, tmp_path: Path)
     assert (told[0]["entries"], told[0]["head"]) == (4, ledger.head)
     assert told[1]["problem"].startswith(f"entry {told[1]['entry']}: ")
     assert "several exports" in exchequer("verify", good, bad, "--keep", tmp_path / "kept").stderr
+
+
+def test_one_export_in_several_processes(
+    exchequer: Run, ledger: Ledger, monkeypatch: Any, tmp_path: Path
+) -> None:
+    """The same is found; and where a process that helps ends early, that is an error and no verdict."""
+    from accountant.core.ledger import export_blocks
+
+    monkeypatch.setattr(export_blocks, "BLOCK", 500)
+    path = tmp_path / "ledger.jsonl"
+    path.write_text(ledger.json_lines())
+    told = [json.loads(exchequer("verify", path, "--json", "--processes", count).stdout) for count in (1, 2)]
+    assert told[0] == told[1]
+    assert told[1]["ok"] is True
+    monkeypatch.setattr(export_blocks, "_serve", lambda *_: os._exit(0))
+    for options in ((), ("--json",)):
+        lost = exchequer("verify", path, "--processes", 2, *options)
+        assert lost.exit_code == 1
+        assert lost.stdout == ""
+        assert "a process that read a part of the export ended early" in " ".join(lost.stderr.split())
+    assert exchequer("verify", path, "--processes", 0).exit_code == 2
 
 
 def test_a_registry_entry_is_made_from_a_ledger_and_checked_against_it(

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger import shapes
 from accountant.core.ledger.commitments import hidden
+from accountant.core.ledger.entry_texts import check_time
 from accountant.core.ledger.export_formats import add_columns, add_json_row, columns, json_row, verify_lines
-from accountant.core.ledger.hash_chain import canonical, digest
+from accountant.core.ledger.hash_chain import canonical, digest, read_time
 from accountant.core.ledger.verifier import Verifier, read_object
 from tests.accountant.core.ledger.test_foreign_values import NASTY, paths, put
 from tests.accountant.core.ledger.test_forged_exports import FORGERIES
@@ -198,6 +199,38 @@ def test_any_other_text_of_an_entry_is_judged_alike(change):
     for number in (45, 46, 49, 50):  # RESERVE, COMMIT and VOID of known shapes
         altered = TEXTS[change](lines[number])
         compare([*lines[:number], altered, *lines[number + 1 :]])
+
+
+GOOD = "2026-03-01T09:10:11.000012Z"
+TIMES = [
+    GOOD,
+    "2026-02-29" + GOOD[10:],
+    "2024-02-29" + GOOD[10:],
+    "2026-W10-1" + GOOD[10:],
+    "0000-01-01" + GOOD[10:],
+]
+TIMES += [GOOD[:place] + digit + GOOD[place + 1 :] for place in range(27) for digit in "0123679T:.Z-+ ٣"]
+TIMES += [
+    "",
+    GOOD[:-1],
+    GOOD + "Z",
+    GOOD + "\n",
+    GOOD[:10],
+    "2026-03-01T24:00:00.000000Z",
+    "2026-03-01T09:10:11.000012+",
+]
+
+
+def test_a_time_is_checked_as_it_is_read():
+    for text in TIMES:
+        found = []
+        for check in (read_time, check_time):
+            try:
+                check(text)
+                found.append(True)
+            except ValueError:
+                found.append(False)
+        assert found[0] == found[1], text
 
 
 OPENING = re.compile(r'\{"salt":"[0-9a-f]{32}","value":(?:"[^"]*"|\{[^}]*\})\}')

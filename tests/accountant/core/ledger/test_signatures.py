@@ -305,7 +305,7 @@ def test_a_known_shape_is_no_way_around_a_signature(honest):
     reserves = sum(each.kind == "RESERVE" for each in ledger.lines)
     assert reserves == 4
     assert verifier.by_shape <= len(documents) - reserves
-    assert not verifier.rules.may_reserve_again("ana", {"by": "sam", "reason": "x"})
+    assert not verifier.rules.may_reserve_again(("ana", "sam"))
 
 
 def test_a_kept_verification_goes_on_with_what_signatures_are_based_on():
