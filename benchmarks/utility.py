@@ -12,6 +12,7 @@
 | cluster-count | 001, Table 5 | number of clusters, without privacy |
 | coefficient | 000, Table 5 | how strongly to steer this model, on public texts |
 | epsvec | 000, Tables 1 and 2 | zero-shot, fixed shots, EPSVec, with and without histogram |
+| labels | – | one label's texts where it is 90 % of the records, and where it is 2 % |
 | vectors, histogram, median-cost | – | why an effect does not show (utility_reasons.py) |
 
 MODEL is a folder of benchmarks.base_model or benchmarks.related_model, or one of `exchequer model get`.
@@ -28,7 +29,7 @@ import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks import utility_data, utility_reasons, utility_tables
+from benchmarks import utility_data, utility_labels, utility_reasons, utility_tables
 from benchmarks.utility_bench import Bench, Sizes
 from benchmarks.utility_cells import Store, Table
 
@@ -37,6 +38,7 @@ TABLES: Mapping[str, Callable[[Bench], Table]] = {
     "clusters": utility_tables.clusters,
     "prediction": utility_tables.prediction,
     "amplification": utility_tables.amplification,
+    "labels": utility_labels.unequal_labels,
     "examples": utility_tables.examples,
     "cluster-count": utility_tables.cluster_count,
     "coefficient": utility_tables.coefficient,

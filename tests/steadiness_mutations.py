@@ -37,8 +37,8 @@ SELF_TEST = (
     (
         "self-test: none when a model is loaded",
         MODELS,
-        "        check_loaded(structure)\n",
-        "        pass\n",
+        "    check_loaded(structure)\n",
+        "    pass\n",
         MODEL_TESTS,
     ),
     (

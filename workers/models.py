@@ -354,6 +354,16 @@ def _contexts_bytes(device: str, memory_gib: float | None) -> int:
     return 4 * 2**30 if device == "cpu" else int(torch.cuda.mem_get_info()[1]) // 2
 
 
+def _checked(network: Any) -> "Structure":
+    """The network's parts. Raises StructureError or Unsteady where the engine can't run it."""
+    from workers.engine import check_loaded, prepare, rehearse
+
+    structure = prepare(network)
+    rehearse(structure)
+    check_loaded(structure)
+    return structure
+
+
 def _loaded(
     folder: Path,
     sha256: str,
@@ -362,11 +372,11 @@ def _loaded(
     memory_gib: float | None,
     or_float32: bool = False,
 ) -> LocalModel:
-    """Load and try the model; `or_float32`: in that type where a record moves others in bfloat16."""
+    """Load and try the model; `or_float32`: in that type where the model fails a check in bfloat16."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    from workers.engine import StructureError, Unsteady, check_loaded, prepare, rehearse
+    from workers.engine import StructureError, Unsteady
     from workers.engine.sizing import default_memory
 
     if digest(folder) != sha256:
@@ -383,17 +393,13 @@ def _loaded(
     network.requires_grad_(False).eval().to(device)
     again = False
     try:
-        structure = prepare(network)
-        rehearse(structure)
-        check_loaded(structure)
-    except Unsteady as error:
+        structure = _checked(network)
+    except (Unsteady, StructureError) as error:
         again = coarse and or_float32
         if not again:
             raise ModelError(f"path: {error}") from None
-    except StructureError as error:
-        raise ModelError(f"path: {error}") from None
     if again:
-        del network, structure  # room for the other
+        del network  # room for the other
         return _loaded(folder, sha256, device, False, memory_gib)
     interruption.looks(structure.base)
     return LocalModel(

@@ -137,6 +137,22 @@ def test_a_type_in_which_a_record_moves_others_is_not_used(monkeypatch):
         models.load(SAMPLE, facts["sha256"], "float32", 1.25)
 
 
+def test_a_model_that_fails_a_check_in_bfloat16_alone_is_loaded_in_float32(monkeypatch):
+    """As SmolLM2 did, whose own logits in bfloat16 are a third of their size off at some tokens."""
+    facts, real = models.inspect(SAMPLE), engine.prepare
+
+    def failing(network):
+        if network.dtype == torch.bfloat16:
+            raise engine.StructureError("too coarse")
+        return real(network)
+
+    monkeypatch.setattr(models, "_faster_in_bfloat16", lambda folder, device: True)
+    monkeypatch.setattr(engine, "prepare", failing)
+    assert models.load(SAMPLE, facts["sha256"], "auto", 1.125).network.dtype == torch.float32
+    with pytest.raises(models.ModelError, match="too coarse"):
+        models.load(SAMPLE, facts["sha256"], "bfloat16", 1.125)
+
+
 @pytest.mark.parametrize(
     "name",
     [
