@@ -258,6 +258,11 @@ def _schemas(every: list[Route]) -> tuple[dict[type[BaseModel], Schema], dict[st
             models[route.operation.body] = None
         for answer in route.answers.values():
             models.update(dict.fromkeys(_models_of(answer)))
+    return _schemas_of(tuple(models))
+
+
+@lru_cache(maxsize=2)
+def _schemas_of(models: tuple[type[BaseModel], ...]) -> tuple[dict[type[BaseModel], Schema], dict[str, Any]]:
     pairs = [(model, "validation") for model in models]
     found, schemas = models_json_schema(pairs, ref_template=REFERENCE)  # type: ignore[arg-type]
     references: Any = {model: reference for (model, _), reference in found.items()}
