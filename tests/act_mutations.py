@@ -40,8 +40,15 @@ SIGNED = (
     (
         "acts: a known shape passes unsigned",
         RULES,
-        "        if signed or self.acts.must_sign(EntryKind.RESERVE):\n",
+        "        if self.acts.must_sign(EntryKind.RESERVE):\n",
         "        if False:\n",
+        LEDGER_TESTS,
+    ),
+    (
+        "acts: a signature of a known shape is not checked",
+        RULES,
+        ' or "signature" in approval:\n',
+        ":\n",
         LEDGER_TESTS,
     ),
     (

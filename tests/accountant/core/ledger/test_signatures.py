@@ -331,6 +331,22 @@ def test_signatures_that_nobody_asks_for_are_checked_all_the_same():
         verify_lines(export(ledger.lines))
 
 
+def test_a_signature_that_nobody_asks_for_is_checked_in_a_known_shape_too():
+    ledger = Ledger()
+    ledger.register()
+    ledger.policy()
+    ledger.policy(two(), **{**SIGNING, "signed": []})
+    ledger.register(version=1)
+    ledger.allow(people=two())
+    for job in ("first", "second"):
+        ledger.reserve(job, tokens_per_batch=10, batches_per_label=1)
+        sign(ledger.lines, len(ledger.lines) - 1)
+    verify_lines(export(ledger.lines))
+    approval(ledger, "second")["signature"] = approval(ledger, "first")["signature"]
+    with pytest.raises(VerificationFailed, match=ANOTHER_ACT):
+        verify_lines(export(ledger.lines))
+
+
 # --- the policy -------------------------------------------------------------------------------------
 
 
