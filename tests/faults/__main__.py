@@ -57,6 +57,9 @@ def summary(outcome: Outcome) -> str:
         "jobs: "
         + ", ".join(f"{count} {state}" for state, count in jobs.items())
         + f"; {outcome.findings.counts['attempts that read data']} attempts read data",
+        f"  {outcome.findings.counts['artifacts published']} artifacts, "
+        f"{outcome.findings.counts['jobs of artifacts']} free jobs; "
+        f"{outcome.findings.counts['REVERSAL']} corrections",
     ]
     for promise, cases in outcome.findings.broken.items():
         lines.append(f"  {len(cases):5}  {promise}")

@@ -52,6 +52,7 @@ def check(dsn: str, folder: Path, results: Path, answers: Iterable[Answer]) -> F
             "SELECT a.*, d.name FROM accounts a JOIN datasets d ON d.id = a.dataset_id"
         ).fetchall()
         entries = connection.execute("SELECT * FROM entries ORDER BY dataset_id, seq").fetchall()
+        artifacts = connection.execute("SELECT * FROM artifacts").fetchall()
     chains: dict[Any, list[Row]] = defaultdict(list)
     for entry in entries:
         chains[entry["dataset_id"]].append(entry)
@@ -66,11 +67,16 @@ def check(dsn: str, folder: Path, results: Path, answers: Iterable[Answer]) -> F
     witness = read_lines(folder / "witness.jsonl")
     check_charged(found, jobs, by_job, witness)
     check_lost(found, jobs, by_job, list(answers))
-    check_released(found, jobs, by_job, witness, results)
+    check_released(found, jobs, by_job, witness, results, {row["uri"] for row in artifacts})
+    check_artifacts(found, by_job, artifacts)
     found.broken[GUARDS] += [str(line["error"]) for line in read_lines(folder / "guards.jsonl")]
     found.counts |= Counter(entry["kind"] for entry in entries)
     found.counts |= Counter(row["state"] for row in jobs.values())
     found.counts["attempts that read data"] = len(witness)
+    found.counts["artifacts published"] = len(artifacts)
+    found.counts["jobs of artifacts"] = sum(
+        is_free(body) for job in by_job.values() for body in bodies_of(job, "RESERVE")
+    )
     return found
 
 
@@ -105,10 +111,24 @@ def check_chain(found: Findings, account: Row, chain: list[Row]) -> None:
 
 
 def cost_of(event: Row, filters: list[Row], charged: int) -> dict[str, float | None]:
-    """Return the cost of one Laplace or Gaussian release on each filter; None: it closes the filter.
+    """Return the cost of Laplace and Gaussian releases on each filter; None: it closes the filter.
 
-    `charged` is the delta that its entry charges on the basic filter, in 10^-21.
+    `charged` is the delta that its entry charges on the basic filter, in 10^-21. Of several releases that are
+    charged a delta the basic filter's is at least that of the largest.
     """
+    if event["type"] == "composed":
+        parts = [cost_of(each, filters, charged) for each in event["events"]]
+        together = max if charged else sum
+        return {
+            each["kind"]: None
+            if any(part[each["kind"]] is None for part in parts)
+            else float(
+                (together if each["kind"] == "basic" else sum)(
+                    [part[each["kind"]] or 0 for part in parts] or [0]
+                )
+            )
+            for each in filters
+        }
     noise, costs = event["noise_multiplier"], dict[str, float | None]()
     for each in filters:
         kind = each["kind"]
@@ -311,7 +331,12 @@ def check_lost(
 
 
 def check_released(
-    found: Findings, jobs: dict[str, Row], entries: dict[str, list[Row]], witness: list[Row], results: Path
+    found: Findings,
+    jobs: dict[str, Row],
+    entries: dict[str, list[Row]],
+    witness: list[Row],
+    results: Path,
+    kept: set[str],
 ) -> None:
     """A job publishes once, by the attempt that was charged, under the token that was the last to read."""
     attempts = {line["token"]: int(line["attempt"]) for line in witness}
@@ -322,7 +347,7 @@ def check_released(
         bodies = [entry["body"] for entry in entries[job] if entry["kind"] == "COMMIT"]
         kinds = {entry["kind"] for entry in entries[job]}
         published = [body for body in bodies if body["output_sha256"] is not None]
-        files = {path.stem for path in (results / job).glob("*")} if (results / job).is_dir() else set()
+        files = {path.stem for path in (results / job).glob("*") if str(path) not in kept}
         if row["state"] != "succeeded":
             if published or row["output_uri"] is not None:
                 found.broken["double releases"].append(f"{job}: {row['state']}, and something is published")
@@ -331,7 +356,12 @@ def check_released(
         token = Path(row["output_uri"]).stem
         body = published[0] if len(published) == 1 else {"attempt": None, "output_sha256": None}
         data = Path(row["output_uri"]).read_bytes() if Path(row["output_uri"]).exists() else b""
-        if attempts.get(token) != body["attempt"] or last.get(job) != body["attempt"]:
+        free = all(
+            map(is_free, bodies_of(entries[job], "RESERVE"))
+        )  # it opens no data, so nothing witnesses it
+        if free and job in last:
+            found.broken["uncharged jobs"].append(f"{job}: a free job read data")
+        if not free and (attempts.get(token) != body["attempt"] or last.get(job) != body["attempt"]):
             found.broken["double releases"].append(
                 f"{job}: published by attempt {attempts.get(token)} of {last.get(job)}"
             )
@@ -343,6 +373,43 @@ def check_released(
         if "VOID" in kinds:
             found.broken["double releases"].append(f"{job}: published under a void reservation")
         found.notes["staged files left behind"] += [f"{job}/{each}" for each in files - {token}]
+
+
+def check_artifacts(found: Findings, entries: dict[str, list[Row]], rows: list[Row]) -> None:
+    """Artifacts are those that a COMMIT names, and a job reads only what an earlier COMMIT named."""
+    charged = {
+        job: {
+            each["name"]: each["sha256"]
+            for body in bodies_of(own, "COMMIT")
+            for each in body.get("artifacts", ())
+        }
+        for job, own in entries.items()
+    }
+    stored: dict[str, dict[str, str]] = defaultdict(dict)
+    for row in rows:
+        job, path = str(row["job_id"]), Path(row["uri"])
+        stored[job][row["name"]] = row["sha256"]
+        if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != row["sha256"]:
+            found.broken["double releases"].append(
+                f"{job}: the artifact {row['name']} is not the one that is named"
+            )
+    for job in charged.keys() | stored.keys():
+        if charged.get(job, {}) != stored.get(job, {}):
+            found.broken["double releases"].append(f"{job}: its artifacts are not those that were charged")
+    for job, own in entries.items():
+        for body in bodies_of(own, "RESERVE"):
+            source = body.get("source", {})
+            for read in (source, *source.get("sources", {}).values()):
+                if read.get("artifacts", {}).items() - charged.get(read.get("job", ""), {}).items():
+                    found.broken["double releases"].append(f"{job}: reads what no COMMIT released")
+
+
+def bodies_of(entries: list[Row], kind: str) -> list[Row]:
+    return [entry["body"] for entry in entries if entry["kind"] == kind]
+
+
+def is_free(body: Row) -> bool:
+    return bool(body["event"] == {"type": "composed", "events": []})
 
 
 def _hashed(value: Any) -> bytes:

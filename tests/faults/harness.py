@@ -19,7 +19,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from accountant import faults
-from accountant.catalogue import datasets
+from accountant.catalogue import corpora, datasets
 from accountant.core.ledger.allowances import Allowance
 from accountant.database import connect, logging_to, migrate
 from accountant.identities import credentials
@@ -29,10 +29,11 @@ from tests.faults.checker import ENDED, Findings, check
 from tests.faults.mutations import MUTATIONS
 from tests.faults.orders import Board
 from tests.faults.parts import PARTS, Running, Skew
-from tests.faults.traffic import Desk
+from tests.faults.traffic import Desk, Person
 from web.stack.servers import Servers
 
 DATASETS, RECORDS, ANALYSTS = 6, 45, 4
+WORDS = ("soup", "lift", "desk", "cold", "garden", "price", "early")
 LEASE_SECONDS, RESEND_SECONDS = 1.5, 2.0
 MOST_LIVE = 25  # people wait while more jobs than this are under way
 PATIENCE_SECONDS = 12.0  # an order that nobody took is withdrawn
@@ -141,11 +142,14 @@ class Harness:
         steward = self._person("steward")
         analysts = [self._person("analyst") for _ in range(ANALYSTS)]
         names = [self._dataset(number, steward) for number in range(DATASETS)]
+        self._corpus(steward)
         query = text("SELECT count(*) FROM dataset_versions WHERE state <> 'ready'")
         self._until(lambda: self._ask(query) == 0, 60, "datasets are not ready")
+        unread = text("SELECT count(*) FROM corpora WHERE state <> 'ready'")
+        self._until(lambda: self._ask(unread) == 0, 60, "the corpus is not ready")
         for name in names:
             allowances.allow(self.engine, name, Allowance("1", "0.000001", "a fault run"), steward)
-        return Desk(
+        desk = Desk(
             [f"http://127.0.0.1:{port}" for port in self.ports],
             names,
             [self._token(actor) for actor in analysts],
@@ -153,6 +157,32 @@ class Harness:
             self._token(self._person("steward")),
             self.seed,
         )
+        desk.terms = self._vocabulary(desk)
+        return desk
+
+    def _corpus(self, steward: Actor) -> None:
+        """Public texts, of which a list of terms is made."""
+        file = self.home / "public.csv"
+        file.write_text("text\n" + "".join(f"{word}\n" for word in WORDS))
+        stated = "made up for the harness"
+        corpora.add(self.engine, corpora.CorpusSpec(name="public", uri=str(file), statement=stated), steward)
+
+    def _vocabulary(self, desk: Desk) -> str:
+        """The public job that made the list of terms, which serves all datasets."""
+        asker = Person(desk, desk.analysts[0], self.chance)
+        parameters = {"corpus": "public", "words": 1, "least_documents": 1}
+        body = {"dataset": desk.datasets[0], "mechanism": "vocabulary", "parameters": parameters}
+        asked = asker.ask(
+            "POST", "/jobs", json={**body, "purpose": "terms"}, headers={"Idempotency-Key": "terms"}
+        )
+        assert asked is not None, "nobody answers"
+        assert asked.status_code == 201, asked.text
+        job: str = asked.json()["id"]
+        done = text(
+            "SELECT count(*) FROM jobs WHERE id = CAST(:job AS uuid) AND state = 'succeeded'"
+        ).bindparams(job=job)
+        self._until(lambda: self._ask(done) == 1, 60, "there is no list of terms")
+        return job
 
     def _person(self, role: str) -> Actor:
         user_id = credentials.add_user(self.engine, f"{role}-{os.urandom(4).hex()}", None, [role])
@@ -167,7 +197,10 @@ class Harness:
         """Different people in each, two relations, records or patients as units."""
         name, labels = f"data-{number}", ["a", "b", "c"]
         file = self.home / f"{name}.csv"
-        rows = [f"p{number}-{row // 2},{labels[row % 3]},text {number} {row}\n" for row in range(RECORDS)]
+        rows = [
+            f"p{number}-{row // 2},{labels[row % 3]},text {number} {row} {WORDS[row % 7]}\n"
+            for row in range(RECORDS)
+        ]
         file.write_text("".join(["who,label,text\n", *rows]))
         raw = {"name": name, "uri": str(file), "public_size": 50, "label_column": "label", "labels": labels}
         raw |= {"policy": {"auto_approve_epsilon": "0.3"}}

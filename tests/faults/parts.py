@@ -111,7 +111,13 @@ PRELOAD = [
     "waitress",
     "celery.bin.celery",
 ]
-PRELOAD += ["workers.mechanisms.noisy_count", "celery.apps.worker", "kombu.transport.redis", "pyarrow"]
+PRELOAD += [
+    "workers.mechanisms.noisy_count",
+    "workers.mechanisms.dp_kps",
+    "celery.apps.worker",
+    "kombu.transport.redis",
+    "pyarrow",
+]
 
 
 @dataclass

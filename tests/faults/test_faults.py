@@ -1,5 +1,6 @@
 """Thirty faults in the real service do no harm, and every crash point is where a run passes."""
 
+import hashlib
 import json
 import re
 import subprocess
@@ -13,6 +14,7 @@ from accountant.database import connect, logging_to
 from accountant.queries import jobs
 from accountant.transactions import approval, leases, messages, settlement, submission
 from accountant.transactions.job_requests import JobRequest
+from tests.faults import checker
 from tests.faults.__main__ import upper_bound
 from tests.support import Bench
 from tests.test_architecture import ROOT
@@ -124,3 +126,45 @@ def test_nothing_but_a_hook_makes_a_point_do_anything(monkeypatch):
 def test_the_bound_is_the_rule_of_three():
     assert upper_bound(200) == pytest.approx(0.01487, abs=1e-5)
     assert upper_bound(5_000) == pytest.approx(3 / 5_000, rel=0.01)
+
+
+def released(path, **changed) -> tuple[dict, list[dict]]:
+    """(entries by job, rows of artifacts): a job that released one, and one that reads it."""
+    path.write_bytes(b"a sketch")
+    sha256 = hashlib.sha256(b"a sketch").hexdigest()
+    facts = {"charged": sha256, "stored": sha256, "read": sha256} | changed
+    source = {"job": "made", "artifacts": {"sketches": facts["read"]}}
+    listed = [{"name": "sketches", "kind": "sketches", "sha256": facts["charged"]}]
+    entries = {
+        "made": [{"kind": "COMMIT", "body": {"artifacts": listed}}],
+        "drawn": [{"kind": "RESERVE", "body": {"source": source}}],
+    }
+    return entries, [{"job_id": "made", "name": "sketches", "uri": str(path), "sha256": facts["stored"]}]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, []),
+        ({"read": "0" * 64}, ["drawn: reads what no COMMIT released"]),
+        ({"charged": "0" * 64, "read": "0" * 64}, ["made: its artifacts are not those that were charged"]),
+        (
+            dict.fromkeys(("charged", "stored", "read"), "0" * 64),
+            ["made: the artifact sketches is not the one that is named"],
+        ),
+    ],
+)
+def test_the_checker_sees_other_artifacts_than_were_charged(tmp_path, changed, told):
+    found = checker.Findings()
+    checker.check_artifacts(found, *released(tmp_path / "sketches.json", **changed))
+    assert found.broken["double releases"] == told
+
+
+def test_several_releases_cost_their_sum_unless_a_delta_is_charged():
+    filters = [{"kind": "basic", "order": None}, {"kind": "gaussian", "order": None}]
+    one = {"type": "laplace", "noise_multiplier": 10.0}
+    both = {"type": "composed", "events": [one, one]}
+    alone, together = (checker.cost_of(each, filters, 0) for each in (one, both))
+    assert together == {kind: pytest.approx(2 * cost) for kind, cost in alone.items()}
+    assert checker.cost_of(both, filters, 1)["basic"] == alone["basic"]  # a bound from below
+    assert set(checker.cost_of({"type": "composed", "events": []}, filters, 0).values()) == {0}

@@ -13,7 +13,11 @@ from typing import Any
 
 import httpx
 
-MECHANISM = "noisy-count"
+MECHANISM, PHRASES = "noisy-count", "dp-kps"
+#: A job whose artifacts later jobs read for nothing; its vocabulary is that of a public job.
+SKETCHES: dict[str, Any] = {"output": "phrases", "sequences_per_label": 2, "sequence_length": 3}
+SKETCHED: dict[str, Any] = SKETCHES | {"vocabulary_size": 6, "terms_per_record": 4}
+SKETCHED |= {"vocabulary_epsilon": 0.04, "kde_epsilon": 0.06}
 #: What analysts ask for: sizes that fit for a while, some that need a steward, some that can never fit.
 EPSILONS = (0.05, 0.1, 0.1, 0.2, 0.4, 0.8)
 DOOMED: tuple[dict[str, Any], ...] = (
@@ -45,6 +49,7 @@ class Desk:
     steward: str
     second: str  # who confirms what the first proposes
     seed: int
+    terms: str = ""  # the job that released the list of terms
     stop: threading.Event = field(default_factory=threading.Event)
     pause: threading.Event = field(default_factory=threading.Event)
     answers: list[Answer] = field(default_factory=list)
@@ -95,7 +100,7 @@ class Person:
 
 
 class Analyst(Person):
-    """Asks for jobs, some of them twice, and cancels a few."""
+    """Asks for jobs, some of them twice, draws from what others released, and cancels a few."""
 
     def work(self) -> None:
         while not self.desk.stop.is_set():
@@ -122,9 +127,14 @@ class Analyst(Person):
         parameters["noise"] = self.chance.choice(("laplace", "laplace", "gaussian"))
         if self.chance.random() < 0.15:
             parameters = dict(self.chance.choice(DOOMED))
+        mechanism, other = MECHANISM, self.chance.random()
+        if other < 0.3:
+            source = self._released(dataset) if other < 0.15 else None
+            parameters = SKETCHED | {"vocabulary": self.desk.terms}
+            mechanism, parameters = PHRASES, SKETCHES | {"from_job": source} if source else parameters
         body = {
             "dataset": dataset,
-            "mechanism": MECHANISM,
+            "mechanism": mechanism,
             "parameters": parameters,
             "purpose": "a fault run",
         }
@@ -139,6 +149,18 @@ class Analyst(Person):
         if job is not None and self.chance.random() < 0.12:
             time.sleep(self.chance.uniform(0, 0.5))
             self.ask("POST", f"/jobs/{job}/cancel")
+
+    def _released(self, dataset: str) -> str | None:
+        """A job whose vocabulary and sketches may be drawn from again, if there is one."""
+        wanted = {"dataset": dataset, "mechanism": PHRASES, "state": "succeeded", "limit": 20}
+        found = self.ask("GET", "/jobs", params=wanted)
+        jobs = [] if found is None else found.json().get("jobs", [])
+        own = [
+            job["id"]
+            for job in jobs
+            if "from_job" not in job.get("parameters", {}) or not job["parameters"]["from_job"]
+        ]
+        return self.chance.choice(own) if own else None
 
     def _send(self, key: str, body: dict[str, Any]) -> str | None:
         answer = self.ask("POST", "/jobs", json=body, headers={"Idempotency-Key": key})
@@ -170,6 +192,7 @@ class Steward(Person):
             drawn = self.chance.random()
             body: dict[str, Any] = {"reason": "a fault run"}
             verb = "approve" if drawn < 0.7 else "refuse" if drawn < 0.85 else "offer"
+            verb = "approve" if verb == "offer" and job["mechanism"] != MECHANISM else verb
             if verb == "offer":
                 body |= {"parameters": {"epsilon": 0.05, "noise_multiplier": None}}
             self.ask("POST", f"/jobs/{job['id']}/{verb}", json=body)
