@@ -134,6 +134,7 @@ class Harness:
             "EXCHEQUER_RESEND_SECONDS": str(RESEND_SECONDS),
             "EXCHEQUER_RESULTS_EVERY_SECONDS": "0",  # a worker that waits for a slot meets no fault
             "EXCHEQUER_LEFTOVER_SECONDS": "5",
+            "EXCHEQUER_NEW_ACCOUNT_HOURS": "0",  # else nobody confirms a correction
             "OMP_NUM_THREADS": "1",
         }
 
