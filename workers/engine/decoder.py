@@ -17,7 +17,7 @@ from accountant.core.errors import ExchequerError
 from workers.engine.attention import Masks
 from workers.engine.cache import Store, kept_type
 from workers.engine.sizing import Shape, Sizes, extent
-from workers.engine.structure import Structure, StructureError
+from workers.engine.structure import Structure, StructureError, trial_tokens
 
 #: A context after its prefix: token ids, or embeddings (tokens, hidden) of a soft prompt.
 Context = Sequence[int] | torch.Tensor
@@ -376,7 +376,7 @@ def rehearse(model: Structure) -> None:
     Raises StructureError, before anything private is read, if the model can't be decoded in step, for example
     because it has states besides keys and values.
     """
-    ids = [number % model.vocabulary for number in (1, 2, 3, 4)]
+    ids = trial_tokens(model.vocabulary)
     plain = model.network(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0, -1]
     try:
         batch = Batch([ids[1:3], ids[2:3]], ids[:1])

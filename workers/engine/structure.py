@@ -146,13 +146,20 @@ def structure_of(network: Any) -> Structure:
     )
 
 
+def trial_tokens(vocabulary: int) -> list[int]:
+    """Four token ids from all over the vocabulary, to try a model with.
+
+    The first ids are often controls that no text has, at which a coarse type is a third of the logits away
+    from itself (SmolLM2, bfloat16).
+    """
+    return [number * vocabulary // 5 for number in range(1, 5)]
+
+
 @torch.inference_mode()
 def prepare(network: Any) -> Structure:
     """Install the engine's attention in `network` and check its parts by one short public run."""
     found = structure_of(network)
-    # From all over the vocabulary: the first tokens are often controls that no text has, at which a coarse
-    # type is a third of the logits away from itself (SmolLM2, bfloat16).
-    ids = (torch.arange(1, 5, device=found.device) * found.vocabulary // 5).unsqueeze(0)
+    ids = torch.tensor([trial_tokens(found.vocabulary)], device=found.device)
     plain = network(input_ids=ids, use_cache=False).logits
     network.set_attn_implementation(attention.NAME)
     kernels.install(network)
