@@ -168,4 +168,11 @@ POWERS = (
         "ELSE false END) IS FALSE\n    THEN",
         POWER_TESTS,
     ),
+    (
+        "powers: the web settles what nobody reserved",
+        "migrations/versions/0038_settles_what_is_reserved.py",
+        "IF held IS NULL THEN",
+        "IF false THEN",
+        POWER_TESTS,
+    ),
 )

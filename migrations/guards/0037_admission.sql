@@ -1,5 +1,5 @@
--- The guards of an admission, doing the same for half of the time: planned once (plpgsql, where SQL functions are planned at
--- each call), and no look into another table where the process that asks does not need it.
+-- The guards of an admission, doing the same for two thirds of the time: planned once (plpgsql, where SQL functions are
+-- planned at each call), and no look into another table where the process that asks does not need it.
 
 -- Looks at no more rows than the limit has.
 CREATE OR REPLACE FUNCTION may_wait(people uuid[], more integer[], most integer) RETURNS boolean LANGUAGE plpgsql STABLE

@@ -350,6 +350,23 @@ def _without_outcome(connection: Connection, ground: dict[str, object]) -> None:
     locked.append(EntryKind.COMMIT, "me", job, body)
 
 
+def _unreserved(connection: Connection, ground: dict[str, object]) -> None:
+    """A COMMIT of a job that reserved nothing, and a limit that rises beside it."""
+    bench = ground["bench"]
+    assert isinstance(bench, Bench)
+    made = f"{JOBS['make a job']} RETURNING id"
+    job = connection.execute(text(made), {"queued": ground["queued"]}).scalar_one()
+    locked = LockedAccount(connection, bench.dataset)
+    raised = book_columns(locked.books)
+    raised["basic_delta_limit"] = int(raised["basic_delta_limit"]) + 1
+    with (
+        mock.patch("accountant.transactions.locked_account.reversals.apply", return_value=locked.books),
+        mock.patch("accountant.transactions.locked_account.book_columns", return_value=raised),
+        mock.patch.object(LockedAccount, "_held"),
+    ):
+        locked.append(EntryKind.COMMIT, "me", job, {"outcome": "cancelled"})
+
+
 def _without(name: str) -> Forgery:
     """An entry whose document leaves something out; its hash is that of the document."""
     document = Entry.document
@@ -404,6 +421,7 @@ FORGERIES: dict[str, tuple[tuple[Process, ...], Forgery]] = {
     "a RESERVE that closes nothing": (("web",), _unmoved(ZCDp(1e-6), "_closed")),
     "a RESERVE that closes more": (("web",), _unmoved(ZCDp(1e-6), "gaussian_closed", more=2)),
     "a COMMIT that says no outcome": (("web",), _without_outcome),
+    "a COMMIT that nothing was reserved for": (("web",), _unreserved),
     "an entry that says no number": (PROCESSES, _without("seq")),
     "an entry that says no kind": (PROCESSES, _without("kind")),
     "an entry that says no entry before it": (PROCESSES, _without("previous")),
