@@ -84,7 +84,8 @@ def device_name(model: "LocalModel") -> str:
         cpu = Path("/proc/cpuinfo")
         lines = cpu.read_text().splitlines() if cpu.exists() else []
         names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-        name = f"{next(names, 'a CPU')}, {torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        name = f"{next(names, 'a CPU')}, {threads} thread{'s' * (threads > 1)}"
     return f"{name} in {str(model.network.dtype).removeprefix('torch.')}"
 
 
