@@ -60,6 +60,7 @@ def summary(outcome: Outcome) -> str:
         f"  {outcome.findings.counts['artifacts published']} artifacts, "
         f"{outcome.findings.counts['jobs of artifacts']} free jobs; "
         f"{outcome.findings.counts['REVERSAL']} corrections",
+        f"  {outcome.restores}",
     ]
     for promise, cases in outcome.findings.broken.items():
         lines.append(f"  {len(cases):5}  {promise}")

@@ -18,6 +18,7 @@ from typing import Any
 import psycopg
 import rfc8785
 
+from tests.faults.backups import UNDECIDED, forgotten
 from tests.faults.traffic import Answer
 
 ENDED = {"refused", "expired", "succeeded", "failed", "cancelled"}
@@ -43,8 +44,10 @@ class Findings:
         return not any(self.broken.values())
 
 
-def check(dsn: str, folder: Path, results: Path, answers: Iterable[Answer]) -> Findings:
-    """Join ledger, jobs, witness, outputs and the clients' answers."""
+def check(
+    dsn: str, folder: Path, results: Path, answers: Iterable[Answer], gone: list[tuple[float, float]]
+) -> Findings:
+    """Join ledger, jobs, witness, outputs and the clients' answers; `gone`: see tests.faults.backups."""
     found = Findings()
     with psycopg.connect(dsn, row_factory=psycopg.rows.dict_row) as connection:
         jobs = {str(row["id"]): row for row in connection.execute("SELECT * FROM jobs")}
@@ -66,7 +69,7 @@ def check(dsn: str, folder: Path, results: Path, answers: Iterable[Answer]) -> F
             by_job[str(entry["job_id"])].append(json.loads(entry["document"]))
     witness = read_lines(folder / "witness.jsonl")
     check_charged(found, jobs, by_job, witness)
-    check_lost(found, jobs, by_job, list(answers))
+    check_lost(found, jobs, by_job, list(answers), gone)
     check_released(found, jobs, by_job, witness, results, {row["uri"] for row in artifacts})
     check_artifacts(found, by_job, artifacts)
     found.broken[GUARDS] += [str(line["error"]) for line in read_lines(folder / "guards.jsonl")]
@@ -309,7 +312,11 @@ def check_charged(
 
 
 def check_lost(
-    found: Findings, jobs: dict[str, Row], entries: dict[str, list[Row]], answers: list[Answer]
+    found: Findings,
+    jobs: dict[str, Row],
+    entries: dict[str, list[Row]],
+    answers: list[Answer],
+    gone: list[tuple[float, float]],
 ) -> None:
     """Everything admitted has ended, and everything that was answered is there, once."""
     for job, row in jobs.items():
@@ -321,9 +328,16 @@ def check_lost(
     by_key: dict[str, set[str]] = defaultdict(set)
     for answer in answers:
         if answer.job is not None:
-            by_key[answer.key].add(answer.job)
-            if answer.job not in jobs:
-                found.broken["lost jobs"].append(f"{answer.job}: answered to key {answer.key}, and not there")
+            restored = forgotten(answer, gone)
+            if not restored:
+                by_key[answer.key].add(answer.job)
+            if answer.job in jobs:
+                continue
+            told = f"{answer.job}: answered to key {answer.key}, and not there"
+            if restored and answer.state in UNDECIDED:
+                found.notes["requests not decided on, lost with a restore"].append(told)
+            else:
+                found.broken["lost jobs"].append(told)
     stored = Counter(row["idempotency_key"] for row in jobs.values())
     for key, made in by_key.items():
         if len(made) > 1 or stored[key] > 1:

@@ -7,11 +7,11 @@ meets which step is up to the machine's scheduling, so the same seed replays as 
 import os
 import random
 import signal
-import socket
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,15 +20,17 @@ from sqlalchemy.exc import DBAPIError
 
 from accountant import faults
 from accountant.catalogue import corpora, datasets
+from accountant.core.errors import LedgerBehind
 from accountant.core.ledger.allowances import Allowance
 from accountant.database import connect, logging_to, migrate
 from accountant.identities import credentials
 from accountant.identities.actor import Actor
 from accountant.transactions import allowances
+from tests.faults.backups import Backups
 from tests.faults.checker import ENDED, Findings, check
 from tests.faults.mutations import MUTATIONS
 from tests.faults.orders import Board
-from tests.faults.parts import PARTS, Running, Skew
+from tests.faults.parts import PARTS, Running, Skew, free_ports
 from tests.faults.traffic import Desk, Person
 from web.stack.servers import Servers
 
@@ -51,6 +53,7 @@ KINDS = {
     "PostgreSQL stopped immediately": 3,
     "clock skewed": 5,
     "ledger attacked": 3,
+    "database restored from a backup": 2,  # every other time: the others take the backup
 }
 #: What somebody who owns the tables may try; the service's own role has no right to.
 ATTACKS = ("TRUNCATE entries", "DELETE FROM entries", "UPDATE entries SET actor = 'nobody'")
@@ -72,6 +75,7 @@ class Outcome:
     seconds: float
     settings: dict[str, float]
     folder: Path
+    restores: str
 
 
 @dataclass
@@ -102,8 +106,9 @@ class Harness:
         if self.mutant and self.mutant.sql:
             with self.owner.begin() as connection:
                 connection.execute(text(self.mutant.sql))
-        self.ports = _free_ports(2)
+        self.ports = free_ports(2)
         self.running = Running(self.folder, self.ports, self.mutation)
+        self.backups = Backups(self.servers, self.engine)
         self.asleep: dict[int, float] = {}
         self.given: dict[str, float] = {}
         self.kinds: dict[str, str] = {}
@@ -114,8 +119,7 @@ class Harness:
 
     def __exit__(self, *_: object) -> None:
         self.desk.stop.set()
-        for part in PARTS:
-            self.running.signal(part.name, signal.SIGKILL)
+        self.running.kill()
         self.engine.dispose()
         self.owner.dispose()
         self.servers.stop()
@@ -232,14 +236,15 @@ class Harness:
             self.folder,
             self.home / "stack" / "results",
             self.desk.answers,
+            self.backups.gone,
         )
         self._verify(findings)
         findings.broken["lost jobs"] += self.desk.changed_answers
+        findings.broken["broken chains"] += self.backups.problems
         settings = {"lease": LEASE_SECONDS, "resend": RESEND_SECONDS, "datasets": DATASETS}
         reached, seconds = self.board.points_reached(), time.monotonic() - begin
-        return Outcome(
-            self.seed, self.injected, self.points, reached, findings, seconds, settings, self.folder
-        )
+        facts = (self.seed, self.injected, self.points, reached, findings, seconds, settings, self.folder)
+        return Outcome(*facts, self.backups.told())
 
     def _tend(self) -> None:
         """Wake what slept long enough, start what died, count what happened, hold people back."""
@@ -256,6 +261,10 @@ class Harness:
         for point, since in list(self.given.items()):
             if now - since > PATIENCE_SECONDS and self.board.withdraw(point):
                 del self.given[point], self.kinds[point]
+        if self.backups.recovers is not None and now >= self.backups.recovers:
+            self.running.kill()  # docs/reliability.md: nothing runs beside a recovery
+            self.asleep.clear()
+            self.backups.recover()
         for part in self.running.dead():
             self.running.start(part)
         live = self._ask(text("SELECT count(*) FROM jobs WHERE state IN ('queued', 'running', 'settling')"))
@@ -276,7 +285,8 @@ class Harness:
             self._tend()
             self.desk.pause.set()
             states = ", ".join(f"'{state}'" for state in sorted(ENDED))
-            return self._ask(text(f"SELECT count(*) FROM jobs WHERE state NOT IN ({states})")) == 0
+            going_on = self._ask(text(f"SELECT count(*) FROM jobs WHERE state NOT IN ({states})"))
+            return self.backups.recovers is None and going_on == 0
 
         if self._until(at_rest, QUIET_SECONDS_OF_MUTANTS if self.mutant else QUIET_SECONDS, None):
             time.sleep(2 * LEASE_SECONDS)  # whoever slept through its lease finds out
@@ -294,7 +304,7 @@ class Harness:
         auditor = self._person("auditor")
         for name in self.desk.datasets:
             file = self.folder / f"{name}.jsonl"
-            with file.open("wb") as lines:
+            with suppress(LedgerBehind), file.open("wb") as lines:  # said above
                 for line in entries.export(self.engine, name, auditor, "jsonl"):
                     lines.write(line if isinstance(line, bytes) else line.encode())
             command = [sys.executable, "-m", "web.cli", "verify", str(file)]
@@ -312,9 +322,11 @@ class Harness:
         )  # the n-th of a seed is always the same
         if self.mutant:
             kind, point, action = self.chance.choice(self.mutant.focus)
-            self._order(kind, point, action) if point else self._attack(kind, action)
-            return
-        kind = self.chance.choices(list(KINDS), list(KINDS.values()))[0]
+            if point or action:
+                self._order(kind, point, action) if point else self._attack(kind, action)
+                return
+        else:
+            kind = self.chance.choices(list(KINDS), list(KINDS.values()))[0]
         seconds = self.chance.uniform(1.5, 3.0) * LEASE_SECONDS
         match kind:
             case "crash point: kill":
@@ -342,6 +354,10 @@ class Harness:
             case "clock skewed":
                 self._skew()
                 self._count(kind)
+            case "database restored from a backup":
+                if self.backups.next(time.monotonic() + seconds):
+                    self.desk.restores += 1
+                    self._count(kind)
             case "ledger attacked":
                 self._attack(kind, self.chance.choice(ATTACKS))
 
@@ -432,13 +448,3 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         return
-
-
-def _free_ports(count: int) -> tuple[int, ...]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = tuple(each.getsockname()[1] for each in sockets)
-    for each in sockets:
-        each.close()
-    return ports

@@ -102,6 +102,14 @@ def void_after_reading() -> None:
     settlement._close = forgiving  # type: ignore[assignment]
 
 
+def not_compared() -> None:
+    """Nobody compares the database with the log outside it."""
+    from accountant.transactions import ledger_log
+
+    ledger_log.compare = lambda *_: None  # type: ignore[assignment]
+    ledger_log.ensure_job = lambda *_: None  # type: ignore[assignment]
+
+
 def _stop(*points: str, seconds: float = 3.5) -> tuple[tuple[str, str, str], ...]:
     return tuple(("crash point: stop past the lease", point, f"stop {seconds}") for point in points)
 
@@ -136,6 +144,12 @@ MUTATIONS: dict[str, Mutation] = {
         lambda: None,
         (("ledger attacked", "", "TRUNCATE entries"),),
         sql="DROP TRIGGER entries_truncate ON entries",
+    ),
+    "log": Mutation(
+        "the comparison with the log outside the database",
+        not_compared,
+        (("database restored from a backup", "", ""),),
+        faults=3,
     ),
 }
 

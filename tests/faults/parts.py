@@ -6,6 +6,8 @@ Shortened for the harness: the relay sweeps twice a second instead of every five
 
 import multiprocessing
 import os
+import signal
+import socket
 import sys
 import time
 from dataclasses import dataclass, field
@@ -143,6 +145,13 @@ class Running:
         """Parts that don't run."""
         return [part for part in PARTS if not self.processes[part.name].is_alive()]
 
+    def kill(self) -> None:
+        """All of them, and wait for their end."""
+        for part in PARTS:
+            self.signal(part.name, signal.SIGKILL)
+        for process in self.processes.values():
+            process.join(5)
+
     def signal(self, name: str, number: int) -> None:
         """Send a signal to a part and to whatever it started."""
         import psutil
@@ -153,3 +162,14 @@ class Running:
                 process.send_signal(number)
         except psutil.NoSuchProcess:
             pass
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Ports of this machine that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = tuple(each.getsockname()[1] for each in sockets)
+    for each in sockets:
+        each.close()
+    return ports

@@ -37,6 +37,8 @@ class Answer:
     dataset: str
     status: int
     job: str | None
+    state: str = ""
+    at: float = field(default_factory=time.monotonic)
 
 
 @dataclass
@@ -54,6 +56,7 @@ class Desk:
     pause: threading.Event = field(default_factory=threading.Event)
     answers: list[Answer] = field(default_factory=list)
     changed_answers: list[str] = field(default_factory=list)
+    restores: int = 0  # so often the database has forgotten keys of requests
     unforeseen: int = 0
 
     def start(self) -> list[threading.Thread]:
@@ -138,13 +141,15 @@ class Analyst(Person):
             "parameters": parameters,
             "purpose": "a fault run",
         }
-        job = self._send(key, body)
+        restores, job = self.desk.restores, self._send(key, body)
         again = self._send(key, body) if self.chance.random() < 0.15 else None
-        if None not in (job, again) and again != job:  # None: nobody answered in time
+        same = again == job or self.desk.restores != restores
+        if None not in (job, again) and not same:  # None: nobody answered in time
             self.desk.changed_answers.append(f"key {key}: another answer to the same request: {job}, {again}")
         if job is not None and self.chance.random() < 0.1:
             other = self.ask("POST", "/jobs", json={**body, "purpose": "x"}, headers={"Idempotency-Key": key})
-            if other is not None and other.status_code != 409:
+            same = other is None or other.status_code == 409 or self.desk.restores != restores
+            if other is not None and not same:
                 self.desk.changed_answers.append(f"key {key}: {other.status_code} to another body")
         if job is not None and self.chance.random() < 0.12:
             time.sleep(self.chance.uniform(0, 0.5))
@@ -165,8 +170,9 @@ class Analyst(Person):
     def _send(self, key: str, body: dict[str, Any]) -> str | None:
         answer = self.ask("POST", "/jobs", json=body, headers={"Idempotency-Key": key})
         status = 0 if answer is None else answer.status_code
-        job = answer.json()["id"] if answer is not None and status == 201 else None
-        self.desk.answers.append(Answer(key, str(body), str(body["dataset"]), status, job))
+        made = answer.json() if answer is not None and status == 201 else {}
+        job, state = made.get("id"), made.get("state", "")
+        self.desk.answers.append(Answer(key, str(body), str(body["dataset"]), status, job, state))
         return job
 
 
