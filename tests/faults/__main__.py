@@ -59,6 +59,7 @@ def summary(outcome: Outcome) -> str:
         + f"; {outcome.findings.counts['attempts that read data']} attempts read data",
         f"  {outcome.findings.counts['artifacts published']} artifacts, "
         f"{outcome.findings.counts['jobs of artifacts']} free jobs; "
+        f"{outcome.findings.counts['jobs of several parts']} jobs of several parts; "
         f"{outcome.findings.counts['REVERSAL']} corrections",
         f"  {outcome.restores}",
     ]

@@ -56,6 +56,7 @@ def check(
         ).fetchall()
         entries = connection.execute("SELECT * FROM entries ORDER BY dataset_id, seq").fetchall()
         artifacts = connection.execute("SELECT * FROM artifacts").fetchall()
+        shared = connection.execute("SELECT DISTINCT job_id FROM parts WHERE number > 0").fetchall()
     chains: dict[Any, list[Row]] = defaultdict(list)
     for entry in entries:
         chains[entry["dataset_id"]].append(entry)
@@ -77,6 +78,7 @@ def check(
     found.counts |= Counter(row["state"] for row in jobs.values())
     found.counts["attempts that read data"] = len(witness)
     found.counts["artifacts published"] = len(artifacts)
+    found.counts["jobs of several parts"] = len(shared)
     found.counts["jobs of artifacts"] = sum(
         is_free(body) for job in by_job.values() for body in bodies_of(job, "RESERVE")
     )
@@ -352,11 +354,16 @@ def check_released(
     results: Path,
     kept: set[str],
 ) -> None:
-    """A job publishes once, by the attempt that was charged, under the token that was the last to read."""
-    attempts = {line["token"]: int(line["attempt"]) for line in witness}
-    last: dict[str, int] = defaultdict(int)
-    for line in witness:
-        last[line["job"]] = max(last[line["job"]], int(line["attempt"]))
+    """A job publishes once, by the attempt that was charged, under the token that was the last to read.
+
+    Of several parts one publishes for all, and each has its place in the output once.
+    """
+    reads = {line["token"]: ((line["job"], line["part"]), int(line["attempt"])) for line in witness}
+    last: dict[tuple[str, str], int] = defaultdict(int)
+    newest: dict[str, int] = defaultdict(int)
+    for part, attempt in reads.values():
+        last[part] = max(last[part], attempt)
+        newest[part[0]] = max(newest[part[0]], attempt)
     for job, row in jobs.items():
         bodies = [entry["body"] for entry in entries[job] if entry["kind"] == "COMMIT"]
         kinds = {entry["kind"] for entry in entries[job]}
@@ -367,18 +374,22 @@ def check_released(
                 found.broken["double releases"].append(f"{job}: {row['state']}, and something is published")
             found.notes["staged files left behind"] += [f"{job}/{token}" for token in files]
             continue
-        token = Path(row["output_uri"]).stem
+        published_as = Path(row["output_uri"]).stem
+        part, attempt = reads.get(published_as.removesuffix(".all"), (None, None))
         body = published[0] if len(published) == 1 else {"attempt": None, "output_sha256": None}
         data = Path(row["output_uri"]).read_bytes() if Path(row["output_uri"]).exists() else b""
         free = all(
             map(is_free, bodies_of(entries[job], "RESERVE"))
         )  # it opens no data, so nothing witnesses it
-        if free and job in last:
+        if free and job in newest:
             found.broken["uncharged jobs"].append(f"{job}: a free job read data")
-        if not free and (attempts.get(token) != body["attempt"] or last.get(job) != body["attempt"]):
+        if not free and (part is None or attempt != last[part] or newest[job] != body["attempt"]):
             found.broken["double releases"].append(
-                f"{job}: published by attempt {attempts.get(token)} of {last.get(job)}"
+                f"{job}: published by attempt {attempt} of part {part}, charged for {body['attempt']}"
             )
+        labels = [json.loads(line).get("label") for line in data.splitlines()]
+        if row["mechanism"] == "noisy-count" and labels != ["a", "b", "c"]:
+            found.broken["double releases"].append(f"{job}: released counts of {labels}")
         if (
             hashlib.sha256(data).hexdigest() != body["output_sha256"]
             or row["output_sha256"] != body["output_sha256"]
@@ -386,7 +397,7 @@ def check_released(
             found.broken["double releases"].append(f"{job}: the output is not the one that was charged")
         if "VOID" in kinds:
             found.broken["double releases"].append(f"{job}: published under a void reservation")
-        found.notes["staged files left behind"] += [f"{job}/{each}" for each in files - {token}]
+        found.notes["staged files left behind"] += [f"{job}/{each}" for each in files - {published_as}]
 
 
 def check_artifacts(found: Findings, entries: dict[str, list[Row]], rows: list[Row]) -> None:

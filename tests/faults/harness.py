@@ -26,6 +26,7 @@ from accountant.database import connect, logging_to, migrate
 from accountant.identities import credentials
 from accountant.identities.actor import Actor
 from accountant.transactions import allowances
+from tests.faults import split_counts
 from tests.faults.backups import Backups
 from tests.faults.checker import ENDED, Findings, check
 from tests.faults.mutations import MUTATIONS
@@ -139,6 +140,7 @@ class Harness:
             "EXCHEQUER_RESULTS_EVERY_SECONDS": "0",  # a worker that waits for a slot meets no fault
             "EXCHEQUER_LEFTOVER_SECONDS": "5",
             "EXCHEQUER_NEW_ACCOUNT_HOURS": "0",  # else nobody confirms a correction
+            "EXCHEQUER_FAN_OUT": str(split_counts.PARTS),
             "OMP_NUM_THREADS": "1",
         }
 

@@ -57,10 +57,11 @@ def run(part: Part, folder: str, ports: tuple[int, ...], skew: Skew, mutation: s
     for descriptor in (1, 2):
         os.dup2(log, descriptor)
     from accountant import faults
-    from tests.faults import guards, mutations
+    from tests.faults import guards, mutations, split_counts
     from tests.faults.orders import Hook
 
     faults.hook = Hook(Path(folder))
+    split_counts.register()
     guards.watch(Path(folder) / "guards.jsonl")
     skew.apply()
     if mutation:
@@ -114,7 +115,7 @@ PRELOAD = [
     "celery.bin.celery",
 ]
 PRELOAD += [
-    "workers.mechanisms.noisy_count",
+    "tests.faults.split_counts",
     "workers.mechanisms.dp_kps",
     "celery.apps.worker",
     "kombu.transport.redis",

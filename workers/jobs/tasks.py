@@ -217,9 +217,9 @@ class _Attempt:
         reached("worker.before reading")
         self._write(lambda: leases.begin_reading(self.engine, self.claim))
         self.reading = True
-        reached(
-            "worker.opens data", job=self.claim.job_id, attempt=self.claim.attempt, token=self.claim.token
-        )
+        claim = self.claim
+        facts = {"job": claim.job_id, "part": claim.part, "attempt": claim.attempt, "token": claim.token}
+        reached("worker.opens data", **facts)
         data = records.read(address, job_inputs.layout_of(work.dataset, work.version), self.claim.key)
         return replace(data, share=(self.claim.part, work.parts))
 
