@@ -29,6 +29,7 @@ from accountant.transactions import allowances
 from tests.faults import split_counts
 from tests.faults.backups import Backups
 from tests.faults.checker import ENDED, Findings, check
+from tests.faults.kinds import ATTACKS, FAILING, KINDS
 from tests.faults.mutations import MUTATIONS
 from tests.faults.orders import Board
 from tests.faults.parts import PARTS, Running, Skew, free_ports
@@ -41,27 +42,6 @@ LEASE_SECONDS, RESEND_SECONDS = 1.5, 2.0
 MOST_LIVE = 25  # people wait while more jobs than this are under way
 PATIENCE_SECONDS = 12.0  # an order that nobody took is withdrawn
 QUIET_SECONDS, QUIET_SECONDS_OF_MUTANTS = 120.0, 25.0
-
-#: How often each kind of fault is drawn.
-KINDS = {
-    "crash point: kill": 34,
-    "crash point: stop past the lease": 10,
-    "crash point: OSError": 14,
-    "kill -9": 14,
-    "worker paused past its lease": 7,
-    "message delivered twice": 9,
-    "broker killed and flushed": 4,
-    "PostgreSQL stopped immediately": 3,
-    "clock skewed": 5,
-    "ledger attacked": 3,
-    "database restored from a backup": 2,  # every other time: the others take the backup
-}
-#: What somebody who owns the tables may try; the service's own role has no right to.
-ATTACKS = ("TRUNCATE entries", "DELETE FROM entries", "UPDATE entries SET actor = 'nobody'")
-#: Where an OSError may come out of: steps that write files, send messages or answer.
-FAILING = ("worker.writes", "worker.staged", "worker.step", "worker.opens data", "worker.published")
-FAILING += ("relay.sent", "relay.taken", "reaper.expired", "submit.decided", "submit.written")
-FAILING += ("submit.committed", "approve.written", "approve.committed", "publish.charged", "publish.written")
 
 
 @dataclass

@@ -14,8 +14,9 @@ from accountant.database import connect, logging_to
 from accountant.queries import jobs
 from accountant.transactions import approval, leases, messages, settlement, submission
 from accountant.transactions.job_requests import JobRequest
-from tests.faults import checker
+from tests.faults import checker, costs
 from tests.faults.__main__ import upper_bound
+from tests.faults.traffic import Answer
 from tests.support import Bench
 from tests.test_architecture import ROOT
 from workers.jobs import relay, tasks
@@ -160,11 +161,59 @@ def test_the_checker_sees_other_artifacts_than_were_charged(tmp_path, changed, t
     assert found.broken["double releases"] == told
 
 
+def published(folder, *labels: str, **changed) -> tuple:
+    """What `check_released` is given of one job of two parts, which published counts of these labels."""
+    facts = {"by": "two", "charged": 2} | changed
+    (folder / "job").mkdir()
+    file = folder / "job" / f"{facts['by']}.all.jsonl"
+    file.write_text("".join(json.dumps({"label": label}) + "\n" for label in labels))
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    row = {"state": "succeeded", "mechanism": "noisy-count", "output_uri": str(file), "output_sha256": sha256}
+    entries = [
+        {"kind": "RESERVE", "body": {"event": {"type": "gaussian"}}},
+        {"kind": "COMMIT", "body": {"attempt": facts["charged"], "output_sha256": sha256}},
+    ]
+    read = [("0", "1", "one"), ("1", "1", "lost"), ("1", "2", "two")]
+    witness = [{"job": "job", "part": part, "attempt": at, "token": token} for part, at, token in read]
+    return {"job": row}, {"job": entries}, witness, folder, set()
+
+
+@pytest.mark.parametrize(
+    ("labels", "changed", "told"),
+    [
+        ("abc", {}, []),
+        ("abc", {"by": "one"}, []),  # the part that ended last, whichever it is
+        ("abbc", {}, ["job: released counts of ['a', 'b', 'b', 'c']"]),
+        ("ac", {}, ["job: released counts of ['a', 'c']"]),
+        ("abc", {"by": "lost"}, ["job: published by attempt 1 of part ('job', '1'), charged for 2"]),
+        ("abc", {"by": "nobody"}, ["job: published by attempt None of part None, charged for 2"]),
+        ("abc", {"charged": 1}, ["job: published by attempt 2 of part ('job', '1'), charged for 1"]),
+    ],
+)
+def test_the_checker_sees_whether_each_part_was_released_once(tmp_path, labels, changed, told):
+    found = checker.Findings()
+    checker.check_released(found, *published(tmp_path, *labels, **changed))
+    assert found.broken["double releases"] == told
+
+
+ADMITTED = {"key": "k", "body": "", "dataset": "d", "status": 201, "job": "made"}
+
+
+@pytest.mark.parametrize(
+    ("state", "at", "broken"),
+    [("refused", 5.0, 0), ("awaiting_approval", 5.0, 0), ("queued", 5.0, 1), ("refused", 9.0, 1)],
+)
+def test_a_restore_excuses_only_what_it_may_forget(state, at, broken):
+    found = checker.Findings()
+    checker.check_lost(found, {}, {}, [Answer(**ADMITTED, state=state, at=at)], [(4.0, 6.0)])
+    assert len(found.broken["lost jobs"]) == broken
+
+
 def test_several_releases_cost_their_sum_unless_a_delta_is_charged():
     filters = [{"kind": "basic", "order": None}, {"kind": "gaussian", "order": None}]
     one = {"type": "laplace", "noise_multiplier": 10.0}
     both = {"type": "composed", "events": [one, one]}
-    alone, together = (checker.cost_of(each, filters, 0) for each in (one, both))
+    alone, together = (costs.cost_of(each, filters, 0) for each in (one, both))
     assert together == {kind: pytest.approx(2 * cost) for kind, cost in alone.items()}
-    assert checker.cost_of(both, filters, 1)["basic"] == alone["basic"]  # a bound from below
-    assert set(checker.cost_of({"type": "composed", "events": []}, filters, 0).values()) == {0}
+    assert costs.cost_of(both, filters, 1)["basic"] == alone["basic"]  # a bound from below
+    assert set(costs.cost_of({"type": "composed", "events": []}, filters, 0).values()) == {0}
