@@ -50,11 +50,12 @@ class Plan:
     problem: str | None = None
 
 
-def plan(engine: Engine, only: str | None = None) -> list[Plan]:
+def plan(engine: Engine, only: str | None = None, *, restored: bool = False) -> list[Plan]:
     """What `recover` would do: a plan for each dataset that is behind, or whose jobs have to end.
 
     The whole log is read and checked, and with it every entry of a dataset that is behind. Where one is, the
     database was restored, and any live job of any dataset may have read since: all of them are charged.
+    `restored`: so it was, though no entry is missing; that a job began to read is in no entry until it ends.
     `only`: the one dataset of this name. Raises LogUnusable.
     """
     log = ledger_log.log_of(engine)
@@ -72,7 +73,7 @@ def plan(engine: Engine, only: str | None = None) -> list[Plan]:
         if name in behind:
             behind[name].add(name, entry)
     plans = [_planned(log, name, name in known, position.heads[name], each) for name, each in behind.items()]
-    if plans:
+    if plans or restored:
         healthy = [name for name in known if name not in behind and only in (None, name)]
         plans += [
             Plan(name, known[name], known[name], charged=live)

@@ -61,7 +61,7 @@ class Backups:
         """Bring the restored database forward, with nothing else running."""
         assert self.taken is not None
         self.engine.dispose()
-        plans = recovery.plan(self.engine)
+        plans = recovery.plan(self.engine, restored=True)
         for each in plans:
             if each.problem is not None:
                 self.problems.append(f"{each.dataset} can't be recovered: {each.problem}")

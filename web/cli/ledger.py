@@ -248,6 +248,9 @@ def _checked_here(dataset: str | None) -> dict[str, list[str]]:
 @ledgers.command("recover")
 def recover(
     dataset: Annotated[str | None, typer.Option(help="This one alone; else all that are behind.")] = None,
+    restored: Annotated[
+        bool, typer.Option("--restored", help="It was restored, though no entry may be missing.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
 ) -> Answer:
     """Bring a database that is behind its log forward, after a backup was restored; straight on the database.
@@ -260,7 +263,7 @@ def recover(
     from accountant.transactions import recovery
     from web.api.outputs import found_by_hash
 
-    plans = recovery.plan(engine, dataset)
+    plans = recovery.plan(engine, dataset, restored=restored)
     for each in plans:
         note(_plan_told(each))
     done = [each for each in plans if each.problem is None]
@@ -275,7 +278,8 @@ def recover(
         ],
         "problems": {each.dataset: each.problem for each in plans if each.problem is not None},
     }
-    yield "nothing is behind the log" if not plans else f"recovered: {len(done)}, left: {len(left)}"
+    unseen = "" if restored else "; if the database was restored, say --restored: jobs may have read since"
+    yield f"nothing is behind the log{unseen}" if not plans else f"recovered: {len(done)}, left: {len(left)}"
     if left:
         stop(REFUSED)
 

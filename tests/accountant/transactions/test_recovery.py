@@ -124,6 +124,22 @@ def test_a_job_without_an_end_is_charged_in_full_and_runs_no_more(site):
     assert logged(site) == entries(site)
 
 
+def test_a_job_that_began_to_read_since_the_newest_entry_is_charged_where_the_operator_says_so(alone):
+    """The log has nothing of it: no entry says that reading began."""
+    begun = alone.bench.submit(11)
+    copy = alone.backup()
+    leases.begin_reading(alone.engine, leases.claim(alone.engine, begun, 1, "worker", 60))
+    alone.restore(copy)
+    assert recovery.plan(alone.engine) == []
+    (plan,) = recovery.plan(alone.engine, restored=True)
+    assert (plan.missing, plan.charged) == ([], [str(begun)])
+    recovery.recover(alone.engine, plan, lost)
+    assert state(alone, begun) == "failed"
+    assert accounts(alone.engine, alone.bench.dataset)["renyi_reserved"] == 0
+    assert integrity.check(alone.engine, alone.bench.dataset) == []
+    assert logged(alone) == entries(alone)
+
+
 def test_jobs_of_other_datasets_may_have_read_too(alone):
     """Nothing was written to the other ledger since the backup, but its job may have begun."""
     other = Bench(alone.engine, policy={"auto_approve_epsilon": "10"})
@@ -355,7 +371,9 @@ def test_the_command_recovers_and_finds_outputs_by_their_hash(alone, tmp_path, m
         assert connection.execute(address).scalar_one() == str(published)
     assert CliRunner().invoke(app, ["ledger", "check", "--all", "--database"]).exit_code == 0
     again = CliRunner().invoke(app, ["ledger", "recover", "--yes"])
-    assert "nothing is behind the log" in again.stdout
+    assert "nothing is behind the log; if the database was restored, say --restored" in again.stdout
+    told = CliRunner().invoke(app, ["ledger", "recover", "--yes", "--restored"])
+    assert told.stdout.strip() == "nothing is behind the log"
 
 
 def test_what_was_published_is_not_swept_away_while_the_database_is_behind(site, tmp_path):
