@@ -151,8 +151,8 @@ class Evolution:
         begun = {}
         for label, earlier in families.items():
             begun[label] = family = Family()
-            chosen = dict.fromkeys(earlier.survivors())  # one that was drawn twice is one sample
-            places = [family.add(earlier.samples[place], None) for place in chosen][: parameters.samples]
+            chosen = list(dict.fromkeys(earlier.survivors()))  # one that was drawn twice is one sample
+            places = [family.add(earlier.samples[place], None) for place in chosen[: parameters.samples]]
             family.rounds = [Round([], [], places)]
         made = cls(parameters, begun, scribe, random, progress, kept or KeptDraws())
         progress.advance(len(begun) * parameters.samples)
