@@ -1,6 +1,7 @@
 """Guards of the log outside the database, each taken out alone (tests.mechanism_mutations)."""
 
 LOG, EXPORTS = "accountant/transactions/ledger_log.py", "accountant/queries/exports.py"
+SWAPS, SWAP_TESTS = "accountant/transactions/swaps.py", "tests/accountant/transactions/test_swaps.py"
 NEW_LOG, PUBLICATION = "accountant/transactions/new_log.py", "accountant/core/transparency/publication.py"
 SHOWN_TESTS = "tests/web/test_shown_entries.py"
 TOLD_TESTS = "tests/workers/jobs/test_told_entries.py"
@@ -72,5 +73,47 @@ OUTSIDE = (
         "    if log.folder.exists() and any(log.folder.iterdir()):\n",
         "    if False:\n",
         NEW_LOG_TESTS,
+    ),
+    (
+        "swaps: half of a statement stands",
+        SWAPS,
+        "ELSE {moved} / 0 = 1 END",
+        "ELSE true END",
+        SWAP_TESTS,
+    ),
+    (
+        "swaps: one that comes too late stops others",
+        SWAPS,
+        "_write(engine, [ticket.question]) if alone else at",
+        "at",
+        SWAP_TESTS,
+    ),
+    (
+        "swaps: what waits is counted account by account",
+        SWAPS,
+        "sum((Counter(each.more) for each in swaps), Counter())",
+        "Counter(swaps[0].more)",
+        SWAP_TESTS,
+    ),
+    (
+        "swaps: rows are written where no account moves",
+        SWAPS,
+        "' WHERE EXISTS (SELECT FROM moved)'",
+        "''",
+        SWAP_TESTS,
+    ),
+    (
+        "swaps: an account moves that is not held",
+        SWAPS,
+        "WHERE (SELECT count(at) FROM held) = %s ",
+        "WHERE %s > 0 ",
+        SWAP_TESTS,
+    ),
+    (
+        "log: what another wrote in our entry's place is taken for ours",
+        LOG,
+        " and log.seen(dataset) == until:",
+        ":",
+        LOG_TESTS,
     ),
 )

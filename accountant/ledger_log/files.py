@@ -71,6 +71,11 @@ class LedgerLog:
         with self._reading():
             return self._position.heads.get(dataset, Head())
 
+    def seen(self, dataset: str) -> Head:
+        """A dataset's last entry, as of this process's last look."""
+        with self._mutex:
+            return self._position.heads.get(dataset, Head())
+
     def folded(self) -> int:
         """All datasets' heads in one number (lines.Position), as of now."""
         with self._reading():

@@ -16,6 +16,7 @@ from accountant import settings
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, invalid
 from accountant.core.ledger import lineage
+from accountant.core.privacy.price import Terms
 from accountant.identities.actor import Actor
 from accountant.transactions import (
     artifacts,
@@ -27,20 +28,30 @@ from accountant.transactions import (
 )
 from accountant.transactions.admission_facts import Facts, ModelFacts, facts_of, look_up, ready_models
 from accountant.transactions.decision import Asker, Untold, consider
-from accountant.transactions.job_requests import JobRequest
+from accountant.transactions.job_requests import JobRequest, Priced
 from accountant.transactions.locked_account import LockedAccount
 
 
 @dataclass
 class Submission:
-    """A request in the queue. Its job's id is drawn here: `tried` again, it still makes one job."""
+    """A request in the queue. Its job's id is drawn here: `tried` again, it still makes one job.
+
+    `beforehand`: its price, under the terms that it was found under; None: it is found when it is decided on.
+    """
 
     request: JobRequest
     actor: Actor
     key: str | None
     sha256: str | None
+    beforehand: tuple[Terms, Priced] | None = None
     job_id: UUID = field(default_factory=uuid4)
     tried: bool = False
+
+    def priced(self, terms: Terms) -> Priced:
+        """The price under these terms. Raises InvalidRequest naming every wrong field."""
+        if self.beforehand is not None and self.beforehand[0] is terms:
+            return self.beforehand[1]
+        return job_requests.priced(self.request, terms)
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,7 @@ class Batch:
             raise invalid("dataset", problem, "a ready one")
         model = self._model(request)
         job_requests.check_policy(policy, request, submission.actor.name)
-        priced = job_requests.priced(request, self.facts.terms)
+        priced = submission.priced(self.facts.terms)
         if submission.sha256 is None:
             raise invalid("parameters", "holds what has no canonical JSON form", "finite numbers and text")
         if priced.candidate.is_free:

@@ -1,7 +1,7 @@
 """Admission without a lock taken beforehand: decide on what is known, write it only if that is still so.
 
-    known (after an earlier answer) ── decide, post ──▶ one statement: hold the row if number, head, dataset,
-    version, models and clock are as known ──▶ balances, entries, jobs … ──▶ known    else nothing is written
+    known (after an earlier answer) ── decide, post ──▶ one statement (swaps.py): hold the row if number,
+    head, dataset, version, models and clock are as known ──▶ balances, entries, jobs …    else nothing
 
 What is known may be what the batch before will leave, while that one is just being written (`Turn`): the next
 is decided meanwhile, and written after it or not at all.
@@ -18,14 +18,15 @@ from threading import Event
 from typing import Any, NoReturn, cast
 from uuid import UUID
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Engine, Table
 
 from accountant import tables
 from accountant.core.ledger.books import Books
 from accountant.ledger_log.lines import Head
 from accountant.tables.accounts_row import book_columns
 from accountant.transactions import cap_usage, ledger_log
-from accountant.transactions.locked_account import LockedAccount, as_json, inserts
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.swaps import Swap
 
 
 class Unknown(Exception):
@@ -130,48 +131,33 @@ class ExpectedAccount(LockedAccount):
 
     def swap(
         self,
-        connection: Connection,
         besides: Sequence[tuple[Table, Sequence[Mapping[str, Any]]]],
         models: Sequence[str],
         keys: Sequence[tuple[UUID, str]],
         waiting: tuple[Mapping[UUID, int], int],
-    ) -> bool:
-        """Write all that was posted and counted, and other rows, if the account is as it was known.
+    ) -> Swap:
+        """All that was posted and counted, and other rows, to be written if the account is as it was known.
 
         `models`: the names that `stand` was made of; `keys`: (analyst, idempotency key) that must be new.
         `waiting`: how many jobs of whom are among the rows, and how many of one may wait besides (may_wait).
-        `connection`: of `ledger_log.writing`, in one statement. Returns False where nothing was written.
         """
-        groups = [(t.name, rows) for t, rows in (*besides, (tables.usage, self.usage.take())) if rows]
-        groups.append((tables.entries.name, self._posted))
+        known = self._known
+        held = {
+            **{"dataset_id": self.dataset_id, "seq": known.head.seq, "head": known.head.hash},
+            **{"stand": known.stand, "models": list(models), "at": self._began},
+            **{"analysts": [analyst for analyst, _ in keys], "keys": [key for _, key in keys]},
+        }
         account = {"chain_seq": self.seq, "chain_head": self.head, **book_columns(self.books)}
-        listed, known = ", ".join(account), self._known
-        parts = [
-            "held AS MATERIALIZED (SELECT CASE WHEN may_wait(%s, %s, %s) "
-            "THEN hold_account(%s, %s, %s, %s, %s, %s, %s, %s) END AS at)",
-            f"moved AS (UPDATE accounts SET ({listed}) = "  # noqa: S608
-            f"(SELECT {listed} FROM json_populate_record(NULL::accounts, %s::json)) "
-            "WHERE dataset_id = %s AND chain_seq = %s AND chain_head = %s "
-            "AND (SELECT at FROM held) IS NOT NULL RETURNING 1)",
-            *inserts(groups, "moved, "),
-        ]
-        place = (self.dataset_id, known.head.seq, known.head.hash)
-        more, most = waiting
-        values = (
-            *(list(more), list(more.values()), most),
-            *(*place, known.stand, list(models), self._began),
-            *([analyst for analyst, _ in keys], [key for _, key in keys]),
-            *(as_json(account), *place),
-            *(as_json(rows) for _, rows in groups),
-        )
-        statement = f"WITH {', '.join(parts)} SELECT held.at FROM held, moved"  # noqa: S608
-        at = connection.exec_driver_sql(statement, values).scalar_one_or_none()
-        if at is None:
-            return False
-        known.clock.told(at)
-        self._writing = ledger_log.transaction_of(connection)
+        written = (*besides, (tables.usage, self.usage.take()), (tables.entries, self._posted))
+        groups = tuple((table.name, rows) for table, rows in written if rows)
+        return Swap(held, {"dataset_id": self.dataset_id, **account}, groups, *waiting)
+
+    def swapped(self, engine: Engine, at: datetime) -> None:
+        """Take in that the swap was written at this time, and put the entries into the log, synced."""
+        self._known.clock.told(at)
+        self._writing = ledger_log.Writing(ledger_log.log_of(engine))
         self._tell(self._posted)
-        return True
+        ledger_log.committed(engine, self._writing)
 
     def after(self, turn: Turn) -> Known:
         """What is known once `swap` has written in this turn."""

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from sqlalchemy import Row
@@ -41,18 +41,19 @@ class JobRequest:
     purpose: str = ""
     project: str | None = None  # a public name; None: the job belongs to no project
 
+    @cached_property
+    def text(self) -> str:
+        """The parameters as JSON, which tells 2 from 2.0."""
+        return json.dumps(dict(self.parameters), sort_keys=True)
+
     def sha256(self) -> str:
-        """Identity of the body, for idempotency keys."""
-        document = {
-            "dataset": self.dataset,
-            "mechanism": self.mechanism,
-            "model": self.model,
-            "parameters": dict(self.parameters),
-            "purpose": self.purpose,
-        }
+        """Identity of the body, for idempotency keys. Raises ValueError where it has no canonical form."""
+        body = {"dataset": self.dataset, "mechanism": self.mechanism, "model": self.model}
+        body["purpose"] = self.purpose
         if self.project is not None:  # requests without one keep the identity that they had before
-            document["project"] = self.project
-        return hashlib.sha256(canonical(document)).hexdigest()
+            body["project"] = self.project
+        found = _identity if len(self.text) <= _LONGEST_CACHED else _identity.__wrapped__
+        return found(_Shape(tuple(body.items()), self.text, self.parameters))
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,12 @@ class Priced:
 
 @dataclass(frozen=True)
 class _Shape:
-    """A request without its dataset; equal where the text is. The text tells 2 from 2.0.
+    """Parameters and what they are parameters of; equal where the text is. The text tells 2 from 2.0.
 
-    `raw`: its parameters, as they were given or parsed.
+    `raw`: the parameters, as they were given or parsed.
     """
 
-    mechanism: Mechanism[Any]
+    of: Any
     text: str
     raw: Any = field(compare=False)
 
@@ -83,12 +84,16 @@ _LONGEST_CACHED = 16_384
 
 def priced(request: JobRequest, terms: Terms) -> Priced:
     """The price of a request that can run. Raises InvalidRequest naming every wrong field."""
-    text = json.dumps(dict(request.parameters), sort_keys=True)
-    shape = _Shape(mechanisms.get_runnable(request.mechanism), text, request.parameters)
-    found = (_outcome if len(text) <= _LONGEST_CACHED else _outcome.__wrapped__)(shape, terms)
+    shape = _Shape(mechanisms.get_runnable(request.mechanism), request.text, request.parameters)
+    found = (_outcome if len(request.text) <= _LONGEST_CACHED else _outcome.__wrapped__)(shape, terms)
     if isinstance(found, Priced):
         return found
     raise InvalidRequest(found)
+
+
+@lru_cache(maxsize=_CACHED_PRICES)
+def _identity(shape: _Shape) -> str:
+    return hashlib.sha256(canonical({**dict(shape.of), "parameters": dict(shape.raw)})).hexdigest()
 
 
 @lru_cache(maxsize=_CACHED_PRICES)
@@ -101,7 +106,7 @@ def _outcome(shape: _Shape, terms: Terms) -> Priced | tuple[FieldProblem, ...]:
 
 
 def _price(shape: _Shape, terms: Terms) -> Priced:
-    mechanism = shape.mechanism
+    mechanism = shape.of
     try:
         parameters = mechanism.parse(shape.raw, terms)
     except InvalidRequest as error:
@@ -121,7 +126,8 @@ def price_of(mechanism: Mechanism[Any], parameters: Any, terms: Terms) -> Price:
 
 @lru_cache(maxsize=_CACHED_PRICES)
 def _known_price(shape: _Shape, terms: Terms) -> Price:
-    return shape.mechanism.price(shape.raw, terms)
+    price: Price = shape.of.price(shape.raw, terms)
+    return price
 
 
 def _at(mechanism: Mechanism[Any], parameters: Any, terms: Terms) -> Priced:

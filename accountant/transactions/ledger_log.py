@@ -16,7 +16,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, func, select, text
@@ -61,27 +60,27 @@ def transaction_of(connection: Connection) -> Writing | None:
 
 
 @contextmanager
-def writing(engine: Engine, *, one_statement: bool = False) -> Iterator[Connection]:
+def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that may post entries; left without an error, the log holds them, synced.
 
-    `one_statement`: each statement is a transaction of its own, committed when it returns. Raises LogUnusable
-    after the COMMIT where entries can't be appended: nobody may be answered then.
+    Raises LogUnusable after the COMMIT where entries can't be appended: nobody may be answered then.
     """
     log = log_of(engine)
     if log is not None:
         attach(engine, log)
     state = Writing(log)
-    options: dict[str, Any] = {"isolation_level": "AUTOCOMMIT"} if one_statement else {}
-    with (
-        engine.connect().execution_options(ledger_writing=state, **options) as connection,
-        connection.begin(),
-    ):
+    with engine.connect().execution_options(ledger_writing=state) as connection, connection.begin():
         yield connection
+    committed(engine, state)
+
+
+def committed(engine: Engine, state: Writing) -> None:
+    """Put what was just committed into the log, synced. Raises LogUnusable."""
     reached("writing.committed")
-    if log is None:
+    if state.log is None:
         return
     for dataset_id, (name, head) in state.heads.items():
-        _fill(engine, log, dataset_id, name, head, state.entries.get(dataset_id, []))
+        _fill(engine, state.log, dataset_id, name, head, state.entries.get(dataset_id, []))
 
 
 # --- comparison ---------------------------------------------------------------------------------
@@ -268,6 +267,8 @@ def _fill(
     engine: Engine, log: LedgerLog, dataset_id: UUID, dataset: str, until: Head, known: Sequence[Logged] = ()
 ) -> None:
     """Append a dataset's entries up to `until`, the last of those `known`, and those that it lacks before."""
+    if known and _appending.ask(log, (dataset, known)) is None and log.seen(dataset) == until:
+        return  # as nearly always: appended and synced, all of it
     while True:
         head = log.head(dataset)
         if head.seq >= until.seq:
@@ -279,7 +280,7 @@ def _fill(
         if outcome is not None and not isinstance(outcome, Gap):
             raise outcome
         if outcome is None and Head(follow[-1].seq, follow[-1].hash) == until:
-            return  # appended and synced, all of it
+            return
     log.sync()
     if head != until:
         with engine.connect() as connection:

@@ -219,7 +219,7 @@ def _statement(groups: tuple[tuple[str, tuple[str, ...]], ...], account: tuple[s
     The tables' own types read the JSON: a number becomes NUMERIC digit by digit, never a float. Columns
     that a row does not name get their defaults. Foreign keys are checked when the statement ends.
     """
-    added = [_insert(name, columns) for name, columns in groups]
+    added = [insert(name, columns) for name, columns in groups]
     if account is None:
         last = added.pop()
     else:
@@ -230,18 +230,11 @@ def _statement(groups: tuple[tuple[str, tuple[str, ...]], ...], account: tuple[s
     return f"WITH {parts} {last}" if parts else last
 
 
-def _insert(name: str, columns: Sequence[str], only_with: str = "") -> str:
+def insert(name: str, columns: Sequence[str], where: str = "") -> str:
+    """An INSERT of a table's rows, given as JSON; `where` decides whether any is inserted."""
     listed = ", ".join(columns)
-    source = f"{only_with}json_populate_recordset(NULL::{name}, %s::json)"
-    return f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {source}" + _WHERE_THERE.get(name, "")  # noqa: S608
-
-
-def inserts(groups: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], only_with: str) -> list[str]:
-    """Parts of a WITH that insert rows by table, given as JSON; `only_with` joins what must have a row."""
-    return [
-        f"new_{number} AS ({_insert(name, tuple(rows[0]), only_with)})"
-        for number, (name, rows) in enumerate(groups)
-    ]
+    source = f"json_populate_recordset(NULL::{name}, %s::json)"
+    return f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {source}{where}" + _WHERE_THERE.get(name, "")  # noqa: S608
 
 
 def as_json(value: object) -> str:

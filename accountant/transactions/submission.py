@@ -30,15 +30,12 @@ from accountant.faults import reached
 from accountant.identities.actor import Actor
 from accountant.ledger_log.lines import Head
 from accountant.tables.accounts_row import read_books
-from accountant.transactions import (
-    job_requests,
-    waiting_jobs,
-)
+from accountant.transactions import job_requests, swaps, waiting_jobs
 from accountant.transactions.batches import Answer, Batch, Submission, looked_up
 from accountant.transactions.decision import Untold, tell_largest
 from accountant.transactions.expected_account import Clock, ExpectedAccount, Known, Turn, Unknown
 from accountant.transactions.group_commit import Combiner, Take, Ticket
-from accountant.transactions.job_requests import JobRequest, terms_of
+from accountant.transactions.job_requests import JobRequest, Priced, terms_of
 from accountant.transactions.ledger_log import follows, writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.second_calculation import admitting, prepare
@@ -61,8 +58,8 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
     actor.require("analyst", "steward")
     if idempotency_key is not None and not 1 <= len(idempotency_key) <= 200:
         raise invalid("idempotency_key", f"{len(idempotency_key)} characters", "1 to 200 characters")
-    submission = Submission(request, actor, idempotency_key, _identity(request))
-    _price_beforehand(engine, request)
+    beforehand = _price_beforehand(engine, request)
+    submission = Submission(request, actor, idempotency_key, _identity(request), beforehand)
     answer = _combiner.ask((engine, request.dataset), submission)
     if answer.untold is not None:
         tell_largest(engine, answer.job_id, answer.untold)
@@ -73,7 +70,7 @@ def _identity(request: JobRequest) -> str | None:
     """The SHA-256 of the body; None where it has no canonical form (NaN): its price says what is wrong."""
     try:
         return request.sha256()
-    except ValueError:
+    except (TypeError, ValueError):
         return None
 
 
@@ -85,13 +82,14 @@ _UNLOCKED = (
     .where(tables.datasets.c.name == bindparam("name"))
 )
 
-#: The terms and accounts that this process saw last, by dataset: a guess at what the locked row will say.
-_last_seen: dict[str, tuple[Terms, Accounts]] = {}
+#: The terms and accounts that this process saw last, by dataset, as a guess at what the locked row will say;
+#: and the prices that were prepared for these.
+_last_seen: dict[str, tuple[Terms, Accounts, dict[int, Priced]]] = {}
 _MOST_REMEMBERED = 1000
 
 
-def _price_beforehand(engine: Engine, request: JobRequest) -> None:
-    """Fill the caches of the price and its cost on each filter before the account's row is locked.
+def _price_beforehand(engine: Engine, request: JobRequest) -> tuple[Terms, Priced] | None:
+    """The price before the account's row is locked; the caches of its cost on each filter are filled.
 
     Nothing is decided here. If the terms change in between, the price is computed again.
     """
@@ -100,21 +98,27 @@ def _price_beforehand(engine: Engine, request: JobRequest) -> None:
         with engine.connect() as connection:
             row = connection.execute(_UNLOCKED, {"name": request.dataset}).one_or_none()
         if row is None:
-            return
+            return None
         accounts = read_books(row).accounts
         seen = _remember(request.dataset, terms_of(row, accounts), accounts)
-    terms, accounts = seen
+    terms, accounts, prepared = seen
     try:
-        prepare(accounts, job_requests.priced(request, terms).candidate)
+        found = job_requests.priced(request, terms)
+        if id(found) not in prepared:
+            prepare(accounts, found.candidate)
+            if len(prepared) >= _MOST_REMEMBERED:
+                prepared.clear()
+            prepared[id(found)] = found  # kept, so that no other takes its place in memory
     except (ExchequerError, ArithmeticError, TypeError, ValueError):
-        return  # told when the request is looked at under the terms of then
+        return None  # told when the request is looked at under the terms of then
+    return terms, found
 
 
-def _remember(dataset: str, terms: Terms, accounts: Accounts) -> tuple[Terms, Accounts]:
+def _remember(dataset: str, terms: Terms, accounts: Accounts) -> tuple[Terms, Accounts, dict[int, Priced]]:
     if len(_last_seen) >= _MOST_REMEMBERED:
         _last_seen.clear()
-    _last_seen[dataset] = (terms, accounts)
-    return terms, accounts
+    found = _last_seen[dataset] = (terms, accounts, {})
+    return found
 
 
 # --- the leader ---------------------------------------------------------------------------------
@@ -173,13 +177,7 @@ def _serve_as_known(engine: Engine, dataset: str, take: Take[Submission, Answer]
             each.tried = True
         accounts[dataset] = expected.after(turn)
         take.hand_over()
-        with writing(engine, one_statement=True) as connection:
-            rows = [(tables.jobs, batch.jobs), *batch.others.items()]
-            keys = [(each.actor.id, each.key) for each in submissions if each.key is not None]
-            paid = Counter(row["analyst_id"] for row in batch.jobs if row["reads_records"])
-            limit = waiting_jobs.least(settings.load())
-            swapped = expected.swap(connection, rows, sorted(known.facts.models), keys, (paid, limit))
-        written = swapped
+        written = _write_as_known(engine, expected, batch, submissions)
     except Exception as error:
         if not isinstance(error, Unknown):
             logger.info("an admission without a lock failed (%s)", type(error).__name__)
@@ -193,6 +191,20 @@ def _serve_as_known(engine: Engine, dataset: str, take: Take[Submission, Answer]
     for ticket, answer in zip(take.taken, answers, strict=True):
         _settle(ticket, answer)
     return True
+
+
+def _write_as_known(
+    engine: Engine, expected: ExpectedAccount, batch: Batch, submissions: Sequence[Submission]
+) -> bool:
+    """Write a batch where the account is as it was expected to be; False: nothing was written."""
+    rows = [(tables.jobs, batch.jobs), *batch.others.items()]
+    keys = [(each.actor.id, each.key) for each in submissions if each.key is not None]
+    paid = Counter(row["analyst_id"] for row in batch.jobs if row["reads_records"])
+    limit = waiting_jobs.least(settings.load())
+    at = swaps.write(engine, expected.swap(rows, sorted(batch.facts.models), keys, (paid, limit)))
+    if at is not None:
+        expected.swapped(engine, at)
+    return at is not None
 
 
 def _still(engine: Engine, known: Known) -> bool:

@@ -237,10 +237,12 @@ def test_a_database_that_went_on_without_the_service_is_refused(alone):
         assert found.value.seq == log.head(alone.bench.dataset).seq
 
 
-def test_two_databases_never_share_a_place_in_one_log(alone):
+@pytest.mark.parametrize("others", [1, 2])
+def test_two_databases_never_share_a_place_in_one_log(alone, others):
     """A copy of the database beside it, on the same log: whoever is second learns it before any answer."""
     copy = alone.backup()
-    alone.bench.submit(10)
+    for _ in range(others):
+        alone.bench.submit(10)
     alone.restore(copy)
     # Both committed an entry of that number before either looked at the log.
     with mock.patch.object(ledger_log, "compare"), pytest.raises(LedgerBehind):
