@@ -246,15 +246,16 @@ def decide_job(
 
 def beyond_dp(accounts: Accounts, asked: Demand, secret_jobs: bool) -> Refused | None:
     """The refusal of the ex-post or the secret account, or None."""
-    cap = to_decimal(asked.ex_post, EPSILON_UNITS)
     if accounts.overdrawn and (asked.ex_post or asked.secret is not None or spends(asked.dp)):
         why = "the account is overdrawn by a correction: nothing that costs anything is admitted"
         return Refused("overdrawn", "0", "-", why)
-    if asked.ex_post and accounts.secret is not None:
-        return Refused("secret", "0", cap, "ex-post jobs are refused while a secret statement stands")
-    if not accounts.ex_post.admits(asked.ex_post) and asked.ex_post:
-        left = to_decimal(max(accounts.ex_post.left, 0), EPSILON_UNITS)
-        return Refused("ex-post", left, cap, f"its cap is ex-post ε {cap}, {left} is left")
+    if asked.ex_post:
+        cap = to_decimal(asked.ex_post, EPSILON_UNITS)
+        if accounts.secret is not None:
+            return Refused("secret", "0", cap, "ex-post jobs are refused while a secret statement stands")
+        if not accounts.ex_post.admits(asked.ex_post):
+            left = to_decimal(max(accounts.ex_post.left, 0), EPSILON_UNITS)
+            return Refused("ex-post", left, cap, f"its cap is ex-post ε {cap}, {left} is left")
     if asked.secret is not None and not secret_jobs:
         return Refused("policy", "0", "1", "the policy admits no jobs without record-level privacy")
     if asked.secret is not None and accounts.secret is None:

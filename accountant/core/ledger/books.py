@@ -162,7 +162,9 @@ class Books:
             secret_jobs=history.secret_jobs + sign * (asked.secret is not None),
             coin_jobs=history.coin_jobs + sign * has_secret_batches(asked.dp),
         )
-        ex_post = replace(self.ex_post, reserved=self.ex_post.reserved + sign * asked.ex_post)
+        ex_post = self.ex_post
+        if asked.ex_post:
+            ex_post = replace(ex_post, reserved=ex_post.reserved + sign * asked.ex_post)
         return replace(self, ex_post=ex_post, secret=secret, history=history)
 
     def _void(self, held: Reservation, body: Mapping[str, Any]) -> "Books":

@@ -108,7 +108,7 @@ def opened(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def format_time(moment: datetime) -> str:
     """The moment in UTC with microseconds; the text always has the same length."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def read_time(text: str) -> datetime:

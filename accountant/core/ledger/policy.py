@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -114,7 +115,12 @@ class Policy(BaseModel):
 
     def approves(self, epsilon_alone: float) -> bool:
         """True if a job of this epsilon needs no approval."""
-        return Fraction(epsilon_alone) <= exact(self.auto_approve_epsilon, "auto_approve_epsilon")
+        return Fraction(epsilon_alone) <= _limit(self.auto_approve_epsilon)
+
+
+@lru_cache(maxsize=256)
+def _limit(stated: str) -> Fraction:
+    return exact(stated, "auto_approve_epsilon")
 
 
 #: Which field lists the owners of each role.

@@ -1,10 +1,12 @@
 """Events with batches that nobody knows, and the same events for whoever does."""
 
 from collections import Counter
+from functools import lru_cache
 
 from accountant.core.privacy.events import Allocation, Event, from_releases, releases
 
 
+@lru_cache(maxsize=4096)
 def has_secret_batches(event: Event) -> bool:
     """True if the price of the event counts on nobody knowing in which batch a unit lies."""
     return any(isinstance(each, Allocation) for each in releases(event))
