@@ -342,14 +342,14 @@ def test_a_label_that_was_not_released_is_named(earlier):
         reuse(earlier, terms=Terms(labels=("a", "c")))
 
 
-def goes_on(earlier, terms=None, data=None, **changes):
+def goes_on(earlier, terms=None, data=None, writer=None, **changes):
     """(parameters, texts, the artifact, meter) of a job that pays for epochs after `earlier`."""
     terms = terms or Terms(labels=LABELS)
     raw = {**NAMED, "population": "j", "noise_multiplier": 1.0, "epochs": 2, "seed": 5, **changes}
     parameters = PRICE.parse(raw, terms)
     meter = Meter(PRICE.price(parameters, terms).dp)
     released = {"evolution": Released(**vars(earlier))}
-    things = replace(public(), sources={"population": released})
+    things = replace(public(writer), sources={"population": released})
     Runner().check(parameters, terms, things)
     data = data or dataset({f"u{n}": [(LABELS[n % 2], f"text {n}")] for n in range(40)}, 1)
     texts, artifact, progress = run(parameters, terms, data, meter, things)
@@ -370,6 +370,22 @@ def test_a_paid_job_begins_with_what_an_earlier_one_released(earlier, samples):
         assert begun == list(dict.fromkeys(survived))[:samples]
         assert len(after["epochs"]) == 2
         assert {each["origin"] for each in first} <= {None, *range(len(begun))}
+
+
+def test_a_survivor_that_was_left_out_may_be_written_again(earlier):
+    """It is a variation then, and nothing that the job began with."""
+    made = earlier.json()
+    for each in made["labels"]:
+        kept, left_out = each["epochs"][-1]["survivors"][:2]
+        each["samples"][left_out]["text"] = "again"
+        each["epochs"][-1]["survivors"] = [kept, left_out]
+    changed = Artifact.of_json("evolution", "evolution", made)
+    _, _, artifact, _ = goes_on(
+        changed, writer=Words(words=["again"]), samples=1, variations=1, max_tokens=1, threshold=0.0
+    )
+    for each in artifact.json()["labels"]:
+        origins = {sample["text"]: sample["origin"] for sample in each["samples"]}
+        assert origins["again"] == 0
 
 
 def test_a_population_costs_what_the_same_epochs_cost_anew(earlier):
