@@ -311,12 +311,18 @@ def set_threads() -> None:
     torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
 
 
-def _faster_in_bfloat16(folder: Path, device: str) -> bool:
+def weights(folder: Path) -> int:
+    """How many numbers a model's safetensors files hold."""
+    return sum(map(_parameters, folder.glob("*.safetensors")))
+
+
+def faster_in_bfloat16(folder: Path, device: str) -> bool:
+    """True on CUDA, and for a LARGE model on a processor that multiplies in bfloat16."""
     if device == "cuda":
         return True
     processor = Path("/proc/cpuinfo")
     able = processor.exists() and not BFLOAT16_PROCESSORS.isdisjoint(processor.read_text().split())
-    return able and sum(map(_parameters, folder.glob("*.safetensors"))) >= LARGE
+    return able and weights(folder) >= LARGE
 
 
 _shelf: Shelf[LocalModel] = Shelf()
@@ -335,11 +341,11 @@ def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | Non
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = _json(folder / "config.json")
     auto = dtype == "auto" and _saved_type(config) == "bfloat16"
-    coarse = dtype == "bfloat16" or (auto and _faster_in_bfloat16(folder, device.type))
-    weights = sum(map(_parameters, folder.glob("*.safetensors"))) * (2 if coarse else 4)
+    coarse = dtype == "bfloat16" or (auto and faster_in_bfloat16(folder, device.type))
+    size = weights(folder) * (2 if coarse else 4)
     return _shelf.get(
         (folder, sha256, dtype, memory_gib),
-        weights + _contexts_bytes(device.type, memory_gib),
+        size + _contexts_bytes(device.type, memory_gib),
         lambda: free_memory(device.type),
         lambda: _loaded(folder, sha256, device, coarse, memory_gib, dtype == "auto"),
     )

@@ -126,7 +126,7 @@ def mixing(only: torch.dtype | None):
 def test_a_type_in_which_a_record_moves_others_is_not_used(monkeypatch):
     """Tried when a model is loaded, whatever it is loaded for."""
     facts = models.inspect(SAMPLE)
-    monkeypatch.setattr(models, "_faster_in_bfloat16", lambda folder, device: True)
+    monkeypatch.setattr(models, "faster_in_bfloat16", lambda folder, device: True)
     monkeypatch.setattr(engine, "rehearse", lambda structure: None)
     monkeypatch.setattr(Decoder, "_forward", mixing(torch.bfloat16))
     assert models.load(SAMPLE, facts["sha256"], "auto", 1.25).network.dtype == torch.float32
@@ -146,7 +146,7 @@ def test_a_model_that_fails_a_check_in_bfloat16_alone_is_loaded_in_float32(monke
             raise engine.StructureError("too coarse")
         return real(network)
 
-    monkeypatch.setattr(models, "_faster_in_bfloat16", lambda folder, device: True)
+    monkeypatch.setattr(models, "faster_in_bfloat16", lambda folder, device: True)
     monkeypatch.setattr(engine, "prepare", failing)
     assert models.load(SAMPLE, facts["sha256"], "auto", 1.125).network.dtype == torch.float32
     with pytest.raises(models.ModelError, match="too coarse"):
@@ -182,8 +182,8 @@ def test_licence_and_source_are_public_facts(folder):
 
 def test_small_models_stay_in_float32_on_a_processor(monkeypatch):
     """Saved in bfloat16, the sample gains nothing by it there; a large model does where that is fast."""
-    assert not models._faster_in_bfloat16(SAMPLE, "cpu")
-    assert models._faster_in_bfloat16(SAMPLE, "cuda")
+    assert not models.faster_in_bfloat16(SAMPLE, "cpu")
+    assert models.faster_in_bfloat16(SAMPLE, "cuda")
     monkeypatch.setattr(models, "LARGE", 1)
     flags = Path("/proc/cpuinfo").read_text().split()
-    assert models._faster_in_bfloat16(SAMPLE, "cpu") == ("amx_bf16" in flags or "avx512_bf16" in flags)
+    assert models.faster_in_bfloat16(SAMPLE, "cpu") == ("amx_bf16" in flags or "avx512_bf16" in flags)

@@ -8,22 +8,43 @@ from typing import Any
 import numpy as np
 import torch
 
-from workers import interruption
+from workers import interruption, models
+from workers.engine import Batch, Decoder, Shape, sizes
 from workers.evaluation.figures import Figure
 from workers.evaluation.transfer import Labelled
+from workers.models import text_start
+from workers.text_tokens import text_tokens
+
+#: Adafactor's rate is a share of a weight's own size: about what Adam's rate is of usual weights.
+ADAFACTOR = 20
 
 
-def _load(folder: Path) -> tuple[Any, Any]:
-    """A fresh copy of a local model in float32, and its tokenizer; safetensors only, no code of its own."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+def _load(folder: Path) -> tuple[Any, Any, bool]:
+    """A fresh copy of a local model to train, its tokenizer, and whether it is large.
 
-    options = {"trust_remote_code": False, "local_files_only": True}
-    network: Any = AutoModelForCausalLM.from_pretrained(
-        folder, use_safetensors=True, dtype=torch.float32, **options
-    )
+    safetensors only, no code of its own. In float32; a large one in bfloat16 where that is faster.
+    """
+    from transformers import AutoModelForCausalLM
+
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    large = models.weights(folder) >= models.LARGE
+    coarse = large and models.faster_in_bfloat16(folder, device.type)
+    network: Any = AutoModelForCausalLM.from_pretrained(
+        folder,
+        use_safetensors=True,
+        dtype=torch.bfloat16 if coarse else torch.float32,
+        trust_remote_code=False,
+        local_files_only=True,
+    )
     interruption.looks(network)
-    return network.to(device), AutoTokenizer.from_pretrained(folder, **options)
+    return network.to(device), models.tokenizer(folder), large
+
+
+def _optimiser(network: Any, rate: float, large: bool) -> tuple[torch.optim.Optimizer, float]:
+    """What trains a model, and its rate; a large one's keeps a row and a column of a matrix, not copies."""
+    if large:
+        return torch.optim.Adafactor(network.parameters(), lr=ADAFACTOR * rate), ADAFACTOR * rate
+    return torch.optim.AdamW(network.parameters(), lr=rate), rate
 
 
 def next_token_accuracy(
@@ -39,20 +60,21 @@ def next_token_accuracy(
 ) -> Figure:
     """Share of next tokens of `test` that a model fine-tuned on `train` ranks first (Xie et al. 2024).
 
-    Each text is cut after `tokens` tokens. The untrained model's figure is reported beside it.
+    Each text is cut after `tokens` tokens. The untrained model's figure is reported beside it. Models of
+    `models.LARGE` weights or more learn by Adafactor, which needs a quarter of AdamW's memory or less.
     """
-    network, tokenizer = _load(folder)
+    network, tokenizer, large = _load(folder)
     rows = [ids for text in train if len(ids := _ids(tokenizer, text, tokens)) > 1]
     held = [ids for text in test if len(ids := _ids(tokenizer, text, tokens)) > 1]
     if not rows or not held:
         raise ValueError("no text has two tokens")
     before = _accuracy(network, held, batch)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=rate)
+    optimizer, highest = _optimiser(network, rate, large)
     draw = np.random.default_rng(seed)
     network.train()
     for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = rate * (1 + math.cos(math.pi * step / steps)) / 2
+            group["lr"] = highest * (1 + math.cos(math.pi * step / steps)) / 2
         picked = [rows[index] for index in draw.integers(len(rows), size=batch)]
         inputs, mask = _padded(picked, network.device)
         targets = inputs.masked_fill(mask == 0, -100)
@@ -66,7 +88,8 @@ def next_token_accuracy(
         "steps": steps,
         "batch": batch,
         "tokens": tokens,
-        "learning_rate": rate,
+        "learning_rate": highest,
+        "optimiser": type(optimizer).__name__,
         "seed": seed,
         "texts": [len(rows), len(held)],
     }
@@ -116,8 +139,7 @@ def in_context_accuracy(
 
     The label with the highest mean log-likelihood wins. Every text is cut after `tokens` tokens.
     """
-    network, tokenizer = _load(folder)
-    network.eval()
+    model = models.load(folder, models.digest(folder))
     labels = sorted(set(test.labels))
     draw = np.random.default_rng(seed)
     shown: list[str] = []
@@ -126,13 +148,12 @@ def in_context_accuracy(
         if not own:
             raise ValueError(f"no example has the label {label!r}")
         picked = draw.permutation(len(own))[:shots]
-        shown += [_shot(tokenizer, own[index], label, tokens) for index in picked]
+        shown += [_shot(model.tokenizer, own[index], label, tokens) for index in picked]
     prompt = "".join(shown[index] for index in draw.permutation(len(shown)))
-    right = 0
-    for text, label in zip(test.texts, test.labels, strict=True):
-        asked = prompt + _shot(tokenizer, text, "", tokens).rstrip()
-        scores = [_likelihood(network, tokenizer, asked, f" {each}") for each in labels]
-        right += labels[int(np.argmax(scores))] == label
+    asked = [_shot(model.tokenizer, text, "", tokens).rstrip() for text in test.texts]
+    scores = likelihoods(model, prompt, asked, [f" {each}" for each in labels])
+    named = [labels[place] for place in scores.argmax(1).tolist()]
+    right = sum(one == other for one, other in zip(named, test.labels, strict=True))
     settings = {"model": folder.name, "shots per label": shots, "tokens": tokens, "seed": seed}
     settings["texts"] = len(test.texts)
     return Figure(name, right / len(test.texts), settings, "the figure of real examples")
@@ -143,12 +164,38 @@ def _shot(tokenizer: Any, text: str, label: str, tokens: int) -> str:
     return f"Text: {cut.strip()}\nLabel: {label}\n\n"
 
 
-@torch.inference_mode()
-def _likelihood(network: Any, tokenizer: Any, prompt: str, answer: str) -> float:
-    """Mean log-likelihood of the answer's tokens after the prompt, the prompt cut from its start."""
-    tail = tokenizer.encode(answer, add_special_tokens=False)
-    room = int(getattr(network.config, "max_position_embeddings", 2048)) - len(tail)
-    head = tokenizer.encode(prompt)[-room:]
-    ids = torch.tensor([[*head, *tail]], device=network.device)
-    scores = network(input_ids=ids).logits[0, len(head) - 1 : -1].float().log_softmax(-1)
-    return float(scores.gather(1, ids[0, len(head) :, None]).mean())
+def likelihoods(
+    model: models.LocalModel, prompt: str, asked: Sequence[str], answers: Sequence[str]
+) -> torch.Tensor:
+    """Mean log-likelihood of each answer's tokens after the prompt and each text asked: (asked, answers).
+
+    The prompt is read once, and loses its beginning where it would not fit the model's context.
+    """
+    start, own = text_start(model.tokenizer), [text_tokens(model.tokenizer, each) for each in asked]
+    ends = [text_tokens(model.tokenizer, each) for each in answers]
+    room = model.context_tokens - max(map(len, own)) - max(map(len, ends)) - len(start)
+    before = start + (text_tokens(model.tokenizer, prompt)[-room:] if room > 0 else [])
+    shape = Shape(len(before), max(map(len, own)), max(map(len, ends)))
+    chosen = sizes(model.network, shape, len(ends), len(own), model.memory_bytes)
+    found = []
+    for first in range(0, len(own), chosen.batches):
+        contexts = [each for each in own[first : first + chosen.batches] for _ in ends]
+        decoder = Decoder(model.structure, [Batch(contexts, before)], shape, chosen)
+        found.append(_scored(decoder, ends, len(contexts) // len(ends)))
+    return torch.cat(found)
+
+
+def _scored(decoder: Decoder, ends: Sequence[Sequence[int]], texts: int) -> torch.Tensor:
+    """(texts, ends): the same for contexts that stand side by side, as many times as there are ends."""
+    longest = max(map(len, ends))
+    padded = torch.tensor([[*each, *[each[-1]] * (longest - len(each))] for each in ends]).repeat(texts, 1)
+    counts = torch.tensor([len(each) for each in ends]).repeat(texts)
+    total = torch.zeros(len(padded))
+    values = torch.cat([each for _, each in decoder.read()])
+    for place in range(longest):
+        given = values.log_softmax(-1).gather(1, padded[:, place : place + 1].to(values.device)).squeeze(1)
+        total += given.float().cpu() * (place < counts)
+        if place + 1 < longest:
+            written = torch.full_like(counts, place).to(values.device)
+            values = decoder.extend(padded[:, place].to(values.device), written)
+    return (total / counts).view(texts, len(ends))
