@@ -17,6 +17,12 @@ from accountant.core.template import check_template, check_turns
 
 DEFAULT_START = "A summary of all reviews:"
 
+#: Held-out sets of one measure, at most.
+MEASURED = 32
+
+#: Targets whose loss is found in one pass (engine.soft_prompts).
+PASS_ROWS = 16
+
 
 class SummaryAdapter(OneshotReading):
     """Parameters of `summary-adapter`."""
