@@ -1,12 +1,13 @@
 """How fast a loaded model is on this machine: a self-test on made-up prompts (core.mechanisms.durations).
 
-Random tokens are read and continued in three shapes, and the terms of a pass solved for. It takes about as
-long as a few dozen steps of a small job, and no private record is in reach.
+Random tokens are read and continued in three shapes, and trained on in two, and the terms of a pass solved
+for. It takes about as long as a few dozen steps of a small job, and no private record is in reach.
 """
 
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,10 @@ import torch
 
 from workers import models
 from workers.data.public_text import PublicPrompt, constant
-from workers.engine import Batch, Decoder, Shape, Sizes
+from workers.embedding import embedders
+from workers.engine import Batch, Decoder, Shape, Sizes, SoftLoss, soft_loss
 from workers.engine.aggregation import Mean
+from workers.generation import soft_prompt_adapter
 from workers.generation.writer import Manner, Written
 from workers.model_shelf import free_memory
 from workers.noise.clipping import GRID
@@ -32,6 +35,12 @@ SHAPES = ((16, 32), (96, 32), (96, 128))
 STEPS = 9
 SEED = 20261122
 WRITTEN, ROWS = 12, 16
+
+#: Targets of each measured pass with gradients, of so many tokens after so many soft tokens.
+TRAINED, TARGET, SOFT = (2, 8), 50, 10
+
+#: Texts, and the tokens of each, of each measured reading by an embedding model.
+EMBEDDED = ((32, 32), (32, 128))
 
 
 def fits(weights: int) -> bool:
@@ -50,9 +59,38 @@ def of_files(folder: Path, facts: dict[str, Any], dtype: str, memory_gib: float 
         return {}
 
 
+def of_embedding(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """As `of_files`, of an embedding model."""
+    try:
+        if not fits(sum(each.stat().st_size for each in folder.rglob("*.safetensors")) // 2):
+            return {}
+        loaded = embedders.load.__wrapped__(folder, facts["sha256"])  # and not kept for later jobs
+        return {"speed": measure_embedding(loaded)}
+    except Exception as error:
+        log.warning("speed of an embedding model not measured", error=type(error).__name__)
+        return {}
+
+
+def measure_embedding(model: embedders.Embedder) -> dict[str, Any]:
+    """The facts of a `durations.Speed` of a model that reads texts and does nothing else."""
+    device = getattr(model, "device", torch.device("cpu"))
+
+    def token(rows: int, tokens: int) -> float:
+        texts = ["the " * tokens] * rows
+        least = min(_seconds(device, lambda: [None for _ in model.embed(texts, tokens)]) for _ in range(2))
+        return least / (rows * tokens)
+
+    (_, short), (_, long) = EMBEDDED
+    few, many = (token(rows, tokens) for rows, tokens in EMBEDDED)
+    column = max(0.0, (many - few) / (long - short))
+    nothing = dict.fromkeys(("pass_", "row", "column", "draw_row", "draw", "written"), 0.0)
+    read = {"prompt": max(0.0, few - column * short), "prompt_column": column}
+    return {"device": device_name(device, torch.float32), **nothing, **read}
+
+
 @torch.inference_mode()
 def measure(model: "LocalModel") -> dict[str, Any]:
-    """The facts of a `durations.Speed`. Takes about as long as 30,000 prompt tokens, on slow ones 8,000."""
+    """The facts of a `durations.Speed`. Takes about as long as 35,000 prompt tokens, on slow ones 13,000."""
     slow = model.device.type == "cpu" and model.structure.hidden * len(model.structure.blocks) > 20_000
     shapes = [(rows // 4, tokens) if slow else (rows, tokens) for rows, tokens in SHAPES]
     found = [_shape(model, rows, tokens) for rows, tokens in shapes]
@@ -64,7 +102,7 @@ def measure(model: "LocalModel") -> dict[str, Any]:
     prompt_column = max(0.0, (tokens[2] - tokens[1]) / (long - short))
     draw_row, draw_one = _draws(model, many)
     return {
-        "device": device_name(model),
+        "device": device_name(model.device, model.network.dtype),
         "pass_": max(0.0, steps[0] - few * (row + column * short)),
         "row": row,
         "column": column,
@@ -73,20 +111,21 @@ def measure(model: "LocalModel") -> dict[str, Any]:
         "draw_row": draw_row,
         "draw": draw_one,
         "written": _written(model),
+        **_training(model),
     }
 
 
-def device_name(model: "LocalModel") -> str:
+def device_name(device: torch.device, dtype: torch.dtype) -> str:
     """The device and type that a model runs on, in words."""
-    if model.device.type == "cuda":
-        name = torch.cuda.get_device_name(model.device)
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
     else:
         cpu = Path("/proc/cpuinfo")
         lines = cpu.read_text().splitlines() if cpu.exists() else []
         names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
         threads = torch.get_num_threads()
         name = f"{next(names, 'a CPU')}, {threads} thread{'s' * (threads > 1)}"
-    return f"{name} in {str(model.network.dtype).removeprefix('torch.')}"
+    return f"{name} in {str(dtype).removeprefix('torch.')}"
 
 
 def _shape(model: "LocalModel", rows: int, tokens: int) -> tuple[float, float]:
@@ -95,7 +134,7 @@ def _shape(model: "LocalModel", rows: int, tokens: int) -> tuple[float, float]:
     contexts = torch.randint(model.vocabulary, (rows, tokens), generator=random).tolist()
     batch, sizes = Batch(contexts), Sizes(rows, rows, 1)
     decoder = Decoder(model.structure, [batch], Shape(0, tokens, STEPS + 1), sizes)
-    read = min(_seconds(model, lambda: [None for _ in decoder.read()]) for _ in range(2))
+    read = min(_seconds(model.device, lambda: [None for _ in decoder.read()]) for _ in range(2))
 
     def step() -> None:
         for _ in decoder.step({0: 1}):
@@ -103,7 +142,7 @@ def _shape(model: "LocalModel", rows: int, tokens: int) -> tuple[float, float]:
 
     step()
     # The least: whatever else runs on the machine only adds to it.
-    return read, min(_seconds(model, step) for _ in range(STEPS))
+    return read, min(_seconds(model.device, step) for _ in range(STEPS))
 
 
 def _draws(model: "LocalModel", rows: int) -> tuple[float, float]:
@@ -116,9 +155,9 @@ def _draws(model: "LocalModel", rows: int) -> tuple[float, float]:
         return mean.scores()
 
     made = scores()
-    each = min(_seconds(model, scores) for _ in range(3)) / rows
+    each = min(_seconds(model.device, scores) for _ in range(3)) / rows
     scale = Fraction(8) / (GRID * rows)
-    return each, min(_seconds(model, lambda: draw(made, scale)) for _ in range(5))
+    return each, min(_seconds(model.device, lambda: draw(made, scale)) for _ in range(5))
 
 
 def _written(model: "LocalModel") -> float:
@@ -128,21 +167,48 @@ def _written(model: "LocalModel") -> float:
     writer = LocalWriter(model, generator(model.device, SEED))
     prompt, manner = PublicPrompt(constant("A text:")), Manner(WRITTEN, 1.0)
     least = float("inf")
-    for _ in range(2):
+    for _ in range(4):  # the shortest of the measures, which other work disturbs most
         texts: list[Written] = []
-        took = _seconds(model, lambda: texts.extend(writer.write([prompt], manner, ROWS)))  # noqa: B023
+        took = _seconds(model.device, lambda: texts.extend(writer.write([prompt], manner, ROWS)))  # noqa: B023
         least = min(least, took / sum(writer.length(each.text) + 1 for each in texts))
     return least
 
 
-def _seconds(model: "LocalModel", call: Callable[[], Any]) -> float:
+@torch.inference_mode(False)
+def _training(model: "LocalModel") -> dict[str, float]:
+    """Seconds of a pass with gradients, of each token in it, and of an adapter's step by its soft tokens."""
+    random = torch.Generator().manual_seed(SEED)
+    hidden, found = model.structure.hidden, []
+    for rows in TRAINED:
+        soft = torch.randn(rows, SOFT, hidden, generator=random)
+        targets = torch.randint(model.vocabulary, (rows, TARGET), generator=random).tolist()
+        call = partial(soft_loss, model.structure, soft, targets)
+        found.append(min(_seconds(model.device, call) for _ in range(3)))
+    tokens = [rows * (SOFT + TARGET) for rows in TRAINED]
+    token = max(0.0, (found[1] - found[0]) / (tokens[1] - tokens[0]))
+    adapter = soft_prompt_adapter.Adapter(hidden, SOFT)
+    optimiser = torch.optim.Adam(adapter.parameters())
+    states = torch.randn(TRAINED[-1], hidden, generator=random)
+
+    def step() -> None:
+        soft_prompt_adapter.step(adapter, optimiser, states, lambda made: SoftLoss(0.0, made.detach()))
+
+    least = min(_seconds(torch.device("cpu"), step) for _ in range(4))
+    return {
+        "trained_pass": max(0.0, found[0] - token * tokens[0]),
+        "trained": token,
+        "adapted": least / (SOFT + 1),
+    }
+
+
+def _seconds(device: torch.device, call: Callable[[], Any]) -> float:
     """What a call takes; on a processor the time of its threads alone, whatever else the machine does."""
-    if model.device.type == "cpu":
+    if device.type == "cpu":
         started = time.process_time()
         call()
         return (time.process_time() - started) / torch.get_num_threads()
-    torch.cuda.synchronize(model.device)
+    torch.cuda.synchronize(device)
     started = time.perf_counter()
     call()
-    torch.cuda.synchronize(model.device)
+    torch.cuda.synchronize(device)
     return time.perf_counter() - started

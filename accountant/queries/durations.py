@@ -1,6 +1,8 @@
 """How long a request would take, by what is public: parameters, declared sizes, a model's measured speed."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -8,7 +10,7 @@ from sqlalchemy import Connection, select
 from accountant import tables
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.durations import Speed, estimate, in_words
+from accountant.core.mechanisms.durations import MODEL, Speed, estimate, in_words, together
 from accountant.core.privacy.price import Terms
 from accountant.core.template import templates
 from accountant.schema.quotes import Duration
@@ -26,19 +28,27 @@ def duration(
     model: str | None,
     policy: Policy,
 ) -> Duration | None:
-    """The estimate for a request with this model, or the one that writes; None where nothing is known."""
-    name = getattr(parameters, "writer", None) or (model if mechanism.uses_model else None)
-    if name is None:
+    """The estimate for a request with this model and those that its fields name.
+
+    None where nothing is told of the mechanism, or a model that does a part of the work was not measured.
+    """
+    writer = getattr(parameters, "writer", None) or (model if mechanism.uses_model else None)
+    if writer is None:
         return None
-    models = tables.models
-    query = select(models.c.facts).where(models.c.name == name, models.c.kind == "language")
-    facts = connection.execute(query).scalar_one_or_none()
-    if not facts or "speed" not in facts:
+    tokens = _template_tokens(connection, _facts(connection, writer), parameters, terms)
+    parts = []
+    for field, work in mechanism.work(_within_corpus(connection, parameters), terms, tokens).items():
+        facts = _facts(connection, model if field == MODEL else getattr(parameters, field), field)
+        speed = Speed.read(facts["speed"]) if "speed" in facts else None
+        if speed is None or not speed.tells(work):
+            return None
+        # A model cuts what it embeds at its own context, where that is shorter.
+        columns = min(work.read_columns, facts["context_tokens"])
+        read = work.prompts * columns // max(1, work.read_columns)
+        parts.append(estimate(replace(work, prompts=read, read_columns=columns), speed))
+    if not parts:
         return None
-    work = mechanism.work(parameters, terms, _template_tokens(connection, facts, parameters, terms))
-    if work is None:
-        return None
-    found = estimate(work, Speed.read(facts["speed"]))
+    found = together(parts)
     warning, limit = None, policy.time_limit_seconds
     if limit is not None and found.seconds > limit:
         share = max(1, math.floor(100 * limit / found.seconds))
@@ -53,10 +63,29 @@ def duration(
     )
 
 
-def _template_tokens(connection: Connection, facts: Any, parameters: Any, terms: Terms) -> int:
+def _facts(connection: Connection, name: str | None, field: str = MODEL) -> Mapping[str, Any]:
+    """The public facts of a model of the kind that a field names; none where there is no such model."""
+    kind = "embedding" if field == "embedding" else "language"
+    models = tables.models
+    query = select(models.c.facts).where(models.c.name == name, models.c.kind == kind)
+    return connection.execute(query).scalar_one_or_none() or {}
+
+
+def _within_corpus(connection: Connection, parameters: Any) -> Any:
+    """The parameters, with no more public texts than the corpus has where that is known."""
+    name = getattr(parameters, "public_corpus", None) or getattr(parameters, "corpus", None)
+    if name is None or not hasattr(parameters, "public_texts"):
+        return parameters
+    corpora = tables.corpora
+    facts = connection.execute(select(corpora.c.facts).where(corpora.c.name == name)).scalar_one_or_none()
+    texts = min(parameters.public_texts, (facts or {}).get("texts", parameters.public_texts))
+    return parameters.model_copy(update={"public_texts": texts})
+
+
+def _template_tokens(connection: Connection, facts: Mapping[str, Any], parameters: Any, terms: Terms) -> int:
     """Tokens of the longest template: as a worker counted them for a job like this, else by its length."""
     raw = parameters.model_dump(mode="json")
-    probes, key = tables.probes, probe_key(facts, raw, terms)
+    probes, key = tables.probes, probe_key(facts or None, raw, terms)
     known = connection.execute(select(probes.c.facts).where(probes.c.key == key)).scalar_one_or_none()
     if known is not None:
         return int(known["template_tokens"])

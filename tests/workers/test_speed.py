@@ -7,7 +7,7 @@ import pytest
 from accountant import settings
 from accountant.catalogue import models as model_catalogue
 from accountant.catalogue import registration
-from accountant.core.mechanisms.durations import Speed
+from accountant.core.mechanisms.durations import Speed, Work
 from accountant.queries import quotes
 from accountant.settings import Settings
 from tests.support import Bench, person
@@ -89,3 +89,26 @@ def test_a_model_that_can_not_be_loaded_here_is_registered_without_a_speed(monke
     facts = {"sha256": "0" * 64, "parameters": 1}
     assert speed.of_files(tmp_path, facts, "auto", None) == {}
     assert speed.of_files(SAMPLE / "model", facts | {"parameters": 10**15}, "auto", None) == {}
+
+
+def test_an_embedding_model_is_measured_as_one_that_only_reads(engine, monkeypatch):
+    configured = Settings(database_url=engine.url.render_as_string(False), model_roots=str(SAMPLE))
+    monkeypatch.setattr(settings, "load", lambda: configured)
+    steward = person(engine, "steward")
+    named = (f"e-{uuid.uuid4().hex[:8]}", str(SAMPLE / "model"), "made up", steward, "embedding")
+    added = model_catalogue.add_model(engine, *named)
+    checks.check_model(str(added))
+    found = Speed.read(registration.find(engine, "model", added).facts["speed"])
+    assert found.prompt + found.prompt_column > 0
+    assert found.pass_ == found.written == 0
+
+
+def test_training_on_a_model_is_measured(model):
+    found = Speed.read(model.facts["speed"])
+    assert found.tells(Work(trained=1))
+    assert found.trained_pass + found.trained > 0
+    assert found.adapted > 0
+
+
+def test_an_embedding_model_that_can_not_be_loaded_is_registered_without_a_speed(tmp_path):
+    assert speed.of_embedding(tmp_path, {"sha256": "0" * 64}) == {}

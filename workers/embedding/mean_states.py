@@ -120,15 +120,17 @@ def mean_state(view: View, total: NDArray[np.int64], clip: float, size: int) -> 
     return view.state(total.astype(np.float64) * (clip / GRID / size))
 
 
-def clipped_means(view: View, states: Floats, sets: Sequence[Sequence[int]], clip: float) -> Floats:
+def clipped(view: View, states: Floats, clip: float) -> Integers:
+    """Public states, (texts, hidden), clipped as private ones are, in steps of C / 2^16: (texts, q) int64."""
+    return np.stack([to_grid(each, clip) for each in view.coordinates(states)])
+
+
+def clipped_means(view: View, clipped: Integers, sets: Sequence[Sequence[int]], clip: float) -> Floats:
     """Mean states of sets of public texts, made as private ones are, without noise: (sets, hidden).
 
-    `states`: (texts, hidden). `sets`: the texts of each set, by their place.
+    `clipped`: (texts, q). `sets`: the texts of each set, by their place.
     """
-    coordinates = np.stack([to_grid(each, clip) for each in view.coordinates(states)])
-    return np.stack(
-        [mean_state(view, coordinates[own].sum(axis=0), clip, len(own)) for own in map(list, sets)]
-    )
+    return np.stack([mean_state(view, clipped[own].sum(axis=0), clip, len(own)) for own in map(list, sets)])
 
 
 def corpus_states(

@@ -7,7 +7,7 @@
 `rms * start` are the embeddings of a prompt, so that an untrained adapter is that prompt.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,14 @@ from numpy.typing import NDArray
 from torch import nn
 
 from accountant.core.errors import DataError
+from workers.engine import SoftLoss
 from workers.models import LocalModel, text_start
 from workers.text_tokens import text_tokens
 
 Arrays = Mapping[str, NDArray[Any]]
+
+#: No step moves the weights by a gradient of a larger norm.
+MOST_GRADIENT = 1.0
 
 
 class Adapter(nn.Module):
@@ -69,6 +73,22 @@ def begun(model: LocalModel, prompt: str, soft_tokens: int, public_means: NDArra
         made.second.weight.zero_()
         made.second.bias.copy_((start.cpu() / made.rms).flatten())
     return made
+
+
+def step(
+    adapter: Adapter,
+    optimiser: torch.optim.Optimizer,
+    states: torch.Tensor,
+    loss: Callable[[torch.Tensor], SoftLoss],
+) -> float:
+    """Move the weights once, by the loss of the soft tokens that the adapter makes of `states`; the loss."""
+    optimiser.zero_grad()
+    made = adapter(states)
+    found = loss(made)
+    made.backward(found.gradients.to(made.device))
+    torch.nn.utils.clip_grad_norm_(adapter.parameters(), MOST_GRADIENT)
+    optimiser.step()
+    return found.loss
 
 
 def of_tensors(tensors: Arrays, hidden: int, soft_tokens: int) -> Adapter:

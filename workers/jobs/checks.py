@@ -84,6 +84,10 @@ def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
             from workers import speed  # torch, which a worker that checks files alone can do without
 
             facts |= speed.of_files(folder, facts, configured.model_dtype, configured.decoding_gib)
+        if row.kind == "embedding":
+            from workers import speed  # as above
+
+            facts |= speed.of_embedding(folder, facts)
         registration.checked(engine, "model", row.id, facts, None)
     except (models.ModelError, WriterError) as error:
         registration.checked(engine, "model", row.id, None, str(error))

@@ -9,6 +9,7 @@ early where measures stop improving. Everything is public, so draws may be seede
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from accountant.core.errors import DataError
-from accountant.core.mechanisms.summary_adapter import SummaryAdapter
+from accountant.core.mechanisms.summary_adapter import MEASURED, SummaryAdapter
 from accountant.core.mechanisms.summary_oneshot import ADAPTER
 from accountant.core.privacy.price import Terms
 from workers.embedding import mean_states
@@ -28,14 +29,8 @@ from workers.interface import Artifact, Progress, Public
 from workers.models import LocalModel
 from workers.text_tokens import text_tokens
 
-#: Held-out sets of one measure, at most.
-MEASURED = 32
-
 #: Sets that say where the input of an adapter lies and how far it spreads.
 SCALING = 256
-
-#: No step moves the weights by a gradient of a larger norm.
-MOST_GRADIENT = 1.0
 
 
 @dataclass(frozen=True)
@@ -133,8 +128,10 @@ def train(
     targets = [target_of(model, text, parameters.target_tokens) for text, _ in texts]
     trained, held = split(texts, targets, parameters.held_out, random)
 
+    clipped = mean_states.clipped(view, states, parameters.clip)
+
     def means(sets: Sequence[NDArray[np.int64]]) -> Floats:
-        return mean_states.clipped_means(view, states, [own.tolist() for own in sets], parameters.clip)
+        return mean_states.clipped_means(view, clipped, [own.tolist() for own in sets], parameters.clip)
 
     scaling = means(trained.draw(random, SCALING, parameters.set_size)[0])
     with torch.random.fork_rng(devices=[]):
@@ -152,7 +149,8 @@ def train(
     best, weights, waited, losses = np.inf, adapter.tensors(), 0, list[float]()
     for step in range(1, parameters.steps + 1):
         sets, wanted = trained.draw(random, parameters.batch_size, parameters.set_size)
-        losses.append(_step(adapter, optimiser, model, noisy(sets), wanted))
+        wanted_loss = partial(soft_loss, model.structure, targets=wanted)
+        losses.append(soft_prompt_adapter.step(adapter, optimiser, noisy(sets), wanted_loss))
         progress.advance()
         if step % parameters.evaluate_every and step < parameters.steps:
             continue
@@ -168,22 +166,6 @@ def train(
             progress.advance(parameters.steps - step)
             break
     return soft_prompt_adapter.of_tensors(weights, model.structure.hidden, parameters.soft_tokens)
-
-
-def _step(
-    adapter: Adapter,
-    optimiser: torch.optim.Optimizer,
-    model: LocalModel,
-    states: torch.Tensor,
-    targets: Sequence[Sequence[int]],
-) -> float:
-    optimiser.zero_grad()
-    made = adapter(states)
-    found = soft_loss(model.structure, made, targets)
-    made.backward(found.gradients.to(made.device))
-    torch.nn.utils.clip_grad_norm_(adapter.parameters(), MOST_GRADIENT)
-    optimiser.step()
-    return found.loss
 
 
 def target_of(model: LocalModel, text: str, tokens: int) -> list[int]:

@@ -121,8 +121,9 @@ def _point(
 ) -> Point:
     sigma = setting.sigma(clip)
     noise = view.dimensions * sigma**2
-    kept = np.stack(
-        [mean_states.clipped_means(view, own, [range(len(own))], clip)[0] for own in groups], axis=0
+    clipped = [mean_states.clipped(view, own, clip) for own in groups]
+    kept = np.concatenate(
+        [mean_states.clipped_means(view, own, [range(len(own))], clip) for own in clipped], axis=0
     )
     lost = float(np.mean(np.sum((kept - means) ** 2, axis=1)))
     return Point(centre, components, clip, sigma, noise / signal, (lost + noise) / signal)

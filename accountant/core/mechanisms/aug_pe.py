@@ -128,7 +128,7 @@ def texts_written(parameters: AugPe) -> tuple[int, int]:
     return samples * (each + 1), ahead + (parameters.epochs - 1) * samples * each
 
 
-def work(parameters: AugPe, terms: Terms, template_tokens: int) -> Work | None:
+def work(parameters: AugPe, terms: Terms, template_tokens: int) -> dict[str, Work]:
     """Samples and variations are written; candidates, or texts ahead of them, are placed in each epoch."""
     first, varied = texts_written(parameters)
     if parameters.from_job is not None:

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Parameters
-from accountant.core.mechanisms.durations import Work
+from accountant.core.mechanisms.durations import MODEL, Work
 from accountant.core.mechanisms.yields import Yield
 from accountant.core.privacy.events import (
     Allocated,
@@ -160,13 +160,14 @@ def work_of_batches(
     return Work(rows, rows * tokens, prompt + text // 2, rows * prompt, prompt, batches * tokens)
 
 
-def work_of_tokens(parameters: Any, terms: Terms, template_tokens: int) -> Work:
+def work_of_tokens(parameters: Any, terms: Terms, template_tokens: int) -> dict[str, Work]:
     """What `private-prediction` asks of a model: each batch reads its prompts and draws all of its tokens."""
     prompt = template_tokens + parameters.examples_per_context * parameters.record_tokens
     text = parameters.max_text_tokens or parameters.tokens_per_batch
     public = 1 if parameters.public_corpus is None else parameters.public_contexts
     contexts = parameters.batch_size + (public if parameters.aggregation == "median" else 0)
-    return work_of_batches(parameters, terms, contexts, prompt, text, parameters.tokens_per_batch)
+    tokens = parameters.tokens_per_batch
+    return {MODEL: work_of_batches(parameters, terms, contexts, prompt, text, tokens)}
 
 
 def check_batches(parameters: Batched, terms: Terms) -> None:

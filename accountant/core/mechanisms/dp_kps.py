@@ -365,16 +365,16 @@ def sources(parameters: DpKps) -> dict[str, str]:
     return {} if parameters.vocabulary is None else {"vocabulary": TERM_LIST}
 
 
-def work(parameters: DpKps, terms: Terms, template_tokens: int) -> Work | None:
+def work(parameters: DpKps, terms: Terms, template_tokens: int) -> dict[str, Work]:
     """A text is written of each sequence; drawing sequences takes no model."""
     if parameters.output == "phrases":
-        return None
+        return {}
     prompt = template_tokens + parameters.sequence_length * TOKENS_OF_PHRASE
     if parameters.examples is not None:
         prompt += parameters.shots * parameters.max_tokens
     count = by_label(parameters.sequences_per_label, terms.labels)
     written = count * parameters.max_tokens
-    return Work(prompts=count * prompt, read_columns=prompt, written=written, most=True)
+    return {"writer": Work(prompts=count * prompt, read_columns=prompt, written=written, most=True)}
 
 
 MECHANISM = Mechanism(

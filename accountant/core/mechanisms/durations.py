@@ -1,15 +1,19 @@
 """How long a job takes on a machine whose speed was measured: from public numbers, told beforehand.
 
     seconds = passes a + contexts' tokens (b + c columns) + prompts' tokens (d + e columns) + draws f
-            + texts' tokens g
+            + texts' tokens g + training
 
 What a job asks of its model (`Work`) follows from its parameters and the dataset's public figures; what that
 takes (`Speed`) from made-up prompts that a worker read and continued when it loaded the model. No run of a
 private job feeds an estimate: how long one took depends on its data.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+#: The job's own model, among the fields that name what does the work (`Mechanism.work`).
+MODEL = "model"
 
 #: A pass decodes about so many contexts at the most, and a whole number of tiles (engine.sizing).
 PASS_ROWS, TILE = 96, 16
@@ -24,7 +28,9 @@ class Work:
 
     `contexts`: decoded side by side, in steps of `steps` tokens in all, with `columns` tokens before each on
     average. `prompts`: tokens that are read, padding included, `read_columns` side by side. `draws`: tokens
-    drawn from private sums. `written`: tokens of public texts. `most`: texts that end early need less.
+    drawn from private sums. `written`: tokens of public texts. `trained`: tokens, padding included, through
+    which a loss and its gradients are taken, in `trained_passes`; `adapted`: soft tokens and one more, of an
+    adapter's steps. `most`: texts that end early need less.
     """
 
     contexts: int = 0
@@ -34,7 +40,19 @@ class Work:
     read_columns: int = 0
     draws: int = 0
     written: int = 0
+    trained: int = 0
+    trained_passes: int = 0
+    adapted: int = 0
     most: bool = False
+
+
+def with_embedding(own: Work, texts: int, cut: int, embedding: str | None) -> dict[str, Work]:
+    """`own`, and embedding `texts`, each cut after `cut` tokens: by the model named, else by the own."""
+    tokens = texts * cut
+    if embedding is None:
+        return {MODEL: replace(own, prompts=own.prompts + tokens)}
+    other = {"embedding": Work(prompts=tokens, read_columns=cut, most=True)} if texts else {}
+    return {MODEL: own, **other}
 
 
 @dataclass(frozen=True)
@@ -43,7 +61,9 @@ class Speed:
 
     `pass_`: a decoding pass; `row` and `column`: of it, each context and each of its columns. `prompt` and
     `prompt_column`: a token that is read. `draw`: aggregating a context's logits and, once a batch, a draw:
-    `draw_row` and `draw`. `written`: a token of a public text.
+    `draw_row` and `draw`. `written`: a token of a public text. `trained_pass`, `trained` and `adapted`: of
+    training an adapter, as in `Work`; None where it was measured before these were. An embedding model only
+    reads.
     """
 
     device: str
@@ -55,11 +75,18 @@ class Speed:
     draw_row: float
     draw: float
     written: float
+    trained_pass: float | None = None
+    trained: float | None = None
+    adapted: float | None = None
 
     @classmethod
     def read(cls, facts: Any) -> "Speed":
         """As `facts` state it."""
         return cls(**facts)
+
+    def tells(self, work: Work) -> bool:
+        """True if all that the work needs was measured."""
+        return not work.trained or self.trained is not None
 
 
 @dataclass(frozen=True)
@@ -113,5 +140,14 @@ def estimate(work: Work, speed: Speed) -> Duration:
         + work.prompts * padded * (speed.prompt + speed.prompt_column * work.read_columns)
         + (work.steps * speed.draw_row + work.draws * speed.draw if work.draws else 0)
         + work.written * speed.written
+        + work.trained_passes * (speed.trained_pass or 0)
+        + work.trained * (speed.trained or 0)
+        + work.adapted * (speed.adapted or 0)
     )
     return Duration(seconds, speed.device, work.most)
+
+
+def together(parts: Sequence[Duration]) -> Duration:
+    """How long a job takes of which each part does some, one after another."""
+    devices = " and ".join(dict.fromkeys(each.device for each in parts))
+    return Duration(sum(each.seconds for each in parts), devices, any(each.most for each in parts))

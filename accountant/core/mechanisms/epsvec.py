@@ -38,7 +38,7 @@ from pydantic import Field
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import doubled
-from accountant.core.mechanisms.durations import Work
+from accountant.core.mechanisms.durations import Work, with_embedding
 from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
     GaussianNoise,
@@ -387,20 +387,20 @@ def resources(parameters: Epsvec) -> dict[str, str]:
     return {field: kind for field, kind in kinds.items() if getattr(parameters, field)}
 
 
-def work(parameters: Epsvec, terms: Terms, template_tokens: int) -> Work:
+def work(parameters: Epsvec, terms: Terms, template_tokens: int) -> dict[str, Work]:
     """Candidates, partners and texts are written; records are read for the counts and for the vectors."""
-    labels, read, written = by_label(1, terms.labels), 0, 0
+    labels, read, embedded, written, cut = by_label(1, terms.labels), 0, 0, 0, parameters.record_tokens
     if parameters.from_job is None:
         if parameters.shots:
             written += labels * parameters.candidates
-            read += (terms.public_size or 0) * parameters.record_tokens
-            read += labels * parameters.candidates * parameters.record_tokens
+            embedded = (terms.public_size or 0) + labels * parameters.candidates
         written += labels * parameters.partners
-        taking_part = parameters.partners + (parameters.samples_per_label or 0)
-        read += labels * taking_part * (parameters.record_tokens + 1)
+        read += labels * (parameters.partners + (parameters.samples_per_label or 0)) * (cut + 1)
     written += parameters.samples * (1 if parameters.label else labels)
-    tokens, columns = written * parameters.max_tokens, template_tokens + parameters.record_tokens
-    return Work(contexts=0, prompts=read, read_columns=columns, written=tokens, most=True)
+    tokens, columns = written * parameters.max_tokens, template_tokens + cut
+    own = Work(prompts=read, read_columns=columns, written=tokens, most=True)
+    # Nobody knows how many texts a judge drops, so nothing is told.
+    return {} if parameters.rejection == "judge" else with_embedding(own, embedded, cut, parameters.embedding)
 
 
 MECHANISM = Mechanism(

@@ -32,7 +32,7 @@ from accountant.core.mechanisms.batches import (
     turn,
     work_of_batches,
 )
-from accountant.core.mechanisms.durations import Work
+from accountant.core.mechanisms.durations import MODEL, Work
 from accountant.core.mechanisms.prompts import DEFAULT_TEMPLATE
 from accountant.core.privacy.events import Event
 from accountant.core.privacy.price import Price, Terms
@@ -128,11 +128,12 @@ def batches(parameters: InvisibleInk, terms: Terms) -> int:
     return parameters.batches_run(terms)
 
 
-def work(parameters: InvisibleInk, terms: Terms, template_tokens: int) -> Work:
+def work(parameters: InvisibleInk, terms: Terms, template_tokens: int) -> dict[str, Work]:
     """Every batch reads its prompts and a public one, and writes its texts, which may end early."""
     prompt, tokens = template_tokens + parameters.record_tokens, parameters.max_tokens
     contexts, most = parameters.batch_size + 1, parameters.texts_per_batch * tokens
-    return replace(work_of_batches(parameters, terms, contexts, prompt, tokens, most), most=True)
+    asked = work_of_batches(parameters, terms, contexts, prompt, tokens, most)
+    return {MODEL: replace(asked, most=True)}
 
 
 MECHANISM = Mechanism(

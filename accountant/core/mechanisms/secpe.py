@@ -251,7 +251,7 @@ def texts_written(parameters: SecPe) -> tuple[int, int]:
     return first, (parameters.iterations - 1) * parameters.samples * parameters.variations
 
 
-def work(parameters: SecPe, terms: Terms, template_tokens: int) -> Work | None:
+def work(parameters: SecPe, terms: Terms, template_tokens: int) -> dict[str, Work]:
     """Samples and variations are written; public texts are placed once, candidates in each round."""
     placed = parameters.iterations * parameters.samples * (parameters.variations + 1)
     if parameters.from_job is not None:

@@ -20,7 +20,7 @@ from pydantic import Field
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms import group_means
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.durations import Work
+from accountant.core.mechanisms.durations import MODEL, Work
 from accountant.core.mechanisms.group_means import GroupMeans, StateReading
 from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
@@ -194,7 +194,7 @@ def unfit_sources(
     return None
 
 
-def work(parameters: SummaryOneshot, terms: Terms, template_tokens: int) -> Work:
+def work(parameters: SummaryOneshot, terms: Terms, template_tokens: int) -> dict[str, Work]:
     """Every record and the public texts are read once; summaries are decoded where there is an adapter."""
     read, prompt = 0, template_tokens + parameters.record_tokens
     if parameters.from_job is None:
@@ -202,7 +202,7 @@ def work(parameters: SummaryOneshot, terms: Terms, template_tokens: int) -> Work
         read += parameters.public_texts if parameters.public_corpus else 0
     summaries = 0 if parameters.adapter is None else by_label(parameters.decodings, terms.groups)
     tokens = summaries * parameters.max_tokens
-    return Work(contexts=0, prompts=read * prompt, read_columns=prompt, written=tokens, most=True)
+    return {MODEL: Work(prompts=read * prompt, read_columns=prompt, written=tokens, most=True)}
 
 
 MECHANISM = Mechanism(

@@ -18,7 +18,7 @@ from pydantic import Field
 from accountant.core.errors import FieldProblem
 from accountant.core.mechanisms import group_means
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.durations import Work
+from accountant.core.mechanisms.durations import MODEL, Work
 from accountant.core.mechanisms.group_means import GroupMeans
 from accountant.core.mechanisms.noise_fields import cost, resolved
 from accountant.core.mechanisms.yields import Yield, by_label
@@ -78,12 +78,12 @@ def unfit(parameters: SummaryToken, facts: Mapping[str, Any]) -> FieldProblem | 
     return group_means.beyond_context("max_tokens", context_tokens(parameters, 0), facts)
 
 
-def work(parameters: SummaryToken, terms: Terms, template_tokens: int) -> Work:
+def work(parameters: SummaryToken, terms: Terms, template_tokens: int) -> dict[str, Work]:
     """Every record is read once, and extended by every token of its group's summary."""
     groups = group_means.sizes(parameters, terms)
     contexts, prompt = sum(groups.values()), template_tokens + parameters.record_tokens
     tokens = parameters.max_tokens
-    return Work(
+    asked = Work(
         contexts,
         contexts * tokens,
         prompt + tokens // 2,
@@ -92,6 +92,7 @@ def work(parameters: SummaryToken, terms: Terms, template_tokens: int) -> Work:
         len(groups) * tokens,
         most=True,
     )
+    return {MODEL: asked}
 
 
 MECHANISM = Mechanism(

@@ -399,7 +399,8 @@ def test_training_sees_means_as_they_are_released(seed, clip):
     random = np.random.default_rng(seed)
     states = random.normal(size=(12, 5))
     view = mean_states.public_view(states, True, 3)
-    (found,) = mean_states.clipped_means(view, states, [[1, 4, 7]], clip)
+    clipped = mean_states.clipped(view, states, clip)
+    (found,) = mean_states.clipped_means(view, clipped, [[1, 4, 7]], clip)
     total = mean_states.clipped_sum(view, states[[1, 4, 7]], clip)
     np.testing.assert_array_equal(found, mean_states.mean_state(view, total, clip, 3))
 
