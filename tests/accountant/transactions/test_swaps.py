@@ -99,6 +99,15 @@ def holding_all(owner):
         connection.exec_driver_sql(before)
 
 
+def test_a_statement_has_no_more_entries_than_are_written_in_tens_of_milliseconds():
+    def ticket(entries, **account):
+        return Ticket(swaps.Swap({}, account, [("entries", [{}] * entries)], {}, 1))
+
+    waiting = [ticket(60), ticket(30), ticket(5, other=1), ticket(30), ticket(300), ticket(1)]
+    sizes = [[each.question.entries for each in together] for together in swaps._statements(waiting)]
+    assert sizes == [[60, 30], [5], [30], [300], [1]]
+
+
 def test_a_statement_that_would_move_one_account_of_two_writes_nothing(engine, benches, owner):
     asked = prepared(benches[:2])
     benches[0].submit(2)
