@@ -19,6 +19,9 @@ from transformers.masking_utils import eager_mask
 
 NAME = "exchequer"
 
+#: A position that no query reaches.
+BEHIND = 2**62
+
 #: The fewest queries that a call on a CPU is worth.
 BLOCK = 32
 
@@ -34,7 +37,8 @@ class Masks:
         `first_query` is the column of the first query if the queries are adjacent columns that see nothing
         behind their own; some may be padding, and padding queries see only themselves.
         """
-        self.queries, self.keys = queries.unsqueeze(2), keys.unsqueeze(1)
+        # Padding keys stand behind everything, so that one comparison of all pairs hides them too.
+        self.queries, self.keys = queries.unsqueeze(2), keys.masked_fill(keys < 0, BEHIND).unsqueeze(1)
         self.first_query, self.dtype = first_query, dtype
         self._made: dict[int | None, torch.Tensor] = {}
         self._spread: dict[tuple[int | None, int, int], torch.Tensor] = {}
@@ -45,15 +49,14 @@ class Masks:
         As attention adds it: a mask of booleans would be turned into this in every layer.
         """
         if window not in self._made:
-            seen = (self.keys >= 0) & (self.keys <= self.queries)
+            seen = self.keys <= self.queries
             if window is not None:
                 seen &= self.keys > self.queries - window
             if self.first_query is not None:
                 # Without this, padding would see nothing and its softmax would be NaN.
                 columns = torch.arange(seen.shape[1], device=seen.device)
                 seen[:, columns, columns + self.first_query] |= self.queries[:, :, 0] < 0
-            hidden = torch.zeros_like(seen, dtype=self.dtype).masked_fill_(~seen, -torch.inf)
-            self._made[window] = hidden.unsqueeze(1)
+            self._made[window] = torch.where(seen, 0.0, -torch.inf).to(self.dtype).unsqueeze(1)
         return self._made[window]
 
     def spread(self, window: int | None, heads: int, groups: int) -> torch.Tensor:
@@ -95,6 +98,8 @@ def attention(
         if queries == 1:
             spread = masks.spread(sliding_window, heads // groups, groups)
             return _single(asked, key, value, spread, scaling).view(rows, 1, heads, -1).to(query.dtype), None
+        if key.stride(3) != 1:  # a narrow head's, as the cache holds them, for which there is no fused call
+            key = key.contiguous()
         if masks.first_query is not None and queries >= 2 * BLOCK:
             own = masks.of(sliding_window)
             return _in_blocks(asked, key, value, own, masks.first_query, scaling).to(query.dtype), None

@@ -7,7 +7,7 @@ import torch
 
 from tests.workers.engine.families import FAMILIES, LAYERS, family
 from tests.workers.engine.test_engine import CASES, SHAPE, follow
-from workers.engine import Batch, Decoder, Shape, Sizes, attention, kernels, sizing
+from workers.engine import Batch, Decoder, Shape, Sizes, attention, cache, kernels, sizing
 from workers.engine.steadiness import check_steady
 
 pytestmark = pytest.mark.slow
@@ -79,6 +79,23 @@ def test_only_norms_that_multiply_by_their_weight_are_replaced(name):
     norms = [each for each in model.network.modules() if type(each).__name__.endswith("RMSNorm")]
     one_call = [type(each).forward is kernels._by_one_call for each in norms]
     assert one_call == [not name.startswith("gemma")] * len(norms)
+
+
+@pytest.mark.parametrize("case", ["one pass", "several batches"])
+def test_keys_of_wide_heads_lie_as_their_values_do(case, monkeypatch):
+    """FAMILIES have narrow heads only, whose keys lie otherwise in memory: logits are the same either way."""
+    model, plain = family("llama")
+    batches, chosen = CASES[case]
+    laid_out = set()
+    for narrow in (8, 7):
+        monkeypatch.setattr(cache, "NARROW", narrow)
+        follow(model, plain, batches, chosen)
+        check_steady(model, SHAPE, Sizes(rows=16, reading=16, batches=1))
+        decoder = Decoder(model, batches, SHAPE, chosen)
+        list(decoder.read())
+        kept = decoder.store.own[0]
+        laid_out.add((kept.keys.stride(3) == 1, kept.values.stride(3) == 1))
+    assert laid_out == {(False, True), (True, True)}
 
 
 # --- prompts in blocks and small passes ----------------------------------------------------------
