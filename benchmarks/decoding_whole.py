@@ -24,9 +24,9 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from benchmarks.decoding import CLIP, DEVICE, TEMPERATURE, clock, line, random_llama, token_of
 from workers import sample
-from workers.engine import Batch, Decoder, Shape, Sizes, prepare
+from workers.engine import Batch, Decoder, Shape, prepare, sizes
 from workers.engine.aggregation import Mean
-from workers.engine.sizing import MOST_ROWS, pass_rows
+from workers.engine.sizing import default_memory
 
 LENGTH, STEPS = 128, 64
 
@@ -39,8 +39,9 @@ class Work:
         self.structure = prepare(copy.deepcopy(self.plain))
         random = torch.Generator().manual_seed(3)
         self.ids = torch.randint(3, self.structure.vocabulary, (rows, LENGTH), generator=random).to(DEVICE)
-        most = pass_rows(rows, MOST_ROWS[DEVICE.type])
-        self.sizes = Sizes(most, most, 1)
+        self.shape = Shape(0, LENGTH, STEPS)
+        # As a job's: one batch, and the memory that a worker has unless told otherwise.
+        self.sizes = sizes(self.structure.network, self.shape, rows, 1, default_memory(DEVICE))
 
     @torch.inference_mode()
     def generate(self) -> None:
@@ -71,7 +72,7 @@ class Work:
     def engine(self) -> None:
         """A batch as a job decodes it."""
         batch = Batch(self.ids.tolist())
-        decoder = Decoder(self.structure, [batch], Shape(0, LENGTH, STEPS), self.sizes)
+        decoder = Decoder(self.structure, [batch], self.shape, self.sizes)
         given = decoder.read()
         for step in range(STEPS):
             mean = Mean(CLIP, self.structure.vocabulary)

@@ -19,6 +19,7 @@ from workers.data.public_text import PublicPrompt, constant
 from workers.embedding import embedders
 from workers.engine import Batch, Decoder, Shape, Sizes, SoftLoss, soft_loss
 from workers.engine.aggregation import Mean
+from workers.engine.sizing import most_read, reading_rows
 from workers.generation import soft_prompt_adapter
 from workers.generation.writer import Manner, Written
 from workers.model_shelf import free_memory
@@ -132,8 +133,8 @@ def _shape(model: "LocalModel", rows: int, tokens: int) -> tuple[float, float]:
     """Seconds of reading so many prompts of so many tokens, and of a step after them."""
     random = torch.Generator().manual_seed(SEED)
     contexts = torch.randint(model.vocabulary, (rows, tokens), generator=random).tolist()
-    batch, sizes = Batch(contexts), Sizes(rows, rows, 1)
-    decoder = Decoder(model.structure, [batch], Shape(0, tokens, STEPS + 1), sizes)
+    sizes = Sizes(rows, reading_rows(rows, most_read(model.device.type, tokens, rows)), 1)
+    decoder = Decoder(model.structure, [Batch(contexts)], Shape(0, tokens, STEPS + 1), sizes)
     read = min(_seconds(model.device, lambda: [None for _ in decoder.read()]) for _ in range(2))
 
     def step() -> None:

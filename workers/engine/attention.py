@@ -19,6 +19,12 @@ from transformers.masking_utils import eager_mask
 
 NAME = "exchequer"
 
+#: A position that no query reaches.
+BEHIND = 2**62
+
+#: The fewest queries that a call on a CPU is worth.
+BLOCK = 32
+
 
 class Masks:
     """The attention masks of one forward pass: one for each window in use, the same for all layers."""
@@ -28,10 +34,11 @@ class Masks:
     ) -> None:
         """`queries`: (rows, q) and `keys`: (rows, k) positions; `dtype` that of the cached keys.
 
-        `first_query` is the column of the first query if the queries are adjacent columns and some may be
-        padding; padding queries see only themselves.
+        `first_query` is the column of the first query if the queries are adjacent columns that see nothing
+        behind their own; some may be padding, and padding queries see only themselves.
         """
-        self.queries, self.keys = queries.unsqueeze(2), keys.unsqueeze(1)
+        # Padding keys stand behind everything, so that one comparison of all pairs hides them too.
+        self.queries, self.keys = queries.unsqueeze(2), keys.masked_fill(keys < 0, BEHIND).unsqueeze(1)
         self.first_query, self.dtype = first_query, dtype
         self._made: dict[int | None, torch.Tensor] = {}
         self._spread: dict[tuple[int | None, int, int], torch.Tensor] = {}
@@ -42,15 +49,14 @@ class Masks:
         As attention adds it: a mask of booleans would be turned into this in every layer.
         """
         if window not in self._made:
-            seen = (self.keys >= 0) & (self.keys <= self.queries)
+            seen = self.keys <= self.queries
             if window is not None:
                 seen &= self.keys > self.queries - window
             if self.first_query is not None:
                 # Without this, padding would see nothing and its softmax would be NaN.
                 columns = torch.arange(seen.shape[1], device=seen.device)
                 seen[:, columns, columns + self.first_query] |= self.queries[:, :, 0] < 0
-            hidden = torch.zeros_like(seen, dtype=self.dtype).masked_fill_(~seen, -torch.inf)
-            self._made[window] = hidden.unsqueeze(1)
+            self._made[window] = torch.where(seen, 0.0, -torch.inf).to(self.dtype).unsqueeze(1)
         return self._made[window]
 
     def spread(self, window: int | None, heads: int, groups: int) -> torch.Tensor:
@@ -88,20 +94,58 @@ def attention(
     rows, heads, queries, width = query.shape
     groups = heads // key.shape[1]
     asked = query.to(key.dtype)
-    if masks is not None and queries == 1 and softcap is None and key.device.type == "cpu":
-        mixed = _single(asked, key, value, masks.spread(sliding_window, heads // groups, groups), scaling)
-        return mixed.view(rows, 1, heads, -1).to(query.dtype), None
+    if masks is not None and softcap is None and key.device.type == "cpu":
+        if queries == 1:
+            spread = masks.spread(sliding_window, heads // groups, groups)
+            return _single(asked, key, value, spread, scaling).view(rows, 1, heads, -1).to(query.dtype), None
+        if key.stride(3) != 1:  # a narrow head's, as the cache holds them, for which there is no fused call
+            key = key.contiguous()
+        if masks.first_query is not None and queries >= 2 * BLOCK:
+            own = masks.of(sliding_window)
+            return _in_blocks(asked, key, value, own, masks.first_query, scaling).to(query.dtype), None
     if groups > 1 and queries == 1:
         asked = asked.view(rows, heads // groups, groups, width)  # heads of one group share keys: no copies
     elif groups > 1 and softcap is not None:
         key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     if softcap is None:
-        mixed = functional.scaled_dot_product_attention(
-            asked, key, value, attn_mask=mask, scale=scaling, enable_gqa=asked.shape[1] != key.shape[1]
-        )
+        mixed = _fused(asked, key, value, mask, scaling)
     else:
         mixed = _softcapped(asked, key, value, mask, scaling, softcap)
     return mixed.reshape(rows, heads, queries, -1).transpose(1, 2).to(query.dtype), None
+
+
+def _fused(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    scaling: float | None,
+) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
+    )
+
+
+def _in_blocks(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    first: int,
+    scaling: float | None,
+) -> torch.Tensor:
+    """Queries from column `first` on, in blocks with the columns up to their own: (rows, q, heads, width).
+
+    The fused call computes what the mask hides, too; four blocks leave out three eighths of all scores.
+    """
+    count = query.shape[2]
+    size = max(BLOCK, -(-count // 4))
+    mixed = []
+    for start in range(0, count, size):
+        own, seen = slice(start, start + size), slice(first + min(start + size, count))
+        part = _fused(query[:, :, own], key[:, :, seen], value[:, :, seen], mask[:, :, own, seen], scaling)
+        mixed.append(part.transpose(1, 2))
+    return torch.cat(mixed, dim=1)
 
 
 def _single(

@@ -7,6 +7,10 @@ import torch
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
+#: Heads of at most this width have their keys laid out with adjacent columns on a CPU: products of single
+#: queries with them are up to a third faster so, those of wider heads slower.
+NARROW = 8
+
 
 @dataclass
 class Place:
@@ -52,6 +56,8 @@ class Layer(CacheLayerMixin):
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Allocate the memory, all zero: a masked column must still be a number."""
         self.keys, self.values = self._room(key_states), self._room(value_states)
+        if key_states.device.type == "cpu" and key_states.shape[3] <= NARROW:
+            self.keys = self.keys.transpose(2, 3).contiguous().transpose(2, 3)
         self.is_initialized = True
 
     def _room(self, states: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,9 @@ TILE = 16
 #: Columns that a pass sees are a multiple of this on a device where a shape that repeats is faster.
 COLUMNS = {"cpu": 1, "cuda": 64}
 
+#: Tokens of a reading pass beyond which it gets slower on a CPU: activations leave the processor's cache.
+READING_TOKENS = 2048
+
 #: Rows of the cache that hold a working set of activations while prompts are read, as a share of the memory.
 WORKING_SHARE = 8
 
@@ -82,8 +85,13 @@ def sizes(network: Any, shape: Shape, contexts: int, batches: int, memory: int) 
     rows = pass_rows(together * contexts, most)
     while rows > TILE and 2 * rows * logits > working:
         rows = max(TILE, rows // 2 // TILE * TILE)
-    reading = min(rows, working // reading_bytes(network, shape))
+    reading = min(most_read(network.device.type, shape.rest, rows), working // reading_bytes(network, shape))
     return Sizes(rows, reading_rows(rows, reading), together)
+
+
+def most_read(device: str, rest: int, rows: int) -> int:
+    """Prompts of `rest` tokens, of `rows`, that are best read at once if memory allows."""
+    return min(rows, max(TILE, READING_TOKENS // max(1, rest))) if device == "cpu" else rows
 
 
 def reading_rows(rows: int, most: int) -> int:

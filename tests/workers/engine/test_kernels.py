@@ -5,8 +5,10 @@ import copy
 import pytest
 import torch
 
-from tests.workers.engine.families import FAMILIES, family
-from workers.engine import Batch, Decoder, Shape, Sizes, kernels, sizing
+from tests.workers.engine.families import FAMILIES, LAYERS, family
+from tests.workers.engine.test_engine import CASES, SHAPE, follow
+from workers.engine import Batch, Decoder, Shape, Sizes, attention, cache, kernels, sizing
+from workers.engine.steadiness import check_steady
 
 pytestmark = pytest.mark.slow
 
@@ -77,3 +79,69 @@ def test_only_norms_that_multiply_by_their_weight_are_replaced(name):
     norms = [each for each in model.network.modules() if type(each).__name__.endswith("RMSNorm")]
     one_call = [type(each).forward is kernels._by_one_call for each in norms]
     assert one_call == [not name.startswith("gemma")] * len(norms)
+
+
+@pytest.mark.parametrize("case", ["one pass", "several batches"])
+def test_keys_of_wide_heads_lie_as_their_values_do(case, monkeypatch):
+    """FAMILIES have narrow heads only, whose keys lie otherwise in memory: logits are the same either way."""
+    model, plain = family("llama")
+    batches, chosen = CASES[case]
+    laid_out = set()
+    for narrow in (8, 7):
+        monkeypatch.setattr(cache, "NARROW", narrow)
+        follow(model, plain, batches, chosen)
+        check_steady(model, SHAPE, Sizes(rows=16, reading=16, batches=1))
+        decoder = Decoder(model, batches, SHAPE, chosen)
+        list(decoder.read())
+        kept = decoder.store.own[0]
+        laid_out.add((kept.keys.stride(3) == 1, kept.values.stride(3) == 1))
+    assert laid_out == {(False, True), (True, True)}
+
+
+# --- prompts in blocks and small passes ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["one pass", "no prefix"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_prompts_in_blocks_have_the_logits_of_reading_everything_again(name, case, monkeypatch):
+    """Contexts of all lengths, so that padding fills whole blocks of some; windows and prefixes too."""
+    monkeypatch.setattr(attention, "BLOCK", 3)
+    model, plain = family(name)
+    follow(model, plain, *CASES[case])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_record_that_goes_moves_no_digit_of_prompts_in_blocks(name, monkeypatch):
+    monkeypatch.setattr(attention, "BLOCK", 3)
+    check_steady(family(name)[0], SHAPE, Sizes(rows=16, reading=16, batches=1))
+
+
+def test_a_block_of_a_prompt_computes_nothing_behind_itself(monkeypatch):
+    """Of 3 columns of a prefix and 80 of each prompt; a short prompt is read whole."""
+    seen = []
+
+    def noting(query, key, value, mask, scaling):
+        seen.append((query.shape[2], key.shape[2], value.shape[2], tuple(mask.shape[2:])))
+        return FUSED(query, key, value, mask, scaling)
+
+    monkeypatch.setattr(attention, "_fused", noting)
+    model, _ = family("llama")
+    for rest in (80, 63):
+        decoder = Decoder(
+            model, [Batch([[5] * 9, [6] * rest], [8, 9, 7])], Shape(3, rest, 1), Sizes(16, 16, 1)
+        )
+        seen.clear()
+        list(decoder.read())
+        blocks = [(32, 35), (32, 67), (16, 83)] if rest == 80 else [(63, 66)]
+        assert seen == [(own, to, to, (own, to)) for own, to in blocks] * LAYERS
+
+
+FUSED = attention._fused
+
+
+@pytest.mark.parametrize(("rest", "reading"), [(20, 64), (60, 32), (128, 16), (4000, 16)])
+def test_a_processor_reads_about_2048_tokens_at_once(rest, reading):
+    """Whole tiles of prompts, whatever memory there is; a GPU reads as many as fit."""
+    model, _ = family("llama")
+    assert sizing.sizes(model.network, Shape(0, rest, 4), 64, 1, 2**36).reading == reading
+    assert sizing.most_read("cuda", rest, 64) == 64
