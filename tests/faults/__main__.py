@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from tests.faults.checker import check_exports
 from tests.faults.harness import Harness, Outcome
 
 
@@ -18,7 +19,14 @@ def main() -> int:
     parser.add_argument("--mutation", default="", help="take out one guard (see tests/faults/mutations.py)")
     parser.add_argument("--keep", action="store_true", help="keep the folder of a clean run too")
     parser.add_argument("--report", type=Path, help="write what was found as JSON")
+    parser.add_argument(
+        "--again", type=Path, help="judge the limits of an earlier run's exports, in this folder"
+    )
     chosen = parser.parse_args()
+    if chosen.again:
+        found = check_exports(chosen.again).broken["overspends"]
+        print(*(f"{len(found)} overspends", *found[:8]), sep="\n")
+        return 1 if found else 0
     seed = random.SystemRandom().randrange(2**31) if chosen.seed is None else chosen.seed
     print(f"seed {seed}: {chosen.faults} faults", flush=True)
     with Harness(seed, chosen.mutation, lambda line: print(line, flush=True)) as harness:

@@ -97,5 +97,10 @@ def largest_mu(epsilon: float, delta: float) -> float:
 
 def profile(mu: float, epsilon: float) -> float:
     """delta(epsilon) of mu-GDP."""
-    far = NORMAL.cdf(-epsilon / mu - mu / 2)
-    return NORMAL.cdf(-epsilon / mu + mu / 2) - (math.exp(epsilon) * far if far else 0.0)
+    far = below(-epsilon / mu - mu / 2)
+    return below(-epsilon / mu + mu / 2) - (math.exp(epsilon) * far if far else 0.0)
+
+
+def below(value: float) -> float:
+    """The normal distribution function. `NormalDist.cdf` has no digits left of values below -8."""
+    return math.erfc(-value / math.sqrt(2)) / 2

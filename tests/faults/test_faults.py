@@ -209,6 +209,34 @@ def test_a_restore_excuses_only_what_it_may_forget(state, at, broken):
     assert len(found.broken["lost jobs"]) == broken
 
 
+def test_limits_have_digits_where_an_allowance_is_large():
+    """By mpmath with 40 digits: the mu at which the profile of mu-GDP at 24 is 3e-7."""
+    assert costs.largest_mu(24.0, 3e-7) ** 2 == pytest.approx(13.10942456511492, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("event", "broken"), [(checker.FREE, 0), ({"type": "laplace", "noise_multiplier": 10.0}, 1)]
+)
+def test_what_costs_nothing_is_admitted_while_a_correction_has_overdrawn_an_account(event, broken):
+    def job(event):
+        return {"event": event, "costs": {"basic": {"main": "0", "delta": "0"}}}
+
+    basic = {"kind": "basic", "share": "1/10", "order": None}
+    half, most = (job({"type": "laplace", "noise_multiplier": noise}) for noise in (2.0, 1.25))
+    acts = [
+        ("ALLOW", None, {"epsilon": "1", "delta": "0.000001", "filters": [basic]}),
+        *(("RESERVE", "a", half), ("VOID", "a", {}), ("RESERVE", "b", most), ("COMMIT", "b", most)),
+        *(("REVERSAL", "a", half), ("RESERVE", "c", job(event))),
+    ]
+    chain = [
+        {"kind": kind, "seq": n, "document": json.dumps({"body": body, "job": job_id})}
+        for n, (kind, job_id, body) in enumerate(acts, 1)
+    ]
+    found = checker.Findings()
+    checker.check_limits(found, "data", chain)
+    assert len(found.broken["overspends"]) == broken
+
+
 def test_several_releases_cost_their_sum_unless_a_delta_is_charged():
     filters = [{"kind": "basic", "order": None}, {"kind": "gaussian", "order": None}]
     one = {"type": "laplace", "noise_multiplier": 10.0}
