@@ -19,6 +19,7 @@ from benchmarks.admission import Ground
 def fill(ground: Ground, dataset: str, entries: int) -> None:
     """Load RESERVE entries and their jobs by COPY, with a chain and balances that verify."""
     with ground.engine.begin() as connection:
+        connection.execute(text("SET LOCAL statement_timeout = 0"))  # a million rows take minutes
         locked = LockedAccount(connection, dataset)
         sample = ground_sample(ground, dataset)
         job_columns = ", ".join(sample.job)
