@@ -95,7 +95,7 @@ _writing: Combiner[Engine, Swap, datetime | None] = Combiner(_write_all, MOST_AT
 
 
 def _write(engine: Engine, swaps: Sequence[Swap]) -> datetime | None:
-    """Write swaps that are alike, all or none; by the driver alone: SQLAlchemy is a tenth of the way."""
+    """Write swaps that are alike, all or none; by the driver alone, without SQLAlchemy's own work."""
     more = sum((Counter(each.more) for each in swaps), Counter())
     statement = _statement(
         tuple(swaps[0].account), tuple((name, tuple(rows[0])) for name, rows in swaps[0].groups)

@@ -61,7 +61,7 @@ def next_token_accuracy(
     """Share of next tokens of `test` that a model fine-tuned on `train` ranks first (Xie et al. 2024).
 
     Each text is cut after `tokens` tokens. The untrained model's figure is reported beside it. Models of
-    `models.LARGE` weights or more learn by Adafactor, which needs a quarter of AdamW's memory or less.
+    `models.LARGE` weights or more learn by Adafactor: for AdamW's two numbers a weight it keeps a few a row.
     """
     network, tokenizer, large = _load(folder)
     rows = [ids for text in train if len(ids := _ids(tokenizer, text, tokens)) > 1]
