@@ -15,7 +15,7 @@
 | labels | – | one label's texts where it is 90 % of the records, and where it is 2 % |
 | vectors, histogram, median-cost | – | why an effect does not show (utility_reasons.py) |
 
-MODEL is a folder of benchmarks.base_model or benchmarks.related_model, or one of `exchequer model get`.
+MODEL is a folder that `exchequer model get` made.
 Mechanisms are run by their own runners under a meter that reserves the real price; noise has no seed, so
 repeats are repeats, and seeds drive only which public texts are compared, and public k-means. Finished cells
 lie in --cache and are never run again; after --minutes no further cell is begun. JSON and Markdown go there
