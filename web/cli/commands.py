@@ -29,7 +29,6 @@ from web.cli import (
     results,
     session,
     stack,
-    tuning,
     webhooks,
 )
 from web.cli.answers import Group
@@ -154,7 +153,6 @@ for group, name, panel in (
     (corpora.corpora, "corpus", WORK),
     (ledger.ledgers, "ledger", LOOK),
     (registry.registry, "registry", LOOK),
-    (tuning.tuning, "tune", WORK),
     (privacy_audits.audits, "audit", LOOK),
 ):
     app.add_typer(group, name=name, rich_help_panel=panel)
