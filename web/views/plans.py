@@ -9,7 +9,6 @@ from typing import Any
 
 from flask import Blueprint, Response, render_template, request
 
-from accountant.catalogue import saved_requests
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, NotFound
 from accountant.core.mechanisms.base import Mechanism
@@ -66,12 +65,10 @@ def _given() -> dict[str, str]:
 
 
 def _jobs(dataset: Mapping[str, Any]) -> dict[str, str]:
-    """What may be the shape of a plan: the newest jobs that the reader may see, and saved requests."""
+    """What may be the shape of a plan: the newest jobs that the reader may see."""
     wanted, actor = job_queries.Wanted(dataset=dataset["name"]), current_actor()
     found = documents(job_queries.jobs(engine(), actor, wanted, limit=job_form_defaults.EARLIER))
-    jobs = {f"job:{each['id']}": f"{each['id'][:8]} {each['mechanism']}, {each['state']}" for each in found}
-    saved = saved_requests.listing(engine(), dataset["name"], actor)
-    return jobs | {f"saved:{each.id}": f"{each.name} ({each.mechanism})" for each in saved}
+    return {f"job:{each['id']}": f"{each['id'][:8]} {each['mechanism']}, {each['state']}" for each in found}
 
 
 def _plan(name: str, values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -95,9 +92,8 @@ def _shape(name: str, job: str) -> dict[str, str]:
     """The form of the job that is planned with: a job's, or a mechanism's defaults."""
     kind, _, named = job.partition(":")
     actor = current_actor()
-    if kind in ("job", "saved"):
-        given = {"like" if kind == "job" else "saved": named}
-        return dict(job_form_defaults.read(actor, name, given).values)
+    if kind == "job":
+        return dict(job_form_defaults.read(actor, name, {"like": named}).values)
     if kind and kind != "mechanism":
         raise NotFound("job to plan with", job[:80])
     wanted = named if named in mechanisms.runnable() else job_form_defaults.DEFAULT_MECHANISM
