@@ -401,7 +401,6 @@ PAGES: Final[dict[str, Route]] = {
     "datasets.show": Route(PEOPLE, get(DATASET)),
     "access.ask": Route(ASKERS, send(f"{DATASET}/access", REASON), status=409),
     "access.decide": Route(STEWARD, send("/inbox/access/{access}", {"decision": "refuse", **REASON})),
-    "plans.show": Route(ASKERS, get(f"{DATASET}/plan?people=20&each=1&size=3")),
     "policies.show": Route(STEWARD, get(f"{DATASET}/policy")),
     "policies.allow": Route(STEWARD, send(f"{DATASET}/allowance", ALLOWANCE)),
     "policies.allowance_effect": Route(STEWARD, send(f"{DATASET}/allowance/effect", ALLOWANCE)),
@@ -430,9 +429,12 @@ PAGES: Final[dict[str, Route]] = {
     ),
     "jobs.cancel": Route(frozenset({"analyst", "steward"}), send("/jobs/{job}/cancel")),
     "inbox.listing": Route(STEWARD, get("/inbox")),
-    "triage.listing": Route(STEWARD, get("/inbox/several")),
-    "triage.decide": Route(
-        STEWARD, send("/inbox/several", lambda world: {"jobs": world.job(), "decision": "preview"})
+    "inbox.confirm_selected": Route(
+        STEWARD,
+        send("/inbox/selected/confirm", lambda world: {"jobs": world.job(), "decision": "refuse", **REASON}),
+    ),
+    "inbox.decide_selected": Route(
+        STEWARD, send("/inbox/selected", lambda world: {"jobs": world.job(), "decision": "refuse", **REASON})
     ),
     "inbox.changes": Route(STEWARD, get("/inbox/changes?shown="), file=True),
     "inbox.decide": Route(STEWARD, send("/inbox/{job}", {"decision": "refuse", **REASON})),
