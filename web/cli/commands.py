@@ -10,7 +10,6 @@ from accountant.core.errors import ExchequerError
 from web.cli import (
     artifacts,
     completion,
-    conform,
     corpora,
     data,
     evaluation,
@@ -132,7 +131,6 @@ for function, name, panel in (
     (proposals.withdraw, "withdraw", WORK),
     (models.list_mechanisms, "mechanisms", LOOK),
     (price, "price", LOOK),
-    (conform.conform, "conform", LOOK),
     (verify, "verify", LOOK),
     (oversight.spending, "spending", LOOK),
     (oversight.report, "report", LOOK),
