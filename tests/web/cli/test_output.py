@@ -20,7 +20,7 @@ from web.client import NotFound, profiles
 ROOT = Path(__file__).resolve().parents[3]
 
 # A walk-through for people, and audits, which write reports of their own.
-AUDITS = {f"audit {name}" for name in ("reconstruction", "leave-one-out", "planted", "noisy-sums")}
+AUDITS = {f"audit {name}" for name in ("reconstruction", "leave-one-out")}
 WITHOUT_JSON = {"demo", "registry export", *AUDITS}  # the entry is JSON itself
 
 
