@@ -276,11 +276,11 @@ _RIGHTS = {
     "job_keys": "SELECT, INSERT, DELETE",  # a job's key ends with it, and is never another
     "kept_draws": "SELECT, INSERT, DELETE",  # so do its draws, and none is changed
     "outbox": "SELECT, INSERT, UPDATE, DELETE",  # a message that nobody waits for is taken away
-    "hook_deliveries": "SELECT, INSERT, UPDATE, DELETE",  # a log of messages, kept for so long
+    "hooks": "SELECT, INSERT, DELETE",
+    "hook_deliveries": "SELECT, INSERT, UPDATE, DELETE",  # a message ends when it is delivered or given up
     "checkpoint_requests": "SELECT, INSERT, DELETE",
     "passkeys": "SELECT, INSERT, UPDATE (sign_count, last_used_at, removed_at)",
     "passkey_challenges": "SELECT, INSERT, DELETE",
-    "request_templates": "SELECT, INSERT, UPDATE, DELETE",
 }
 _OTHER_RIGHTS = "SELECT, INSERT, UPDATE"
 _EXCESSIVE = ("UPDATE", "DELETE", "TRUNCATE", "TRIGGER")

@@ -105,14 +105,13 @@ class Settings(BaseSettings):
     upload_line_bytes: int = Field(4 * 2**20, ge=1, description="longest line of an uploaded text file")
     upload_columns: int = Field(1000, ge=1, description="most columns of an uploaded file")
     upload_hours: float = Field(72.0, gt=0, description="an upload that nothing uses is destroyed after this")
-    webhook_networks: str = Field(
-        "", description="networks besides the public internet, separated by '|', that webhooks may reach"
+    notice_networks: str = Field(
+        "", description="networks besides the public internet, separated by '|', that notices may reach"
     )
-    webhook_first_seconds: float = Field(
+    notice_first_seconds: float = Field(
         5.0, gt=0, description="wait before a message is sent again; four times as long each time"
     )
-    webhook_hours: float = Field(24.0, gt=0, description="a message is given up after this")
-    webhook_log_days: float = Field(30.0, gt=0, description="the log of what was sent is kept so long")
+    notice_hours: float = Field(24.0, gt=0, description="a notice is given up after this")
     smtp_host: str | None = Field(None, description="mail server for notices; nothing: no mail is sent")
     smtp_port: int = Field(587, ge=1, le=65535, description="its port")
     smtp_security: Literal["starttls", "tls", "none"] = Field("starttls", description="how it is spoken to")

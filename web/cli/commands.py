@@ -18,6 +18,7 @@ from web.cli import (
     jobs,
     ledger,
     models,
+    notices,
     offers,
     oversight,
     people,
@@ -28,7 +29,7 @@ from web.cli import (
     results,
     session,
     stack,
-    webhooks,
+    uploads,
 )
 from web.cli.answers import Group
 from web.cli.output import Mode
@@ -143,10 +144,10 @@ for group, name, panel in (
     (people.users, "user", LOCAL),
     (people.tokens, "token", LOCAL),
     (people.admin, "admin", LOCAL),
-    (webhooks.webhooks, "webhook", LOCAL),
+    (notices.notices, "notice", LOCAL),
     (offers.offer, "offer", WORK),
     (data.datasets, "dataset", WORK),
-    (webhooks.uploads, "upload", WORK),
+    (uploads.uploads, "upload", WORK),
     (models.models, "model", WORK),
     (corpora.corpora, "corpus", WORK),
     (ledger.ledgers, "ledger", LOOK),
