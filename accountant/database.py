@@ -88,7 +88,7 @@ def connect(
     return engine
 
 
-#: Time limits of a session, unless the address's `options` say otherwise. A pooler's `connect_query` sets them.
+#: Time limits of a session, unless the address's `options` say otherwise.
 TIME_LIMITS = {
     "lock_timeout": f"{LOCK_SECONDS}s",
     "statement_timeout": f"{STATEMENT_SECONDS}s",

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 from uuid import UUID
 
 import requests
@@ -174,7 +174,7 @@ def _return_address() -> str:
     public = settings().public_url
     if public is None:
         return url_for("sign_in.provider_return", _external=True)
-    return public.rstrip("/") + url_for("sign_in.provider_return")
+    return urljoin(public, url_for("sign_in.provider_return"))
 
 
 def _claims() -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from accountant.schema.base import documents
 from web.auth import current_actor, needs_role
 from web.context import engine
 from web.views import job_form_defaults, schema_forms
-from web.views.forms import Form, whole
+from web.views.forms import Form, number, whole
 from web.views.schema_forms import PREFIX
 
 pages = Blueprint("plans", __name__)
@@ -115,13 +115,9 @@ def _whole(text: str) -> int:
 
 
 def _number(text: str) -> int | float:
-    found = whole(text)
-    if isinstance(found, int):
-        return found
-    try:
-        return float(text)
-    except ValueError:
-        return 0
+    """A number; what is none is an error of its range."""
+    found = number(text)
+    return found if isinstance(found, int | float) else 0
 
 
 # --- in words, and drawn ------------------------------------------------------------------------

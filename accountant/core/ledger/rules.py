@@ -305,6 +305,8 @@ class Rules:
             return
         if not (_is_said(approval["by"]) and _is_said(approval["reason"])):
             raise VerificationFailed("its approval names no person and reason")
+        if "departed" in approval and not policy.departed_analysts:
+            raise VerificationFailed("its analyst had left, and the policy admits no such request")
         _check_approver(policy, entry.actor, approval["by"])
 
     def _check_needs_none(self, policy: Policy, asked: Demand, delta: float) -> None:
