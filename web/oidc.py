@@ -266,8 +266,8 @@ def _too_many_groups(name: str) -> Refused:
     claim = settings().oidc_roles_claim
     current_app.logger.warning(
         "sign-in at the provider: %r is in more groups than an id token holds (Entra: 200), so it came "
-        "without the claim %r. No role was changed. At the provider, put only the groups that are assigned to "
-        "this application into its tokens, or use application roles and EXCHEQUER_OIDC_ROLES_CLAIM=roles",
+        "without the claim %r. No role was changed. At the provider, put only the groups that are assigned "
+        "to this application into its tokens, or use application roles and EXCHEQUER_OIDC_ROLES_CLAIM=roles",
         name or "somebody new",
         claim,
     )

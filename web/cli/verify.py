@@ -103,8 +103,7 @@ def verify(
         print_json({"ok": True, **own, **going, **_log_facts(logged), "balances": balances})
         return
     say("verify: ok")
-    if found.added:
-        say(f"another program saved this file and added {' and '.join(found.added)}: left out, nothing else")
+    _show_added(found)
     out.print(facts([("dataset", found.dataset), ("entries", found.entries), ("head", found.head)]))
     _show_balances(balances)
     if before is not None:
@@ -366,6 +365,11 @@ def _show_balances(balances: dict[str, Any]) -> None:
         columns = ["filter", "limit", "spent", "reserved", "left", "state"]
         out.print(table(columns, rows, right="limit spent reserved left"))
     say(f"reservations not settled yet: {balances['live_reservations']}")
+
+
+def _show_added(found: Any) -> None:
+    if found.added:
+        say(f"another program saved this file and added {' and '.join(found.added)}: left out, nothing else")
 
 
 def _show_signatures(found: Any, pinned: bool) -> None:

@@ -98,7 +98,10 @@ class Block(NamedTuple):
 
 
 class Blocks:
-    """The lines of a file from `start` to `end` (else its own), in blocks: a line belongs to the one that it begins in."""
+    """The lines of a file from `start` to `end` in blocks: a line belongs to the one that it begins in.
+
+    `end` None: that of the file.
+    """
 
     def __init__(self, file: int, start: int, end: int | None = None) -> None:
         self._end = os.fstat(file).st_size if end is None else end

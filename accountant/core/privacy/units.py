@@ -29,7 +29,7 @@ _LARGEST_POWER = 28
 
 def is_plain(text: str) -> bool:
     """Whether a text is a number in plain digits, with a point and an exponent at most."""
-    return len(text) <= 100 and _PLAIN.fullmatch(text) is not None
+    return len(text) <= 100 and _PLAIN.fullmatch(text) is not None and math.isfinite(float(text))
 
 
 def exact(value: Number, field: str = "amount") -> Fraction:
