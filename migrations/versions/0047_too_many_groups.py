@@ -7,11 +7,11 @@ down_revision = "0046"
 branch_labels = None
 depends_on = None
 
-OUTCOME = "'too many groups'::text, "
+OUTCOME = ", 'too many groups'::text"
 
 
 def upgrade() -> None:
-    _restate("ARRAY[", f"ARRAY[{OUTCOME}")
+    _restate("])", f"{OUTCOME}])")
 
 
 def downgrade() -> None:

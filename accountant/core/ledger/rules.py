@@ -7,6 +7,8 @@ A verifier checks by them, offline, what sums can't show: that jobs were priced 
 somebody else approved them, and that it took two people where the policy asks for two. What stands before
 the first REGISTER or POLICY can't be judged by it, and `unproved` says so: older ledgers verify still.
 
+An approval of a request whose analyst had left says so (`departed`), and stands where the policy admits it.
+
 Not in the chain, and so not checked: the roles of people, and what is used of caps on people and projects,
 which share a dataset out and protect nobody.
 """
