@@ -12,6 +12,9 @@ from workers import weights
 from workers.weights import ModelError, Tensor, listed
 
 
+_UNOPENED = "path: transformers can't open it: {}: {}"
+
+
 def open_network(
     auto: Any, folder: Path, dtype: Any, device: str | None = None, encoder: bool = False
 ) -> Any:
@@ -35,8 +38,7 @@ def open_network(
     except MemoryError:
         raise
     except Exception as error:  # the library has no base of what it raises
-        why = " ".join(str(error).split())[:300]
-        raise ModelError(f"path: transformers can't open it: {type(error).__name__}: {why}") from None
+        raise ModelError(_UNOPENED.format(type(error).__name__, _line(error))) from None
     check_complete(network, found, encoder)
     return network
 
@@ -53,9 +55,12 @@ def tied(folder: Path) -> set[str]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        with torch.device("meta"):
+            network = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except Exception as error:
+        raise ModelError(_UNOPENED.format(type(error).__name__, _line(error))) from None
     return set(network.all_tied_weights_keys or ())
 
 
@@ -83,7 +88,11 @@ def check_complete(network: Any, found: Mapping[str, Any], encoder: bool = False
         )
     problems = [*found.get("error_msgs", ()), *map(str, (found.get("conversion_errors") or {}).values())]
     if problems:
-        raise ModelError(f"path: weights can't be loaded: {' '.join(problems[0].split())[:300]}")
+        raise ModelError(f"path: weights can't be loaded: {_line(problems[0])}")
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text).split())[:300]
 
 
 def _shape(lengths: Any) -> str:

@@ -26,15 +26,16 @@ def check(tokenizer: Any, folder: Path, rows: int, outputs: bool = True) -> None
 
     Raises ModelError with the tokens at fault, which are public.
     """
+    _check_unique(folder)
     words = _words(tokenizer)
     _check_rows(words, rows)
     if outputs:
         _check_outputs(words, rows)
-    _check_unique(folder)
+    unknown = _unknown(tokenizer, rows)
     for name in ("config.json", "generation_config.json"):
         if (folder / name).is_file():
             _check_stated(tokenizer, name, read_json(folder / name), rows)
-    _check_texts(tokenizer, rows)
+    _check_controls(tokenizer, unknown)
 
 
 def check_static(tokenizer: Any, folder: Path, rows: int) -> None:
@@ -115,13 +116,13 @@ def _check_stated(tokenizer: Any, name: str, stated: Mapping[str, Any], rows: in
             word = tokenizer.decode([token])
             if any(letter.isalnum() for letter in word) and token in _written(tokenizer, word):
                 raise ModelError(
-                    f"path: {name} states {field} {token}, which is {word!r}, a word of texts: they would end "
-                    "there, or lose it"
+                    f"path: {name} states {field} {token}, which is {word!r}, a word of texts: they "
+                    "would end there, or lose it"
                 )
 
 
-def _check_texts(tokenizer: Any, rows: int) -> None:
-    """Check that any text is encoded, with ids in range, and none of them a control token."""
+def _unknown(tokenizer: Any, rows: int) -> set[int]:
+    """Return the tokens of rare letters. Raises ModelError if it fails, or a token has no row."""
     try:
         unknown = set(_ids(tokenizer, RARE))
         added = set(tokenizer.encode("a", add_special_tokens=True))
@@ -130,6 +131,11 @@ def _check_texts(tokenizer: Any, rows: int) -> None:
     beyond = sorted(token for token in unknown | added if not 0 <= token < rows)
     if beyond:
         raise ModelError(f"path: the tokenizer writes the token {beyond[0]}, and the model has {rows:,}")
+    return unknown
+
+
+def _check_controls(tokenizer: Any, unknown: set[int]) -> None:
+    """Check that no text is encoded with a token that controls texts, where it would be left out."""
     control = control_tokens(tokenizer)
     clash = sorted(control & unknown)
     if clash:
