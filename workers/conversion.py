@@ -10,6 +10,7 @@ is a step done, of STEPS; an error is one line on standard error and exit code 1
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from workers import networks, weights
 
@@ -27,9 +28,10 @@ def convert(file: Path, folder: Path) -> None:
     where = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
     AutoTokenizer.from_pretrained(file.parent, **where).save_pretrained(folder)
     print(STEPS[0], flush=True)
-    read, found = AutoModelForCausalLM.from_pretrained(
+    opened: Any = AutoModelForCausalLM.from_pretrained(
         file.parent, dtype=torch.bfloat16, output_loading_info=True, **where
     )
+    read, found = opened
     networks.check_complete(read, found)
     print(STEPS[1], flush=True)
     # transformers takes a model that was read from GGUF for a quantised one still, and saves none of those.

@@ -11,7 +11,6 @@ from typing import Any
 from workers import weights
 from workers.weights import ModelError, Tensor, listed
 
-
 _UNOPENED = "path: transformers can't open it: {}: {}"
 
 

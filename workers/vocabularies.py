@@ -114,7 +114,8 @@ def _check_stated(tokenizer: Any, name: str, stated: Mapping[str, Any], rows: in
             if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < rows:
                 raise ModelError(f"path: {name} states {field} {token!r}: use a token from 0 to {rows - 1}")
             word = tokenizer.decode([token])
-            if any(letter.isalnum() for letter in word) and token in _written(tokenizer, word):
+            said = any(letter.isalnum() for letter in word) and not MARK.fullmatch(word.strip())
+            if said and token in _written(tokenizer, word):
                 raise ModelError(
                     f"path: {name} states {field} {token}, which is {word!r}, a word of texts: they "
                     "would end there, or lose it"

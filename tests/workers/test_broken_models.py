@@ -12,8 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from tests.workers.conftest import SAMPLE
-from workers import models, networks
-from workers.embedding import embedders
+from workers import models
 from workers.models import ModelError
 
 NAME = "model.layers.1.mlp.up_proj.weight"

@@ -127,7 +127,7 @@ def unread(error: Exception) -> str:
         return str(error)
     if is_out_of_memory(error):
         return "the worker's memory is too small for the job: it failed before any data was read"
-    if isinstance(error, TimeLimit | SoftTimeLimitExceeded):
+    if isinstance(error, SoftTimeLimitExceeded):
         return "it passed its time limit before any data was read"
     what = "a file or an address can't be read" if isinstance(error, OSError) else "it failed"
     # A library's text may hold paths, which are the stewards' alone: the log has it.
