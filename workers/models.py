@@ -304,7 +304,7 @@ def set_threads() -> None:
 def weight_count(folder: Path) -> int:
     """Return how many numbers a model has; a tensor that is saved twice as one counts once."""
     held = weights.tensors(folder)
-    return weights.parameters(held, networks.tied(folder) & held.keys())
+    return weights.parameters(held, networks.tied(folder, held))
 
 
 def faster_in_bfloat16(folder: Path, device: str) -> bool:

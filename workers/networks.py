@@ -49,8 +49,8 @@ def empty(folder: Path) -> Any:
     return open_network(AutoModelForCausalLM, folder, "auto", "meta")
 
 
-def tied(folder: Path) -> set[str]:
-    """Return the names of a causal model's tensors that are others under a second name."""
+def tied(folder: Path, held: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return the tensors of a causal model that are others under a second name, and those others."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -60,7 +60,12 @@ def tied(folder: Path) -> set[str]:
             network = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except Exception as error:
         raise ModelError(_UNOPENED.format(type(error).__name__, _line(error))) from None
-    return set(network.all_tied_weights_keys or ())
+    return _pairs(network, held)
+
+
+def _pairs(network: Any, held: Mapping[str, Tensor]) -> dict[str, str]:
+    pairs = (network.all_tied_weights_keys or {}).items()
+    return {copy: source for copy, source in pairs if copy in held and source in held}
 
 
 def check_complete(network: Any, found: Mapping[str, Any], encoder: bool = False) -> None:
@@ -103,16 +108,14 @@ def copies(network: Any, held: Mapping[str, Tensor]) -> set[str]:
 
     Raises ModelError if such a tensor differs from the other: only one of the two can be meant.
     """
-    found = set()
-    for copy, source in (network.all_tied_weights_keys or {}).items():
-        if copy in held and source in held:
-            if not weights.are_equal(held[copy], copy, held[source], source):
-                raise ModelError(
-                    f"path: {copy} and {source} differ, and config.json states that they are one "
-                    "(tie_word_embeddings): save it with tie_word_embeddings=False, or without the copy"
-                )
-            found.add(copy)
-    return found
+    pairs = _pairs(network, held)
+    for copy, source in pairs.items():
+        if not weights.are_equal(held[copy], copy, held[source], source):
+            raise ModelError(
+                f"path: {copy} and {source} differ, and config.json states that they are one "
+                "(tie_word_embeddings): save it with tie_word_embeddings=False, or without the copy"
+            )
+    return set(pairs)
 
 
 def check_types(network: Any, held: Mapping[str, Tensor]) -> None:

@@ -63,6 +63,8 @@ def tensors(folder: Path) -> dict[str, Tensor]:
     """
     shards = {path.name for path in folder.glob("*.safetensors") if SHARD.fullmatch(path.name)}
     single, index = (folder / SINGLE).is_file(), (folder / INDEX).is_file()
+    if single and index and not shards and set(_places(folder).values()) == {SINGLE}:
+        return _of_shards(folder, shards)
     if (folder / "adapter_config.json").is_file():
         raise ModelError(
             "path: the folder holds an adapter (adapter_config.json): merge it into its model and save that"
@@ -79,12 +81,8 @@ def tensors(folder: Path) -> dict[str, Tensor]:
 
 def _of_shards(folder: Path, shards: set[str]) -> dict[str, Tensor]:
     """Return the tensors of the shards that the index names; each is where the index says, and only there."""
-    places = read_json(folder / INDEX).get("weight_map")
-    if not isinstance(places, dict) or not places:
-        raise ModelError(f"path: {INDEX} has no weight_map")
+    places = _places(folder)
     named = set(places.values())
-    if not all(isinstance(name, str) and Path(name).name == name for name in named):
-        raise ModelError(f"path: {INDEX} names files outside of the folder")
     missing = sorted(name for name in named if not (folder / name).is_file())
     if missing:
         raise ModelError(f"path: {listed(missing)} is named by {INDEX} and missing: download it again")
@@ -103,6 +101,16 @@ def _of_shards(folder: Path, shards: set[str]) -> dict[str, Tensor]:
             raise ModelError(f"path: {file} has {listed(held.keys() - places.keys())}, unknown to {INDEX}")
         found |= held
     return found
+
+
+def _places(folder: Path) -> dict[str, str]:
+    """Return the file of each tensor, as the index states it."""
+    places = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise ModelError(f"path: {INDEX} has no weight_map")
+    if not all(isinstance(name, str) and Path(name).name == name for name in places.values()):
+        raise ModelError(f"path: {INDEX} names files outside of the folder")
+    return places
 
 
 def listed(names: Iterable[str]) -> str:

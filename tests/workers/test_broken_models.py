@@ -382,3 +382,40 @@ def test_memory_is_bounded_while_numbers_are_read(folder, monkeypatch):
     runs = list(files._runs(held))
     assert [name for run in runs for name in run] == list(held)
     assert len(runs) > 5
+
+
+def test_an_index_of_a_single_file_is_no_second_copy(folder):
+    names = load_file(folder / "model.safetensors")
+    index = {"weight_map": dict.fromkeys(names, "model.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert models.inspect(folder)["parameters"] == models.inspect(SAMPLE / "model")["parameters"]
+
+
+def test_the_head_alone_serves_as_both_of_a_tied_pair(folder):
+    weights(lambda t: t.update({"lm_head.weight": t.pop("model.embed_tokens.weight")}))(folder)
+    facts = models.inspect(folder)
+    assert (
+        facts["parameters"] == models.inspect(SAMPLE / "model")["parameters"] == models.weight_count(folder)
+    )
+    assert models.try_out(folder, facts["sha256"]) == "float32 on cpu"
+
+
+def test_a_model_that_does_not_fit_says_how_much_it_needs(folder, monkeypatch):
+    sha256 = models.digest(folder)
+    monkeypatch.setattr(models, "whole_memory", lambda _: 2**20)
+    with pytest.raises(ModelError, match=r"does not fit .*: 0\.0 GiB of weights, 0\.0 GiB in all"):
+        models.load(folder, sha256, memory_gib=1.3)
+    monkeypatch.undo()
+
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    monkeypatch.setattr(models, "_checked", full)
+    with pytest.raises(ModelError, match="does not fit"):
+        models.load(folder, sha256, memory_gib=1.4)
+
+
+def test_a_tokenizer_is_read_again_if_its_files_change(folder):
+    before = len(models.tokenizer(folder))
+    saved(added("<new>", 1024))(folder)
+    assert len(models.tokenizer(folder)) == before + 1
