@@ -2,13 +2,13 @@
 
     sh scripts/python.sh scripts/install.py libraries|service|dev
 
-`service` is the libraries and this checkout as a package; `dev` is that and what tests and linters need. VENV names
-the environment's folder, and TORCH the build of torch: cpu, cuda or auto.
+`service` is the libraries and this checkout as a package; `dev` is that and what tests and linters need.
+VENV names the environment's folder, and TORCH the build of torch: cpu, cuda or auto.
 
-An environment that is whole and up to date is left alone, which takes a moment. One that can't be trusted (cut off,
-moved, without its Python) is made anew; downloads are in a cache. uv installs, and pip where uv can't be had. Every
-file is checked against the hashes in the locks and nothing is resolved anew, but for a build of torch that is not on
-the package index: its version is checked.
+An environment that is whole and up to date is left alone, which takes a moment. One that can't be trusted
+(cut off, moved, without its Python) is made anew; downloads are in a cache. uv installs, and pip where uv
+can't be had. Every file is checked against the hashes in the locks and nothing is resolved anew, but for a
+build of torch that is not on the package index: its version is checked.
 """
 
 import ast
@@ -39,15 +39,21 @@ PARTS = {
 }
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 LOCKED = ("--require-hashes", "--no-deps", "--no-build-isolation")
-ROOM = {"": 1.4, "cpu": 1.0, "cuda": 5.0, "dev": 0.5}  # gigabytes on disk, "" without torch; measured, rounded up
+ROOM = {
+    "": 1.4,
+    "cpu": 1.0,
+    "cuda": 5.0,
+    "dev": 0.5,
+}  # gigabytes on disk, "" without torch; measured, rounded up
 
 NO_CPU_BUILD = """
-No build of torch {version} for the CPU is within reach: none lies where pip looks, and PyTorch's index does not
-answer. To have one (0.2 GB), fetch it for Python {python} from https://download.pytorch.org/whl/cpu/torch/ on a machine
-that reaches it, put it into a folder, and run the same command with PIP_FIND_LINKS=FOLDER before it."""
+No build of torch {version} for the CPU is within reach: none lies where pip looks, and PyTorch's index does
+not answer. To have one (0.2 GB), fetch it for Python {python} from https://download.pytorch.org/whl/cpu/torch/
+on a machine that reaches it, put it into a folder, and run the same command with PIP_FIND_LINKS=FOLDER
+before it."""
 CUDA_INSTEAD = """
-This machine has no NVIDIA GPU that could use it, but the package index has only the build for CUDA, which works on the
-CPU too: 2.7 GB to download, 4.7 GB on disk. It comes now; Ctrl-C stops it."""
+The package index has the build for CUDA, which works without an NVIDIA GPU too: 2.7 GB to download, 4.7 GB
+on disk. It comes now; Ctrl-C stops it."""
 
 # What uv calls the settings of pip that say where packages are, and how it parts several values.
 PIP_SETTINGS = {
@@ -128,7 +134,9 @@ class Environment:
     def prepare(self) -> None:
         """Install the installer, uv, and what packages are built with. pip stays the installer without uv."""
         uv = str(self.folder / "bin" / "uv")
-        if self.can("--quiet", "--only-binary=:all:", *LOCKED, "-r", str(UV), dry=False) and _runs([uv, "--version"]):
+        if self.can("--quiet", "--only-binary=:all:", *LOCKED, "-r", str(UV), dry=False) and _runs(
+            [uv, "--version"]
+        ):
             self.installer = [uv, "pip", "install"]
             self.variables = {**self._where_pip_looks(), **self.variables, **self._where_to_cache()}
         else:
@@ -157,11 +165,13 @@ class Environment:
         values: dict[str, list[str]] = {}
         for name, value in re.findall(r"^\S*\.([a-z-]+)=(['\"].*)$", listed.stdout, re.MULTILINE):
             values.setdefault(name, []).extend(ast.literal_eval(value).split())
-        # A version is taken from whichever place has it, as pip does: the hashes say whether it is the right one.
+        # A version is taken from any place that has it, as pip does: the hashes say whether it is right.
         variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
         for name, (variable, separator) in PIP_SETTINGS.items():
             if name in values:
-                variables[variable] = separator.join(dict.fromkeys(values[name])) if separator else values[name][-1]
+                variables[variable] = (
+                    separator.join(dict.fromkeys(values[name])) if separator else values[name][-1]
+                )
         return variables
 
     def _where_to_cache(self) -> dict[str, str]:
@@ -203,16 +213,16 @@ def require_room(folder: Path, *parts: str) -> None:
     needed, free = sum(ROOM[part] for part in parts), shutil.disk_usage(folder.parent).free / 1e9
     if free < needed:
         raise Failed(
-            f"{folder.parent} has {free:.1f} GB free, and the installation takes {needed:.1f} GB: make room, or set VENV "
-            "to a folder on another disk"
+            f"{folder.parent} has {free:.1f} GB free, and the installation takes {needed:.1f} GB: make room, "
+            "or set VENV to a folder on another disk"
         )
 
 
 def install_torch(environment: Environment, asked: str) -> str:
     """Install torch, built for what was asked; return "cpu" or "cuda".
 
-    Without a GPU: a build for the CPU that lies where pip looks, else PyTorch's own index, else the package index,
-    which has the build for CUDA. With one: what PyTorch's own index has for it, else the package index.
+    Without a GPU: a build for the CPU that lies where pip looks, else PyTorch's own index, else the package
+    index, which has the build for CUDA. With one: PyTorch's own index, else the package index.
     """
     found = re.search(r"^torch==(\S+)", CUDA.read_text(), re.MULTILINE)
     assert found, f"{CUDA.name} names no torch"
@@ -251,7 +261,10 @@ def install(environment: Environment, part: str, torch: str) -> None:
     if fault or not environment.folder.exists():
         require_room(environment.folder.parent, "")
         version = ".".join(map(str, sys.version_info[:3]))
-        print(f"Installing into {_short(environment.folder)}, once. Ctrl-C stops; the same command goes on.", flush=True)
+        print(
+            f"Installing into {_short(environment.folder)}, once. Ctrl-C stops; the same command goes on.",
+            flush=True,
+        )
         with stage(f"a virtual environment of Python {version}, {sys.executable}"):
             environment.make()
     wanted = [name for name in PARTS if list(PARTS).index(name) <= list(PARTS).index(part)]

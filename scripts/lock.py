@@ -6,7 +6,7 @@
     requirements-cuda.lock   torch as the package index has it: built for CUDA, with NVIDIA's libraries
     requirements-dev.lock    what tests and linters need besides
 
-The locks hold for every supported Python, on x86-64 and ARM: where a package is for some of them, a marker says so.
+The locks hold for every supported Python, on x86-64 and ARM: a marker says where a package is for some of them.
 Below each package stands what it requires, so that a test can tell a lock that lacks something.
 
 Versions stay as they are unless pyproject.toml asks for others. This machine's configuration is left out, so
@@ -45,7 +45,9 @@ def main() -> None:
     for name, entry in described(everything).items():
         locks[lock_of(name, build, runtime)][name] = entry
     for path, entries in locks.items():
-        path.write_text("# Made by `make lock`; install with --require-hashes --no-deps.\n" + "".join(entries.values()))
+        path.write_text(
+            "# Made by `make lock`; install with --require-hashes --no-deps.\n" + "".join(entries.values())
+        )
 
 
 def resolve(arguments: list[str]) -> Entries:

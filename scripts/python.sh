@@ -7,8 +7,8 @@ supported='import sys; sys.exit(sys.implementation.name != "cpython" or not (3, 
 without_venv=
 for python in "${PYTHON:-python3.14}" ${PYTHON:-python3.13 python3.12 python3.11 python3}; do
     # A name that a version manager lists and can't run fails here, and the next is tried.
-    "$python" -c "$supported" 2>/dev/null || continue
-    "$python" -c 'import ensurepip, venv' 2>/dev/null && exec "$python" "$@"
+    "$python" -c "$supported" >/dev/null 2>&1 || continue
+    "$python" -c 'import ensurepip, venv' >/dev/null 2>&1 && exec "$python" "$@"
     without_venv=${without_venv:-$python}
 done
 
