@@ -6,7 +6,7 @@
     requirements-cuda.lock   torch as the package index has it: built for CUDA, with NVIDIA's libraries
     requirements-dev.lock    what tests and linters need besides
 
-The locks hold for every supported Python, on x86-64 and ARM: a marker says where a package is for some of them.
+The locks hold for every supported Python, on x86-64 and ARM: markers say which package is for which one.
 Below each package stands what it requires, so that a test can tell a lock that lacks something.
 
 Versions stay as they are unless pyproject.toml asks for others. This machine's configuration is left out, so

@@ -4,6 +4,7 @@ A copy of the scripts installs tiny wheels from a folder, without a network.
 """
 
 import hashlib
+import importlib
 import os
 import re
 import shutil
@@ -160,6 +161,12 @@ def _cut_off(folder: Path) -> None:
     record.write_text(record.read_text().replace('"unfinished": ""', '"unfinished": "yes"'))
 
 
+@pytest.fixture
+def moved(made: Path, tmp_path: Path) -> Path:
+    """A copy of the checkout, with the environment that was made elsewhere."""
+    return shutil.copytree(made, tmp_path / "moved", symlinks=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "told"),
@@ -173,31 +180,32 @@ def _cut_off(folder: Path) -> None:
     ],
     ids=["no python", "python deleted", "no pip", "venv killed", "cut off", "moved"],
 )
-def test_an_environment_that_cannot_be_used_is_made_anew(
-    made: Path, tmp_path: Path, damage: Callable[[Path], None], told: str
+def test_an_environment_that_cannot_be_used_is_noticed(
+    moved: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], told: str
 ) -> None:
-    folder = tmp_path / "moved"
-    shutil.copytree(made, folder, symlinks=True)
-    damage(folder)
-    answer = install(folder)
-    assert answer.returncode == 0, answer.stderr
-    assert f"can't be used: {told}" in answer.stdout
-    assert installed(folder) == {"builder", "library", "torch"}
-    assert install(folder).stdout == ""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    module = importlib.import_module("install")
+    damage(moved)
+    fault = module.Environment(moved / ".venv").fault("auto")
+    assert fault.startswith(told)
 
 
 @pytest.mark.slow
-def test_an_installation_that_fails_is_begun_anew(tmp_path: Path) -> None:
-    folder = checkout(tmp_path / "checkout")
-    (folder / "wheels" / "library-1.0-py3-none-any.whl").rename(folder / "away")
-    answer = install(folder)
+def test_it_is_made_anew_and_again_after_a_failure(moved: Path) -> None:
+    """Downloads that fail end in a sentence; the next run begins with a new environment."""
+    lost = moved / "wheels" / "library-1.0-py3-none-any.whl"
+    lost.rename(moved / "away")
+    answer = install(moved)
     assert answer.returncode == 1
+    assert "can't be used: it was made as " in answer.stdout
     assert "Then run the same command again." in answer.stderr
     assert "Traceback" not in answer.stderr
-    (folder / "away").rename(folder / "wheels" / "library-1.0-py3-none-any.whl")
-    answer = install(folder)
-    assert answer.returncode == 0
-    assert "cut off" in answer.stdout
+    (moved / "away").rename(lost)
+    answer = install(moved)
+    assert answer.returncode == 0, answer.stderr
+    assert "can't be used: an installation into it was cut off" in answer.stdout
+    assert installed(moved) == {"builder", "library", "torch"}
+    assert install(moved).stdout == ""
 
 
 @pytest.mark.parametrize(

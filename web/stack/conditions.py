@@ -1,4 +1,4 @@
-"""What the stack needs of a machine: looked at before it starts, and each said in a sentence with a remedy."""
+"""What the stack needs of a machine: looked at before a start, and said in a sentence with a remedy."""
 
 import os
 import pwd
@@ -95,14 +95,12 @@ def _require_files() -> None:
 def _require_user() -> None:
     """PostgreSQL refuses to run as root, and its maker `initdb` as a user without a name."""
     uid = os.geteuid()
-    if uid != 0:
-        try:
-            pwd.getpwuid(uid)
-        except KeyError:
-            raise _unmet(
-                f"user {uid} has no name in /etc/passwd, which PostgreSQL asks for",
-                "Run it as a user that has one, or set DATABASE_URL",
-            ) from None
+    try:
+        pwd.getpwuid(uid) if uid else pwd.getpwnam("nobody")
+    except KeyError:
+        who = f"user {uid} has no name in" if uid else "root finds no user `nobody` in"
+        raise _unmet(f"{who} /etc/passwd, which PostgreSQL asks for", "Add it, or set DATABASE_URL") from None
+    if uid:
         return
     status = Path("/proc/self/status").read_text()
     held = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), 16)
