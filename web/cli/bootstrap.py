@@ -131,8 +131,8 @@ def ensure_person(configured: Settings, name: str, roles: tuple[str, ...]) -> st
         return None
     password = new_password()
     path = password_file(configured, name)
-    # The password is on the disk before the account is made. An account that somebody else made first, or that
-    # was closed, is left as it is.
+    # The password is on the disk before the account is made. An account that somebody else made first, or
+    # that was closed, is left as it is.
     with private_draft(path, password + "\n") as draft, suppress(Conflict):
         create_person(configured, name, roles, password)
         draft.replace(path)
