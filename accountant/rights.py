@@ -57,7 +57,6 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "parts": f"SELECT ({_PARTS_SHOWN}), INSERT, UPDATE ({_PARTS_STOP})",
         **dict.fromkeys(("proposals", "offers"), _CHANGE),
         "comments": _ADD,
-        "request_templates": "SELECT, INSERT, UPDATE, DELETE",  # their owners'
         "access_requests": "SELECT, INSERT, UPDATE (state, answer, decided_by, decided_at)",
         **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
         **dict.fromkeys(("artifacts", "realized_ex_post"), _READ),

@@ -86,7 +86,6 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "jobs.output": ("/jobs/{job}/output.csv", "/jobs/{job}/output.parquet"),
     "jobs.card": ("/jobs/{job}/card.md",),
     "inbox.listing": ("/inbox",),
-    "triage.listing": ("/inbox/several",),
     "inbox.changes": ("/inbox/changes?shown=",),
     "auditing.listing": (
         "/ledger",

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import insert, select
 
 from accountant import tables
-from accountant.catalogue import corpora, saved_requests
+from accountant.catalogue import corpora
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.policy import Policy
 from accountant.identities import credentials, passkeys, people
@@ -133,15 +133,6 @@ class World:
             row = {"id": made, "dataset_id": own, "person_id": asker.id, "reason": "for a study"}
             connection.execute(insert(table).values(**row))
         return self.noted(made)
-
-    def saved(self) -> str:
-        """A saved request of `analyst`."""
-        asked = ("private-prediction", self.site.bench.model, PARAMETERS, True)
-        actor = self.site.actor("analyst")
-        called = self.fresh("saved")
-        saved_requests.save(self.site.engine, self.dataset, actor, called, *asked)
-        found = saved_requests.listing(self.site.engine, self.dataset, actor)
-        return str(next(each.id for each in found if each.name == called))
 
     def offer(self) -> str:
         """An open offer of the steward to `analyst`."""
@@ -410,10 +401,6 @@ PAGES: Final[dict[str, Route]] = {
     "datasets.show": Route(PEOPLE, get(DATASET)),
     "access.ask": Route(ASKERS, send(f"{DATASET}/access", REASON), status=409),
     "access.decide": Route(STEWARD, send("/inbox/access/{access}", {"decision": "refuse", **REASON})),
-    "saved_requests.remove": Route(
-        frozenset({"analyst", "steward"}), send(f"{DATASET}/saved-requests/{{saved}}/delete")
-    ),
-    "plans.show": Route(ASKERS, get(f"{DATASET}/plan?people=20&each=1&size=3")),
     "policies.show": Route(STEWARD, get(f"{DATASET}/policy")),
     "policies.allow": Route(STEWARD, send(f"{DATASET}/allowance", ALLOWANCE)),
     "policies.allowance_effect": Route(STEWARD, send(f"{DATASET}/allowance/effect", ALLOWANCE)),
@@ -442,9 +429,12 @@ PAGES: Final[dict[str, Route]] = {
     ),
     "jobs.cancel": Route(frozenset({"analyst", "steward"}), send("/jobs/{job}/cancel")),
     "inbox.listing": Route(STEWARD, get("/inbox")),
-    "triage.listing": Route(STEWARD, get("/inbox/several")),
-    "triage.decide": Route(
-        STEWARD, send("/inbox/several", lambda world: {"jobs": world.job(), "decision": "preview"})
+    "inbox.confirm_selected": Route(
+        STEWARD,
+        send("/inbox/selected/confirm", lambda world: {"jobs": world.job(), "decision": "refuse", **REASON}),
+    ),
+    "inbox.decide_selected": Route(
+        STEWARD, send("/inbox/selected", lambda world: {"jobs": world.job(), "decision": "refuse", **REASON})
     ),
     "inbox.changes": Route(STEWARD, get("/inbox/changes?shown="), file=True),
     "inbox.decide": Route(STEWARD, send("/inbox/{job}", {"decision": "refuse", **REASON})),

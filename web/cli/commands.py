@@ -10,7 +10,6 @@ from accountant.core.errors import ExchequerError
 from web.cli import (
     artifacts,
     completion,
-    conform,
     corpora,
     data,
     evaluation,
@@ -29,7 +28,6 @@ from web.cli import (
     results,
     session,
     stack,
-    tuning,
     webhooks,
 )
 from web.cli.answers import Group
@@ -139,7 +137,6 @@ for function, name, panel in (
     (proposals.withdraw, "withdraw", WORK),
     (models.list_mechanisms, "mechanisms", LOOK),
     (price, "price", LOOK),
-    (conform.conform, "conform", LOOK),
     (verify, "verify", LOOK),
     (oversight.spending, "spending", LOOK),
     (oversight.report, "report", LOOK),
@@ -160,7 +157,6 @@ for group, name, panel in (
     (corpora.corpora, "corpus", WORK),
     (ledger.ledgers, "ledger", LOOK),
     (registry.registry, "registry", LOOK),
-    (tuning.tuning, "tune", WORK),
     (privacy_audits.audits, "audit", LOOK),
 ):
     app.add_typer(group, name=name, rich_help_panel=panel)

@@ -42,7 +42,6 @@ _FORMS = {
     "access": ("dataset", "job"),
     "policies": ("allowance",),
     "asking": ("job",),
-    "plans": ("plan",),
     "models": ("model",),
     "corpora": ("corpus",),
     "account": ("account",),

@@ -80,14 +80,6 @@ def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
         folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
         inspect = embedders.inspect if row.kind == "embedding" else models.inspect
         facts = inspect(folder)
-        if row.kind == "language":
-            from workers import speed  # torch, which a worker that checks files alone can do without
-
-            facts |= speed.of_files(folder, facts, configured.model_dtype, configured.decoding_gib)
-        if row.kind == "embedding":
-            from workers import speed  # as above
-
-            facts |= speed.of_embedding(folder, facts)
         registration.checked(engine, "model", row.id, facts, None)
     except (models.ModelError, WriterError) as error:
         registration.checked(engine, "model", row.id, None, str(error))

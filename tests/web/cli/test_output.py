@@ -20,8 +20,8 @@ from web.client import NotFound, profiles
 ROOT = Path(__file__).resolve().parents[3]
 
 # A walk-through for people, and audits, which write reports of their own.
-AUDITS = {f"audit {name}" for name in ("reconstruction", "leave-one-out", "planted", "noisy-sums")}
-WITHOUT_JSON = {"demo", "conform", "registry export", *AUDITS}  # the entry is JSON itself
+AUDITS = {f"audit {name}" for name in ("reconstruction", "leave-one-out")}
+WITHOUT_JSON = {"demo", "registry export", *AUDITS}  # the entry is JSON itself
 
 
 @pytest.fixture(autouse=True)

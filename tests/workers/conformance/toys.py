@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workers.conformance.samples import LABELS, WORDS
+from tests.workers.conformance.samples import LABELS, WORDS
 from workers.data.public_text import PublicText, constant
 from workers.data.terms import TermList, words
 from workers.embedding.neighbours import Floats, unit
@@ -45,7 +45,7 @@ class Embedder:
 
     dimensions, context_tokens = 5, 64
 
-    def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:  # noqa: ARG002
+    def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:
         """Unit vectors (1, dimensions) float32, one after the other."""
         for text in texts:
             bytes_ = hashlib.sha256(text.encode()).digest()[: self.dimensions]

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.core.mechanisms.registration import Refused
 from accountant.core.privacy.blowup import GroupSampling, Without
 from accountant.core.privacy.events import (
     FREE,
@@ -30,6 +29,7 @@ from accountant.core.privacy.events import (
 )
 from accountant.core.privacy.price import Price
 from accountant.core.privacy.secrets import SecretRelease
+from tests.workers.conformance.metadata import Refused
 from workers.noise.meter import Meter, Turn, Values
 from workers.noise.samplers import Grid
 

@@ -1,7 +1,5 @@
 """The conformance kit: does a mechanism draw what it priced, and does one unit move no more than it declares?
 
-    python -m workers.conformance MODULE          from workers.conformance import conform
-
 Random parameters around the mechanism's example, random terms, and neighbouring records under random keys.
 It finds mistakes and proves nothing: one trial that fails refuses the mechanism, all that pass are evidence.
 """
@@ -19,9 +17,8 @@ from typing import Any
 from unittest import mock
 
 from accountant.core.errors import DataError, InvalidRequest, MeterExceeded
-from accountant.core.mechanisms import MECHANISMS, registration
+from accountant.core.mechanisms import MECHANISMS
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.registration import Refused
 from accountant.core.privacy.events import (
     FREE,
     Event,
@@ -33,8 +30,9 @@ from accountant.core.privacy.events import (
 )
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.secrets import SecretRelease
-from workers.conformance import samples, toys
-from workers.conformance.noting import Noting, compare, compare_secret
+from tests.workers.conformance import metadata, samples, toys
+from tests.workers.conformance.metadata import Refused
+from tests.workers.conformance.noting import Noting, compare, compare_secret
 from workers.data.records import Records
 from workers.interface import Artifact, Checker, Progress, Public, Released
 from workers.noise import coins
@@ -49,11 +47,11 @@ HEAVY = ("torch", "transformers", "flask", "sqlalchemy", "celery", "pyarrow")
 def conform(module: str, trials: int = TRIALS, seed: int = 0) -> Mechanism[Any]:
     """The mechanism of a price module, once all trials have passed. Raises Refused with the first failure."""
     mechanism = import_module(module).MECHANISM
-    registration.check(mechanism, module)
+    metadata.check(mechanism)
     if mechanism.runner is None:
         raise Refused("runner: it has none, so there is nothing to try")
     _check_files(mechanism, module)
-    running, random = import_module(mechanism.runner).Runner(), Random(seed)  # noqa: S311  (public trials)
+    running, random = import_module(mechanism.runner).Runner(), Random(seed)
     _check_runner(mechanism, running)
     for _ in range(WILD):
         _check_total(mechanism, samples.wild(mechanism, random), samples.terms(random))
