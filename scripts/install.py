@@ -192,7 +192,12 @@ def digest(part: str) -> str:
 
 
 def _runs(command: list[str], variables: dict[str, str] | None = None) -> bool:
-    return not subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, check=False).returncode
+    try:
+        return not subprocess.run(
+            command, cwd=ROOT, env=variables, capture_output=True, check=False
+        ).returncode
+    except OSError:
+        return False
 
 
 @contextmanager
