@@ -110,8 +110,15 @@ class Environment:
             if "pyvenv.cfg" not in names and names - {"bin", "include", "lib", "lib64", "exchequer.json"}:
                 raise Failed(f"{self.folder} is no virtual environment: set VENV to another folder")
             shutil.rmtree(self.folder)
+        self.folder.mkdir(parents=True)
         self.record = {}
-        self.run(sys.executable, "-m", "venv", str(self.folder))
+        self.keep(folder=str(self.folder), unfinished="yes")
+        command = [sys.executable, "-m", "venv", str(self.folder)]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode:
+            raise Failed(
+                (made.stdout + made.stderr).strip()[-1000:] + f"\n{sys.executable} can't make {self.folder}"
+            )
 
     def lacks(self, part: str) -> bool:
         """Return True unless this part is installed as its files say."""
