@@ -7,6 +7,7 @@ on first use, or in the environment; they are never printed.
 import os
 import re
 import secrets
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, get_args
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from accountant.core.files.private import private_draft
 from accountant.core.privacy.units import is_plain
 from accountant.rights import KEYS, Process
 
@@ -291,19 +293,11 @@ class Settings(BaseSettings):
         if from_environment:
             return _key(name, from_environment)
         folder = self.keys or self.home / "keys"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / name
         if not path.exists():
-            draft = folder / f".{name}.{secrets.token_hex(8)}"
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w") as file:
-                file.write(secrets.token_hex(KEY_BYTES))
-            try:
-                os.link(draft, path)  # fails when another process was first: its key stands
-            except FileExistsError:
-                pass
-            finally:
-                draft.unlink()
+            # Where another process is first, its key stands.
+            with private_draft(path, secrets.token_hex(KEY_BYTES)) as draft, suppress(FileExistsError):
+                os.link(draft, path)
         return _key(name, path.read_text())
 
 

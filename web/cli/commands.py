@@ -50,9 +50,15 @@ class Commands(typer.core.TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # a full disk shows itself here
+            return result
         except ExchequerError as error:
             raise typer.Exit(failures.report(error)) from None
+        except BrokenPipeError:  # whoever reads the output has enough: typer ends the command
+            raise
+        except (OSError, ImportError) as error:
+            raise typer.Exit(failures.report(failures.system_error(error))) from None
         except USAGE as error:
             if not Mode.json:
                 raise

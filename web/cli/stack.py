@@ -38,11 +38,10 @@ def start(configured: Settings) -> str:
     try:
         return local.up(configured, on_progress=note).address
     except local.StackError as error:
-        note(error.log)
-        where = configured.home / "logs"
-        raise Failed(
-            f"{error.process} {error.reason}. Its log is in {where}; then `exchequer up` again."
-        ) from None
+        if error.log:
+            note(error.log)
+        remedy = error.remedy or f"Its log is in {configured.home / 'logs'}"
+        raise Failed(f"{error.process} {error.reason}. {remedy}; then `exchequer up` again.") from None
 
 
 def sign_in_here(configured: Settings, address: str) -> None:

@@ -8,6 +8,7 @@ more slowly. When the supervisor is killed, the programs end with it and the ser
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import urllib.error
@@ -88,6 +89,9 @@ class Supervisor:
         except StackError as error:
             _log(str(error))
             self.record.failed, self.record.reason = error.process, error.reason
+        except (OSError, subprocess.SubprocessError) as error:  # a full disk, say: a sentence for `up`
+            _log(str(error))
+            self.record.failed, self.record.reason = "supervisor", f"can't go on: {error}"
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)
