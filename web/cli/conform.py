@@ -3,14 +3,14 @@
 It runs where workers run, as a process of its own: nothing of it is imported here.
 """
 
-import importlib.util
 import subprocess
 import sys
 from typing import Annotated
 
 import typer
 
-from web.cli.output import BAD_INPUT, REFUSED, Failed, stop
+from web.cli import installation
+from web.cli.output import BAD_INPUT, REFUSED, stop
 
 
 def conform(
@@ -24,8 +24,7 @@ def conform(
 
     Leaves a record in its package, without which the service refuses it. Exit code 1 where it fails.
     """
-    if importlib.util.find_spec("workers") is None or importlib.util.find_spec("pyarrow") is None:
-        raise Failed("a trial runs the mechanism and needs exchequer[worker]")
+    installation.require("`exchequer conform`", "pyarrow")
     command = [sys.executable, "-m", "workers.conformance", module]
     command += [] if trials is None else [f"--trials={trials}"]
     command += [] if seed is None else [f"--seed={seed}"]

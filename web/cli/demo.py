@@ -42,7 +42,7 @@ EPSILON, DELTA, RAISE = "10", "0.000001", 5
 MECHANISM = "private-prediction"
 # How a model is asked matters more than which it is: one that has read the internet goes on with a list.
 TEMPLATES = {
-    SAMPLE: bootstrap.sample().TEMPLATE,
+    SAMPLE: None,  # its own
     "smollm2": "Customer reviews ({label}).\n\nReview: {record}\n\nReview:",
 }
 SHOWN_TEXTS = 3
@@ -187,7 +187,7 @@ def parameters(model: str = SAMPLE) -> dict[str, Any]:
         "tokens_per_batch": 72,
         "max_text_tokens": 72,
         "record_tokens": 80,
-        "template": TEMPLATES[model],
+        "template": bootstrap.sample().TEMPLATE,
     }
 
 

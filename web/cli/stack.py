@@ -2,7 +2,7 @@
 
 from accountant.core.errors import ExchequerError
 from accountant.settings import Settings
-from web.cli import bootstrap
+from web.cli import bootstrap, installation
 from web.cli.answers import Answer
 from web.cli.options import Json
 from web.cli.output import UNREACHABLE, Failed, note, print_json, say, stop, table
@@ -32,7 +32,7 @@ def up(as_json: Json = False) -> None:
 
 def start(configured: Settings) -> str:
     """Start the stack, or find it running; returns the page's address."""
-    bootstrap.require_packages()
+    installation.require("the local stack", "flask", "celery", "torch")
     from web import local
 
     try:
@@ -62,10 +62,11 @@ def sign_in_here(configured: Settings, address: str) -> None:
 
 def down() -> Answer:
     """Stop the local stack. It keeps its data."""
+    configured = bootstrap.settings()
     from web import local
 
     try:
-        local.down(bootstrap.settings(), on_progress=note)
+        local.down(configured, on_progress=note)
     except local.StackError as error:
         note(error.log)
         raise Failed(f"{error.process} {error.reason}. Run `exchequer down` again.") from None
@@ -75,9 +76,9 @@ def down() -> Answer:
 
 def status() -> Answer:
     """Say what runs. Exit code 3 where the local stack is not running."""
+    configured = bootstrap.settings()
     from web import local
 
-    configured = bootstrap.settings()
     found = local.status(configured)
     yield found.model_dump(exclude={"database_url", "broker_url"})
     yield f"{found.phase}; the page: {found.address}" if found.running else f"{found.phase}; `exchequer up`"

@@ -4,7 +4,6 @@ Tuning runs where workers run, as a process of its own: nothing of it is importe
 the server nor any dataset.
 """
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +11,9 @@ from typing import Annotated
 
 import typer
 
-from web.cli.output import BAD_INPUT, Failed, stop
-from web.stack.programs import ROOT
-
-PACKAGES = ("torch", "transformers")
+from web.cli import installation
+from web.cli.output import BAD_INPUT, stop
+from web.version import ROOT
 
 tuning = typer.Typer(help="Parameters of a mechanism from public data.", no_args_is_help=True)
 
@@ -47,9 +45,7 @@ def summary_oneshot(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Clip C, basis, soft tokens m and length T of a one-shot summary, with the curve behind them."""
-    for name in PACKAGES:
-        if importlib.util.find_spec(name) is None:
-            raise Failed(f"{name} is not installed: tuning runs the model and needs exchequer[worker]")
+    installation.require("`exchequer tune`", "torch", "transformers")
     given = {
         **{"label-column": label_column, "text-template": text_template, "epsilon": epsilon, "delta": delta},
         **{"neighbours": neighbours, "public-size": public_size, "texts": texts, "template": template},
