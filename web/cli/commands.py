@@ -66,11 +66,14 @@ def demo(
         str | None,
         typer.Option(metavar="smollm2", help="A pretrained model. [the small one that is bundled]"),
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print why each step is taken, and figures.")
+    ] = False,
 ) -> None:
     """Walk the whole path on the bundled sample: price, approve, run, charge, export, verify."""
     from web.cli.demo import SAMPLE, run
 
-    run(model or SAMPLE)
+    run(model or SAMPLE, verbose)
 
 
 LOCAL, WORK, LOOK = "The local stack and people", "Datasets and jobs", "Prices and the ledger"

@@ -11,8 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 import redis
@@ -20,20 +23,21 @@ import yaml
 
 from accountant.settings import Settings
 from web import local
-from web.stack import processes, state
-from web.stack.addresses import APPLICATION, OWNER, SERVERS
+from web.stack import ports, processes, state
+from web.stack.addresses import APPLICATION, OWNER, SERVERS, page_address
 from web.stack.processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 
 WEB = """
-import http.server, os
+import http.server, os, socket
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200 if self.path == "/healthz" else 404)
         self.end_headers()
-address = ("127.0.0.1", int(os.environ["EXCHEQUER_PORT"]))
-http.server.HTTPServer(address, Page).serve_forever()
+server = http.server.HTTPServer(("", 0), Page, bind_and_activate=False)
+server.socket = socket.socket(fileno=int(os.environ["EXCHEQUER_LISTENING"]))
+server.serve_forever()
 """
 
 
@@ -338,23 +342,86 @@ def test_a_failing_migration_is_named(settings: Settings) -> None:
     assert marked(settings.home) == []
 
 
-def test_a_taken_port_is_named(settings: Settings) -> None:
-    """Otherwise the other program's answer would pass for ours."""
-    other = subprocess.Popen(
-        [sys.executable, "-c", WEB], env={**os.environ, "EXCHEQUER_PORT": str(settings.port)}
-    )
-    try:
-        assert wait_until(lambda: not port_free(settings.port), 10)
-        with pytest.raises(local.StackError, match=r"web: .* is in use"):
-            up(settings)
-    finally:
-        other.kill()
-        other.wait()
+@contextmanager
+def listening(port: int = 0, host: str = "127.0.0.1") -> Iterator[int]:
+    """Another program's port: this one's."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as other:
+        other.bind((host, port))
+        other.listen()
+        yield other.getsockname()[1]
 
 
-def port_free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+def with_default(home: Path, port: int = 8750, **chosen: object) -> Settings:
+    """Settings whose default port is one that nobody else tries."""
+    home.mkdir(exist_ok=True)
+    made = Settings.model_validate({"home": home, "port": port, **chosen})
+    made.model_fields_set.discard("port")
+    return made
+
+
+def claimed(settings: Settings) -> tuple[str, str]:
+    """The address that a page gets, and the sentence on a port that was taken."""
+    listener, found, taken = ports.claim(settings, settings.home)
+    listener.close()
+    return page_address(found), taken
+
+
+@pytest.fixture
+def lonely() -> int:
+    """A port that nobody else tries."""
+    with listening() as port:
+        return port
+
+
+def test_a_chosen_port_that_is_taken_is_an_error_that_names_its_holder(tmp_path: Path) -> None:
+    with listening() as port, pytest.raises(local.StackError) as found:
+        claimed(Settings(home=tmp_path, port=port))
+    name = psutil.Process().name()
+    assert f"port {port} is taken by {name} (process {os.getpid()}). End that" in found.value.reason
+    assert not (tmp_path / "port").exists()
+
+
+@pytest.mark.parametrize("broken", [None, "", "x", "0", "99999"])
+def test_a_default_port_that_is_taken_moves_the_page_and_the_home_keeps_it(
+    tmp_path: Path, lonely: int, broken: str | None
+) -> None:
+    if broken is not None:
+        (tmp_path / "port").write_text(broken)
+    settings = with_default(tmp_path, lonely)
+    with listening(lonely):
+        moved, taken = claimed(settings)
+    assert f"port {lonely} is taken by" in taken
+    assert moved != f"http://127.0.0.1:{lonely}"
+    assert claimed(settings) == (moved, "")  # the default is free, and the page stays where people know it
+    assert page_address(settings) == moved  # while nothing runs, too
+    with listening(int(moved.rpartition(":")[2])):
+        assert claimed(settings)[0] != moved
+    chosen = Settings(home=tmp_path, port=lonely)
+    assert claimed(chosen)[0] == page_address(chosen) == f"http://127.0.0.1:{lonely}"
+
+
+def test_stacks_that_claim_at_the_same_moment_get_ports_of_their_own(tmp_path: Path, lonely: int) -> None:
+    stacks = [with_default(tmp_path / str(number), lonely) for number in range(24)]
+    with ThreadPoolExecutor(len(stacks)) as pool:
+        claims = list(pool.map(lambda settings: ports.claim(settings, settings.home), stacks))
+    assert len({settings.port for _, settings, _ in claims}) == len(stacks)
+    for listener, *_ in claims:
+        listener.close()
+
+
+def test_hosts_that_this_machine_does_not_have(tmp_path: Path, lonely: int) -> None:
+    with pytest.raises(local.StackError, match=r"can't listen on 192\.0\.2\.1 \(.*\)\. Set EXCHEQUER_HOST"):
+        claimed(with_default(tmp_path, host="192.0.2.1"))
+    assert claimed(with_default(tmp_path, lonely, host="::1"))[0] == f"http://[::1]:{lonely}"
+
+
+def test_a_machine_with_ipv6_alone(tmp_path: Path, lonely: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        ports, "_LOOPBACK", ("192.0.2.1", "::1")
+    )  # the first is missing, as 127.0.0.1 would be
+    settings = with_default(tmp_path, lonely)
+    settings.model_fields_set.discard("host")
+    assert claimed(settings)[0] == f"http://[::1]:{lonely}"
 
 
 @pytest.mark.slow
