@@ -43,29 +43,31 @@ def claim(settings: Settings, home: Path) -> tuple[socket.socket, Settings, str]
 
 
 def _bound(settings: Settings, port: int) -> socket.socket | None:
-    """Return a listening socket, or None if another program has the port."""
+    """Return a listening socket that can be reached, or None if another program has the port."""
     hosts = (settings.host,) if "host" in settings.model_fields_set else _LOOPBACK
     for host in hosts:
-        listener = None
         try:
             family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            listener = socket.socket(family, kind)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # right after an earlier stack
-            listener.bind(address)
-            listener.listen(1024)
+            with socket.socket(family, kind) as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # right after an earlier stack
+                listener.bind(address)
+                listener.listen(1024)
+                # The kernel lets programs bind 127.0.0.1 where no interface has it.
+                socket.create_connection(listener.getsockname()[:2], timeout=2.0).close()
+                return listener.dup()
         except OSError as error:
-            if listener is not None:
-                listener.close()
             if error.errno == errno.EADDRINUSE:
                 return None
             if error.errno == errno.EACCES:
                 raise StackError(
-                    "web", f"may not use port {port}: set EXCHEQUER_PORT to 1024 or more"
+                    PAGE, f"may not use port {port}. Set EXCHEQUER_PORT to 1024 or more"
                 ) from None
-            reason = error.strerror
-        else:
-            return listener
-    raise StackError(PAGE, f"can't listen on {' or '.join(hosts)} ({reason}). Set EXCHEQUER_HOST")
+            reason = error.strerror or error
+    raise StackError(
+        PAGE,
+        f"can't be reached at {' or '.join(hosts)} ({reason}). Set EXCHEQUER_HOST to an address of this "
+        "machine, or bring its loopback interface up",
+    )
 
 
 def holder(port: int) -> str:
@@ -77,7 +79,9 @@ def holder(port: int) -> str:
         pids = [each.pid for each in listening if each.laddr.port == port and each.pid]
         process = psutil.Process(min(pids))
         name = f"{process.name()} (process {process.pid})"
-        home = process.environ().get(HOME_MARK)
+        marks = process.environ()
+        supervises = "web.stack.supervisor" in process.cmdline()
+        home = marks.get("EXCHEQUER_HOME" if supervises else HOME_MARK)
     except (ValueError, OSError, psutil.Error):
         return "a program of another user, or of another container"
     return f"Exchequer of {home} ({name})" if home else name

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -343,11 +344,9 @@ def test_a_failing_migration_is_named(settings: Settings) -> None:
 
 
 @contextmanager
-def listening(port: int = 0, host: str = "127.0.0.1") -> Iterator[int]:
+def listening(port: int = 0) -> Iterator[int]:
     """Another program's port: this one's."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as other:
-        other.bind((host, port))
-        other.listen()
+    with socket.create_server(("127.0.0.1", port)) as other:
         yield other.getsockname()[1]
 
 
@@ -410,18 +409,77 @@ def test_stacks_that_claim_at_the_same_moment_get_ports_of_their_own(tmp_path: P
 
 
 def test_hosts_that_this_machine_does_not_have(tmp_path: Path, lonely: int) -> None:
-    with pytest.raises(local.StackError, match=r"can't listen on 192\.0\.2\.1 \(.*\)\. Set EXCHEQUER_HOST"):
+    with pytest.raises(
+        local.StackError, match=r"can't be reached at 192\.0\.2\.1 \(.*\)\. Set EXCHEQUER_HOST"
+    ):
         claimed(with_default(tmp_path, host="192.0.2.1"))
     assert claimed(with_default(tmp_path, lonely, host="::1"))[0] == f"http://[::1]:{lonely}"
 
 
-def test_a_machine_with_ipv6_alone(tmp_path: Path, lonely: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        ports, "_LOOPBACK", ("192.0.2.1", "::1")
-    )  # the first is missing, as 127.0.0.1 would be
-    settings = with_default(tmp_path, lonely)
-    settings.model_fields_set.discard("host")
-    assert claimed(settings)[0] == f"http://[::1]:{lonely}"
+CLAIM = """
+import sys
+from pathlib import Path
+from accountant.settings import Settings
+from web.stack import addresses, ports
+settings = ports.claim(Settings(home=Path(sys.argv[1])), Path(sys.argv[1]))[1]
+print(addresses.page_address(settings))
+"""
+
+
+@pytest.mark.parametrize(
+    ("network", "expected"),
+    [
+        ("true", "the page: can't be reached at 127.0.0.1 or ::1 (Cannot assign requested address)"),
+        ("ip link set lo up && ip address del 127.0.0.1/8 dev lo", "http://[::1]:8750"),
+        ("ip link set lo up", "http://127.0.0.1:8750"),
+    ],
+    ids=["no loopback", "IPv6 alone", "both"],
+)
+def test_networks_of_their_own(tmp_path: Path, network: str, expected: str) -> None:
+    apart = ["unshare", "--map-root-user", "--net", "sh", "-c"]
+    if shutil.which("ip") is None or subprocess.run([*apart, "true"]).returncode:
+        pytest.skip("this machine gives nobody a network of their own")
+    command = f'{network} && exec "$0" -c "$1" "$2"'
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("EXCHEQUER_")}
+    found = subprocess.run(
+        [*apart, command, sys.executable, CLAIM, str(tmp_path)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert expected in found.stdout + found.stderr
+
+
+@pytest.mark.slow
+def test_two_homes_come_up_at_the_same_moment_and_side_by_side(
+    tmp_path: Path, made_once: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody chose a port; one temporary folder, as for one person on one machine."""
+    for name in ("DATABASE_URL", "BROKER_URL", "EXCHEQUER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    stacks = [Settings(home=tmp_path / name) for name in ("one", "two")]
+    for settings in stacks:
+        settings.home.mkdir(mode=0o700)
+        subprocess.run(["cp", "-a", made_once, settings.home / "postgres"], check=True)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            one, two = pool.map(up, stacks)
+        assert one.address != two.address
+        taken = Settings(home=tmp_path, port=int(one.address.rpartition(":")[2]))
+        with pytest.raises(local.StackError, match=f"is taken by Exchequer of {stacks[0].home} "):
+            claimed(taken)
+        for status in (one, two):
+            write_to_both(status)
+        down(stacks[0])
+        assert read_from_both(local.status(stacks[1])) == KEPT
+        assert not urllib.request.urlopen(f"{two.address}/healthz").read()
+        with listening(int(one.address.rpartition(":")[2])):
+            assert up(stacks[0]).address not in (one.address, two.address)
+    finally:
+        for settings in stacks:
+            down(settings)
+            assert marked(settings.home) == []
 
 
 @pytest.mark.slow
