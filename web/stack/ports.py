@@ -7,6 +7,7 @@ free one; the home keeps its number, so the page stays at one address.
 import errno
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from accountant.settings import Settings
@@ -34,7 +35,8 @@ def claim(settings: Settings, home: Path) -> tuple[socket.socket, Settings, str]
         if listener is not None:
             host = listener.getsockname()[0] if "host" not in settings.model_fields_set else settings.host
             if not chosen:
-                port_file(home).write_text(f"{port}\n")
+                with suppress(OSError):  # a full disk: the next start looks for a port again
+                    port_file(home).write_text(f"{port}\n")
             return listener, settings.model_copy(update={"host": host, "port": port}), taken
         taken = taken or f"port {port} is taken by {holder(port)}"
     if chosen:
