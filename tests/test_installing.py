@@ -190,6 +190,23 @@ def test_an_environment_that_cannot_be_used_is_noticed(
     assert fault.startswith(told)
 
 
+def test_a_full_disk_is_said_before_the_installation(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("this machine permits no mount namespace")
+    answer = subprocess.run(
+        ["unshare", "-m", "sh", "-ec", 'mount -t tmpfs -o size=100m none "$0"; exec "$@"', disk]
+        + [PYTHON, ROOT / "scripts" / "install.py", "service"],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "VENV": str(disk / "folder" / "venv")},
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode == 1
+    assert f"{disk} has 0.1 GB free, and the installation takes 1.4 GB" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
 @pytest.mark.slow
 def test_it_is_made_anew_and_again_after_a_failure(moved: Path) -> None:
     """Downloads that fail end in a sentence; the next run begins with a new environment."""
