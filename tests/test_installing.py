@@ -196,8 +196,17 @@ def test_a_full_disk_is_said_before_the_installation(tmp_path: Path) -> None:
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         pytest.skip("this machine permits no mount namespace")
     answer = subprocess.run(
-        ["unshare", "-m", "sh", "-ec", 'mount -t tmpfs -o size=100m none "$0"; exec "$@"', disk]
-        + [PYTHON, ROOT / "scripts" / "install.py", "service"],
+        [
+            "unshare",
+            "-m",
+            "sh",
+            "-ec",
+            'mount -t tmpfs -o size=100m none "$0"; exec "$@"',
+            disk,
+            PYTHON,
+            ROOT / "scripts" / "install.py",
+            "service",
+        ],
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "VENV": str(disk / "folder" / "venv")},
         capture_output=True,
         text=True,
