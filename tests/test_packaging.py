@@ -1,4 +1,4 @@
-"""The package: locks that pip can check, a wheel that holds everything, texts that are honest."""
+"""The package: locks that pip can check, texts that are honest."""
 
 import importlib
 import io
@@ -6,11 +6,8 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
-import sys
 import tomllib
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
@@ -266,38 +263,6 @@ def test_the_documented_command_pins_every_image_of_a_tag(tmp_path: Path) -> Non
     assert tags.pop("EXCHEQUER_IMAGE")  # made here, from the others
     assert pinned == {name: f"{tag.rpartition(':')[0]}@sha256:0f" for name, tag in tags.items()}
     assert "sha256" not in texts + (ROOT / "Dockerfile").read_text()  # none that nobody looked up
-
-
-@pytest.mark.slow
-def test_a_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
-    packages = ("accountant", "workers", "web", "migrations")
-    skipped = shutil.ignore_patterns("__pycache__", "*.pyc")
-    for name in packages:
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=skipped)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    built = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        "out",
-        ".",
-    ]
-    subprocess.run(built, cwd=tmp_path, check=True, capture_output=True)
-    held = set(zipfile.ZipFile(next((tmp_path / "out").glob("*.whl"))).namelist())
-    files = {
-        str(path.relative_to(tmp_path))
-        for name in packages
-        for path in (tmp_path / name).rglob("*")
-        if path.is_file()
-    }
-    assert files - held == set()
-    assert any(name.endswith("licenses/LICENSE") for name in held)
 
 
 def test_nothing_asks_for_a_package_that_is_not_published() -> None:

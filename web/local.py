@@ -158,6 +158,9 @@ def _follow_start(home: Path, on_progress: Say) -> None:
             record = state.read(home)
         if record is None:
             raise StackError("supervisor", "was stopped while it started")
+        if record.taken and "port" not in said:
+            said.add("port")
+            on_progress(record.taken)
         for name, process in record.processes.items():
             if process.state in ("running", "done") and name not in said:
                 said.add(name)

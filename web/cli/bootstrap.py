@@ -4,6 +4,7 @@ Read access to the stack's home already gives full control; over the web, only a
 accounts.
 """
 
+import importlib
 import importlib.util
 import secrets
 import shutil
@@ -16,17 +17,19 @@ from uuid import UUID
 from accountant.core.errors import Conflict
 from accountant.core.files.private import private_draft
 from accountant.settings import Settings, load
+from web.cli import installation
 from web.cli.output import Failed
 
-STACK_PACKAGES = ("flask", "sqlalchemy", "psycopg", "celery", "torch")
 STEWARD = "steward"
 STEWARD_ROLES = ("steward", "administrator")
 
 
 def settings() -> Settings:
-    """The settings of the local stack; the bundled sample may always be read, as nobody is in it, and what
-    `model get` brought.
+    """Return the settings of the local stack. Raises Failed where the service is not installed.
+
+    Workers may always read the bundled sample, as nobody is in it, and what `model get` brought.
     """
+    installation.require("this command", "sqlalchemy", "psycopg")
     configured = load()
     sample, brought = str(configured.home / "sample"), str(configured.home.absolute() / "models")
     added = {
@@ -79,7 +82,6 @@ def public_log(configured: Settings) -> Path | None:
 
 def engine(configured: Settings, *, owner: bool = False) -> Any:
     """The database of the local stack, or the one that DATABASE_URL names; `owner`: as DATABASE_OWNER_URL."""
-    require_packages()
     from accountant.database import engine_for
     from web.local import environment
 
@@ -100,13 +102,6 @@ def excess_rights(configured: Settings) -> list[str] | None:
         if type(error).__module__.startswith("sqlalchemy"):
             return None
         raise
-
-
-def require_packages() -> None:
-    """Raise Failed where the client was installed without what the local stack needs."""
-    for name in STACK_PACKAGES:
-        if importlib.util.find_spec(name) is None:
-            raise Failed(f"{name} is not installed: the local stack needs exchequer[server,worker]")
 
 
 def new_password() -> str:

@@ -45,7 +45,7 @@ _FORMS = {
     "models": ("model",),
     "corpora": ("corpus",),
     "account": ("account",),
-    "hooks": ("hook",),
+    "notices": ("notice",),
 }
 
 

@@ -1,4 +1,4 @@
-"""Delivery of the messages in `webhooks.delivery`: signed, bounded, and never to an internal address.
+"""Delivery of notices: bounded in time, and never to an internal address.
 
 A thread of the relay, so that a slow receiver delays no job; two relays share the work. A receiver's name is
 resolved once, every address it has is checked, and the connection goes to one of those very addresses: a name
@@ -10,7 +10,6 @@ import http.client
 import socket
 import ssl
 import threading
-import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,13 +20,13 @@ from uuid import UUID
 import structlog
 
 from accountant import settings
+from accountant.catalogue import notices as addressed
+from accountant.catalogue.notices import Delivery, Outcome, Retries
 from accountant.core import notices, webhook_rules
 from accountant.core.errors import InvalidRequest, LogUnusable
 from accountant.core.webhook_rules import Network, Target
 from accountant.database import UNAVAILABLE, Engine
 from accountant.transactions.ledger_log import ensure_all
-from accountant.webhooks import delivery as hooks
-from accountant.webhooks.delivery import Delivery, Outcome, Retries
 from workers.addresses import addresses
 from workers.jobs import mail
 
@@ -37,9 +36,8 @@ THREADS = 16
 POLL_SECONDS = 0.5
 CONNECT_SECONDS = 5.0
 MOST_ADDRESSES = 3
-#: One attempt in all, from the first byte to the status; well below hooks.CLAIM_SECONDS.
+#: One attempt in all, from the first byte to the status; well below the claim's CLAIM_SECONDS.
 ATTEMPT_SECONDS = 15.0
-FORGET_SECONDS = 3600.0
 
 # --- one message --------------------------------------------------------------------------------
 
@@ -85,7 +83,7 @@ def _cut(connection: socket.socket) -> None:
         socket.socket.shutdown(connection, socket.SHUT_RDWR)  # of TLS too: its own would read on in the clear
 
 
-def post(url: str, content: bytes, headers: dict[str, str], allowed: Sequence[Network]) -> Outcome:
+def post(url: str, content: bytes, allowed: Sequence[Network]) -> Outcome:
     """Make one delivery attempt. Problems are put in our own words; nothing a receiver sends is kept."""
     try:
         target = webhook_rules.read_url(url, allowed)
@@ -99,7 +97,7 @@ def post(url: str, content: bytes, headers: dict[str, str], allowed: Sequence[Ne
         connection.putrequest("POST", target.path, skip_host=True, skip_accept_encoding=True)
         own = {"Host": target.host_header, "Content-Type": "application/json", "User-Agent": "Exchequer/1"}
         own |= {"Content-Length": str(len(content)), "Connection": "close"}
-        for name, value in (own | headers).items():
+        for name, value in own.items():
             connection.putheader(name, value)
         connection.endheaders(content)
         status = connection.getresponse().status
@@ -115,16 +113,11 @@ def post(url: str, content: bytes, headers: dict[str, str], allowed: Sequence[Ne
 
 
 def send(delivery: Delivery, allowed: Sequence[Network], configured: settings.Settings) -> Outcome:
-    """Send a message: signed for now to a program, as a sentence to a chat or by mail."""
+    """Send a message by mail, or as JSON to a chat, to Teams or to a program."""
     if delivery.kind == "mail":
         return mail.send(delivery, configured)
-    if delivery.kind == "chat":
-        said = notices.chat(delivery.event, delivery.facts, configured.public_url)
-        return post(delivery.url, said, {}, allowed)
-    if delivery.secret is None:
-        return Outcome(None, "its secret was kept under another key of this service: make a new one")
-    signed = webhook_rules.headers(delivery.secret, delivery.message_id, int(time.time()), delivery.content)
-    return post(delivery.url, delivery.content, signed, allowed)
+    told = (delivery.kind, delivery.event, delivery.facts, configured.public_url, delivery.message_id)
+    return post(delivery.url, notices.body(*told), allowed)
 
 
 # --- the loop -----------------------------------------------------------------------------------
@@ -135,14 +128,11 @@ class Sender:
 
     def __init__(self, engine: Engine, configured: settings.Settings) -> None:
         self._engine, self._configured = engine, configured
-        self._key = configured.secret("webhooks")
-        self._allowed = webhook_rules.networks(configured.webhook_networks)
-        self._retries = Retries(configured.webhook_first_seconds, configured.webhook_hours)
-        self._days = configured.webhook_log_days
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="webhooks")
+        self._allowed = webhook_rules.networks(configured.notice_networks)
+        self._retries = Retries(configured.notice_first_seconds, configured.notice_hours)
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="notices")
         self._under_way: Counter[UUID] = Counter()
         self._lock = threading.Lock()
-        self._forget_at = 0.0
 
     def step(self) -> int:
         """Take what is due and start to send it; returns how many were taken.
@@ -152,27 +142,26 @@ class Sender:
         LogUnusable.
         """
         with self._lock:
-            busy = {hook for hook, count in self._under_way.items() if count >= hooks.AT_ONCE}
+            busy = {hook for hook, count in self._under_way.items() if count >= addressed.AT_ONCE}
             free = THREADS - self._under_way.total()
-        taken = hooks.take(self._engine, self._key, free, busy)
+        taken = addressed.take(self._engine, free, busy)
         held = ensure_all(self._engine) if taken else frozenset()
         for delivery in taken:
             if delivery.facts.get("dataset") in held:
-                log.error("a webhook waits for its ledger's recovery", message=delivery.message_id)
+                log.error("a notice waits for its ledger's recovery", message=delivery.message_id)
                 continue
             with self._lock:
                 self._under_way[delivery.hook_id] += 1
             self._pool.submit(self._attempt, delivery).add_done_callback(self._ended)
-        if time.monotonic() >= self._forget_at:
-            hooks.forget(self._engine, self._days)
-            self._forget_at = time.monotonic() + FORGET_SECONDS
         return len(taken)
 
     def _attempt(self, delivery: Delivery) -> None:
         try:
             outcome = send(delivery, self._allowed, self._configured)
-            state = hooks.settle(self._engine, delivery, outcome, self._retries)
-            log.info("webhook", message=delivery.message_id, status=outcome.status, state=state)
+            state = addressed.settle(self._engine, delivery, outcome, self._retries)
+            told = {"message": delivery.message_id, "address": str(delivery.hook_id), "state": state}
+            level = log.warning if state == "given up" else log.info
+            level("notice", **told, status=outcome.status, problem=outcome.problem)
         finally:
             with self._lock:
                 self._under_way[delivery.hook_id] -= 1
@@ -181,7 +170,7 @@ class Sender:
     def _ended(self, future: "Future[Any]") -> None:
         error = future.exception()
         if error is not None:  # its claim runs out, and it is sent again
-            log.warning("a webhook's outcome is not written", error=type(error).__name__)
+            log.warning("a notice's outcome is not written", error=type(error).__name__)
 
     def close(self) -> None:
         """Wait for what is under way."""
@@ -196,13 +185,13 @@ def run(stop: threading.Event, engine: Engine, configured: settings.Settings) ->
             if sender.step():
                 continue
         except (*UNAVAILABLE, OSError) as error:
-            log.warning("webhooks wait for the database", error=type(error).__name__)
+            log.warning("notices wait for the database", error=type(error).__name__)
             stop.wait(1.0)
         except LogUnusable as error:
-            log.error("webhooks wait for the log outside the database", problem=error.problem)
+            log.error("notices wait for the log outside the database", problem=error.problem)
             stop.wait(5.0)
         except Exception as error:
-            log.error("webhooks", error=type(error).__name__)
+            log.error("notices", error=type(error).__name__)
             stop.wait(5.0)
         stop.wait(POLL_SECONDS)
     sender.close()
@@ -210,6 +199,6 @@ def run(stop: threading.Event, engine: Engine, configured: settings.Settings) ->
 
 def start(stop: threading.Event, engine: Engine, configured: settings.Settings) -> threading.Thread:
     """Run in a thread of its own."""
-    thread = threading.Thread(target=run, args=(stop, engine, configured), name="webhooks", daemon=True)
+    thread = threading.Thread(target=run, args=(stop, engine, configured), name="notices", daemon=True)
     thread.start()
     return thread
