@@ -34,7 +34,7 @@ UV, BUILD, RUNTIME, CUDA, DEV = (
 #: What defines each part: it is installed again when one of these files changes.
 PARTS = {
     "libraries": (UV, BUILD, RUNTIME, CUDA),
-    "service": (BUILD, ROOT / "pyproject.toml"),
+    "service": (BUILD, ROOT / "pyproject.toml", ROOT / "scripts" / "build_backend.py"),
     "dev": (DEV,),
 }
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
