@@ -131,14 +131,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_whole_environment_is_left_alone_and_a_part_is_added(made: Path) -> None:
+def test_a_whole_environment_is_left_alone_and_torch_is_built_for_the_cpu(made: Path) -> None:
     again = install(made)
     assert (again.returncode, again.stdout) == (0, "")
     assert list(made.glob(".venv/**/torch-1.0+cpu.dist-info"))
-    more = install(made, "dev", TORCH="cpu")
-    assert "linter" not in installed(made)  # `dev` needs this checkout as a package, which the copy is not
-    assert "made anew" not in more.stdout
-    assert more.returncode == 1
 
 
 def _lose(*paths: str) -> Callable[[Path], None]:
