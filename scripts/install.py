@@ -128,9 +128,18 @@ class Environment:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Mark the environment as unfinished until the block has ended."""
+        """Mark the environment as unfinished until the block has ended.
+
+        An installer that fails by itself, as without a network, leaves no package half in place, but on a full
+        disk it does.
+        """
         self.keep(folder=str(self.folder), unfinished="yes")
-        yield
+        try:
+            yield
+        except Failed:
+            if shutil.disk_usage(self.folder).free > 0.1e9:
+                self.keep(unfinished="")
+            raise
         self.keep(unfinished="")
 
     def keep(self, **changed: str) -> None:

@@ -213,8 +213,8 @@ def test_a_full_disk_is_said_before_the_installation(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_made_anew_and_again_after_a_failure(moved: Path) -> None:
-    """Downloads that fail end in a sentence; the next run begins with a new environment."""
+def test_it_is_made_anew_and_goes_on_after_a_failure(moved: Path) -> None:
+    """A download that fails ends in a sentence and breaks nothing: the next run goes on from there."""
     lost = moved / "wheels" / "library-1.0-py3-none-any.whl"
     lost.rename(moved / "away")
     answer = install(moved)
@@ -225,7 +225,7 @@ def test_it_is_made_anew_and_again_after_a_failure(moved: Path) -> None:
     (moved / "away").rename(lost)
     answer = install(moved)
     assert answer.returncode == 0, answer.stderr
-    assert "can't be used: an installation into it was cut off" in answer.stdout
+    assert "can't be used" not in answer.stdout
     assert installed(moved) == {"builder", "library", "torch"}
     assert install(moved).stdout == ""
 
