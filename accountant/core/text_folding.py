@@ -153,4 +153,6 @@ def _folded(piece: str) -> str:
     for _ in range(2):
         made = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", made).casefold())
         made = unicodedata.normalize("NFKC", made.replace("i\u0307", "i").replace("ı", "i"))
-    return made.translate(_same)
+    made = made.translate(_same)
+    # A spacing accent, or a phrase in one sign, is no blank and holds none.
+    return piece if " " in made else made
