@@ -27,7 +27,8 @@ from accountant.core.privacy.divergences import pure_epsilon
 from accountant.core.privacy.events import FREE, Event, releases
 from accountant.core.privacy.price import Price, Terms
 from workers.data.records import Record, Records
-from workers.data.terms import TermList, words
+from workers.data.terms import TermList
+from workers.data.words import words
 from workers.interface import Artifact, Progress, Public, Released
 from workers.mechanisms import runner
 from workers.noise.meter import Meter, Values
