@@ -117,7 +117,7 @@ def _keep(connection: Connection, version_id: UUID, key: bytes | None) -> None:
     log = ledger_log.log_of(connection)
     if log is None or key is None:
         return
-    staged = connection.execute(_STAGED, execution_options={"yield_per": 10_000})
+    staged = connection.execute(_KEPT, execution_options={"yield_per": 10_000})
     _keep_beside(connection, log, version_id, key, ((row.fingerprint, row.is_unit) for row in staged))
 
 
@@ -280,6 +280,7 @@ def _stage(connection: Connection, fingerprints: Iterable[Fingerprint]) -> None:
             copy.write_row((each.value, each.is_unit, each.weight))
     values = {"share": text_evidence.COMMON_SHARE, "records": text_evidence.COMMON_RECORDS}
     connection.execute(_STAGE, values)
+    connection.execute(_KEEP, {"copies": text_evidence.COMMON_COPIES})
     connection.execute(text("ANALYZE staged"))
 
 
@@ -295,23 +296,30 @@ def _check_key(connection: Connection, proof: bytes) -> None:
 
 _STAGE = text(
     "CREATE TEMPORARY TABLE staged ON COMMIT DROP AS "
-    "SELECT fingerprint, is_unit, max(weight) AS weight FROM read GROUP BY fingerprint, is_unit "
+    "SELECT fingerprint, is_unit, max(weight) AS weight, count(*) AS copies FROM read "
+    "GROUP BY fingerprint, is_unit "
     "HAVING is_unit OR max(weight) > 0 AND count(*) <= "
     "greatest(CAST(:records AS float8), :share * (SELECT count(*) FROM read WHERE NOT is_unit))"
 )
-_STAGED = text("SELECT fingerprint, is_unit FROM staged ORDER BY 1")
+#: The part that later data is compared with.
+_KEEP = text(
+    "CREATE TEMPORARY TABLE kept ON COMMIT DROP AS SELECT fingerprint, is_unit FROM staged "
+    "WHERE is_unit OR copies <= :copies * "
+    "(SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY copies) FROM staged WHERE NOT is_unit)"
+)
+_KEPT = text("SELECT fingerprint, is_unit FROM kept ORDER BY 1")
 _RECORDS = text("SELECT count(*) FROM staged WHERE NOT is_unit")
 
 #: Sorted, so that two who insert the same ones without a lock would wait for one another in one order.
 _ADD = text(
     "INSERT INTO fingerprints (fingerprint, dataset_id, is_unit) "
-    "SELECT fingerprint, :dataset, is_unit FROM staged ORDER BY fingerprint "
+    "SELECT fingerprint, :dataset, is_unit FROM kept ORDER BY fingerprint "
     "ON CONFLICT (fingerprint, dataset_id) DO NOTHING"
 )
 
 _ADD_CORPUS = text(
     "INSERT INTO corpus_fingerprints (fingerprint, corpus_id) "
-    "SELECT fingerprint, CAST(:corpus AS uuid) FROM staged ON CONFLICT DO NOTHING"
+    "SELECT fingerprint, CAST(:corpus AS uuid) FROM kept ON CONFLICT DO NOTHING"
 )
 _CORPORA = text(
     "SELECT c.id, c.name, c.created_by, count(*) AS shared, sum(s.weight) AS evidence, "
