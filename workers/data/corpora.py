@@ -12,6 +12,7 @@ from typing import Any
 import fsspec
 
 from accountant.core.errors import DataError
+from accountant.core.files import cells
 from workers.data import records
 from workers.data.public_text import PublicText, vouch
 from workers.data.records import Broken, Layout
@@ -39,7 +40,7 @@ def inspect(address: str, text_template: str, label_column: str | None) -> dict[
     labels: set[str] = set()
     for each in _rows(address, text_template, label_column):
         if isinstance(each, Broken):
-            raise DataError(f"row {each.position}: {each.why}")
+            raise DataError(str(each))
         count += 1
         if each[1] is not None:
             labels.add(each[1])
@@ -75,12 +76,10 @@ def _rows(
 ) -> Iterator[tuple[str, str | None] | Broken]:
     layout = Layout(text_template)
     columns = list(dict.fromkeys([*layout.columns(), *([label_column] if label_column else [])]))
-    for position, row in enumerate(records.rows(address, columns), 1):
-        if isinstance(row, Broken):
-            yield row
-            continue
-        record = records.record(row, layout, position)
-        if isinstance(record, Broken):
+    for row in records.rows(address, columns):
+        record = row if isinstance(row, Broken) else records.record(row, layout)
+        if isinstance(row, Broken) or isinstance(record, Broken):
+            assert isinstance(record, Broken)
             yield record
         else:
-            yield record.text, None if label_column is None else str(row[label_column])
+            yield record.text, None if label_column is None else cells.text(row[label_column])

@@ -3,7 +3,8 @@
 A unit named by a column has a keyed hash of its value; a record has a keyed hash of the columns that its text
 is made of. Both are normalised first, so that spelling alone does not make a second person:
 
-- a value of the unit column: Unicode NFKC, case folded, outer white space removed (records.record);
+- a value of the unit column: its folded form (accountant.core.files.cells), whatever `unit_spelling` says, so
+  that the same people in another spelling are recognised;
 - a record: each column of the template by its name, NFKC, case folded, letters and digits only (or, if
   there are none, all of it with white space collapsed). The template's own words and order don't matter.
 
@@ -15,10 +16,13 @@ import re
 from collections.abc import Iterator
 
 from accountant.core.errors import DataError, ExchequerError
+from accountant.core.files import cells
 from accountant.core.template import slots
 from accountant.transactions.unit_fingerprints import Fingerprint
 from workers.data import records
 from workers.data.records import Broken, Layout, folded
+from workers.data.rows import Row
+from workers.data.spellings import Spellings
 
 _NOT_WORDS = re.compile(r"[\W_]+")
 
@@ -40,23 +44,23 @@ def fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerpri
 
 def _fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerprint]:
     columns = sorted(set(slots(layout.text_template)))
-    by_record = layout.unit_column is None
     group_of: dict[bytes, str | None] = {}
-    position = 0
-    for position, row in enumerate(records.rows(address, layout.columns()), 1):
-        found = row if isinstance(row, Broken) else records.record(row, layout, position)
+    spellings = Spellings(layout)
+    row: Row | Broken | None = None
+    for row in records.rows(address, layout.columns()):
+        found = row if isinstance(row, Broken) else records.record(row, layout)
         if isinstance(row, Broken) or isinstance(found, Broken):
-            assert isinstance(found, Broken)
-            raise DataError(f"row {found.position}: {found.why}")
-        if not by_record:
-            unit = _keyed(key, b"unit\0", found.unit)
+            raise DataError(str(found))
+        name = spellings.check(row)
+        if name is not None:
+            unit = _keyed(key, b"unit\0", name)
             if layout.group_column is not None and group_of.setdefault(unit, found.group) != found.group:
-                told = f"row {position}: its {layout.unit_column} is in another group too"
+                told = f"{row.place}: its {layout.unit_column} is in another group too"
                 raise DataError(f"group_column: {told}; a unit is in one group only")
             yield Fingerprint(unit, True)
-        content = "\0".join(normalised(records.text_of(row.get(name))) for name in columns)
-        yield Fingerprint(_keyed(key, b"record\0", content), by_record)
-    if not position:
+        content = "\0".join(normalised(cells.text(row[name])) for name in columns)
+        yield Fingerprint(_keyed(key, b"record\0", content), name is None)
+    if row is None:
         raise DataError("there is no record in it")
 
 
