@@ -115,6 +115,11 @@ def columns_of(file: str) -> list[str] | None:
         return None  # told when it is read through
 
 
+def has_rows(file: str) -> bool:
+    """Return whether there is any row in a file. Raises DataError if it can't be read."""
+    return next(_rows(file, (columns_of(file) or [])[:1]), None) is not None
+
+
 @contextmanager
 def _lines(file: str, form: str) -> Iterator[io.TextIOWrapper]:
     """The text of a file, its bytes that are no UTF-8 as surrogates. Raises DataError for another format."""

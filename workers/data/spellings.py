@@ -57,6 +57,6 @@ class Spellings:
         kind = "plainly" if identifier.exact == identifier.folded else cells.spelling(identifier.exact)
         raise DataError(
             f"unit_column: {row.place} spells a unit of {self._column} {kind}, a row before it {earlier}, "
-            "and nothing else differs. Correct the data, or set unit_spelling: 'merge' if such spellings are one "
+            "and nothing else differs. Correct the data, or set unit_spelling: 'merge' if these are one "
             "person, 'keep' if they are different people"
         )
