@@ -32,7 +32,7 @@ def of(address: str) -> dict[str, Any]:
         try:
             with fsspec.open(file, "rb") as binary:
                 sha256 = hashlib.file_digest(binary, "sha256")
-                length = binary.tell()
+                length = binary.seek(0, 2)
         except OSError as error:
             raise DataError(f"a file can't be read: {type(error).__name__}") from None
         if not length:
