@@ -224,9 +224,13 @@ def record(row: Row, layout: Layout) -> Record | Broken:
             joined.encode()
         label = group = None
         if layout.label_column is not None:
-            label = _declared(row[layout.label_column], layout.label_names, "label")
+            label = layout.label_names.get(values[layout.label_column])
+            if label is None:
+                raise _undeclared(row[layout.label_column], layout.label_names, "label")
         if layout.group_column is not None:
-            group = _declared(row[layout.group_column], layout.group_names, "group")
+            group = layout.group_names.get(values[layout.group_column])
+            if group is None:
+                raise _undeclared(row[layout.group_column], layout.group_names, "group")
         text = fill(layout.text_template, values)
         unit = f"{label}\0{text}" if layout.unit_column is None else _unit(row, layout)
     except cells.Unreadable as problem:
@@ -238,15 +242,12 @@ def record(row: Row, layout: Layout) -> Record | Broken:
     return Record(unit, label, text, group, secret)
 
 
-def _declared(value: object, declared: Mapping[str, str], what: str) -> str:
-    """The declared name that a cell holds. Raises Unreadable for a cell that holds none."""
+def _undeclared(value: object, declared: Mapping[str, str], what: str) -> cells.Unreadable:
+    """The reason why a cell holds none of the declared names."""
     text = cells.text(value)
-    name = declared.get(text)
-    if name is None:
-        near = text and cells.fold(text) in map(cells.fold, declared)
-        how = "a declared one differs in capitals, blanks or zeros alone" if near else cells.how_read(value)
-        raise cells.Unreadable(f"its {what} is not among the declared {what}s ({how})")
-    return name
+    near = text and cells.fold(text) in map(cells.fold, declared)
+    how = "a declared one differs in capitals, blanks or zeros alone" if near else cells.how_read(value)
+    return cells.Unreadable(f"its {what} is not among the declared {what}s ({how})")
 
 
 def _unit(row: Row, layout: Layout) -> str:
