@@ -250,7 +250,10 @@ def _number(value: float) -> Identifier | None:
 
 #: A float printed with an exponent, as spreadsheets and libraries print long numbers: digits are gone.
 _PRINTED = re.compile(r"-?[0-9]\.[0-9]+[eE]\+?[0-9]+")
-_NUMBER = re.compile(r"(?=.*[0-9])([+-]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)?(\.[0-9]*)?(e[+-]?[0-9]{1,3})?")
+#: A number as it may be typed. An exponent follows one digit before the point, as a float is printed.
+_NUMBER = re.compile(
+    r"(?=.*[0-9])[+-]?(?:[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)?(?:\.[0-9]*)?|[+-]?[1-9](?:\.[0-9]*)?e[+-]?[0-9]{1,3}"
+)
 _UUID = re.compile(
     r"(?:urn:uuid:)?\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?"
 )
