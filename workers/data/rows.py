@@ -175,7 +175,9 @@ def _csv_rows(lines: io.TextIOWrapper, columns: Sequence[str]) -> Iterator[_Numb
         except csv.Error:
             yield number, "its quoting is broken"
             continue
-        if len(row) == width:
+        if row == header and width > 1:
+            yield number, "it repeats the header: files were joined with theirs"
+        elif len(row) == width:
             yield number, take(row)
         elif row:
             yield number, f"it has {len(row)} fields, the header has {width}"
@@ -258,7 +260,10 @@ def _cells(array: Any, name: str) -> list[Any]:
         return [None if each is None else narrow(each) for each in printed]
     if types.is_temporal(kind) or types.is_nested(kind):
         array = array.cast(_changed(kind, _in_utc)).cast(_changed(kind, partial(_as_text, name)))
-    return array.to_pylist(maps_as_pydicts="strict") if types.is_nested(kind) else array.to_pylist()
+    cells = array.to_pylist(maps_as_pydicts="strict") if types.is_nested(kind) else array.to_pylist()
+    if types.is_temporal(kind) and any(each is not None and each.startswith("<") for each in cells):
+        raise DataError(f"the column {name} has moments out of every calendar: write it as text")
+    return cells
 
 
 def _changed(kind: Any, change: Callable[[Any], Any]) -> Any:

@@ -57,7 +57,7 @@ class Identifier(NamedTuple):
 NUMBER, TEXT, WORD, BOOLEAN = "numbers", "texts", "truth values as words", "truth values"
 DATE, ZONED, TIME = "dates", "times with a zone", "times of day"
 #: Families of identifiers that one column may hold together. Others are one value written by two tools.
-TOGETHER = ({NUMBER, TEXT}, {TEXT, WORD, NUMBER}, {WORD, BOOLEAN}, {DATE}, {ZONED}, {TIME})
+TOGETHER = ({NUMBER, TEXT}, {TEXT, WORD}, {WORD, BOOLEAN}, {DATE}, {ZONED}, {TIME})
 
 #: Floats and moments that are missing, as every library prints them.
 _NOT_A_NUMBER = frozenset({"nan", "NaN", "NAN", "-nan", "-NaN", "NaT"})
