@@ -107,7 +107,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "probes": _ADD,
         **dict.fromkeys(("fingerprints", "corpus_fingerprints", "fingerprint_key"), _ADD),
         "activity": "SELECT (id), INSERT",  # whose data a registration met, for auditors
-        "dataset_versions": "SELECT, UPDATE (state, error, shared_with)",
+        "dataset_versions": "SELECT, UPDATE (state, error, shared_with, data)",
         "models": f"SELECT, UPDATE ({_CHECKED})",
         "corpora": f"SELECT, UPDATE ({_CHECKED}, shared_with)",
         **dict.fromkeys(("datasets", "artifacts"), _READ),
