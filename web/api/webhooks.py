@@ -9,8 +9,7 @@ from pydantic import Field
 
 from accountant.core import webhook_rules
 from accountant.core.webhook_rules import Network
-from accountant.schema.webhooks import Delivery, Event, Removed, Secret, Sent, Webhook
-from accountant.schema.webhooks import NewWebhook as NewWebhookAnswer
+from accountant.schema.webhooks import Delivery, Event, NewWebhook, Removed, Secret, Sent, Webhook
 from accountant.webhooks import delivery as messages
 from accountant.webhooks import registration
 from web.api.blueprint import api
@@ -23,7 +22,7 @@ from web.context import engine, settings
 DELIVERIES = Order("deliveries", (("occurred_at", datetime), ("id", UUID)))
 
 
-class NewWebhook(Body):
+class WebhookRequest(Body):
     """An address to tell, and of what."""
 
     url: str = Field(
@@ -83,11 +82,11 @@ def list_webhooks() -> Response:
 
 
 @api.post("/webhooks")
-@describe(Operation(body=NewWebhook, status=201, answer=NewWebhookAnswer))
+@describe(Operation(body=WebhookRequest, status=201, answer=NewWebhook))
 def add_webhook() -> tuple[Response, int]:
     """Register a webhook. The answer has its secret, which is shown this once."""
     actor = current_actor()
-    body = read(NewWebhook)
+    body = read(WebhookRequest)
     hook_id, secret = register(body)
     return jsonify(**registration.show(engine(), hook_id, actor), secret=secret), 201
 

@@ -10,7 +10,7 @@ from accountant.webhooks import delivery as messages
 from accountant.webhooks import registration
 from web.api.paging import cut, read_window
 from web.api.parsing import read, read_id
-from web.api.webhooks import DELIVERIES, NewWebhook, key, register
+from web.api.webhooks import DELIVERIES, WebhookRequest, key, register
 from web.auth import current_actor
 from web.context import engine, settings
 from web.views.forms import Form, rejected, sent
@@ -49,7 +49,7 @@ def add() -> BaseResponse:
         kind, url = sent().get("kind", "webhook"), sent().get("url", "").strip()
         if kind == "mail" and "@" in url and not url.startswith(notices.SCHEME):
             url = notices.SCHEME + url
-        body = read(NewWebhook, {"kind": kind, "url": url, "events": list(chosen)})
+        body = read(WebhookRequest, {"kind": kind, "url": url, "events": list(chosen)})
         hook_id, secret = register(body)
     except InvalidRequest as error:
         return Response(_page(rejected(error), chosen), 422)
