@@ -280,6 +280,7 @@ _RIGHTS = {
     "checkpoint_requests": "SELECT, INSERT, DELETE",
     "passkeys": "SELECT, INSERT, UPDATE (sign_count, last_used_at, removed_at)",
     "passkey_challenges": "SELECT, INSERT, DELETE",
+    "logout_tokens": "SELECT, INSERT, DELETE",
     "request_templates": "SELECT, INSERT, UPDATE, DELETE",
 }
 _OTHER_RIGHTS = "SELECT, INSERT, UPDATE"

@@ -92,6 +92,9 @@ def create_app(settings: Settings | None = None) -> Flask:
     request_bodies.init_app(app)  # before all that reads a body
     protect = CSRFProtect(app)
     protect.exempt(api)  # it takes bearer tokens, never cookies
+    protect.exempt(
+        "web.views.sign_in.provider_back_channel"
+    )  # the provider's server: it proves itself by its key
     Talisman(
         app,
         force_https=False,  # TLS is the proxy's

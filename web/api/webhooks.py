@@ -50,7 +50,7 @@ def allowed() -> tuple[Network, ...]:
     return webhook_rules.networks(settings().webhook_networks)
 
 
-def register(body: NewWebhook) -> tuple[UUID, str]:
+def register(body: WebhookRequest) -> tuple[UUID, str]:
     """Register a webhook for the current actor; pages call it too."""
     domains = settings().mail_domain_list
     return registration.add(

@@ -1,7 +1,7 @@
 """Published outputs as tables: JSON Lines in, CSV or columns out, one line in memory at a time.
 
-JSON Lines and Parquet hold every text as it was published. CSV is for people with a spreadsheet, so a text that
-one would run as a formula gets an apostrophe (spreadsheets.py).
+JSON Lines and Parquet hold every text as it was published. CSV is for people with a spreadsheet, so a text
+that one would run as a formula gets an apostrophe (spreadsheets.py).
 """
 
 import json
@@ -88,7 +88,7 @@ def values(found: Mapping[str, Any], table: Iterable[Column]) -> Iterator[Any]:
 
 
 def csv_lines(lines: Iterable[bytes], table: tuple[Column, ...]) -> Iterator[str]:
-    """The output as CSV (RFC 4180) with a byte-order mark: texts in quotes, numbers bare, missing values empty."""
+    """The output as CSV (RFC 4180) after a byte-order mark: texts in quotes, numbers bare, missing empty."""
     yield spreadsheets.MARK + _line(each.name for each in table)
     for line in lines:
         yield _line(values(document(line), table))
