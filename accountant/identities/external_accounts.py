@@ -113,4 +113,5 @@ def _is_new(connection: Connection, logout: Logout) -> bool:
     old = logout_tokens.c.at < func.clock_timestamp() - REMEMBERED
     connection.execute(delete(logout_tokens).where(old))
     row = upsert(logout_tokens).values(issuer=logout.issuer, token_id=logout.token_id)
-    return connection.execute(row.on_conflict_do_nothing()).rowcount == 1
+    added = row.on_conflict_do_nothing().returning(logout_tokens.c.token_id)
+    return connection.execute(added).one_or_none() is not None
