@@ -191,6 +191,9 @@ class Settings(BaseSettings):
     trusted_proxies: int = Field(
         0, ge=0, le=10, description="proxies before the web server whose X-Forwarded headers tell the truth"
     )
+    proxy_addresses: str = Field(
+        "127.0.0.1|::1", description="addresses and networks of those proxies, separated by '|'"
+    )
     public_url: str | None = Field(
         None, description="the address that people's browsers use, where a proxy stands between"
     )

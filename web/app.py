@@ -10,7 +10,6 @@ from flask.json.provider import DefaultJSONProvider
 from flask.sessions import SecureCookieSessionInterface
 from flask_talisman import Talisman
 from flask_wtf import CSRFProtect
-from werkzeug.middleware.proxy_fix import ProxyFix
 
 from accountant import database
 from accountant.queries import log_comparison
@@ -18,6 +17,7 @@ from accountant.schema.base import Answer
 from accountant.settings import Settings, load
 from accountant.transactions import second_calculation
 from web.context import engine
+from web.proxies import Proxies
 
 MAX_BODY_BYTES = 2**20
 
@@ -84,9 +84,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     made = database.engine_for(settings.database_url, settings.ledger_log, ANSWER_SECONDS)
     app.extensions["exchequer"] = {"settings": settings, "engine": made}
     app.json = _Json(app)
-    if settings.trusted_proxies:  # otherwise anybody could claim any address
-        hops = settings.trusted_proxies
-        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=hops)  # type: ignore[method-assign]
+    app.wsgi_app = Proxies(app.wsgi_app, settings)  # type: ignore[method-assign]
     limits.init_app(app, settings)
 
     request_bodies.init_app(app)  # before all that reads a body
