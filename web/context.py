@@ -15,6 +15,11 @@ def settings() -> Settings:
     return found
 
 
+def here() -> str:
+    """Return the address of the current request on its host, the path of the service included."""
+    return request.script_root + request.path
+
+
 def engine() -> Any:
     """The database engine of the current application, to be handed on to `accountant`."""
     return current_app.extensions["exchequer"]["engine"]

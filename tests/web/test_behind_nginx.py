@@ -1,4 +1,4 @@
-"""The service behind a real nginx: it compresses, cuts off large bodies, forwards addresses, and finds nobody."""
+"""The service behind a real nginx: it compresses, refuses large bodies, forwards addresses, finds nobody."""
 
 import gzip
 import shutil

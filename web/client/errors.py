@@ -95,12 +95,13 @@ class ApiProblem(ExchequerError):
 FROM_ELSEWHERE = "from-elsewhere"
 
 _BY_STATUS = {
-    413: "it takes no body of this size. Send a smaller file, or have whoever runs it raise its limit (nginx: "
-    "client_max_body_size; the service takes EXCHEQUER_UPLOAD_BYTES)",
-    502: "it got no answer from the service. It may be restarting: try again in a minute, then ask whoever runs it",
-    503: "the service is switched off or overloaded. Try again in a minute, then ask whoever runs it",
-    504: "it waited too long for the service, which may have done it all the same. Look before you repeat it; "
-    "whoever runs it can raise its limit (nginx: proxy_read_timeout)",
+    413: "it takes no body of this size. Send a smaller file, or have its administrator raise its limit "
+    "(nginx: client_max_body_size; the service takes EXCHEQUER_UPLOAD_BYTES)",
+    502: "it got no answer from the service. It may be restarting: try again in a minute, then ask its "
+    "administrator",
+    503: "the service is switched off or overloaded. Try again in a minute, then ask its administrator",
+    504: "it waited too long for the service, which may have done it all the same. Look before you repeat "
+    "it; its administrator can raise its limit (nginx: proxy_read_timeout)",
 }
 
 
@@ -113,11 +114,12 @@ def _elsewhere(response: httpx.Response) -> str:
         shown = "".join(filter(str.isprintable, target))[:200]
         return (
             f"the server sends to another address ({status}), {shown}. If that is the service, name it: "
-            "`exchequer login URL`; if it is a page to sign in, the proxy has to let programs with a token pass"
+            "`exchequer login URL`; if it is a page to sign in, the proxy must let programs with a token pass"
         )
     known = _BY_STATUS.get(status)
     if known is None:
-        return f"the server answered {status} without a word of the service: is {response.request.url.host} the address?"
+        host = response.request.url.host
+        return f"the server answered {status} without a word of the service: is {host} the address?"
     return f"{sender} answered {status}: {known}"
 
 

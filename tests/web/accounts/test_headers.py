@@ -7,8 +7,8 @@ import pytest
 from flask import Flask
 from sqlalchemy import text
 
-from tests.web.browsers import Pages
 from accountant.settings import Settings
+from tests.web.browsers import Pages
 from tests.web.serving import serving
 from web.app import create_app
 from web.proxies import Proxies
@@ -133,13 +133,25 @@ PROXIES = "10.0.0.0/8|2001:db8:1::/48|127.0.0.1|::1"
 DIRECT, PASSED = "203.0.113.9", "198.51.100.7"
 #: (proxies in a row, from where, X-Forwarded-For) and the client; "": nothing that was said counts.
 CAME = (
-    (0, "10.0.0.1", PASSED, ""), (1, DIRECT, PASSED, ""), (1, "10.0.0.1", PASSED, PASSED), (1, "127.0.0.1", PASSED, PASSED),
-    (1, "::1", PASSED, PASSED), (1, "::ffff:10.0.0.1", PASSED, PASSED), (1, "2001:db8:1::7", "2001:db8:7::1", "2001:db8:7::1"),
-    (1, "2001:db8:2::7", PASSED, ""), (1, "10.0.0.1", f"1.1.1.1, {PASSED}", PASSED), (1, "10.0.0.1", f"{PASSED}, 10.0.0.2", "10.0.0.2"),
-    (2, "10.0.0.1", f"1.1.1.1, {PASSED}, 10.0.0.2", PASSED), (2, "10.0.0.1", f"1.1.1.1, {DIRECT}", DIRECT),
-    (2, "10.0.0.1", PASSED, PASSED), (1, "10.0.0.1", f"{PASSED}:4711", PASSED), (1, "10.0.0.1", "[2001:db8:7::1]:80", "2001:db8:7::1"),
-    (1, "10.0.0.1", "unknown", "unknown"), (1, "", PASSED, PASSED), (3, "11.0.0.1", "10.0.0.1, 10.0.0.2", ""),
-)  # fmt: skip
+    (0, "10.0.0.1", PASSED, ""),
+    (1, DIRECT, PASSED, ""),
+    (1, "10.0.0.1", PASSED, PASSED),
+    (1, "127.0.0.1", PASSED, PASSED),
+    (1, "::1", PASSED, PASSED),
+    (1, "::ffff:10.0.0.1", PASSED, PASSED),
+    (1, "2001:db8:1::7", "2001:db8:7::1", "2001:db8:7::1"),
+    (1, "2001:db8:2::7", PASSED, ""),
+    (1, "10.0.0.1", f"1.1.1.1, {PASSED}", PASSED),
+    (1, "10.0.0.1", f"{PASSED}, 10.0.0.2", "10.0.0.2"),
+    (2, "10.0.0.1", f"1.1.1.1, {PASSED}, 10.0.0.2", PASSED),
+    (2, "10.0.0.1", f"1.1.1.1, {DIRECT}", DIRECT),
+    (2, "10.0.0.1", PASSED, PASSED),
+    (1, "10.0.0.1", f"{PASSED}:4711", PASSED),
+    (1, "10.0.0.1", "[2001:db8:7::1]:80", "2001:db8:7::1"),
+    (1, "10.0.0.1", "unknown", "unknown"),
+    (1, "", PASSED, PASSED),
+    (3, "11.0.0.1", "10.0.0.1, 10.0.0.2", ""),
+)
 
 
 @pytest.mark.parametrize(("hops", "peer", "chain", "client"), CAME)
@@ -152,11 +164,20 @@ def test_forwarded_headers_are_believed_from_named_proxies_alone(hops, peer, cha
 
     settings = Settings(trusted_proxies=hops, proxy_addresses=PROXIES)
     environ = {
-        "REMOTE_ADDR": peer, "SERVER_PORT": "8750", "SERVER_NAME": "web", "HTTP_HOST": "web:8750",
-        "wsgi.url_scheme": "http", "SCRIPT_NAME": "", "PATH_INFO": "/", "HTTP_FORWARDED": "for=1.1.1.1;host=evil",
-        "HTTP_X_FORWARDED_FOR": chain, "HTTP_X_FORWARDED_PROTO": "https", "HTTP_X_FORWARDED_HOST": "budget.example.org",
-        "HTTP_X_FORWARDED_PREFIX": "/exchequer", "HTTP_X_FORWARDED_PORT": "1",
-    }  # fmt: skip
+        "REMOTE_ADDR": peer,
+        "SERVER_PORT": "8750",
+        "SERVER_NAME": "web",
+        "HTTP_HOST": "web:8750",
+        "wsgi.url_scheme": "http",
+        "SCRIPT_NAME": "",
+        "PATH_INFO": "/",
+        "HTTP_FORWARDED": "for=1.1.1.1;host=evil",
+        "HTTP_X_FORWARDED_FOR": chain,
+        "HTTP_X_FORWARDED_PROTO": "https",
+        "HTTP_X_FORWARDED_HOST": "budget.example.org",
+        "HTTP_X_FORWARDED_PREFIX": "/exchequer",
+        "HTTP_X_FORWARDED_PORT": "1",
+    }
     Proxies(application, settings)(environ, None)
     assert seen["REMOTE_ADDR"] == (client or peer)
     told = {name: seen[name] for name in ("wsgi.url_scheme", "HTTP_HOST", "SCRIPT_NAME")}
@@ -168,13 +189,18 @@ def test_forwarded_headers_are_believed_from_named_proxies_alone(hops, peer, cha
 
 
 HOSTS = (  # Host and X-Forwarded-Host as the proxy sent them, the public address, the host that links have
-    ("budget.example.org", "evil.example", None, "budget.example.org"), ("web:8750", "budget.example.org", None, "budget.example.org"),
-    ("127.0.0.1", "evil.example", None, "127.0.0.1"), ("127.0.0.1:8080", "evil.example", None, "127.0.0.1:8080"),
-    ("127.0.0.1:8750", "evil.example", "https://budget.example.org", "budget.example.org"), ("[::1]:8750", "b.example", None, "b.example"),
+    ("budget.example.org", "evil.example", None, "budget.example.org"),
+    ("web:8750", "budget.example.org", None, "budget.example.org"),
+    ("127.0.0.1", "evil.example", None, "127.0.0.1"),
+    ("127.0.0.1:8080", "evil.example", None, "127.0.0.1:8080"),
+    ("127.0.0.1:8750", "evil.example", "https://budget.example.org", "budget.example.org"),
+    ("[::1]:8750", "b.example", None, "b.example"),
     ("evil.example", "evil.example", "https://budget.example.org:8443", "budget.example.org:8443"),
-    ("web:8750", "", "https://budget.example.org", "budget.example.org"), ("[::1]", "evil.example", None, "[::1]"),
-    ("web:8750", "evil.example, budget.example.org", None, "budget.example.org"), ("web:8750", "", None, "web:8750"),
-)  # fmt: skip
+    ("web:8750", "", "https://budget.example.org", "budget.example.org"),
+    ("[::1]", "evil.example", None, "[::1]"),
+    ("web:8750", "evil.example, budget.example.org", None, "budget.example.org"),
+    ("web:8750", "", None, "web:8750"),
+)
 
 
 @pytest.mark.parametrize(("host", "forwarded", "public", "shown"), HOSTS)

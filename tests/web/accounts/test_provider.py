@@ -15,6 +15,7 @@ from accountant.identities import credentials, people, sign_ins
 from accountant.settings import Settings
 from tests.web.accounts.oidc_provider import CLIENT_ID, CLIENT_SECRET
 from tests.web.browsers import Api, Pages
+from web import oidc
 from web.app import create_app
 
 pytestmark = pytest.mark.slow
@@ -138,6 +139,57 @@ def test_somebody_without_a_role_gets_no_account(app, provider, engine):
     assert browser.get("/").status_code == 303
 
 
+SOURCES = {"src1": {"endpoint": "https://graph.example/v1.0/users/1/getMemberObjects"}}
+
+
+@pytest.mark.parametrize(
+    ("claim", "claims", "left_out"),
+    [
+        ("groups", {"_claim_names": {"groups": "src1"}, "_claim_sources": SOURCES}, True),
+        ("groups", {"_claim_names": {"groups": "src1"}}, True),
+        ("groups", {"hasgroups": True}, True),
+        ("groups", {"hasgroups": "true"}, True),
+        ("wids", {"_claim_names": {"wids": "src1"}}, True),
+        ("realm.roles", {"_claim_names": {"realm": "src1"}}, True),
+        ("groups", {"hasgroups": False}, False),
+        ("groups", {"hasgroups": True, "groups": ["ops"]}, False),
+        ("roles", {"hasgroups": True}, False),
+        ("roles", {"_claim_names": {"groups": "src1"}}, False),
+        ("groups", {"_claim_names": "groups"}, False),
+        ("groups", {"_claim_names": None, "groups": []}, False),
+        ("groups", {}, False),
+    ],
+)
+def test_groups_that_a_provider_left_out_are_no_missing_role(claim, claims, left_out):
+    assert oidc.leaves_groups_out(claims, claim) is left_out
+
+
+def test_more_groups_than_a_token_holds_take_no_role_away_and_are_told(app, provider, engine, caplog):
+    knows(provider, "hedy", ["privacy-team"])
+    sign_in(app, provider, "hedy")
+    issuer = str(provider.base_url).rstrip("/")
+    user = people.find_external(engine, issuer, "id-hedy")
+    token = credentials.add_token(engine, user.id, "kept", None)
+    for name in ("hedy", "new"):
+        provider.put(
+            f"/people/{name}",
+            json={"sub": f"id-{name}", "_claim_names": {"groups": "src1"}, "_claim_sources": SOURCES},
+        )
+        browser, answer = sign_in(app, provider, name)
+        assert answer.status_code == 403
+        assert "more than 200" in answer.text
+        assert browser.get("/").status_code == 303
+    assert people.find_external(engine, issuer, "id-hedy").roles == ["steward"]
+    assert people.find_external(engine, issuer, "id-new") is None
+    assert Api(app, token).get("/me").json["roles"] == ["steward"]
+    said = [each.getMessage() for each in caplog.records if "Entra" in each.getMessage()]
+    assert len(said) == 2
+    assert user.name in said[0]
+    auditor = credentials.actor_of(credentials.find_user(engine, user_id=user.id))
+    found = sign_ins.listing(engine, auditor, name=user.name)
+    assert found[0]["outcome"] == "too many groups"
+
+
 def test_a_closed_account_stays_closed(app, provider, engine):
     knows(provider, "edsger", ["data-people"], preferred_username="edsger")
     sign_in(app, provider, "edsger")
@@ -178,11 +230,19 @@ def test_an_id_token_that_does_not_hold_opens_nothing(app, provider, engine, fau
 
 PROMISED = {"metadata": {"authorization_response_iss_parameter_supported": True}}
 SENDERS = (  # what comes back as iss, whether the provider promises one, whether the sign-in goes on
-    (["ITSELF"], True, True), (["ITSELF"], False, True), ([], False, True), ([], True, False),
-    (["https://elsewhere.example"], True, False), (["https://elsewhere.example"], False, False),
-    (["ITSELF/"], False, False), (["ITSELF", "ITSELF"], False, False), ([""], False, False), ([""], True, False),
-    (["ITSELF", "https://elsewhere.example"], True, False), (["ITSELF/realms/other"], True, False),
-)  # fmt: skip
+    (["ITSELF"], True, True),
+    (["ITSELF"], False, True),
+    ([], False, True),
+    ([], True, False),
+    (["https://elsewhere.example"], True, False),
+    (["https://elsewhere.example"], False, False),
+    (["ITSELF/"], False, False),
+    (["ITSELF", "ITSELF"], False, False),
+    ([""], False, False),
+    ([""], True, False),
+    (["ITSELF", "https://elsewhere.example"], True, False),
+    (["ITSELF/realms/other"], True, False),
+)
 
 
 @pytest.mark.parametrize(("senders", "promised", "good"), SENDERS)
@@ -196,10 +256,20 @@ def test_an_answer_of_another_issuer_is_refused(provider, database_url, tmp_path
 
 
 CLOCKS = (  # seconds from now, and whether it is good: two minutes either way, and no more
-    ({"exp": 60}, True), ({"exp": -100}, True), ({"exp": -140}, False), ({"exp": -3600}, False),
-    ({"iat": 100}, True), ({"iat": 140}, False), ({"iat": 3600}, False), ({"iat": -100}, True), ({"iat": -140}, False),
-    ({"nbf": 100}, True), ({"nbf": 140}, False), ({"nbf": -3600}, True), ({"iat": 100, "nbf": 100}, True),
-)  # fmt: skip
+    ({"exp": 60}, True),
+    ({"exp": -100}, True),
+    ({"exp": -140}, False),
+    ({"exp": -3600}, False),
+    ({"iat": 100}, True),
+    ({"iat": 140}, False),
+    ({"iat": 3600}, False),
+    ({"iat": -100}, True),
+    ({"iat": -140}, False),
+    ({"nbf": 100}, True),
+    ({"nbf": 140}, False),
+    ({"nbf": -3600}, True),
+    ({"iat": 100, "nbf": 100}, True),
+)
 
 
 @pytest.mark.parametrize(("moved", "good"), CLOCKS)
@@ -213,12 +283,18 @@ def test_two_minutes_between_the_clocks_are_allowed_for(app, provider, moved, go
 # --- userinfo ---------------------------------------------------------------------------------------
 
 USERINFO = (  # what hides from the id token, what userinfo says, the roles that follow; None: refused
-    (["groups"], {}, ["steward"]), (["groups"], {"groups": ["data-people"]}, ["analyst"]),
-    (["groups"], {"groups": "ops"}, ["administrator"]), (["groups"], {"groups": []}, None),
-    (["groups"], {"sub": "somebody else"}, None), (["groups"], {"sub": None}, None), ([], {"groups": ["ops"]}, ["steward"]),
-    (["groups"], {"groups": None}, None), (["groups"], {"groups": ["unheard-of"]}, None),
-    (["groups"], {"iss": "https://elsewhere.example"}, ["steward"]), (["groups"], {"nonce": "x"}, ["steward"]),
-)  # fmt: skip
+    (["groups"], {}, ["steward"]),
+    (["groups"], {"groups": ["data-people"]}, ["analyst"]),
+    (["groups"], {"groups": "ops"}, ["administrator"]),
+    (["groups"], {"groups": []}, None),
+    (["groups"], {"sub": "somebody else"}, None),
+    (["groups"], {"sub": None}, None),
+    ([], {"groups": ["ops"]}, ["steward"]),
+    (["groups"], {"groups": None}, None),
+    (["groups"], {"groups": ["unheard-of"]}, None),
+    (["groups"], {"iss": "https://elsewhere.example"}, ["steward"]),
+    (["groups"], {"nonce": "x"}, ["steward"]),
+)
 
 
 @pytest.mark.parametrize(("hidden", "userinfo", "roles"), USERINFO)
@@ -334,7 +410,7 @@ def test_another_provider_confirms_nobody_of_the_first(app, provider, database_u
 
 
 def test_refresh_tokens_are_sealed(app, provider, engine):
-    _, browser, _ = stander(app, provider, engine)
+    stander(app, provider, engine)
     with engine.connect() as connection:
         query = text("SELECT refresh_token, id_token FROM external_accounts JOIN sessions USING (user_id)")
         rows = [row for row in connection.execute(query) if row.refresh_token]

@@ -16,11 +16,23 @@ ANSWERS = (
     (503, "awselb/2.0", {"Retry-After": "90"}, ("answered 503", "overloaded"), 3),
     (504, "cloudflare", {}, ("(cloudflare) answered 504", "waited too long", "Look before you repeat"), 3),
     (504, "Caddy", {}, ("answered 504", "proxy_read_timeout"), 3),
-    (301, "nginx", {"Location": "https://budget.example.org/api/v1/me"}, ("https://budget.example.org", "login URL"), 1),
-    (302, "oauth2-proxy", {"Location": "https://login.example.org/start"}, ("login.example.org", "programs"), 1),
+    (
+        301,
+        "nginx",
+        {"Location": "https://budget.example.org/api/v1/me"},
+        ("https://budget.example.org", "login URL"),
+        1,
+    ),
+    (
+        302,
+        "oauth2-proxy",
+        {"Location": "https://login.example.org/start"},
+        ("login.example.org", "programs"),
+        1,
+    ),
     (403, "ModSecurity", {}, ("answered 403 without a word of the service",), 1),
     (500, "nginx", {}, ("answered 500 without a word",), 1),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(("status", "name", "headers", "said", "code"), ANSWERS)
