@@ -1,7 +1,7 @@
 """Proxies before the service: what they say of a request counts, and what anybody else says does not.
 
-A request is a proxy's where it comes from one of `proxy_addresses`, and `trusted_proxies` of them stand in a row.
-Each appends the address that it was asked from to X-Forwarded-For; the last that is no proxy's is the client's.
+A request is a proxy's where it comes from one of `proxy_addresses`; `trusted_proxies` of them stand in a row.
+Each appends the address that asked it to X-Forwarded-For; the last that is no proxy's is the client's.
 """
 
 import ipaddress
@@ -30,7 +30,8 @@ def networks(stated: str) -> tuple[Network, ...]:
             found.append(ipaddress.ip_network(each, strict=False))
         except ValueError:
             raise RuntimeError(
-                f"EXCHEQUER_PROXY_ADDRESSES: {each!r} is no address or network; allowed: as 10.0.0.5|10.1.0.0/16"
+                f"EXCHEQUER_PROXY_ADDRESSES: {each!r} is no address or network; allowed: such as "
+                "10.0.0.5|10.1.0.0/16"
             ) from None
     return tuple(found)
 
@@ -49,9 +50,9 @@ class Proxies:
         """Answer a request as it came, or as the proxies before the service say that it came."""
         passed = self._passed(environ)
         stated = {name: values for name in _READ if (values := _values(environ, name))}
-        if not passed and not isinstance(environ.get("gunicorn.socket"), ssl.SSLSocket):
-            if any(name in environ for name in _TLS):
-                environ["wsgi.url_scheme"] = "http"
+        tls = isinstance(environ.get("gunicorn.socket"), ssl.SSLSocket)
+        if not passed and not tls and any(name in environ for name in _TLS):
+            environ["wsgi.url_scheme"] = "http"
         for name in [each for each in environ if each.startswith("HTTP_X_FORWARDED_")]:
             del environ[name]
         environ.pop("HTTP_FORWARDED", None)

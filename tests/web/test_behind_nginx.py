@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from accountant.identities import credentials
 from tests.web.serving import free_port, serving
-from web.cli import app as commands
+from web.cli.commands import app as commands
 from web.client.client import Client
 from web.client.errors import ApiProblem
 
