@@ -48,8 +48,8 @@ ROOM = {
 
 NO_CPU_BUILD = """
 No build of torch {version} for the CPU is within reach: none lies where pip looks, and PyTorch's index does
-not answer. To have one (0.2 GB), fetch it for Python {python} from https://download.pytorch.org/whl/cpu/torch/
-on a machine that reaches it, put it into a folder, and run the same command with PIP_FIND_LINKS=FOLDER
+not answer. To have one (0.2 GB), download it for Python {python} on a machine that reaches that index ("Get
+started" on pytorch.org names it), put it into a folder, and run the same command with PIP_FIND_LINKS=FOLDER
 before it."""
 CUDA_INSTEAD = """
 The package index has the build for CUDA, which works without an NVIDIA GPU too: 2.7 GB to download, 4.7 GB
