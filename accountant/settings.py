@@ -7,6 +7,7 @@ on first use, or in the environment; they are never printed.
 import os
 import re
 import secrets
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, get_args
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from accountant.core.files.private import private_draft
 from accountant.core.privacy.units import is_plain
 from accountant.rights import KEYS, Process
 
@@ -110,14 +112,13 @@ class Settings(BaseSettings):
     upload_line_bytes: int = Field(4 * 2**20, ge=1, description="longest line of an uploaded text file")
     upload_columns: int = Field(1000, ge=1, description="most columns of an uploaded file")
     upload_hours: float = Field(72.0, gt=0, description="an upload that nothing uses is destroyed after this")
-    webhook_networks: str = Field(
-        "", description="networks besides the public internet, separated by '|', that webhooks may reach"
+    notice_networks: str = Field(
+        "", description="networks besides the public internet, separated by '|', that notices may reach"
     )
-    webhook_first_seconds: float = Field(
+    notice_first_seconds: float = Field(
         5.0, gt=0, description="wait before a message is sent again; four times as long each time"
     )
-    webhook_hours: float = Field(24.0, gt=0, description="a message is given up after this")
-    webhook_log_days: float = Field(30.0, gt=0, description="the log of what was sent is kept so long")
+    notice_hours: float = Field(24.0, gt=0, description="a notice is given up after this")
     smtp_host: str | None = Field(None, description="mail server for notices; nothing: no mail is sent")
     smtp_port: int = Field(587, ge=1, le=65535, description="its port")
     smtp_security: Literal["starttls", "tls", "none"] = Field("starttls", description="how it is spoken to")
@@ -292,19 +293,11 @@ class Settings(BaseSettings):
         if from_environment:
             return _key(name, from_environment)
         folder = self.keys or self.home / "keys"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / name
         if not path.exists():
-            draft = folder / f".{name}.{secrets.token_hex(8)}"
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w") as file:
-                file.write(secrets.token_hex(KEY_BYTES))
-            try:
-                os.link(draft, path)  # fails when another process was first: its key stands
-            except FileExistsError:
-                pass
-            finally:
-                draft.unlink()
+            # Where another process is first, its key stands.
+            with private_draft(path, secrets.token_hex(KEY_BYTES)) as draft, suppress(FileExistsError):
+                os.link(draft, path)
         return _key(name, path.read_text())
 
 

@@ -17,6 +17,7 @@ from web.app import MAX_BODY_BYTES, create_app
 from web.auth import roles_of_sender
 from web.mount import below
 from web.request_bodies import FORM_BYTES
+from web.stack.ports import inherited
 
 THREADS = 16
 
@@ -74,10 +75,11 @@ def main() -> None:
     # What is loaded by now stays: without this a full collection goes through it all, a pause of 150 ms.
     gc.collect()
     gc.freeze()
+    listener = inherited()
+    address = {"host": settings.host, "port": settings.port} if listener is None else {"sockets": [listener]}
     serve(
         app,
-        host=settings.host,
-        port=settings.port,
+        **address,
         threads=THREADS,
         ident=None,
         # waitress takes them away unasked; the application looks at as many as it is told to trust.
