@@ -111,7 +111,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "models": f"SELECT, UPDATE ({_CHECKED})",
         "corpora": f"SELECT, UPDATE ({_CHECKED}, shared_with)",
         **dict.fromkeys(("datasets", "artifacts"), _READ),
-        "users": "SELECT (id, name)",
+        "users": "SELECT (id, name, active, roles)",  # whether who asked left while it waited
         "accounts": "SELECT, UPDATE",
         "usage": "SELECT, INSERT, UPDATE (reserved, cap)",
         **dict.fromkeys(("entries", "ledger_log_marks"), _ADD),

@@ -40,13 +40,18 @@ def inbox() -> Answer:
         yield table(["job", "asks for", "ε", "by, until"], rows, right="ε", whole="job")
         yield "decide: exchequer approve (or refuse) ID --reason TEXT"
     if proposals:
-        open_ = [(each["id"], f"{each['dataset']}: {what(each)}", each["proposed_by"]) for each in proposals]
+        open_ = [(each["id"], f"{each['dataset']}: {what(each)}", _proposer(each)) for each in proposals]
         yield table(["proposal", "would", "by"], open_, whole="proposal")
         yield "decide: exchequer confirm (or withdraw) ID --reason TEXT"
     if access:
         people = [(each["dataset"], each["person"], each["reason"]) for each in access]
         yield table(["access to", "for", "why"], people)
         yield "answer them on the page of the inbox"
+
+
+def _proposer(proposal: dict[str, Any]) -> str:
+    left = proposal.get("proposer_left")
+    return f"{proposal['proposed_by']}{f' (left: {left})' if left else ''}"
 
 
 def _asked(job: dict[str, Any]) -> str:
@@ -56,7 +61,8 @@ def _asked(job: dict[str, Any]) -> str:
 def _who(job: dict[str, Any]) -> str:
     ends = job.get("approval_expires")
     until = "" if ends is None else f", {datetime.fromisoformat(ends).astimezone(UTC):%d %b %H:%M} UTC"
-    return f"{job['analyst']}{until}"
+    left = job.get("analyst_left")
+    return f"{job['analyst']}{until}{f' (left: {left})' if left else ''}"
 
 
 def approve(job_id: Awaiting, reason: Reason) -> Answer:

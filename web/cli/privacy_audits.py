@@ -4,7 +4,6 @@ An audit runs where workers run, as a process of its own: nothing of it is impor
 neither the server nor any dataset.
 """
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +11,9 @@ from typing import Annotated
 
 import typer
 
-from web.cli.output import BAD_INPUT, REFUSED, Failed, stop
-from web.stack.programs import ROOT
-
-PACKAGES = ("torch", "transformers")
+from web.cli import installation
+from web.cli.output import BAD_INPUT, REFUSED, stop
+from web.version import ROOT
 
 Arms = Annotated[
     list[str] | None,
@@ -76,9 +74,7 @@ def _run(
     model: str | None = None,
     **numbers: int | None,
 ) -> None:
-    for name in PACKAGES:
-        if importlib.util.find_spec(name) is None:
-            raise Failed(f"{name} is not installed: an audit runs the mechanisms and needs exchequer[worker]")
+    installation.require("`exchequer audit`", "torch", "transformers")
     command = [sys.executable, "-m", "workers.privacy_audits", audit, *flags]
     command += [f"--{option}={value}" for option, value in numbers.items() if value is not None]
     command += [f"--arm={each}" for each in arms or []]

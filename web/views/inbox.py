@@ -228,7 +228,7 @@ def decide(job: str) -> BaseResponse:
     except (InvalidRequest, NotPermitted) as error:
         return _again(job_id, error)
     except Conflict as error:
-        flash(f"Somebody was faster: {error}.", "problem")
+        flash(f"Nothing was decided: {error}.", "problem")
         return redirect(url_for("inbox.listing"), 303)
     now = job_queries.job(engine(), job_id, current_actor())
     if decision == "ask":

@@ -141,7 +141,7 @@ def _switched(name: str, values: Mapping[str, str]) -> job_form_defaults.Start |
 def _share(values: Mapping[str, str]) -> float:
     """The part of what is left that a request is fitted to; all of it where none is stated."""
     text = values.get("share", "").strip()
-    return int(text) / 100 if text.isdecimal() and 1 <= int(text) <= 100 else 1.0
+    return int(text) / 100 if text.isascii() and text.isdecimal() and 1 <= int(text) <= 100 else 1.0
 
 
 def _new_job(name: str, values: Mapping[str, str]) -> NewJob:

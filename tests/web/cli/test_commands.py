@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from tests.web.cli.stand_ins import Run, StandIn
-from web.cli import app
+from web.cli.commands import app
 from web.client import profiles
 
 REQUEST = {"dataset": "reviews", "mechanism": "private-prediction", "model": "small", "parameters": {}}

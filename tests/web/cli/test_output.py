@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typer.main import get_command
 from accountant.core.ledger.policy import Policy
 from tests.web.cli.stand_ins import Run, StandIn
 from tests.web.cli.test_commands import REFUSAL, REQUEST, job
-from web.cli import app
+from web.cli.commands import app
 from web.client import NotFound, profiles
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -279,7 +280,7 @@ def test_an_import_brings_nothing_heavy(module: str) -> None:
 
 
 def test_the_help_loads_no_price_and_no_server() -> None:
-    code = "import sys\nfrom web.cli import app\ntry: app(['--help'])\nexcept SystemExit: pass\n"
+    code = "import sys\nfrom web.cli.commands import app\ntry: app(['--help'])\nexcept SystemExit: pass\n"
     code += "print([m for m in ('scipy', 'numpy', 'accountant.core.mechanisms') if m in sys.modules])"
     shown = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
     assert shown.splitlines()[-1] == "[]"
@@ -326,3 +327,20 @@ def test_an_entry_that_changes_other_allowances_only_is_listed():
         "body": body,
     }
     assert list(entry_table([entry]).columns[-1].cells) == ["sam: other allowances: caps for a pilot"]
+
+
+def test_the_bare_command_fits_a_screen_and_its_commands_exist(exchequer: Run) -> None:
+    found = exchequer()
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert found.stdout.count("\n") <= 25
+    steps = re.findall(r"^  exchequer ([a-z]+)", found.stdout, re.M)
+    assert steps == ["demo", "up", "price", "submit", "verify"]
+    assert set(steps) <= {each.name for each in app.registered_commands}
+    documents = re.search(r"documents: (\S+)", found.stdout)
+    assert documents is not None
+    assert Path(documents[1]).is_file()
+
+
+def test_the_version_names_commit_and_python(exchequer: Run) -> None:
+    pattern = r"exchequer \d+\.\d+\.\d+( \(commit [0-9a-f]{12}(-dirty)?\))?, Python 3\.\d+\.\d+\S*\n"
+    assert re.fullmatch(pattern, exchequer("--version").stdout)
