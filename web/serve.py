@@ -15,6 +15,7 @@ from accountant.database import UNAVAILABLE
 from accountant.settings import load
 from web.app import MAX_BODY_BYTES, create_app
 from web.auth import roles_of_sender
+from web.mount import below
 from web.request_bodies import FORM_BYTES
 from web.stack.ports import inherited
 
@@ -27,6 +28,8 @@ UPLOAD_PATHS = ("/uploads", "/api/v1/uploads")
 def parser(app: Flask, upload_bytes: int) -> type[HTTPRequestParser]:
     """A parser that takes large bodies at UPLOAD_PATHS alone, and there from stewards alone."""
 
+    mount = app.extensions["exchequer"]["settings"].public_path
+
     class Parser(HTTPRequestParser):  # type: ignore[misc]
         adj: Any
         content_length: int
@@ -36,7 +39,7 @@ def parser(app: Flask, upload_bytes: int) -> type[HTTPRequestParser]:
             super().parse_header(header_plus)
             known = "AUTHORIZATION" in self.headers or "COOKIE" in self.headers
             large = self.chunked or self.content_length >= self.adj.max_request_body_size
-            if known and large and self.command == "POST" and self.path in UPLOAD_PATHS:
+            if known and large and self.command == "POST" and below(mount, self.path) in UPLOAD_PATHS:
                 if _from_steward(app, self.headers):
                     self.adj = _with_body(self.adj, upload_bytes + 2 * FORM_BYTES)
                 if self.content_length >= self.adj.max_request_body_size:

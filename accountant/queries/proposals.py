@@ -62,7 +62,10 @@ def _query(viewer: Actor) -> Select[Any]:
         select(
             proposals,
             tables.datasets.c.name.label("dataset"),
-            users.c.name.label("proposer"),
+            tables.datasets.c.policy,
+            users.c.name,
+            users.c.active,
+            users.c.roles,
             decider.c.name.label("decider"),
         )
         .join(tables.datasets, tables.datasets.c.id == proposals.c.dataset_id)
@@ -84,7 +87,10 @@ def _view(row: Row[Any], acts: list[dict[str, Any]]) -> Proposal:
         id=str(row.id),
         job=None if row.job_id is None else str(row.job_id),
         asked=asked,
-        proposed_by=row.proposer,
+        proposed_by=row.name,
+        proposer_left=owners.steward_departure(row, Policy.model_validate(row.policy))
+        if row.state == "open"
+        else None,
         decided_by=row.decider,
         entry=row.entry_seq,
         acts_on_stewards=acts if row.state == "open" else [],

@@ -55,6 +55,9 @@ class Offer(Answer):
     reason: str
     state: Literal["open", "accepted", "declined", "withdrawn", "expired"]
     offered_by: str
+    left: str | None = Field(
+        description="while it is open: why it can't be accepted, as its analyst or its steward left"
+    )
     decision_reason: str | None
     accepted_job: Id | None
     created_at: Time
@@ -79,6 +82,9 @@ class Proposal(Answer):
     reason: str
     state: Literal["open", "confirmed", "withdrawn", "expired"]
     proposed_by: str
+    proposer_left: str | None = Field(
+        description="while it is open: why it can't be confirmed, as who proposed it left"
+    )
     decided_by: str | None
     decision_reason: str | None
     entry: int | None

@@ -5,7 +5,7 @@ accounts.
 """
 
 import importlib
-import os
+import importlib.util
 import secrets
 import shutil
 from contextlib import suppress
@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from accountant.core.errors import Conflict
+from accountant.core.files.private import private_draft
 from accountant.settings import Settings, load
 from web.cli import installation
 from web.cli.output import Failed
@@ -124,9 +125,12 @@ def ensure_person(configured: Settings, name: str, roles: tuple[str, ...]) -> st
     if credentials.find_user(engine(configured), name=name) is not None:
         return None
     password = new_password()
-    with suppress(Conflict):  # somebody was first, or the account was closed: it is left as it is
+    path = password_file(configured, name)
+    # The password is on the disk before the account is made. An account that somebody else made first, or
+    # that was closed, is left as it is.
+    with private_draft(path, password + "\n") as draft, suppress(Conflict):
         create_person(configured, name, roles, password)
-        _keep(password_file(configured, name), password)
+        draft.replace(path)
         return password
     return None
 
@@ -145,13 +149,6 @@ def first_account(configured: Settings) -> str | None:
 def password_file(configured: Settings, name: str) -> Path:
     """Return the path of the generated password of a local stack's account."""
     return configured.home / "keys" / f"{name}-password"
-
-
-def _keep(path: Path, text: str) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text + "\n")
 
 
 def issue_token(configured: Settings, name: str) -> str:

@@ -10,7 +10,6 @@ from accountant.core.errors import ExchequerError
 from web.cli import (
     artifacts,
     completion,
-    conform,
     corpora,
     data,
     evaluation,
@@ -19,6 +18,7 @@ from web.cli import (
     jobs,
     ledger,
     models,
+    notices,
     offers,
     oversight,
     people,
@@ -29,8 +29,7 @@ from web.cli import (
     results,
     session,
     stack,
-    tuning,
-    webhooks,
+    uploads,
 )
 from web.cli.answers import Group
 from web.cli.output import Mode, out
@@ -52,9 +51,15 @@ class Commands(typer.core.TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # a full disk shows itself here
+            return result
         except ExchequerError as error:
             raise typer.Exit(failures.report(error)) from None
+        except BrokenPipeError:  # whoever reads the output has enough: typer ends the command
+            raise
+        except (OSError, ImportError) as error:
+            raise typer.Exit(failures.report(failures.system_error(error))) from None
         except USAGE as error:
             if not Mode.json:
                 raise
@@ -185,7 +190,6 @@ for function, name, panel in (
     (proposals.withdraw, "withdraw", WORK),
     (models.list_mechanisms, "mechanisms", LOOK),
     (price, "price", LOOK),
-    (conform.conform, "conform", LOOK),
     (verify, "verify", LOOK),
     (oversight.spending, "spending", LOOK),
     (oversight.report, "report", LOOK),
@@ -198,15 +202,14 @@ for group, name, panel in (
     (people.users, "user", LOCAL),
     (people.tokens, "token", LOCAL),
     (people.admin, "admin", LOCAL),
-    (webhooks.webhooks, "webhook", LOCAL),
+    (notices.notices, "notice", LOCAL),
     (offers.offer, "offer", WORK),
     (data.datasets, "dataset", WORK),
-    (webhooks.uploads, "upload", WORK),
+    (uploads.uploads, "upload", WORK),
     (models.models, "model", WORK),
     (corpora.corpora, "corpus", WORK),
     (ledger.ledgers, "ledger", LOOK),
     (registry.registry, "registry", LOOK),
-    (tuning.tuning, "tune", WORK),
     (privacy_audits.audits, "audit", LOOK),
 ):
     app.add_typer(group, name=name, rich_help_panel=panel)

@@ -40,9 +40,14 @@ def inbox() -> Answer:
         yield table(["job", "asks for", "ε", "by, until"], rows, right="ε", whole="job")
         yield "decide: exchequer approve (or refuse) ID --reason TEXT"
     if proposals:
-        found = [(each["id"], f"{each['dataset']}: {what(each)}", each["proposed_by"]) for each in proposals]
+        found = [(each["id"], f"{each['dataset']}: {what(each)}", _proposer(each)) for each in proposals]
         yield table(["proposal", "would", "by"], found, whole="proposal")
         yield "decide: exchequer confirm (or withdraw) ID --reason TEXT"
+
+
+def _proposer(proposal: dict[str, Any]) -> str:
+    left = proposal.get("proposer_left")
+    return f"{proposal['proposed_by']}{f' (left: {left})' if left else ''}"
 
 
 def _asked(job: dict[str, Any]) -> str:
@@ -52,7 +57,8 @@ def _asked(job: dict[str, Any]) -> str:
 def _who(job: dict[str, Any]) -> str:
     ends = job.get("approval_expires")
     until = "" if ends is None else f", {datetime.fromisoformat(ends).astimezone(UTC):%d %b %H:%M} UTC"
-    return f"{job['analyst']}{until}"
+    left = job.get("analyst_left")
+    return f"{job['analyst']}{until}{f' (left: {left})' if left else ''}"
 
 
 def approve(job_id: Awaiting, reason: Reason) -> Answer:

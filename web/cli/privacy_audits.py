@@ -1,4 +1,4 @@
-"""`audit reconstruction`, `leave-one-out`, `noisy-sums`, `planted`: mechanisms against planted records, here.
+"""`audit reconstruction` and `audit leave-one-out`: mechanisms against planted records, on this machine.
 
 An audit runs where workers run, as a process of its own: nothing of it is imported here, and it touches
 neither the server nor any dataset.
@@ -63,33 +63,6 @@ def leave_one_out(
     """Is what a batch lost below what it is stated to cost? Exit code 1 where it is not."""
     flags = ("--sample",) if sample else ()
     _run("leave-one-out", arm, settings, output, *flags, model=model, keys=keys, texts=texts)
-
-
-@audits.command("noisy-sums")
-def noisy_sums(
-    runs: Annotated[int | None, typer.Option(help="Runs with the record, and as many without. [300]")] = None,
-    arm: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--arm", help="dp-kps, dp-kps-gaussian, dp-kps-sequences or noisy-count; repeat it. [all]"
-        ),
-    ] = None,
-    settings: Settings = None,
-    output: Output = None,
-) -> None:
-    """Do noisy sums tell more of a record than their price says? Exit code 1 where they do."""
-    _run("noisy-sums", arm, settings, output, runs=runs)
-
-
-@audits.command()
-def planted(
-    runs: Annotated[int | None, typer.Option(help="Runs with and without what is planted. [1000]")] = None,
-    arm: Annotated[list[str] | None, typer.Option("--arm", help="aug-pe or secpe; repeat it. [both]")] = None,
-    settings: Settings = None,
-    output: Output = None,
-) -> None:
-    """Is a planted record or secret told from none more often than priced? Exit code 1 where it is."""
-    _run("planted", arm, settings, output, runs=runs)
 
 
 def _run(

@@ -44,11 +44,10 @@ def start(configured: Settings, on_progress: Callable[[str], None] = note) -> st
     try:
         address = local.up(configured, on_progress=on_progress).address
     except local.StackError as error:
-        log = ""
         if error.log:
             note(error.log)
-            log = f" Its log is in {configured.home / 'logs'}."
-        raise Failed(f"{error.process} {error.reason}.{log} Then run `exchequer up` again.") from None
+        remedy = error.remedy or f"Its log is in {configured.home / 'logs'}"
+        raise Failed(f"{error.process} {error.reason}. {remedy}; then `exchequer up` again.") from None
     if address != former:
         _move_profiles(former, address)
     return address

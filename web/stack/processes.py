@@ -28,9 +28,10 @@ _HEADER = "=== started "
 
 
 class StackError(Exception):
-    """A process of the stack failed: which one, why, and the end of its log."""
+    """A process of the stack failed: which one, why, the end of its log, and what helps if that is known."""
 
-    def __init__(self, process: str, reason: str, log: str = "") -> None:
+    def __init__(self, process: str, reason: str, log: str = "", remedy: str = "") -> None:
+        self.remedy = remedy
         self.process = process
         self.reason = reason
         self.log = log

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 import urllib.request
@@ -90,6 +91,9 @@ class Supervisor:
         except StackError as error:
             _log(str(error))
             self.record.failed, self.record.reason = error.process, error.reason
+        except (OSError, subprocess.SubprocessError) as error:  # a full disk, say: a sentence for `up`
+            _log(str(error))
+            self.record.failed, self.record.reason = "supervisor", f"can't go on: {error}"
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)

@@ -10,7 +10,7 @@ from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries as entry_queries
 from accountant.schema.base import documents
 from accountant.transactions import artifacts
-from accountant.transactions.access import ASKERS
+from accountant.transactions.owners import ASKERS
 from web.api.datasets import Correction, NewVersion, export_response
 from web.api.parsing import read, read_choice, read_seq
 from web.auth import current_actor, needs_role

@@ -63,6 +63,16 @@ def files(address: str) -> list[str]:
     return [address]
 
 
+def check_reachable(address: str) -> None:
+    """Open each file at an address without reading it. Raises DataError if one can't be opened."""
+    for name in files(address):
+        try:
+            with fsspec.open(name, "rb"):
+                pass
+        except Exception as error:  # each file system has its own; their texts name the address
+            raise DataError(f"the data can't be opened at its address ({type(error).__name__})") from None
+
+
 def _stay_within(folder: str, found: list[str]) -> None:
     """Raise DataError where a file of a folder is a link to elsewhere: the folder was checked, not that."""
     inside = Path(folder).resolve()

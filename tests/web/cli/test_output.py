@@ -15,14 +15,14 @@ from typer.main import get_command
 from accountant.core.ledger.policy import Policy
 from tests.web.cli.stand_ins import Run, StandIn
 from tests.web.cli.test_commands import REFUSAL, REQUEST, job
-from web.cli import app
+from web.cli.commands import app
 from web.client import NotFound, profiles
 
 ROOT = Path(__file__).resolve().parents[3]
 
 # A walk-through for people, and audits, which write reports of their own.
-AUDITS = {f"audit {name}" for name in ("reconstruction", "leave-one-out", "planted", "noisy-sums")}
-WITHOUT_JSON = {"demo", "conform", "registry export", *AUDITS}  # the entry is JSON itself
+AUDITS = {f"audit {name}" for name in ("reconstruction", "leave-one-out")}
+WITHOUT_JSON = {"demo", "registry export", *AUDITS}  # the entry is JSON itself
 
 
 @pytest.fixture(autouse=True)
@@ -278,7 +278,7 @@ def test_an_import_brings_nothing_heavy(module: str) -> None:
 
 
 def test_the_help_loads_no_price_and_no_server() -> None:
-    code = "import sys\nfrom web.cli import app\ntry: app(['--help'])\nexcept SystemExit: pass\n"
+    code = "import sys\nfrom web.cli.commands import app\ntry: app(['--help'])\nexcept SystemExit: pass\n"
     code += "print([m for m in ('scipy', 'numpy', 'accountant.core.mechanisms') if m in sys.modules])"
     shown = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
     assert shown.splitlines()[-1] == "[]"

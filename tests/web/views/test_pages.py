@@ -127,7 +127,7 @@ def test_the_inbox_decides_for_a_reason(site):
     assert f'id="job-{job_id}" hx-swap-oob="delete"' in gone
     assert "script" not in gone
     again = browser.post(f"/inbox/{job_id}", "/inbox", decision="refuse", reason="late")
-    assert "Somebody was faster" in browser.get(again.headers["Location"]).text
+    assert "Nothing was decided" in browser.get(again.headers["Location"]).text
 
 
 def test_nobody_approves_their_own(site):
