@@ -6,7 +6,9 @@ entries. `excess_rights` tells what a role may do beyond its process.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -225,12 +227,30 @@ def logging_to(engine: Engine, folder: Path | None) -> Engine:
     return engine
 
 
-def reading(engine: Engine, *, snapshot: bool = False) -> Connection:
+#: The snapshot that all readers of a context share (`one_moment`).
+_MOMENT: ContextVar[tuple[Engine, Connection] | None] = ContextVar("moment", default=None)
+
+
+@contextmanager
+def one_moment(engine: Engine) -> Iterator[None]:
+    """Let all that is read within be of one moment, on one connection: `reading` returns that one."""
+    with reading(engine, snapshot=True) as connection:
+        held = _MOMENT.set((engine, connection))
+        try:
+            yield
+        finally:
+            _MOMENT.reset(held)
+
+
+def reading(engine: Engine, *, snapshot: bool = False) -> AbstractContextManager[Connection]:
     """A connection whose transactions are READ ONLY: PostgreSQL refuses whatever would write.
 
     It comes from the pool of `engine` and returns as it was; nothing more is sent to the server for it.
-    `snapshot`: everything that is read is of one moment.
+    `snapshot`: everything that is read is of one moment. Within `one_moment` it is the connection of that.
     """
+    shared = _MOMENT.get()
+    if shared is not None and shared[0] is engine:
+        return nullcontext(shared[1])
     options: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if snapshot else {}
     return engine.connect().execution_options(postgresql_readonly=True, **options)
 

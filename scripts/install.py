@@ -34,7 +34,7 @@ UV, BUILD, RUNTIME, CUDA, DEV = (
 #: What defines each part: it is installed again when one of these files changes.
 PARTS = {
     "libraries": (UV, BUILD, RUNTIME, CUDA),
-    "service": (BUILD, ROOT / "pyproject.toml"),
+    "service": (BUILD, ROOT / "pyproject.toml", ROOT / "scripts" / "build_backend.py"),
     "dev": (DEV,),
 }
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -48,8 +48,8 @@ ROOM = {
 
 NO_CPU_BUILD = """
 No build of torch {version} for the CPU is within reach: none lies where pip looks, and PyTorch's index does
-not answer. To have one (0.2 GB), fetch it for Python {python} from https://download.pytorch.org/whl/cpu/torch/
-on a machine that reaches it, put it into a folder, and run the same command with PIP_FIND_LINKS=FOLDER
+not answer. To have one (0.2 GB), download it for Python {python} on a machine that reaches that index ("Get
+started" on pytorch.org names it), put it into a folder, and run the same command with PIP_FIND_LINKS=FOLDER
 before it."""
 CUDA_INSTEAD = """
 The package index has the build for CUDA, which works without an NVIDIA GPU too: 2.7 GB to download, 4.7 GB
@@ -109,7 +109,9 @@ class Environment:
             names = {path.name for path in self.folder.iterdir()}
             if "pyvenv.cfg" not in names and names - {"bin", "include", "lib", "lib64", "exchequer.json"}:
                 raise Failed(f"{self.folder} is no virtual environment: set VENV to another folder")
+            Path(self.python).unlink(missing_ok=True)  # first: what is left of it can't be taken for whole
             shutil.rmtree(self.folder)
+        require_room(self.folder, "")
         self.folder.mkdir(parents=True)
         self.record = {}
         self.keep(folder=str(self.folder), unfinished="yes")
@@ -126,9 +128,18 @@ class Environment:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Mark the environment as unfinished until the block has ended."""
+        """Mark the environment as unfinished until the block has ended.
+
+        An installer that fails by itself, as without a network, leaves no package half in place. On a full disk
+        it does.
+        """
         self.keep(folder=str(self.folder), unfinished="yes")
-        yield
+        try:
+            yield
+        except Failed:
+            if shutil.disk_usage(self.folder).free > 0.1e9:
+                self.keep(unfinished="")
+            raise
         self.keep(unfinished="")
 
     def keep(self, **changed: str) -> None:
@@ -161,7 +172,7 @@ class Environment:
     def run(self, *command: str) -> None:
         """Run a command in the checkout. Raises Failed where it fails."""
         if subprocess.run(command, cwd=ROOT, env=self.variables, check=False).returncode:
-            free = shutil.disk_usage(self.folder.parent).free / 1e9
+            free = shutil.disk_usage(self.folder).free / 1e9
             raise Failed(f"{Path(command[0]).name} failed, as it says above ({free:.1f} GB of disk are free)")
 
     def _where_pip_looks(self) -> dict[str, str]:
@@ -222,10 +233,11 @@ def stage(name: str) -> Iterator[None]:
 
 def require_room(folder: Path, *parts: str) -> None:
     """Raise Failed where the disk has no room for these parts."""
-    needed, free = sum(ROOM[part] for part in parts), shutil.disk_usage(folder.parent).free / 1e9
+    disk = next(parent for parent in folder.parents if parent.exists())
+    needed, free = sum(ROOM[part] for part in parts), shutil.disk_usage(disk).free / 1e9
     if free < needed:
         raise Failed(
-            f"{folder.parent} has {free:.1f} GB free, and the installation takes {needed:.1f} GB: make room, "
+            f"{disk} has {free:.1f} GB free, and the installation takes {needed:.1f} GB: make room, "
             "or set VENV to a folder on another disk"
         )
 
@@ -271,7 +283,6 @@ def install(environment: Environment, part: str, torch: str) -> None:
     if fault:
         print(f"{_short(environment.folder)} can't be used: {fault}. It is made anew.", flush=True)
     if fault or not environment.folder.exists():
-        require_room(environment.folder.parent, "")
         version = ".".join(map(str, sys.version_info[:3]))
         print(
             f"Installing into {_short(environment.folder)}, once. Ctrl-C stops; the same command goes on.",

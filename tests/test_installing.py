@@ -131,14 +131,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_whole_environment_is_left_alone_and_a_part_is_added(made: Path) -> None:
+def test_a_whole_environment_is_left_alone_and_torch_is_built_for_the_cpu(made: Path) -> None:
     again = install(made)
     assert (again.returncode, again.stdout) == (0, "")
     assert list(made.glob(".venv/**/torch-1.0+cpu.dist-info"))
-    more = install(made, "dev", TORCH="cpu")
-    assert "linter" not in installed(made)  # `dev` needs this checkout as a package, which the copy is not
-    assert "made anew" not in more.stdout
-    assert more.returncode == 1
 
 
 def _lose(*paths: str) -> Callable[[Path], None]:
@@ -190,9 +186,35 @@ def test_an_environment_that_cannot_be_used_is_noticed(
     assert fault.startswith(told)
 
 
+def test_a_full_disk_is_said_before_the_installation(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("this machine permits no mount namespace")
+    answer = subprocess.run(
+        [
+            "unshare",
+            "-m",
+            "sh",
+            "-ec",
+            'mount -t tmpfs -o size=100m none "$0"; exec "$@"',
+            disk,
+            PYTHON,
+            ROOT / "scripts" / "install.py",
+            "service",
+        ],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "VENV": str(disk / "folder" / "venv")},
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode == 1
+    assert f"{disk} has 0.1 GB free, and the installation takes 1.4 GB" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
 @pytest.mark.slow
-def test_it_is_made_anew_and_again_after_a_failure(moved: Path) -> None:
-    """Downloads that fail end in a sentence; the next run begins with a new environment."""
+def test_it_is_made_anew_and_goes_on_after_a_failure(moved: Path) -> None:
+    """A download that fails ends in a sentence and breaks nothing: the next run goes on from there."""
     lost = moved / "wheels" / "library-1.0-py3-none-any.whl"
     lost.rename(moved / "away")
     answer = install(moved)
@@ -203,7 +225,7 @@ def test_it_is_made_anew_and_again_after_a_failure(moved: Path) -> None:
     (moved / "away").rename(lost)
     answer = install(moved)
     assert answer.returncode == 0, answer.stderr
-    assert "can't be used: an installation into it was cut off" in answer.stdout
+    assert "can't be used" not in answer.stdout
     assert installed(moved) == {"builder", "library", "torch"}
     assert install(moved).stdout == ""
 

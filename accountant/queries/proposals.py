@@ -11,7 +11,7 @@ from accountant.core.errors import Conflict, InvalidRequest, NotFound, Verificat
 from accountant.core.ledger.allowances import Allowance, allowance_body, raises
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.hash_chain import EntryKind
-from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.policy import Policy, weakened
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities import custody
@@ -82,6 +82,9 @@ def _view(row: Row[Any], acts: list[dict[str, Any]]) -> Proposal:
         asked = {name: body[name] for name in ("epsilon", "delta", "ex_post", "secret") if name in body}
     elif row.kind == "correction":
         asked["cap"] = to_decimal(int(asked["cap"]), EPSILON_UNITS)
+    weaker: tuple[str, ...] = ()
+    if row.kind == "policy":
+        weaker = weakened(*(Policy.model_validate(asked[name]) for name in ("replaces", "policy")))
     same = ("kind", "dataset", "reason", "state", "decision_reason", "created_at", "expires_at", "decided_at")
     return Proposal(
         id=str(row.id),
@@ -93,6 +96,7 @@ def _view(row: Row[Any], acts: list[dict[str, Any]]) -> Proposal:
         else None,
         decided_by=row.decider,
         entry=row.entry_seq,
+        weakens=list(weaker),
         acts_on_stewards=acts if row.state == "open" else [],
         **{name: getattr(row, name) for name in same},
     )

@@ -91,6 +91,9 @@ class Proposal(Answer):
     created_at: Time
     expires_at: Time
     decided_at: Time | None
+    weakens: list[str] = Field(
+        [], description="of a policy: the fields by which it admits more or asks for less"
+    )
     acts_on_stewards: list[Json] = Field(
         [],
         description="while it is open: acts of the last 30 days after which a steward's account may be in "

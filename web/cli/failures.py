@@ -159,7 +159,7 @@ def system_error(error: OSError | ImportError) -> Failed:
     if isinstance(error, ImportError):
         return Failed(
             f"a library can't be loaded: {error}. Install what the system lacks by its package "
-            "manager, or Exchequer again: `make clean`, then `make up`."
+            "manager, or Exchequer again (in a checkout: `make clean`, then `make up`)."
         )
     places = " → ".join(str(each) for each in (error.filename, error.filename2) if each is not None)
     remedy = _SYSTEM.get(error.errno or 0, "Mend that")

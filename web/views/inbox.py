@@ -21,8 +21,8 @@ from accountant.core.errors import (
     SignatureNeeded,
     invalid,
 )
-from accountant.queries import access, inbox
 from accountant.queries import comments as comment_queries
+from accountant.queries import inbox
 from accountant.queries import jobs as job_queries
 from accountant.queries import proposals as proposal_queries
 from accountant.schema.base import documents
@@ -95,9 +95,16 @@ def _is_id(text: str) -> bool:
 def _page(subject: UUID | str | None = None, form: Form | None = None, **more: Any) -> dict[str, Any]:
     """The data of the page; `form` is the one sent for `subject`, with what is wrong with it."""
     actor, window = current_actor(), read_window(WAITING, PAGE)
-    items, following = cut(inbox.waiting(engine(), actor, **window.reads), window)
     beside = read_window(proposals_api.ORDER, PAGE, parameter="proposals")
-    proposed, more_proposals = cut(proposal_queries.listing(engine(), actor, **beside.reads), beside)
+    found = inbox.listing(
+        engine(),
+        actor,
+        **window.reads,
+        proposals_after=beside.after,
+        proposals_limit=beside.limit + 1,
+    )
+    items, following = cut(found.jobs, window)
+    proposed, more_proposals = cut(found.proposals, beside)
     said = comment_queries.of_jobs(engine(), [each["id"] for each in items])
     return {
         "items": [
@@ -108,7 +115,7 @@ def _page(subject: UUID | str | None = None, form: Form | None = None, **more: A
             for job, rehearsed in zip(items, rehearsals.latest(items), strict=True)
         ],
         **open_offers(),
-        "access": documents(access.waiting(engine(), actor)),
+        "access": documents(found.access),
         "proposals": proposed,
         "more_proposals": more_proposals,
         "policy_changes": policy_changes,

@@ -123,9 +123,9 @@ def set_policy(name: str) -> BaseResponse:
     except (Conflict, NotPermitted) as error:
         return Response(_page(name, policy=Form(form, general=str(error))), status_of(error))
     if proposal is not None:
-        flash(
-            "Nothing is changed yet: another steward confirms in the inbox that raises need one person only."
-        )
+        weaker = proposal_queries.show(engine(), proposal, actor).weakens
+        named = ", ".join(name.replace("_", " ") for name in weaker)
+        flash(f"Nothing is changed yet. Another steward confirms in the inbox what weakens {named}.")
         return redirect(url_for("datasets.show", name=name), 303)
     flash(f"The policy of {name} is changed. Jobs decided before keep their decision.")
     return redirect(url_for("datasets.show", name=name), 303)

@@ -12,7 +12,6 @@ kind `embedding`.
 """
 
 import argparse
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,10 +24,10 @@ from scipy.sparse.linalg import svds
 
 from workers import models, weights
 from workers.data.corpora import Corpus
+from workers.data.words import cased_words
 from workers.embedding.neighbours import Floats, unit
 from workers.models import ModelError
 
-WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 ROWS = 1024
 
 #: Words of a text that count at most.
@@ -54,7 +53,7 @@ class WordVectors:
         limit = min(tokens or CONTEXT_WORDS, CONTEXT_WORDS)
         rows: list[Floats] = []
         for text in texts:
-            rows.append(self._mean(words_of(text[: 32 * limit])[:limit]))
+            rows.append(self._mean(cased_words(text[: 32 * limit])[:limit]))
             if len(rows) == ROWS:
                 yield unit(rows)
                 rows = []
@@ -66,11 +65,6 @@ class WordVectors:
         known = [place for place in found if place is not None]
         mean: Floats = self.vectors[known].mean(axis=0) if known else np.zeros(self.dimensions, np.float32)
         return mean
-
-
-def words_of(text: str) -> list[str]:
-    """The words of a text, in order."""
-    return WORD.findall(text)
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -124,7 +118,7 @@ def train(texts: Iterable[str], dimensions: int = 100, most_words: int = 20_000)
     """
     numbers: dict[str, int] = {}
     documents = [
-        np.array([numbers.setdefault(word, len(numbers)) for word in words_of(text.lower())], np.int32)
+        np.array([numbers.setdefault(word, len(numbers)) for word in cased_words(text.lower())], np.int32)
         for text in texts
     ]
     counts = Counter[int]()

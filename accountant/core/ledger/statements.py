@@ -135,6 +135,13 @@ def _ex_post_statement(accounts: Accounts, history: History) -> Statement:
     return Statement("ex-post", text, False)
 
 
+#: What the search for declared secrets (secret_patterns) can't find.
+NOT_FOUND = (
+    "A secret counts where it stands as declared, in any case, script form, blanks and marks; a misspelling, "
+    "initials, another transcription or an inflected form is not found and is not covered."
+)
+
+
 def _secret_statement(accounts: Accounts, history: History) -> Statement:
     account = accounts.secret
     if account is None:
@@ -159,7 +166,8 @@ def _secret_statement(accounts: Accounts, history: History) -> Statement:
     text = (
         f"Whoever guesses a secret with probability at most {terms.prior} beforehand is right with at "
         f"most {least} afterwards{now}, for secrets in at most {_count(terms.records, 'record')} and "
-        f"against the same data with these {terms.without}{besides}; it says nothing about other secrets."
+        f"against the same data with these {terms.without}{besides}; it says nothing about other secrets. "
+        + NOT_FOUND
     )
     return Statement("secret", text, not exceptions)
 

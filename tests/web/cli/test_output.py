@@ -242,12 +242,14 @@ def test_tables_fit_80_columns(exchequer: Run, server: StandIn) -> None:
     replaced = {"two_people": True, "models": []}
     changed = {"replaces": replaced, "policy": {"two_people": False, "models": ["a", "b"]}}
     policy = proposal | {"kind": "policy", "asked": changed}
+    policy["weakens"] = ["two_people"]
+    wanted = {"dataset": "a-dataset-of-notes-2027", "person": "somebody", "reason": "a study of notes " * 9}
     artifact = {"sha256": "ab" * 32, "name": "counts", "kind": "noisy-counts", "size": 10, "job": an_id}
     artifact |= {"dataset": "a-dataset-of-notes-2027", "mechanism": "noisy-count"}
     mechanism = {"id": "private-prediction", "runnable": True, "summary": "texts, token by token " * 5}
     answers: list[tuple[tuple[str, ...], list[Any]]] = [
         (("jobs",), [{"jobs": [long]}]),
-        (("inbox",), [{"jobs": [long]}, {"proposals": [proposal]}]),
+        (("inbox",), [{"jobs": [long], "proposals": [proposal, policy], "access": [wanted]}]),
         (("proposals",), [{"proposals": [proposal, policy]}]),
         (("artifacts",), [{"artifacts": [artifact]}]),
         (("mechanisms",), [{"mechanisms": [mechanism]}]),

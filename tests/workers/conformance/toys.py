@@ -10,7 +10,8 @@ import numpy as np
 
 from tests.workers.conformance.samples import LABELS, WORDS
 from workers.data.public_text import PublicText, constant
-from workers.data.terms import TermList, words
+from workers.data.terms import TermList
+from workers.data.words import words
 from workers.embedding.neighbours import Floats, unit
 from workers.interface import Artifact, Public
 from workers.sample import MODEL_DIR
