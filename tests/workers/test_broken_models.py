@@ -165,7 +165,6 @@ WEIGHTS = {
         "160 × 400, and the",
     ),
     "fewer rows": (weights(lambda t: t.update({NAME: t[NAME][:-1].clone()})), "has the shape 399"),
-    "a flat tensor": (weights(lambda t: t.update({NAME: t[NAME].flatten()})), "has the shape 64000"),
     "one weight more": (
         weights(lambda t: t.update({"extra": torch.ones(3)})),
         "not used by the model: extra",
@@ -184,7 +183,6 @@ WEIGHTS = {
     ),
     "nan": (filled(float("nan")), "holds NaN"),
     "infinity": (filled(float("inf")), "holds NaN"),
-    "minus infinity in float16": (filled(-float("inf"), torch.float16), "holds NaN"),
     "nan in float32": (filled(float("nan"), torch.float32), "holds NaN"),
     "nan in float64": (filled(float("nan"), torch.float64), "holds NaN"),
     "nan in float8": (filled(float("nan"), torch.float8_e5m2), "holds NaN"),
