@@ -191,14 +191,15 @@ def unauthorized() -> BaseResponse:
     """The way to the sign-in, and back from there to what was asked for."""
     if request.headers.get("HX-Request"):  # a part of a page can't show a sign-in: the page goes there
         return Response(status=401, headers={"HX-Redirect": url_for("sign_in.form")})
-    wanted = request.full_path.rstrip("?") if request.method == "GET" else None
-    return redirect(url_for("sign_in.form", next=wanted if wanted != "/" else None), 303)
+    wanted = f"{request.script_root}{request.full_path}".rstrip("?")
+    elsewhere = request.method == "GET" and wanted != url_for("datasets.catalogue")
+    return redirect(url_for("sign_in.form", next=wanted if elsewhere else None), 303)
 
 
 def local_path(address: str | None) -> str:
-    """`address` where it is a path on this server, else the front page: no redirects elsewhere."""
+    """`address` where it is a path of this service, else the front page: no redirects elsewhere."""
     front = url_for("datasets.catalogue")
-    begins = address is not None and address.startswith("/") and not address.startswith("//")
+    begins = address is not None and address.startswith(front) and not address.startswith("//")
     return address if address and begins and "\\" not in address and address.isprintable() else front
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flask import current_app
+from flask import current_app, request
 
 from accountant.settings import Settings
 
@@ -11,6 +11,11 @@ def settings() -> Settings:
     """The settings of the current application."""
     found: Settings = current_app.extensions["exchequer"]["settings"]
     return found
+
+
+def here() -> str:
+    """Return the address of the current request on its host, the path of the service included."""
+    return request.script_root + request.path
 
 
 def engine() -> Any:

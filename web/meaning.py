@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from accountant.core.errors import invalid
+from accountant.core.ledger.statements import NOT_FOUND
 from accountant.core.privacy.filters import granted
 from accountant.core.privacy.hypothesis_testing import best_success, most_detected
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
@@ -34,7 +35,7 @@ ABOUT_EX_POST = (
 ABOUT_SECRETS = (
     "A bound r for a prior p says: whoever guesses a declared secret with probability at most p beforehand "
     "is right with at most r after all jobs, for secrets in at most the declared number of records. It says "
-    "nothing about anything else in them."
+    "nothing about anything else in them. " + NOT_FOUND
 )
 
 

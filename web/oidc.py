@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 from uuid import UUID
 
 import requests
@@ -174,7 +174,7 @@ def _return_address() -> str:
     public = settings().public_url
     if public is None:
         return url_for("sign_in.provider_return", _external=True)
-    return public.rstrip("/") + url_for("sign_in.provider_return")
+    return urljoin(public, url_for("sign_in.provider_return"))
 
 
 def _claims() -> Mapping[str, Any]:
@@ -233,6 +233,9 @@ def user_of(claims: Mapping[str, Any]) -> Any:
         user = user or people.find_external(engine(), issuer, subject)
     known = "" if user is None else user.name
     user_id = None if user is None else user.id
+    if not roles and leaves_groups_out(claims, settings().oidc_roles_claim):
+        sign_ins.log(engine(), known, user_id, origin("provider"), "too many groups")
+        raise _too_many_groups(known)
     if user is not None and not user.active:
         sign_ins.log(engine(), known, user_id, origin("provider"), "account closed")
         raise Refused("This account is closed. An administrator can open it again.")
@@ -245,6 +248,34 @@ def user_of(claims: Mapping[str, Any]) -> Any:
         )
     sign_ins.log(engine(), known, user_id, origin("provider"), "signed in")
     return credentials.find_user(engine(), user_id=user.id)
+
+
+def leaves_groups_out(claims: Mapping[str, Any], claim: str) -> bool:
+    """Whether the provider names another place for a claim, as Entra does for groups beyond 200.
+
+    OpenID Connect Core 1.0, section 5.6.2; `hasgroups` is Entra's in answers that pass through the browser.
+    """
+    elsewhere = claims.get("_claim_names")
+    if isinstance(elsewhere, Mapping) and claim.partition(".")[0] in elsewhere:
+        return True
+    return claim == "groups" and "groups" not in claims and claims.get("hasgroups") in (True, "true", "True")
+
+
+def _too_many_groups(name: str) -> Refused:
+    """Tell the administrator in the log, and return what the person is told."""
+    claim = settings().oidc_roles_claim
+    current_app.logger.warning(
+        "sign-in at the provider: %r is in more groups than an id token holds (Entra: 200), so it came "
+        "without the claim %r. No role was changed. At the provider, put only the groups that are assigned "
+        "to this application into its tokens, or use application roles and EXCHEQUER_OIDC_ROLES_CLAIM=roles",
+        name or "somebody new",
+        claim,
+    )
+    return Refused(
+        f"{settings().oidc_name} left your groups out, as you are in more of them than it sends (Entra: more "
+        "than 200). Your roles here stay as they are, and you are not signed in. Ask an administrator: the "
+        "log of this service says what to change at the provider."
+    )
 
 
 def roles_of(claims: Mapping[str, Any], configured: Settings) -> list[str]:

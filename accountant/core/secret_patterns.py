@@ -1,17 +1,19 @@
-"""Patterns, terms or a column that describe secrets, matched in time linear in the text (RE2).
+"""Patterns, terms or a column that describe secrets, matched in time linear in the text.
 
-A pattern is bounded in every way: no repetition without an upper end, no empty match, and a limit on its
-length, on their number, and on the size of the program that RE2 makes of it. What RE2 does not know (a
-back-reference, a look-around) has no linear time and is refused.
+Text, terms and patterns are folded alike (text_folding), so that a secret is found however it is written, and
+its places are those of the original. A pattern runs by RE2 and is bounded in every way: no repetition without
+an upper end, no empty match, and a limit on its length, on their number, and on the size of the program that
+RE2 makes of it. What RE2 does not know (a back-reference, a look-around) has no linear time and is refused.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from accountant.core.errors import InvalidRequest, invalid
+from accountant.core.folded_patterns import PARTS, UnfoldablePattern, fold_pattern
+from accountant.core.text_folding import fold, is_word_character
 
 MOST_PATTERNS = 50
 MOST_PATTERN_CHARACTERS = 500
@@ -19,27 +21,26 @@ MOST_PATTERN_CHARACTERS = 500
 MOST_PROGRAM = 10_000
 MOST_TERMS = 10_000
 MOST_TERM_CHARACTERS = 200
-#: Terms in one compiled alternation.
-_TOGETHER = 500
 #: What stands in place of a secret where it is redacted.
 TAG = "[secret]"
+#: The place of a tag in a folded text: no term has a line break, and no pattern matches one.
+_BARRIER = "\n" * len(TAG)
 
 _ALLOWED = f"RE2 syntax with bounded repetitions, as \\d{{4,8}}; at most {MOST_PATTERN_CHARACTERS} characters"
 #: Texts that hold no secret and share no word: a pattern found in every one is found in any text.
 _ANY_TEXT = ("we left early", "soup was cold today", "nobody answers my letters")
-#: What takes part in finding repetitions: an escape, a class with its own brackets, or one sign.
-_PARTS = re.compile(r"\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\{(\d*),(\d*)\}|.", re.DOTALL)
 
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> Any:
-    """A pattern as RE2 runs it. Raises re2.error."""
+    """A pattern as RE2 runs it on folded text. Raises UnfoldablePattern or re2.error."""
     import re2
 
     options = re2.Options()
     options.log_errors = False  # they would quote a secret's shape
     options.max_mem = 8 * 2**20
-    return re2.compile(pattern, options)
+    options.never_nl = True
+    return re2.compile(f"(?i){fold_pattern(pattern)}", options)
 
 
 def _problem(pattern: str) -> str | None:
@@ -50,11 +51,12 @@ def _problem(pattern: str) -> str | None:
         return "is empty or too long"
     if "\\Q" in pattern or "\\C" in pattern:
         return "quotes with \\Q or matches a byte with \\C"
-    for part in _PARTS.finditer(pattern):
-        if part.group() in ("*", "+") or part.group(2) == "":
-            return "repeats without an upper bound"
+    if any(part.group() in ("*", "+") or part["most"] == "" for part in PARTS.finditer(pattern)):
+        return "repeats without an upper bound"
     try:
         compiled = _compiled(pattern)
+    except UnfoldablePattern as error:
+        return str(error)
     except re2.error:
         return "is no pattern of linear time, or too large"
     if compiled.programsize > MOST_PROGRAM:
@@ -62,7 +64,7 @@ def _problem(pattern: str) -> str | None:
     if compiled.search("") is not None:
         return "matches where there is nothing"
     if all(compiled.search(text) is not None for text in _ANY_TEXT):
-        return "matches any text, so that everything would be a secret"
+        return "matches any text, since capitals count as small letters: everything would be a secret"
     return None
 
 
@@ -77,8 +79,8 @@ def check(patterns: Sequence[str], terms: Sequence[str]) -> None:
             problems.append(invalid("secret_patterns", f"{pattern[:80]!r} {why}", _ALLOWED))
     if len(terms) > MOST_TERMS:
         problems.append(invalid("secret_terms", f"there are {len(terms):,}", f"at most {MOST_TERMS:,}"))
-    if any(not 0 < len(term.strip()) <= MOST_TERM_CHARACTERS for term in terms):
-        allowed = f"1 to {MOST_TERM_CHARACTERS} characters each"
+    if any(len(term.strip()) > MOST_TERM_CHARACTERS or not _folded_term(term) for term in terms):
+        allowed = f"1 to {MOST_TERM_CHARACTERS} visible characters each"
         problems.append(invalid("secret_terms", "one is empty or too long", allowed))
     if problems:
         raise InvalidRequest([each for problem in problems for each in problem.problems])
@@ -88,8 +90,8 @@ def check(patterns: Sequence[str], terms: Sequence[str]) -> None:
 class Secrets:
     """The definition of secrets in a dataset's texts. Patterns and terms must have passed `check`.
 
-    Terms are found as whole words in any case. In a record with a secret column, that column's value is a
-    secret wherever it stands in the text.
+    A term that begins or ends with a letter from a to z or a digit is found as a whole word there. In a
+    record with a secret column, that column's value is a secret wherever it stands in the text.
     """
 
     patterns: tuple[str, ...] = ()
@@ -98,16 +100,22 @@ class Secrets:
     def spans(self, text: str, own: str = "") -> list[tuple[int, int]]:
         """Return the spans of secrets in a text, as (start, end) in characters: in order, without overlap.
 
+        A span covers whole characters: accents and invisible marks after its last letter belong to it.
         `own`: the value of the record's secret column.
         """
-        found = sorted(span for each in self._matchers(own) for span in _found(each, text))
+        folded = fold(text)
+        searched = folded.text.replace(TAG, _BARRIER)
         joined: list[tuple[int, int]] = []
-        for start, end in found:
+        for start, end in sorted(folded.span(*place) for place in self._places(searched, own)):
             if joined and start < joined[-1][1]:
                 joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
             else:
                 joined.append((start, end))
         return joined
+
+    def is_in(self, text: str, own: str = "") -> bool:
+        """Return whether a text holds a secret, or the tag that stands for one."""
+        return TAG in fold(text).text or bool(self.spans(text, own))
 
     def redacted(self, text: str, own: str = "") -> str:
         """The text with TAG in place of every secret."""
@@ -117,36 +125,43 @@ class Secrets:
             place = end
         return "".join([*made, text[place:]])
 
-    def _matchers(self, own: str) -> Iterator[Any]:
-        yield from map(_compiled, self.patterns)
-        for first in range(0, len(self.terms), _TOGETHER):
-            yield _compiled(_alternation(self.terms[first : first + _TOGETHER]))
-        if own.strip():
-            yield _literal(own.strip())
+    def _places(self, searched: str, own: str) -> Iterator[tuple[int, int]]:
+        """The places of secrets in a folded text; they may overlap."""
+        for pattern in self.patterns:
+            for match in _compiled(pattern).finditer(searched):
+                if match.start() < match.end():
+                    yield match.span()
+        matchers = [_matcher(self.terms)] if self.terms else []
+        if _folded_term(own):
+            matchers.append(_matcher.__wrapped__((own,)))  # not kept: it is of one record
+        for matcher in matchers:
+            for _, start, end in matcher.find_matches_as_indexes(searched, overlapping=True):
+                if _is_whole(searched, start, end):
+                    yield start, end
 
 
-def _found(matcher: Any, text: str) -> Iterator[tuple[int, int]]:
-    for match in matcher.finditer(text):
-        yield match.span()
+@lru_cache(maxsize=4)
+def _matcher(terms: tuple[str, ...]) -> Any:
+    """The automaton that finds all terms in a folded text in one pass, those inside others too."""
+    from ahocorasick_rs import AhoCorasick
+
+    return AhoCorasick(sorted({_folded_term(term) for term in terms}))
 
 
-def _alternation(terms: Sequence[str]) -> str:
-    return "(?i)" + "|".join(map(_whole, terms))
+def _folded_term(term: str) -> str:
+    return fold(term).text.strip()
 
 
-def _literal(value: str) -> Any:
-    import re2
+def _is_whole(text: str, start: int, end: int) -> bool:
+    """Whether no word goes on at an end that is an ASCII letter or digit.
 
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile("(?i)" + _whole(value[:MOST_TERM_CHARACTERS]), options)
+    Other scripts set no blanks between words, or join particles to names: a term is found inside there.
+    """
+    return not (
+        (start and _is_plain(text[start]) and is_word_character(text[start - 1]))
+        or (end < len(text) and _is_plain(text[end - 1]) and is_word_character(text[end]))
+    )
 
 
-def _whole(term: str) -> str:
-    """A term as whole words; \\b is of ASCII words in RE2, so others are found anywhere."""
-    import re2
-
-    term = term.strip()
-    before = "\\b" if term[0].isascii() and (term[0].isalnum() or term[0] == "_") else ""
-    after = "\\b" if term[-1].isascii() and (term[-1].isalnum() or term[-1] == "_") else ""
-    return f"{before}{re2.escape(term)}{after}"
+def _is_plain(character: str) -> bool:
+    return character.isascii() and character.isalnum()

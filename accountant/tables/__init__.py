@@ -4,7 +4,7 @@ Every statement that changes a balance is visible where it is made. Amounts are 
 arrive as Python integers, never as floats.
 """
 
-from accountant.tables.asking import access_requests, request_templates
+from accountant.tables.asking import access_requests
 from accountant.tables.books import (
     RARE_KINDS,
     accounts,
@@ -97,7 +97,6 @@ __all__ = [
     "process_roles",
     "proposals",
     "realized_ex_post",
-    "request_templates",
     "sessions",
     "sign_in_limits",
     "sign_ins",

@@ -144,7 +144,7 @@ sign_ins = Table(
     CheckConstraint(
         "outcome IN ('signed in','wrong password','unknown name','password expired',"
         "'password to be changed','password confirmed','too many failures',"
-        "'no role','account closed','provider refused','wrong passkey')",
+        "'no role','account closed','provider refused','wrong passkey','too many groups')",
         name="outcome",
     ),
 )

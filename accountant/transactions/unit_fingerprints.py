@@ -1,8 +1,8 @@
 """Dataset identity: each privacy unit has one account, however often it is registered.
 
 Two registrations of the same people would be two allowances. So the units of all data found right are kept
-as keyed fingerprints, and data that shares one with another dataset is refused; its steward registers it
-as a new version of that dataset, which joins its account, or corrects it. docs/decisions/0005 says why.
+as keyed fingerprints. Data that shares a unit by column with another dataset is refused, and so is data whose
+records are enough evidence of the same people (core.text_evidence). docs/decisions/0005 and 0061 say why.
 
 A public corpus is compared with all data when it is registered, and new data with all corpora: what is
 private from then on makes them invalid. Each comparison answers a question about data, so it says which data
@@ -10,6 +10,7 @@ to its stewards alone, is listed for auditors, and somebody may ask only so many
 (catalogue.data_checks).
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from sqlalchemy import Connection, Engine, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import tables
+from accountant.core import text_evidence
 from accountant.core.errors import DataError
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
@@ -36,10 +38,15 @@ _datasets = tables.datasets
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """16 bytes of a keyed hash. `is_unit`: of a privacy unit; else of a record of a unit by column."""
+    """16 bytes of a keyed hash.
+
+    `is_unit`: of a privacy unit that a column names; else of a record. `weight`: the evidence that an equal
+    one elsewhere is of the same people.
+    """
 
     value: bytes
     is_unit: bool
+    weight: float = math.inf
 
 
 def claim(
@@ -65,10 +72,13 @@ def claim(
         _check_key(connection, proof)
         versions, accounts = tables.dataset_versions, tables.accounts
         checking = versions.c.id == version_id, versions.c.state == "checking"
-        dataset_id = connection.execute(select(versions.c.dataset_id).where(*checking)).scalar()
-        if dataset_id is None:
+        row = connection.execute(
+            select(versions.c.dataset_id, versions.c.unit_column).where(*checking)
+        ).one_or_none()
+        if row is None:
             return  # a second message: checked meanwhile
-        shares = _shares(connection, dataset_id)
+        dataset_id = row.dataset_id
+        shares = _shares(connection, dataset_id, row.unit_column is None)
         if not shares:
             connection.execute(_ADD, {"dataset": dataset_id})
         # Only now the account's row, so that no job waits while a large file is compared; and before the
@@ -107,7 +117,7 @@ def _keep(connection: Connection, version_id: UUID, key: bytes | None) -> None:
     log = ledger_log.log_of(connection)
     if log is None or key is None:
         return
-    staged = connection.execute(_STAGED, execution_options={"yield_per": 10_000})
+    staged = connection.execute(_KEPT, execution_options={"yield_per": 10_000})
     _keep_beside(connection, log, version_id, key, ((row.fingerprint, row.is_unit) for row in staged))
 
 
@@ -177,7 +187,7 @@ def compare_corpus(
         _require_all_data(engine)
         _check_key(connection, proof)
         row = connection.execute(select(corpora).where(corpora.c.id == corpus_id)).one()
-        shares = _shares(connection, None)
+        shares = _shares(connection, None, True)
         if shares:
             _note(connection, shares, row.created_by, f"corpus {row.name}")
         else:
@@ -189,7 +199,10 @@ def _withdraw_corpora(connection: Connection, dataset_id: UUID) -> None:
     """Make the corpora invalid that hold what is staged, which is private from here on."""
     corpora = tables.corpora
     name = connection.execute(select(_datasets.c.name).where(_datasets.c.id == dataset_id)).scalar_one()
+    here = connection.execute(_RECORDS).scalar_one()
     for row in connection.execute(_CORPORA).all():
+        if row.evidence < _enough_in_corpus(here, row.whole):
+            continue
         shares = {name: row.shared / row.whole}
         values = {"state": "invalid", "facts": None, "error": REFUSED, "shared_with": shares}
         connection.execute(update(corpora).where(corpora.c.id == row.id).values(values))
@@ -228,10 +241,17 @@ def told(connection: Connection, viewer: Actor, row: Any, corpus: bool) -> str |
             f"texts of it are private records, of dataset {_named(shares)}. Whatever reads a public corpus "
             "is free: take them out, or register other data"
         )
+    name, share = next(iter(shares.items()))
+    joins = f"exchequer dataset add-version {name} --uri ADDRESS"
+    problem = f"units of it have an account already, in dataset {_named(shares)}"
+    if share >= 0.5:
+        return (
+            f"{problem}. If it is that data, register it as a version there, which joins that account "
+            f"({joins}); if not, correct the data so that nobody is in both"
+        )
     return (
-        f"units of it have an account already, in dataset {_named(shares)}. Register it as a version there, "
-        f"which joins that account (exchequer dataset add-version {next(iter(shares))} --uri ADDRESS), "
-        "or correct the data so that nobody is in both"
+        f"{problem}. Take out whoever is in both, and correct the data. Only a later state of that very data "
+        f"is a version of it ({joins}): other people are not to join its account"
     )
 
 
@@ -242,19 +262,25 @@ def _without_limit(connection: Connection) -> None:
 
 
 def _stage(connection: Connection, fingerprints: Iterable[Fingerprint]) -> None:
-    """Stream the fingerprints into a table that the end of the transaction drops."""
+    """Stream the fingerprints into a table that the end of the transaction drops: each once, with evidence.
+
+    A record without weight is left out, and one that very many of the data's records equal.
+    """
     connection.execute(
-        text("CREATE TEMPORARY TABLE staged (fingerprint bytea, is_unit boolean) ON COMMIT DROP")
+        text("CREATE TEMPORARY TABLE read (fingerprint bytea, is_unit boolean, weight float8) ON COMMIT DROP")
     )
     driver = connection.connection.driver_connection
     assert driver is not None
     with (
         driver.cursor() as cursor,
-        cursor.copy("COPY staged (fingerprint, is_unit) FROM STDIN (FORMAT BINARY)") as copy,
+        cursor.copy("COPY read (fingerprint, is_unit, weight) FROM STDIN (FORMAT BINARY)") as copy,
     ):
-        copy.set_types(["bytea", "bool"])
+        copy.set_types(["bytea", "bool", "float8"])
         for each in fingerprints:
-            copy.write_row((each.value, each.is_unit))
+            copy.write_row((each.value, each.is_unit, each.weight))
+    values = {"share": text_evidence.COMMON_SHARE, "records": text_evidence.COMMON_RECORDS}
+    connection.execute(_STAGE, values)
+    connection.execute(_KEEP, {"copies": text_evidence.COMMON_COPIES})
     connection.execute(text("ANALYZE staged"))
 
 
@@ -268,42 +294,69 @@ def _check_key(connection: Connection, proof: bytes) -> None:
         )
 
 
-_STAGED = text("SELECT fingerprint, bool_or(is_unit) AS is_unit FROM staged GROUP BY fingerprint ORDER BY 1")
+_STAGE = text(
+    "CREATE TEMPORARY TABLE staged ON COMMIT DROP AS "
+    "SELECT fingerprint, is_unit, max(weight) AS weight, count(*) AS copies FROM read "
+    "GROUP BY fingerprint, is_unit "
+    "HAVING is_unit OR max(weight) > 0 AND count(*) <= "
+    "greatest(CAST(:records AS float8), :share * (SELECT count(*) FROM read WHERE NOT is_unit))"
+)
+#: The part that later data is compared with.
+_KEEP = text(
+    "CREATE TEMPORARY TABLE kept ON COMMIT DROP AS SELECT fingerprint, is_unit FROM staged "
+    "WHERE is_unit OR copies <= :copies * "
+    "(SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY copies) FROM staged WHERE NOT is_unit)"
+)
+_KEPT = text("SELECT fingerprint, is_unit FROM kept ORDER BY 1")
+_RECORDS = text("SELECT count(*) FROM staged WHERE NOT is_unit")
 
 #: Sorted, so that two who insert the same ones without a lock would wait for one another in one order.
 _ADD = text(
     "INSERT INTO fingerprints (fingerprint, dataset_id, is_unit) "
-    "SELECT fingerprint, :dataset, bool_or(is_unit) FROM staged GROUP BY fingerprint ORDER BY fingerprint "
+    "SELECT fingerprint, :dataset, is_unit FROM kept ORDER BY fingerprint "
     "ON CONFLICT (fingerprint, dataset_id) DO NOTHING"
 )
 
 _ADD_CORPUS = text(
     "INSERT INTO corpus_fingerprints (fingerprint, corpus_id) "
-    "SELECT DISTINCT fingerprint, CAST(:corpus AS uuid) FROM staged ON CONFLICT DO NOTHING"
+    "SELECT fingerprint, CAST(:corpus AS uuid) FROM kept ON CONFLICT DO NOTHING"
 )
 _CORPORA = text(
-    "SELECT c.id, c.name, c.created_by, count(DISTINCT s.fingerprint) AS shared, "
+    "SELECT c.id, c.name, c.created_by, count(*) AS shared, sum(s.weight) AS evidence, "
     "(SELECT count(*) FROM corpus_fingerprints WHERE corpus_id = c.id) AS whole "
     "FROM staged s JOIN corpus_fingerprints f ON f.fingerprint = s.fingerprint "
     "JOIN corpora c ON c.id = f.corpus_id WHERE c.state <> 'invalid' GROUP BY c.id ORDER BY c.name"
 )
 
+#: Two people by column who wrote the same are two people: records count where one side has nothing else.
 _SHARED = text(
-    "SELECT d.name, count(DISTINCT s.fingerprint) AS shared, "
-    "(SELECT count(DISTINCT fingerprint) FROM staged WHERE is_unit = s.is_unit) AS whole "
+    "SELECT d.name, count(*) AS shared, sum(s.weight) AS evidence, "
+    "(SELECT count(*) FROM staged WHERE is_unit = s.is_unit) AS here, "
+    "(SELECT count(*) FROM fingerprints WHERE dataset_id = d.id AND is_unit = s.is_unit) AS there "
     "FROM staged s JOIN fingerprints f ON f.fingerprint = s.fingerprint "
     "JOIN datasets d ON d.id = f.dataset_id "
-    "WHERE f.dataset_id IS DISTINCT FROM CAST(:dataset AS uuid) AND (s.is_unit OR f.is_unit) "
-    "GROUP BY d.name, s.is_unit ORDER BY 2 DESC, 1"
+    "WHERE f.dataset_id IS DISTINCT FROM CAST(:dataset AS uuid) "
+    "AND (s.is_unit OR :by_record OR d.unit_column IS NULL) "
+    "GROUP BY d.id, s.is_unit ORDER BY 2 DESC, 1"
 )
 
 
-def _shares(connection: Connection, dataset_id: UUID | None) -> dict[str, float]:
-    """Return the share of the staged units that each other dataset already has, largest first."""
+def _shares(connection: Connection, dataset_id: UUID | None, by_record: bool) -> dict[str, float]:
+    """Return the share of the staged units that each other dataset of the same people has, largest first.
+
+    `dataset_id`: None for a corpus.
+    """
+    enough = _enough_in_corpus if dataset_id is None else text_evidence.threshold
     shares: dict[str, float] = {}
-    for row in connection.execute(_SHARED, {"dataset": dataset_id}):
-        shares[row.name] = max(shares.get(row.name, 0.0), row.shared / row.whole)
+    for row in connection.execute(_SHARED, {"dataset": dataset_id, "by_record": by_record}):
+        if row.evidence >= enough(row.here, row.there):
+            shares[row.name] = max(shares.get(row.name, 0.0), row.shared / row.here)
     return shares
+
+
+def _enough_in_corpus(here: int, there: int) -> float:
+    """One long text is enough: what reads a corpus costs nothing, for ever."""
+    return min(text_evidence.threshold(here, there), text_evidence.MOST_WEIGHT)
 
 
 def _named(shares: dict[str, float]) -> str:

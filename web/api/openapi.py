@@ -15,7 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flask import Flask, Response, current_app, jsonify
+from flask import Flask, Response, current_app, jsonify, request
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
@@ -130,7 +130,8 @@ def describe(operation: Operation) -> Callable[[F], F]:
 @describe(Operation(public=True))
 def openapi() -> Response:
     """This description, OpenAPI 3.1."""
-    return jsonify(document(current_app._get_current_object()))  # type: ignore[attr-defined]
+    told = document(current_app._get_current_object())  # type: ignore[attr-defined]
+    return jsonify(told | {"servers": [{"url": request.script_root or "/"}]})
 
 
 @lru_cache(maxsize=1)
@@ -206,7 +207,6 @@ def document(app: Flask) -> dict[str, Any]:
             "summary": "Privacy budgets of sensitive text datasets, and the jobs that spend them.",
             "description": _ABOUT,
         },
-        "servers": [{"url": "/"}],
         "security": [{"token": []}],
         "tags": [{"name": name} for name in sorted({_tag(route) for route in every})],
         "paths": paths,

@@ -3,11 +3,13 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import typer
 from rich.table import Table
+from typer.models import ParameterInfo
 
+from accountant.core.privacy.units import is_plain
 from web.cli.options import Json
 from web.cli.output import out, print_json, say
 
@@ -20,7 +22,32 @@ class Group(typer.Typer):
 
     def command(self, *given: Any, **options: Any) -> Callable[[Any], Any]:
         register = super().command(*given, **options)
-        return lambda each: register(_printed(each) if inspect.isgeneratorfunction(each) else each)
+
+        def add(each: Any) -> Any:
+            _read_plain_digits(each)
+            return register(_printed(each) if inspect.isgeneratorfunction(each) else each)
+
+        return add
+
+
+def _read_plain_digits(command: Callable[..., Any]) -> None:
+    """Make the number options of a command take plain digits alone."""
+    for annotation in inspect.get_annotations(command).values():
+        kinds = {kind for each in get_args(annotation)[:1] for kind in (each, *get_args(each))}
+        about = next((each for each in get_args(annotation) if isinstance(each, ParameterInfo)), None)
+        if about is not None and kinds & {int, float}:
+            about.parser = functools.partial(_number, int if int in kinds else float, about.min)
+
+
+def _number(kind: type[int] | type[float], least: float | None, given: Any) -> int | float:
+    """Read an option's number. Raises ValueError if it is not in plain digits, or too small."""
+    text = str(given)
+    if not is_plain(text) or (kind is int and not text.removeprefix("-").isdecimal()):
+        raise ValueError(f"{text!r} is no {'whole ' if kind is int else ''}number in plain digits")
+    found = kind(text)
+    if least is not None and found < least:
+        raise ValueError(f"{text} is too small; allowed: {least} or more")
+    return found
 
 
 def _printed(command: Callable[..., Answer]) -> Callable[..., None]:

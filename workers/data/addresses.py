@@ -66,6 +66,16 @@ def files(address: str) -> list[str]:
     return [address]
 
 
+def check_reachable(address: str) -> None:
+    """Open each file at an address without reading it. Raises DataError if one can't be opened."""
+    for name in files(address):
+        try:
+            with fsspec.open(name, "rb"):
+                pass
+        except Exception as error:  # each file system has its own; their texts name the address
+            raise DataError(f"the data can't be opened at its address ({type(error).__name__})") from None
+
+
 def names(address: str, found: list[str]) -> list[str]:
     """Return the paths of the files in the folder at an address; "" for a single file."""
     if found == [address]:

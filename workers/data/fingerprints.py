@@ -1,37 +1,45 @@
 """Fingerprints of a dataset's privacy units, by which two registrations of the same people are recognised.
 
-A unit named by a column has a keyed hash of its value; a record has a keyed hash of the columns that its text
-is made of. Both are normalised first, so that spelling alone does not make a second person:
-
-- a value of the unit column: its folded form (accountant.core.files.cells), whatever `unit_spelling` says, so
-  that the same people in another spelling are recognised;
-- a record: each column of the template by its name, NFKC, case folded, letters and digits only (or, if
-  there are none, all of it with white space collapsed). The template's own words and order don't matter.
+- A unit named by a column: a keyed hash of its folded form (accountant.core.files.cells), whatever
+  `unit_spelling` says, so that the same people in another spelling are recognised.
+- A record: a keyed hash of each column of the template by its name, NFKC, case folded, with nothing but
+  letters, their marks, and digits; without any of these, all of it with white space collapsed. The template's
+  own words and order don't matter. Its weight says how much an equal record elsewhere proves (text_evidence).
+- All records together, where SOME of them differ: the same data is recognised whatever its texts.
 
 Keys come from the secret `identity`. Only 16 bytes of HMAC-SHA-256 are kept.
 """
 
 import hmac
 import re
+import unicodedata
 from collections.abc import Iterator
 
 from accountant.core.errors import DataError, ExchequerError
 from accountant.core.files import cells
 from accountant.core.template import slots
+from accountant.core.text_evidence import weight
 from accountant.transactions.unit_fingerprints import Fingerprint
 from workers.data import records
-from workers.data.records import Broken, Layout, folded
+from workers.data.records import Broken, Layout
 from workers.data.rows import Row
 from workers.data.spellings import Spellings
 
 _NOT_WORDS = re.compile(r"[\W_]+")
+_WORD = re.compile(r"[^\W_]")
+#: Scripts of which one sign says as much as three letters: ideographs and Hangul syllables.
+_DENSE = re.compile("[\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
+#: Characters of a record that are weighed.
+_WEIGHED = 128
+#: So many records must differ before all of them together are a fingerprint.
+SOME = 5
 
 
 def fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerprint]:
     """Read everything through and yield the fingerprints of each record in turn.
 
-    If the unit is a column, the record's own fingerprints are yielded too (`is_unit` false), so that
-    registering the same file by record is detected. Raises DataError at the first unreadable record, if there
+    `is_unit` is false for those of records. They are yielded for units by column too, so that registering the
+    same file by record is detected. Raises DataError at the first unreadable record, if there
     is none at all, and for errors of a file system or codec (with their kind only).
     """
     try:
@@ -45,6 +53,8 @@ def fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerpri
 def _fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerprint]:
     columns = sorted(set(slots(layout.text_template)))
     group_of: dict[bytes, str | None] = {}
+    distinct: set[bytes] = set()
+    together = 0
     spellings = Spellings(layout)
     row: Row | Broken | None = None
     for row in records.rows(address, layout.columns()):
@@ -59,9 +69,15 @@ def _fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerpr
                 raise DataError(f"group_column: {told}; a unit is in one group only")
             yield Fingerprint(unit, True)
         content = "\0".join(normalised(cells.text(row[name])) for name in columns)
-        yield Fingerprint(_keyed(key, b"record\0", content), name is None)
+        value = _keyed(key, b"record\0", content)
+        yield Fingerprint(value, False, weight(distinct_letters(content)))
+        together = (together + int.from_bytes(value, "big")) % 2**128  # in any order
+        if len(distinct) < SOME:
+            distinct.add(value)
     if row is None:
         raise DataError("there is no record in it")
+    if len(distinct) == SOME:
+        yield Fingerprint(_keyed(key, b"all records\0", f"{together:x}"), False)
 
 
 def proof(key: bytes) -> bytes:
@@ -73,7 +89,31 @@ def _keyed(key: bytes, domain: bytes, value: str) -> bytes:
     return hmac.digest(key, domain + value.encode("utf-8", "surrogatepass"), "sha256")[:16]
 
 
+class _Kept(dict[int, int | None]):
+    """Letters, their marks and digits; nothing for other characters and variation selectors."""
+
+    def __missing__(self, number: int) -> int | None:
+        kept = unicodedata.category(chr(number))[0] in "LMN" and not (
+            0xFE00 <= number <= 0xFE0F or 0xE0100 <= number <= 0xE01EF
+        )
+        self[number] = number if kept else None
+        return self[number]
+
+
+_kept = _Kept()
+
+
 def normalised(value: str) -> str:
-    """Letters and digits only; if there are none, the text with its white space collapsed."""
-    plain = folded(value)
-    return _NOT_WORDS.sub("", plain) or " ".join(plain.split())
+    """Letters, marks and digits only; if there are no letters or digits, the text with blanks collapsed."""
+    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", value).casefold())
+    words = _NOT_WORDS.sub("", plain) if plain.isascii() else plain.translate(_kept)
+    return words if _WORD.search(words) else " ".join(plain.split())
+
+
+def distinct_letters(content: str) -> int:
+    """About how many letters a record has, not counting what repeats; an ideograph counts for three."""
+    start = content[:_WEIGHED]
+    if not _WORD.search(start):
+        return 0
+    runs = {start[place : place + 3] for place in range(len(start) - 2)}
+    return len(runs) + 2 * len(set(_DENSE.findall(start)))

@@ -1,35 +1,22 @@
 """Terms: words and word sequences, cut and cased alike in public lists and in records.
 
-    text -> NFKC, case folded -> words: letters and digits, with inner apostrophes and hyphens
+    text -> words, case folded (data/words.py)
     a term is one to n words, joined by blanks
 
 Terms are counted in records cut as the list was cut, so both use `words`.
 """
 
-import re
-import unicodedata
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 from accountant.core.errors import DataError
-
-_WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*")
+from workers.data.words import words
 
 
 class _Json(Protocol):
     def json(self) -> Any: ...
-
-
-#: Characters of a text that are read for each word asked for.
-_CHARACTERS = 32
-
-
-def words(text: str, most: int | None = None) -> list[str]:
-    """The first `most` words of a text, in order. Linear in its length, or in `most`."""
-    shown = text if most is None else text[: _CHARACTERS * most]
-    return _WORD.findall(unicodedata.normalize("NFKC", shown).casefold())[:most]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ kind `embedding`.
 """
 
 import argparse
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,12 +22,12 @@ from safetensors.numpy import save_file
 from scipy.sparse import csr_matrix, diags_array
 from scipy.sparse.linalg import svds
 
-from workers import models
+from workers import models, weights
 from workers.data.corpora import Corpus
+from workers.data.words import cased_words
 from workers.embedding.neighbours import Floats, unit
 from workers.models import ModelError
 
-WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 ROWS = 1024
 
 #: Words of a text that count at most.
@@ -54,7 +53,7 @@ class WordVectors:
         limit = min(tokens or CONTEXT_WORDS, CONTEXT_WORDS)
         rows: list[Floats] = []
         for text in texts:
-            rows.append(self._mean(words_of(text[: 32 * limit])[:limit]))
+            rows.append(self._mean(cased_words(text[: 32 * limit])[:limit]))
             if len(rows) == ROWS:
                 yield unit(rows)
                 rows = []
@@ -68,11 +67,6 @@ class WordVectors:
         return mean
 
 
-def words_of(text: str) -> list[str]:
-    """The words of a text, in order."""
-    return WORD.findall(text)
-
-
 # --- files --------------------------------------------------------------------------------------
 
 
@@ -80,6 +74,11 @@ def names(folder: Path) -> list[str]:
     """The names for which the folder has both files."""
     found = sorted(path.name.removesuffix(".words.txt") for path in folder.glob("*.words.txt"))
     return [name for name in found if (folder / f"{name}.safetensors").is_file()]
+
+
+def header(folder: Path) -> dict[str, weights.Tensor]:
+    """Return the tensors of the folder's only pair of files."""
+    return weights.header(folder / f"{names(folder)[0]}.safetensors")
 
 
 def dimensions(folder: Path) -> int:
@@ -96,6 +95,8 @@ def load(folder: Path) -> WordVectors:
     vectors = models.tensors(folder / f"{found[0]}.safetensors").get("vectors")
     if vectors is None or vectors.ndim != 2 or len(vectors) != len(words):
         raise ModelError(f"path: {found[0]}.safetensors has no matrix 'vectors' with a row for each word")
+    if len(set(words)) != len(words):
+        raise ModelError(f"path: {found[0]}.words.txt has a word twice")
     return WordVectors(words, vectors.astype(np.float32))
 
 
@@ -117,7 +118,7 @@ def train(texts: Iterable[str], dimensions: int = 100, most_words: int = 20_000)
     """
     numbers: dict[str, int] = {}
     documents = [
-        np.array([numbers.setdefault(word, len(numbers)) for word in words_of(text.lower())], np.int32)
+        np.array([numbers.setdefault(word, len(numbers)) for word in cased_words(text.lower())], np.int32)
         for text in texts
     ]
     counts = Counter[int]()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from workers.data.words import words
 from workers.evaluation.figures import Figure
 
 
@@ -31,7 +32,7 @@ def lengths(synthetic: Sequence[str], reference: Sequence[str]) -> Figure:
     """Wasserstein distance of the two distributions of lengths, in words."""
     from scipy.stats import wasserstein_distance
 
-    ours, theirs = ([len(text.split()) for text in texts] for texts in (synthetic, reference))
+    ours, theirs = ([len(words(text)) for text in texts] for texts in (synthetic, reference))
     shares = np.linspace(0, 1, 101)
     series = {
         name: (np.quantile(counts, shares).tolist(), shares.tolist())
@@ -39,7 +40,7 @@ def lengths(synthetic: Sequence[str], reference: Sequence[str]) -> Figure:
     }
     details = {"median words, synthetic": float(np.median(ours))}
     details["median words, reference"] = float(np.median(theirs))
-    settings = {"unit": "words between blanks", "texts": [len(ours), len(theirs)]}
+    settings = {"unit": "words", "texts": [len(ours), len(theirs)]}
     value = float(wasserstein_distance(ours, theirs))
     return Figure("Length distance", value, settings, "0: lengths are distributed alike", details, series)
 
@@ -61,7 +62,7 @@ def openings(synthetic: Sequence[str], reference: Sequence[str]) -> Figure:
 
 
 def _opening(text: str) -> tuple[str, ...]:
-    return tuple(text.casefold().split()[:3])
+    return tuple(words(text, 3))
 
 
 def v_measure(clusters: Sequence[int], labels: Sequence[str], *, what: str = "") -> Figure:

@@ -1,22 +1,42 @@
 """Summaries against references: ROUGE (Lin 2004) and BERTScore (Zhang et al. 2020)."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from workers import interruption
+from workers import interruption, models, networks
+from workers.data.words import uncut_script, words
 from workers.evaluation.figures import Figure
 
 ROUGES = ("rouge1", "rouge2", "rougeL")
 
 
+class _Stems:
+    """Words as rouge-score's tokenizer cuts and stems English ones, and those of every other script."""
+
+    def __init__(self) -> None:
+        from nltk.stem.porter import PorterStemmer
+
+        self.stem = PorterStemmer().stem
+
+    def tokenize(self, text: str) -> list[str]:
+        parts = [part for word in words(text) for part in re.split("['’-]", word)]
+        return [self.stem(part) if part.isascii() and len(part) > 3 else part for part in parts]
+
+
 def rouge(candidates: Sequence[str], references: Sequence[str]) -> list[Figure]:
-    """Mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L with stemming, by the library rouge-score."""
+    """Mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L with stemming, by the library rouge-score.
+
+    Raises ValueError for a text whose words can't be told apart.
+    """
     from rouge_score.rouge_scorer import RougeScorer
 
-    scorer = RougeScorer(list(ROUGES), use_stemmer=True)
+    if script := next(filter(None, map(uncut_script, (*candidates, *references))), None):
+        raise ValueError(f"words of the {script} script can't be told apart, so there is no ROUGE of them")
+    scorer = RougeScorer(list(ROUGES), tokenizer=_Stems())
     scores = [scorer.score(right, ours) for ours, right in zip(candidates, references, strict=True)]
     settings = {"stemmer": True, "library": "rouge-score", "pairs": len(scores)}
     return [
@@ -39,12 +59,11 @@ def bert_score(
     special tokens around a sequence may be matched and are not counted, as in the authors' code. A pair with
     an empty text scores 0.
     """
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoModel
 
-    options = {"trust_remote_code": False, "local_files_only": True}
-    network = AutoModel.from_pretrained(folder, use_safetensors=True, dtype=torch.float32, **options).eval()
+    network = networks.open_network(AutoModel, folder, torch.float32, encoder=True).eval()
     interruption.looks(network)
-    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    tokenizer = models.tokenizer(folder)
     used = int(network.config.num_hidden_layers) if layer is None else layer
     limit = int(getattr(network.config, "max_position_embeddings", 512))
 

@@ -28,6 +28,7 @@ from workers.data.public_text import (
     parameter,
 )
 from workers.data.public_text import label as public_label
+from workers.data.words import words
 from workers.generation.local_writer import LocalWriter, generator
 from workers.generation.writer import Manner, Writer
 from workers.interface import Progress, Public
@@ -40,7 +41,6 @@ TOGETHER = 4_096
 
 BLANK, SPACE = "_", constant(" ")
 _WORD = re.compile(r"\S+")
-_LETTERS = re.compile(r"[^\W_]+")
 _LEFT_OPEN = re.compile(r"(?<!\w)_+(?!\w)")
 _REFUSALS = re.compile(
     r"(?:i['’]m |i am |we['’]re )?(?:very |really |so )?sorry\b.{0,60}\b(?:can(?:no|['’])t|unable|not able)"
@@ -174,21 +174,19 @@ def usable(text: str) -> bool:
     """True for a text with a letter or a digit that begins neither as a refusal nor as a preface."""
     opening = text[:_OPENING].lower().lstrip(" \t\n*_#\"“'")
     return (
-        _LETTERS.search(text) is not None
-        and _REFUSALS.match(opening) is None
-        and _PREFACES.match(opening) is None
+        any(map(str.isalnum, text)) and _REFUSALS.match(opening) is None and _PREFACES.match(opening) is None
     )
 
 
 def is_echo(text: str, request: str) -> bool:
     """True where a text begins with the first words of the request for it, whatever their case."""
-    own, asked = (_LETTERS.findall(each.lower())[:_ECHO] for each in (text, request))
+    own, asked = (words(each, _ECHO) for each in (text, request))
     return len(own) == _ECHO and own == asked
 
 
 def is_copy(text: str, source: str) -> bool:
     """True where both have the same words, whatever their case, blanks and punctuation."""
-    return _LETTERS.findall(text.lower()) == _LETTERS.findall(source.lower())
+    return words(text) == words(source)
 
 
 def tools(

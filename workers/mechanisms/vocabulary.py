@@ -17,7 +17,8 @@ from accountant.core.errors import DataError
 from accountant.core.mechanisms.vocabulary import TERM_LIST, Vocabulary
 from accountant.core.privacy.price import Terms
 from workers.data.corpora import Corpus
-from workers.data.terms import TermList, words
+from workers.data.terms import TermList
+from workers.data.words import uncut_script, words
 from workers.interface import Artifact, Progress, Public
 
 #: Texts between two looks at whether the job was cancelled.
@@ -60,7 +61,10 @@ class Runner:
 
 
 def term_list(corpus: Corpus, parameters: Vocabulary, progress: Progress) -> TermList:
-    """The terms of a corpus within the bounds that the parameters state."""
+    """The terms of a corpus within the bounds that the parameters state.
+
+    Raises DataError for a text whose words can't be told apart.
+    """
     kept: dict[str, int] = {}
     common: frozenset[str] = frozenset()
     frequent: frozenset[str] = frozenset()
@@ -69,6 +73,9 @@ def term_list(corpus: Corpus, parameters: Vocabulary, progress: Progress) -> Ter
         counts: Counter[str] = Counter()
         texts = 0
         for text, _ in islice(corpus.texts(), parameters.most_texts):
+            if script := uncut_script(text):
+                problem = f"corpus: words of the {script} script can't be told apart, so it has no terms"
+                raise DataError(f"{problem}; take such texts out")
             counts.update(_sequences(words(text), length, frequent))
             texts += 1
             if texts % BETWEEN_CHECKS == 0:

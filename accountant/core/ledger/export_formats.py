@@ -152,7 +152,7 @@ def verify_lines(
     first = next(rows, "")
     if not first.strip():
         raise VerificationFailed("the file is empty")
-    if first.lstrip("\ufeff").startswith(CSV_HEADER.strip()):
+    if first.startswith(CSV_HEADER.strip()):
         return _verify_csv(rows, going_on(verifier, checkpoints), pinned)
     checked = going_on(verifier, checkpoints)
     return _verify_json_lines(first, islice(rows, checked.count, None), checked, pinned)

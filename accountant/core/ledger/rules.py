@@ -8,6 +8,8 @@ A verifier checks by them, offline, what sums can't show: that jobs were priced 
 somebody else approved them, and that it took two people where the policy asks for two. What stands before
 the first REGISTER or POLICY can't be judged by it, and `unproved` says so: older ledgers verify still.
 
+An approval of a request whose analyst had left says so (`departed`), and stands where the policy admits it.
+
 Not in the chain, and so not checked: the roles of people, and what is used of caps on people and projects,
 which share a dataset out and protect nobody.
 """
@@ -322,6 +324,8 @@ class Rules:
             return
         if not (_is_said(approval["by"]) and _is_said(approval["reason"])):
             raise VerificationFailed("its approval names no person and reason")
+        if "departed" in approval and not policy.departed_analysts:
+            raise VerificationFailed("its analyst had left, and the policy admits no such request")
         _check_approver(policy, entry.actor, approval["by"])
 
     def _check_needs_none(self, policy: Policy, asked: Demand, delta: float) -> None:

@@ -1,7 +1,7 @@
 """The sentences that an account's page states about its three currencies, with their exceptions."""
 
-import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from accountant.core.ledger.accounts import Accounts, Settlement
 from accountant.core.privacy.composition import gaussian_epsilon
@@ -14,6 +14,7 @@ from accountant.core.privacy.units import (
     DELTA_UNITS,
     EPSILON_UNITS,
     exact,
+    sqrt_up,
     to_decimal,
     up,
 )
@@ -99,8 +100,8 @@ def _to_whoever_has_keys(accounts: Accounts, history: History) -> str:
     (plain,) = (each for each in accounts.dp.filters if each.filter.kind is Kind.GAUSSIAN)
     if plain.closed:
         return f"{told}; what all releases tell whoever holds them was not added up."
-    used = (plain.spent.main + plain.reserved.main) / EPSILON_UNITS
-    epsilon = up(gaussian_epsilon(math.sqrt(used), history.largest_delta / DELTA_UNITS), 4) if used else 0.0
+    used = Fraction(plain.spent.main + plain.reserved.main, EPSILON_UNITS)
+    epsilon = up(gaussian_epsilon(sqrt_up(used), history.largest_delta / DELTA_UNITS), 4) if used else 0.0
     delta = to_decimal(history.largest_delta, DELTA_UNITS)
     return (
         f"{told}; for whoever holds them, the releases so far add up to ({epsilon:.6g}, {delta}): no limit."
@@ -134,6 +135,13 @@ def _ex_post_statement(accounts: Accounts, history: History) -> Statement:
     return Statement("ex-post", text, False)
 
 
+#: What the search for declared secrets (secret_patterns) can't find.
+NOT_FOUND = (
+    "A secret counts where it stands as declared, in any case, script form, blanks and marks; a misspelling, "
+    "initials, another transcription or an inflected form is not found and is not covered."
+)
+
+
 def _secret_statement(accounts: Accounts, history: History) -> Statement:
     account = accounts.secret
     if account is None:
@@ -158,7 +166,8 @@ def _secret_statement(accounts: Accounts, history: History) -> Statement:
     text = (
         f"Whoever guesses a secret with probability at most {terms.prior} beforehand is right with at "
         f"most {least} afterwards{now}, for secrets in at most {_count(terms.records, 'record')} and "
-        f"against the same data with these {terms.without}{besides}; it says nothing about other secrets."
+        f"against the same data with these {terms.without}{besides}; it says nothing about other secrets. "
+        + NOT_FOUND
     )
     return Statement("secret", text, not exceptions)
 

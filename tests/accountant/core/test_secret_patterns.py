@@ -35,6 +35,13 @@ from accountant.core.secret_patterns import Secrets, check
         (".", "any text"),
         (r"[a-z]{3}", "any text"),
         (r"\w", "any text"),
+        (r"\b[A-Z][a-z]{2,9}\b", "capitals count as small"),
+        (r"(?-i:[A-Z])\d{4}", "capitals"),
+        (r"(?m)^PIN \d{4}", "lines"),
+        (r"\P{Lu}{2}\d", "capitals"),
+        (r"[[:^upper:]]\d", "capitals"),
+        ("[sß]\\d", "in brackets"),
+        ("[ｦ-ﾟ]\\d", "folding tears apart"),
         (r"(?:\d{4}|\b[a-z]{1,9}\b)", "any text"),
     ],
 )
@@ -51,7 +58,7 @@ def test_unbounded_and_non_linear_patterns_are_refused_by_field(pattern, why):
     [
         r"\d",
         "soup",
-        r"\b[A-Z][a-z]{2,9}\b",
+        r"[A-Z]{2}\d{6}",
         r"\b\d{4}\b",
         r"PIN \d{4,8}",
         r"[+*]\d{2}",

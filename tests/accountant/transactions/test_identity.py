@@ -5,6 +5,7 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -81,6 +82,54 @@ def test_the_share_is_told_roughly(registrar, tag, shared, words):
     registrar.checked(units(*whole))
     name = registrar.checked(units(*whole[:shared], *[f"new {tag}{n}" for n in range(200 - shared)]))
     assert words in registrar.facts(name)["versions"][0]["error"]
+
+
+def texts(weight: float, *names: object) -> list[Fingerprint]:
+    return [replace(each, weight=weight) for each in units(*names, is_unit=False)]
+
+
+def test_texts_are_evidence_by_their_sum(registrar, tag):
+    """One of 1,000 may be a stranger's, ten are not; what says nothing counts for nothing."""
+    whole = [f"{tag} text {n}" for n in range(1000)]
+    new = [f"{tag} new {n}" for n in range(1000)]
+    first = registrar.checked(texts(4, *whole) + texts(0, f"{tag} great"))
+    assert registrar.facts(first)["state"] == "ready"
+    assert (
+        registrar.facts(registrar.checked(texts(4, *new, whole[0]) + texts(0, f"{tag} great")))["state"]
+        == "ready"
+    )
+    refused = registrar.facts(
+        registrar.checked(texts(4, *whole[:10], *[f"{tag} third {n}" for n in range(990)]))
+    )
+    assert refused["state"] == "invalid"
+    assert "other people are not to join its account" in refused["versions"][0]["error"]
+    again = registrar.facts(registrar.checked(texts(4, *whole)))["versions"][0]
+    assert (again["state"], "If it is that data" in again["error"]) == ("invalid", True)
+
+
+def test_a_form_that_many_records_are_is_no_evidence(registrar, tag):
+    """In the data that is there, or in the new data; yet copies of everything hide nobody."""
+    people = [f"{tag} person {n}" for n in range(200)]
+    form = [f"{tag} form"]
+    assert registrar.facts(registrar.checked(texts(12, *people, *form * 8)))["state"] == "ready"
+    others = [f"{tag} other {n}" for n in range(200)]
+    assert registrar.facts(registrar.checked(texts(12, *others, *form)))["state"] == "ready"
+    third = [f"{tag} third {n}" for n in range(200)]
+    assert registrar.facts(registrar.checked(texts(12, *third, *form * 20)))["state"] == "ready"
+    assert registrar.facts(registrar.checked(texts(12, *people[:100] * 20)))["state"] == "invalid"
+    doubled = [f"{tag} doubled {n}" for n in range(50)]
+    registrar.checked(texts(12, *doubled * 4))
+    assert registrar.facts(registrar.checked(texts(12, *doubled)))["state"] == "invalid"
+
+
+def test_one_long_text_is_enough_in_a_corpus(registrar, tag):
+    private = registrar.checked(texts(12, *[f"{tag} {n}" for n in range(2000)]))
+    public = [f"{tag} public {n}" for n in range(2000)]
+    assert compared(registrar, tag, texts(12, *public) + texts(3, f"{tag} 5"))[1]["state"] == "ready"
+    assert private in compared(registrar, tag, texts(12, *public[:1000], f"{tag} 7"))[1]["error"]
+    name, _ = compared(registrar, tag, texts(12, *[f"{tag} {n} later" for n in range(2000)]))
+    registrar.checked(texts(12, f"{tag} 9 later", *[f"{tag} yet {n}" for n in range(2000)]))
+    assert corpora.show(registrar.engine, name, registrar.bench.steward)["state"] == "invalid"
 
 
 def test_a_refused_version_claims_nothing(registrar, tag):

@@ -14,6 +14,7 @@ from accountant.identities import credentials, people, sign_ins
 from accountant.settings import Settings
 from tests.web.accounts.oidc_provider import CLIENT_ID, CLIENT_SECRET
 from tests.web.browsers import Api, Pages
+from web import oidc
 from web.app import create_app
 
 pytestmark = pytest.mark.slow
@@ -135,6 +136,57 @@ def test_somebody_without_a_role_gets_no_account(app, provider, engine):
     assert answer.status_code == 403
     assert people.find_external(engine, str(provider.base_url).rstrip("/"), "id-nobody") is None
     assert browser.get("/").status_code == 303
+
+
+SOURCES = {"src1": {"endpoint": "https://graph.example/v1.0/users/1/getMemberObjects"}}
+
+
+@pytest.mark.parametrize(
+    ("claim", "claims", "left_out"),
+    [
+        ("groups", {"_claim_names": {"groups": "src1"}, "_claim_sources": SOURCES}, True),
+        ("groups", {"_claim_names": {"groups": "src1"}}, True),
+        ("groups", {"hasgroups": True}, True),
+        ("groups", {"hasgroups": "true"}, True),
+        ("wids", {"_claim_names": {"wids": "src1"}}, True),
+        ("realm.roles", {"_claim_names": {"realm": "src1"}}, True),
+        ("groups", {"hasgroups": False}, False),
+        ("groups", {"hasgroups": True, "groups": ["ops"]}, False),
+        ("roles", {"hasgroups": True}, False),
+        ("roles", {"_claim_names": {"groups": "src1"}}, False),
+        ("groups", {"_claim_names": "groups"}, False),
+        ("groups", {"_claim_names": None, "groups": []}, False),
+        ("groups", {}, False),
+    ],
+)
+def test_groups_that_a_provider_left_out_are_no_missing_role(claim, claims, left_out):
+    assert oidc.leaves_groups_out(claims, claim) is left_out
+
+
+def test_more_groups_than_a_token_holds_take_no_role_away_and_are_told(app, provider, engine, caplog):
+    knows(provider, "hedy", ["privacy-team"])
+    sign_in(app, provider, "hedy")
+    issuer = str(provider.base_url).rstrip("/")
+    user = people.find_external(engine, issuer, "id-hedy")
+    token = credentials.add_token(engine, user.id, "kept", None)
+    for name in ("hedy", "new"):
+        provider.put(
+            f"/people/{name}",
+            json={"sub": f"id-{name}", "_claim_names": {"groups": "src1"}, "_claim_sources": SOURCES},
+        )
+        browser, answer = sign_in(app, provider, name)
+        assert answer.status_code == 403
+        assert "more than 200" in answer.text
+        assert browser.get("/").status_code == 303
+    assert people.find_external(engine, issuer, "id-hedy").roles == ["steward"]
+    assert people.find_external(engine, issuer, "id-new") is None
+    assert Api(app, token).get("/me").json["roles"] == ["steward"]
+    said = [each.getMessage() for each in caplog.records if "Entra" in each.getMessage()]
+    assert len(said) == 2
+    assert user.name in said[0]
+    auditor = credentials.actor_of(credentials.find_user(engine, user_id=user.id))
+    found = sign_ins.listing(engine, auditor, name=user.name)
+    assert found[0]["outcome"] == "too many groups"
 
 
 def test_a_closed_account_stays_closed(app, provider, engine):

@@ -95,7 +95,7 @@ def test_options_tells_the_methods_of_each_route_to_everybody(site):
         assert answer.status_code == 204, path
         assert answer.data == b""
         told = {each.strip() for each in answer.headers["Allow"].split(",")}
-        shared = path == "/api/v1/webhooks/events"  # an address that is also one of {id}
+        shared = path == "/api/v1/notices/events"  # an address that is also one of {id}
         assert told - {"HEAD"} == allowed | ({"DELETE"} if shared else set()), path
 
 
@@ -262,7 +262,7 @@ def test_eight_at_once_with_one_key_make_one_version(site):
 
 
 #: They change nothing, or act on the one thing in their address, where a second act finds it so. What some of
-#: them make (a token, a webhook, an upload) is its sender's own, stands in a list, and charges nothing.
+#: them make (a token, an address, an upload) stands in a list, and charges nothing.
 UNKEYED = {
     "POST /api/v1/datasets/{name}/allowance/preview",
     "POST /api/v1/jobs/{job}/offer",
@@ -271,6 +271,8 @@ UNKEYED = {
     "POST /api/v1/me/sign-out-everywhere",
     "POST /api/v1/me/tokens",
     "POST /api/v1/me/tokens/{token}/revoke",
+    "POST /api/v1/notices",
+    "POST /api/v1/notices/{id}/test",
     "POST /api/v1/offers/{offer}/accept",
     "POST /api/v1/offers/{offer}/decline",
     "POST /api/v1/offers/{offer}/withdraw",
@@ -281,12 +283,6 @@ UNKEYED = {
     "POST /api/v1/users/{name}/revoke-tokens",
     "POST /api/v1/users/{name}/sign-out",
     "POST /api/v1/users/{name}/unlock",
-    "POST /api/v1/webhooks",
-    "POST /api/v1/webhooks/{id}/deliveries/{delivery}/redeliver",
-    "POST /api/v1/webhooks/{id}/disable",
-    "POST /api/v1/webhooks/{id}/enable",
-    "POST /api/v1/webhooks/{id}/secret",
-    "POST /api/v1/webhooks/{id}/test",
 }
 
 

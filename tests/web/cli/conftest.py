@@ -16,7 +16,7 @@ from accountant.core.ledger import entry_bodies
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.price import Terms
 from tests.web.cli.stand_ins import Ledger, Run, StandIn
-from web.cli import app
+from web.cli.commands import app
 
 
 @pytest.fixture(autouse=True)

@@ -182,7 +182,7 @@ def test_parquet_without_pyarrow_says_what_to_do(site, done, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     answer = site.api("analyst").get(f"/jobs/{done}/output?format=parquet")
     assert answer.status_code == 422
-    assert "exchequer[export]" in answer.json["problems"][0]["allowed"]
+    assert "install pyarrow" in answer.json["problems"][0]["allowed"]
 
 
 def test_nobody_else_gets_anything(site, done):

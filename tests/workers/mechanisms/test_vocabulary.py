@@ -10,7 +10,8 @@ from accountant.core.errors import DataError, InvalidRequest
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Terms
 from workers.data.corpora import Corpus
-from workers.data.terms import TermList, words
+from workers.data.terms import TermList
+from workers.data.words import words
 from workers.interface import Artifact, Progress, Public
 from workers.mechanisms import runner
 

@@ -5,10 +5,12 @@ Texts that are judged are made of what was released, so none of this costs anyth
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from workers.data.public_text import PublicPrompt, PublicText, constant, joined
+from workers.data.words import words
 from workers.generation.writer import Manner, Writer, Written, answers
 
 Rate = Callable[[Sequence[Written]], list[int]]
@@ -35,14 +37,15 @@ def by_rule(texts: Sequence[Written]) -> list[int]:
 
 
 def _rule(written: Written) -> int:
-    words = written.text.lower().split()
-    triples = list(zip(words, words[1:], words[2:], strict=False))
-    letters = sum(each.isalpha() or each.isspace() for each in written.text)
+    own = words(written.text)
+    triples = list(zip(own, own[1:], own[2:], strict=False))
+    # Letters, their vowel signs and accents, and blanks.
+    letters = sum(each.isspace() or unicodedata.category(each)[0] in "LM" for each in written.text)
     holds = (
         written.complete,
-        len(words) >= 5,
+        len(own) >= 5,
         letters >= 0.8 * len(written.text) > 0,
-        len(set(words)) >= 0.4 * len(words) > 0,
+        len(set(own)) >= 0.4 * len(own) > 0,
         len(set(triples)) >= 0.9 * len(triples),
     )
     return 2 * sum(holds)

@@ -29,7 +29,7 @@ from accountant.core.errors import DataError
 from accountant.core.mechanisms.evolution_fields import MOST_SCALE, root_up
 from accountant.core.mechanisms.secpe import CLUSTERS, SecPe
 from accountant.core.mechanisms.secpe import release as priced
-from accountant.core.secret_patterns import TAG, Secrets
+from accountant.core.secret_patterns import Secrets
 from workers.data.records import Record, Records
 from workers.embedding.neighbours import Floats, Integers, nearest
 from workers.evolution.places import Space, of_records, space
@@ -50,7 +50,7 @@ SAME = 1e-2
 
 def carries(secrets: Secrets, record: Record) -> bool:
     """True if a secret, or the tag of a redacted one, stands in a record's text."""
-    return TAG in record.text or bool(secrets.spans(record.text, record.secret))
+    return secrets.is_in(record.text, record.secret)
 
 
 def steps_to(dimensions: int, sigma: float) -> int:

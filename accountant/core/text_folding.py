@@ -1,0 +1,158 @@
+"""Texts folded so that one spelling is found in another, with a map back to the places of the original.
+
+    compatibility   NFKC: full width, ligatures, composed and decomposed accents
+    case            full case folding; ß is ss, and every dotted or dotless i is i
+    blanks          any run of blanks and line breaks is one blank
+    marks           every apostrophe is ', every hyphen and dash is -, every double quotation mark is "
+    digits          0 to 9 in every script
+    nothing         soft hyphens, zero-width and directional marks, variation selectors, control characters
+
+A text is folded piece by piece. A piece is a run of ASCII, a run of blanks, or a character with the marks
+that follow it. So whatever is found in the folded text covers whole characters of the original.
+"""
+
+import re
+import unicodedata
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from itertools import groupby
+
+_APOSTROPHES = "`´‘’‚‛′‵ʹʻʼʽʾʿˈ՚׳ꞌ＇"
+_QUOTES = "“”„‟″‶«»״〝〞〟＂"
+_HYPHENS = "−⁃˗➖"
+#: Signs of one meaning; digits and dashes of all scripts, blanks and invisible characters join them.
+_SIGNS = {
+    ord(each): sign
+    for signs, sign in ((_APOSTROPHES, "'"), (_QUOTES, '"'), (_HYPHENS, "-"))
+    for each in signs
+}
+#: A blank that is no separator (category So).
+_BRAILLE_BLANK = "\u2800"
+#: Invisible characters that are no format characters (category Cf): joiners, fillers, the Arabic tatweel.
+_INVISIBLE = frozenset("\u034f\u0640\u115f\u1160\u17b4\u17b5\u3164\uffa0")
+_SELECTORS = frozenset(map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
+#: Letters that join the letter before them: vowels and finals of Hangul, voiced sounds of half-width kana.
+_JOINING = (
+    *range(0x1161, 0x1200),
+    *range(0xD7B0, 0xD7FC),
+    *range(0x314F, 0x3164),
+    *(0xFF9E, 0xFF9F),
+    *range(0xFFC2, 0xFFDD),
+)
+#: Marks after one letter, as in Unicode's stream-safe text; it bounds the time that ordering them takes.
+_MOST_MARKS = 30
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A folded text and the places of its pieces, there and in the original."""
+
+    text: str
+    #: Where each piece begins in the folded text, and its span in the original.
+    places: list[int]
+    spans: list[tuple[int, int]]
+    #: Whether each character of the piece became one character.
+    is_plain: list[bool]
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Return the span of the original that became `text[start:end]`, which is not empty."""
+        return self._character(start)[0], self._character(end - 1)[1]
+
+    def _character(self, place: int) -> tuple[int, int]:
+        piece = bisect_right(self.places, place) - 1
+        start, end = self.spans[piece]
+        if not self.is_plain[piece]:
+            return start, end
+        character = start + place - self.places[piece]
+        return character, character + 1
+
+
+def fold(text: str) -> Folded:
+    """Return the folded text and its map, in time linear in the text."""
+    folded = Folded("", [], [], [])
+    parts, place = [], 0
+    for match in _pieces().finditer(text):
+        piece = match.group()
+        if match.lastgroup == "plain":
+            parts.append(piece.lower().replace("`", "'"))
+        else:
+            parts.append(" " if match.lastgroup == "blanks" else _folded(piece))
+        folded.places.append(place)
+        folded.spans.append(match.span())
+        folded.is_plain.append(match.lastgroup == "plain")
+        place += len(parts[-1])
+    return replace(folded, text="".join(parts))
+
+
+def is_word_character(character: str) -> bool:
+    """Whether a folded character continues a word that ends in an ASCII letter or digit."""
+    return character.isdigit() or character.upper() != character
+
+
+@cache
+def _pieces() -> re.Pattern[str]:
+    kinds: dict[str, list[int]] = {"mark": [*_JOINING], "blank": [], "ignored": [], "other": []}
+    # The planes that hold marks, blanks or format characters.
+    for number in (*range(0x20000), *range(0xE0000, 0xE1000)):
+        kinds[_kind(chr(number))].append(number)
+    mark, blank, ignored = (_one_of(sorted(kinds[kind])) for kind in ("mark", "blank", "ignored"))
+    # A run of ASCII leaves its last character to a mark that may follow it.
+    plain = r"(?P<plain>[!-~]+(?: [!-~]+)*(?![^\t-\r\x1c-~]))"
+    blanks = f"(?P<blanks>{blank}(?:{blank}|{ignored})*)"
+    joined = f"(?:{ignored}*+{mark}){{0,{_MOST_MARKS}}}{ignored}*"
+    return re.compile(f"{plain}|{blanks}|(?P<one>(?s:.){joined})")
+
+
+def _one_of(numbers: list[int]) -> str:
+    """A pattern for one of these code points, which are in order."""
+    runs = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    ends = [(run[0][1], run[-1][1]) for run in (list(pairs) for _, pairs in runs)]
+    low, high = (
+        "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ends if (first > 0xFFFF) is is_high)
+        for is_high in (False, True)
+    )
+    # Above U+FFFF ranges are tried one by one: no other character comes that far.
+    return f"(?:[{low}]|(?![\\0-\uffff])[{high}])" if high else f"[{low}]"
+
+
+def _kind(character: str) -> str:
+    category = unicodedata.category(character)
+    if category in ("Cf", "Cc", "Zs", "Zl", "Zp") or character == _BRAILLE_BLANK:
+        return "blank" if character.isspace() or character == _BRAILLE_BLANK else "ignored"
+    if character in _INVISIBLE or character in _SELECTORS:
+        return "ignored"
+    return "mark" if category[0] == "M" else "other"
+
+
+class _Same(dict[int, str]):
+    """What stands for a character by itself: signs of one meaning, digits, blanks and nothing."""
+
+    def __missing__(self, number: int) -> str:
+        character = chr(number)
+        kind, category = _kind(character), unicodedata.category(character)
+        if category == "Nd":
+            same = str(unicodedata.decimal(character))
+        elif category == "Cs":
+            same = "\ufffd"
+        elif kind in ("blank", "ignored"):
+            same = " " if kind == "blank" else ""
+        else:
+            same = "-" if category == "Pd" else character
+        self[number] = same
+        return same
+
+
+_same = _Same(_SIGNS)
+
+
+@lru_cache(maxsize=2**16)
+def _folded(piece: str) -> str:
+    """A character and its marks, folded."""
+    made = piece.translate(_same)
+    for _ in range(2):
+        made = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", made).casefold())
+        made = unicodedata.normalize("NFKC", made.replace("i\u0307", "i").replace("ı", "i"))
+    made = made.translate(_same)
+    # A spacing accent, or a phrase in one sign, is no blank and holds none.
+    return piece if " " in made else made
