@@ -1,5 +1,6 @@
 """Where data may be opened: addresses under configured roots, out of which no link leads, and their files."""
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -67,13 +68,17 @@ def files(address: str) -> list[str]:
 
 
 def check_reachable(address: str) -> None:
-    """Open each file at an address without reading it. Raises DataError if one can't be opened."""
-    for name in files(address):
-        try:
-            with fsspec.open(name, "rb"):
-                pass
-        except Exception as error:  # each file system has its own; their texts name the address
-            raise DataError(f"the data can't be opened at its address ({type(error).__name__})") from None
+    """Look whether the files at an address may be read, and open none. Raises DataError if not."""
+    try:
+        found = files(address)
+    except DataError:
+        raise
+    except Exception as error:  # each file system has its own; their texts name the address
+        raise DataError(f"the data's address can't be reached ({type(error).__name__})") from None
+    for name in found:
+        system, path = fsspec.core.url_to_fs(name)
+        if isinstance(system, LocalFileSystem) and not os.access(path, os.R_OK):
+            raise DataError("the worker may not read the data at its address")
 
 
 def names(address: str, found: list[str]) -> list[str]:
