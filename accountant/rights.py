@@ -44,7 +44,9 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         **dict.fromkeys(("users", "api_tokens", "external_accounts", "sessions"), _CHANGE),
         **dict.fromkeys(("activity", "sign_ins", "idempotency_keys"), _ADD),
         "passkeys": "SELECT, INSERT, UPDATE (sign_count, last_used_at, removed_at)",
-        "passkey_challenges": "SELECT, INSERT, DELETE",  # each is taken once
+        **dict.fromkeys(
+            ("passkey_challenges", "logout_tokens"), "SELECT, INSERT, DELETE"
+        ),  # each is taken once
         "sign_in_limits": "SELECT, INSERT, UPDATE, DELETE",  # what nobody tried for long is forgotten
         "hooks": "SELECT, INSERT, DELETE",  # what waits for one goes with it
         "hook_deliveries": "INSERT",
@@ -107,7 +109,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "probes": _ADD,
         **dict.fromkeys(("fingerprints", "corpus_fingerprints", "fingerprint_key"), _ADD),
         "activity": "SELECT (id), INSERT",  # whose data a registration met, for auditors
-        "dataset_versions": "SELECT, UPDATE (state, error, shared_with)",
+        "dataset_versions": "SELECT, UPDATE (state, error, shared_with, data)",
         "models": f"SELECT, UPDATE ({_CHECKED})",
         "corpora": f"SELECT, UPDATE ({_CHECKED}, shared_with)",
         **dict.fromkeys(("datasets", "artifacts"), _READ),

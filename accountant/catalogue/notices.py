@@ -95,9 +95,9 @@ def remove(engine: Engine, hook_id: UUID, actor: Actor) -> None:
 
 def test(engine: Engine, hook_id: UUID, actor: Actor) -> None:
     """Send a message that says nothing, as an administrator. Raises NotFound and NotPermitted."""
+    actor.require(SETTER)
     with engine.begin() as connection:
         hook = _shown(connection, hook_id, actor)
-        actor.require(SETTER)
         values = {"id": uuid4(), "hook_id": hook_id, "event": webhook_rules.TEST, "facts": {}}
         connection.execute(insert(deliveries).values(analyst_id=hook.owner_id, **values))
 
